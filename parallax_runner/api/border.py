@@ -1,4 +1,5 @@
-"""Checks whether a worker can serve a fetch: some values have moved to servers, and some need all workers."""
+"""Checks whether a worker can serve a fetch. Some values have moved to servers, and computing other values needs all
+workers."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class Border:
         self._on_servers = shared_variables(plan)
 
     def check_part(self, updates: frozenset[str]) -> None:
-        """Raises TrainingError if only some of the updates would run and variables are on servers."""
+        """Raises TrainingError for a fetch that runs only some of the updates, if variables are on servers."""
         if self._plan.servers:
             left_out = min(self._steps.updates - updates)
             raise TrainingError(
@@ -35,8 +36,8 @@ class Border:
             )
 
     def check_fetches(self, needs: Iterable[str], tensors: Iterable[tf.Tensor], *, updates: frozenset[str]) -> None:
-        """Raises TrainingError if a fetch would wait for ever, or would have another effect than in the single-device
-        graph."""
+        """Raises TrainingError if a fetch would wait for ever, or would have a different effect than in the
+        single-device graph."""
         is_whole = updates == self._steps.updates
         for name in needs:
             aggregated = None if updates else self._steps.aggregate_needed(name)
@@ -51,10 +52,10 @@ class Border:
             self._check_reachable(tensor.name)
 
     def without_initial_values(self, op: str, *, has_trained: bool) -> list[str]:
-        """Returns the op itself, or the ops of a group without those that give variables their initial values.
+        """Returns the op itself, or, for a group, its ops except those that give variables their initial values.
 
-        When a session exists, all variables already have their initial values or those of a checkpoint. Raises
-        TrainingError if steps have changed them since.
+        Once a session exists, all variables already have their initial values or the values from a checkpoint. Raises
+        TrainingError if steps have changed the variables since.
         """
         parts = self._steps.grouped(op)
         kept = [part for part in parts if not self._steps.initial_values_given_by(part)]
@@ -115,7 +116,7 @@ class Border:
 
     @functools.cached_property
     def _moved(self) -> frozenset[str]:
-        """The ops of the single-device graph that each owner of rows runs a copy of."""
+        """The ops of the single-device graph of which each owner of rows runs its own copy."""
         ops = self._distributed.graph.get_operations()
         names = {op.name for op in ops}
         return frozenset(op.name for op in ops if f"{op.name}/shard_0" in names and op.type != "VarHandleOp")

@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass
 class PSConfig:
-    """For run_option PS and HYBRID: how workers and servers communicate, and which of them does what.
+    """For run_option PS and HYBRID: how workers and servers communicate, and how they divide the work.
 
-    An option that is True by default applies only where it can have an effect: `replicate_variables` only for PS with
-    sync=True and without backup workers.
+    An option that is True by default is ignored where it can have no effect: `replicate_variables` applies only to PS
+    with sync=True and without backup workers.
     """
 
     protocol: str = "grpc"
@@ -24,8 +24,8 @@ class PSConfig:
 
 @dataclass
 class MPIConfig:
-    """For run_option MPI and HYBRID. `mpirun_options` is a string, which is split as by a shell, or a list of
-    strings."""
+    """For run_option MPI and HYBRID. `mpirun_options` is a list of strings, or a string, which is split the way a shell
+    splits it."""
 
     use_allgatherv: bool = False
     mpirun_options: str | Sequence[str] = ""
@@ -50,7 +50,8 @@ class CheckPointConfig:
 
 @dataclass
 class ProfileConfig:
-    """The steps whose RunMetadata is written: a list, or a range [start, end); on all workers, or on one."""
+    """The steps whose RunMetadata is written, as a list or a range [start, end), and the worker that writes it (None:
+    all workers)."""
 
     profile_dir: str | None = None
     profile_steps: Sequence[int] | None = None
@@ -62,10 +63,11 @@ class ProfileConfig:
 class Config:
     """The `parallax_config` of `parallel_run`.
 
-    The first eight fields and `export_graph_path` are the original's. The others are: `run_dir`, the folder for the
-    files of the run; `hooks`, the `tf.train.SessionRunHook`s of all workers, and `chief_only_hooks`, those of worker 0
-    only; `tracking`, False for none or the address of a tracking store (default: the same as on the command line);
-    `overrides`, further settings as on the command line, such as `train.max_restarts=2`.
+    The first eight fields and `export_graph_path` are the same as in the original. The other fields are: `run_dir`, the
+    folder for the files of the run; `hooks`, the `tf.train.SessionRunHook`s that run in all workers;
+    `chief_only_hooks`, the hooks that run only in worker 0; `tracking`, which is the address of a tracking store or
+    False to record nothing (default: the same as on the command line); `overrides`, further settings in command-line
+    syntax, such as `train.max_restarts=2`.
     """
 
     run_option: str | None = None

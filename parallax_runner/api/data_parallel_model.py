@@ -1,6 +1,6 @@
 """Caffe2's `data_parallel_model` for TensorFlow graphs: `from parallax_runner import data_parallel_model`.
 
-Names are as in Caffe2.
+Names are the same as in Caffe2.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def FileStoreHandlerCreate(*, path: str, prefix: str = "") -> str:
 
 
 def RedisStoreHandlerCreate(*, host: str, port: int = 6379, prefix: str) -> str:
-    """Returns a `kv_handler` for processes that meet at a Redis server. Its password is in PARALLAX_REDIS_PASSWORD."""
+    """Returns a `kv_handler` for processes that meet at a Redis server, whose password is in
+    PARALLAX_REDIS_PASSWORD."""
     return redis_store(host, port, prefix)
 
 
@@ -41,16 +42,16 @@ def Parallelize(
     *,
     parallax_config: Config | None = None,
 ) -> None:
-    """Builds a graph with the three functions and trains it on all devices.
+    """Builds a graph with the three given functions and trains the graph on all devices.
 
     `model` is any object that accepts attributes. `input_builder_fun(model)` makes the inputs.
     `forward_pass_builder_fun(model, loss_scale)` returns scalar losses, and the optimizer from
     `optimizer_builder_fun(model)` minimizes their sum. Gradients are averaged over shards, so `loss_scale` is 1. Ops in
-    the collection UPDATE_OPS run with each step.
+    the collection UPDATE_OPS run in each step.
 
-    Each process of `rendezvous` starts the same script. Shard 0 drives the run and exits here with its status; the
-    other processes exit here when the run ends. The workers run the script again; in them, this function sets
-    `session`, `loss`, `train_op`, `num_shards` and `shard_id` on `model`. Without `rendezvous`, the script starts a
+    Each process in `rendezvous` runs the same script. Shard 0 drives the run and exits here with its status; the other
+    processes exit here when the run ends. Each worker runs the script again, and this function then sets `session`,
+    `loss`, `train_op`, `num_shards` and `shard_id` on the worker's `model`. Without `rendezvous`, the script starts a
     worker for each of `devices`. `optimize_gradient_memory` has no effect, since TensorFlow frees memory itself.
 
     An invalid `rendezvous` ends the script with exit status 2. Raises ConfigError if a function returns an object of
@@ -75,7 +76,8 @@ def Parallelize(
 
 
 def RunNet(model: Any, num_iterations: int = 1) -> float | None:
-    """Runs steps and returns the loss of the last step in this worker, or None if no step was left."""
+    """Runs up to `num_iterations` steps and returns this worker's loss in the last step, or None if no step was
+    left."""
     loss = None
     for _ in range(num_iterations):
         if model.session.should_stop():

@@ -1,4 +1,4 @@
-"""Translates fetches and feeds of the single-device graph to those of a worker's graph, and fetched values back."""
+"""Translates fetches and feeds from the single-device graph to a worker's graph, and fetched values back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
 class Leaf:
     """A single fetch: the ops of the single-device graph that it needs, and its tensors in each replica.
 
-    `make` turns the values of one replica's tensors into the value of the fetch. An `op` has no value.
+    `make` turns the values of one replica's tensors into the value of the fetch. If `op` is set, the fetch has no
+    value.
     """
 
     needs: tuple[str, ...]
@@ -34,7 +35,8 @@ class Leaf:
 
 
 class Translator:
-    """Maps names of the single-device graph to a worker's graph. Create it before the session."""
+    """Maps names in the single-device graph to ops and tensors in a worker's graph. Create the translator before the
+    session."""
 
     def __init__(self, user_graph: tf.Graph, captured: tf.Graph, distributed: DistributedGraph) -> None:
         self._user_graph, self._captured, self._distributed = user_graph, captured, distributed
@@ -69,7 +71,8 @@ class Translator:
         if element.op.type in VARIABLES:
             return self._variable(element.op.name)
         if not self._captured.get_operation_by_name(element.op.name).outputs:
-            # The output of an assignment to a reference variable. Assignments to resource variables have no output.
+            # This is the output of an assignment to a reference variable. Assignments to resource variables have no
+            # output.
             return self._op(element.op.name)
         tensors = tuple((self._tensor(prefix, element.name),) for prefix in self._distributed.prefixes)
         return Leaf((element.op.name,), tensors, lambda values: values[0])
@@ -97,7 +100,7 @@ class Translator:
         return found
 
     def feeds_of_all(self, feed_dict: Mapping[Any, Any] | None) -> dict[tf.Tensor, Any]:
-        """Returns feeds with the same values for all replicas."""
+        """Returns feeds that give all replicas the same values."""
         return self.feeds({key: [value] * len(self._distributed.prefixes) for key, value in (feed_dict or {}).items()})
 
     def _fed(self, prefix: str, key: Any, value: Any) -> dict[tf.Tensor, Any]:
@@ -129,13 +132,13 @@ class Translator:
         return Leaf(tuple(part.op.name for part in parts), tensors, make)
 
     def _is_partitioned(self, name: str) -> bool:
-        """Tells whether this is the name of a variable without an op of that name. Variables that a partitioner has
-        handled have none."""
+        """Tells whether a variable has this name but no op has it, which is the case for variables handled by a
+        partitioner."""
         return name in self._variables[0] and name not in self._op_names
 
     def _variable(self, name: str) -> Leaf:
-        """Returns the leaf of a variable, whose value is assembled from its pieces. A single piece is fetched by its
-        own name."""
+        """Returns the leaf of a variable. The variable's value is assembled from its pieces; a single piece can be
+        fetched by the name of the piece."""
         if name not in self._variables[0]:
             if ("", name) not in self._local_reads:
                 raise ValueError(f"«{name}» is not a variable of the graph given to parallel_run")
@@ -154,7 +157,8 @@ class Translator:
         return Leaf((), tuple(reads[name][1] for reads in self._variables), assemble)
 
     def _reads(self, prefix: str) -> dict[str, tuple[LogicalVariable, tuple[tf.Tensor, ...]]]:
-        """Returns the reads of a replica's variables, by logical name and by the name of a single handle."""
+        """Returns the ops that read a replica's variables, by the logical name and by the name that the handle of an
+        undivided variable has."""
         own = [copy for copy in self._distributed.copies if copy.pieces[0].handle.op.name.startswith(prefix)]
         by_name = {variable.name: variable for variable in self._distributed.variables}
         if prefix:
@@ -172,8 +176,8 @@ class Translator:
 
 
 def flatten(fetches: Any, leaf: Callable[[Any], Leaf], leaves: list[Leaf]) -> Callable[[Sequence[Any]], Any]:
-    """Appends the leaves of a nest of lists, tuples, named tuples and dicts. Returns a function that makes the same
-    nest from values."""
+    """Appends to `leaves` the leaves of a nest of lists, tuples, named tuples and dicts. Returns a function that builds
+    a nest of the same structure from values."""
     if isinstance(fetches, Mapping):
         makers = {key: flatten(value, leaf, leaves) for key, value in fetches.items()}
         kind: Callable[..., Any] = type(fetches) if isinstance(fetches, dict) else dict

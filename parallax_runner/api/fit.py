@@ -44,14 +44,14 @@ def fit(
     shuffle: bool = True,
     overrides: Sequence[str] = (),
 ) -> Any:
-    """Trains like `model.fit`, with each batch cut into `workers` equal parts. Returns Keras' History.
+    """Trains like `model.fit`, but each batch is cut into `workers` equal parts. Returns Keras' History.
 
     `x` is a `tf.data.Dataset` of batches, or arrays with `y` and `batch_size` (32 if None). For arrays without
-    `validation_data`, `validation_split` is the fraction of the rows, taken from the end, to validate on. Each worker
-    runs the script again up to this call and exits in it. Afterwards the model has the trained weights, and the
-    optimizer its state. Callbacks are called in this process, between epochs. `overrides` are those of the command
-    line, such as "ckpt.save_steps=100". With an action other than "train", the model does not change and None is
-    returned.
+    `validation_data`, `validation_split` is the fraction of rows that are taken from the end for validation. Each
+    worker runs the script again up to this call and exits inside this call. When the call returns, the model has the
+    trained weights and the optimizer has its final state. Callbacks are called in this process, between epochs.
+    `overrides` are command-line overrides, such as "ckpt.save_steps=100". With an action other than "train", the model
+    does not change and None is returned.
 
     Raises ConfigError, DataError, CaptureError or PlanError for invalid arguments, and SystemExit with the run's exit
     status if the run failed or was stopped.
@@ -90,7 +90,7 @@ def _known(data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: data[name] for name in COUNTED}
 
 
-# Facts about the data that the first process counts, so that workers need not count them again.
+# Names of the counts that the first process passes to workers, which then do not have to count again.
 COUNTED = ("pass_steps", "validation_size")
 # The run folders of earlier calls in this process.
 _finished: list[Path] = []
@@ -128,7 +128,7 @@ def _check(wanted: _Wanted) -> None:
 
 
 def _as_before(worker: Worker, model: Any) -> Any:
-    """Returns the result of an earlier call again, in a worker of a later call."""
+    """Loads the result of an earlier call into the model and returns its History again, in a worker of a later call."""
     run_dir = Path(worker.config.model["earlier"][len(_finished)])
     _finished.append(run_dir)
     return fit_result.take_over(run_dir, model)
@@ -143,16 +143,16 @@ class _Trained:
 
     @property
     def runner(self) -> _Trained:
-        """This object, which has the outcome."""
+        """This object, which also provides the outcome."""
         return self
 
     @property
     def step(self) -> int:
-        """The number of steps done."""
+        """The number of completed steps."""
         return int(self.last_words["steps"])
 
     def outcome(self) -> dict[str, Any]:
-        """Returns the fields of the summary about the steps."""
+        """Returns the fields of the summary that describe the steps."""
         return self.last_words
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class _Trained:
 
 
 def _work(worker: Worker, source: FitSource) -> NoReturn:
-    """Trains as this worker, then exits."""
+    """Trains in the role of this worker, then exits the process."""
     from parallax_runner.plan import plan as plans
     from parallax_runner.worker.rank import run_rank
 
@@ -200,7 +200,7 @@ def _drive(wanted: _Wanted, dataset: Any, epoch_steps: int) -> Any:
         return Epochs(epoch_steps, calls, record.workers, wanted.initial_epoch)
 
     drive(config, FitSource(model, dataset), epochs)
-    if not made or config.action != "train":  # planning and verifying leave no weights
+    if not made or config.action != "train":  # planning and verifying produce no weights
         return None
     (calls,) = made
     _load(model, checkpoints)
@@ -215,7 +215,8 @@ def _load(model: Any, checkpoints: Path) -> None:
 
 
 def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bool) -> RunConfig:
-    """Composes the configuration of the run. Raises ConfigError if it is invalid or the batch cannot be cut."""
+    """Composes the configuration of the run. Raises ConfigError if the configuration is invalid or a batch cannot be
+    cut into equal parts."""
     from parallax_runner.config.cluster_size import size_cluster
     from parallax_runner.config.compose import Composer
     from parallax_runner.driver.check import validated

@@ -10,9 +10,9 @@ from parallax_runner.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-# Callbacks whose batch methods may be skipped. TensorBoard has them for its profiler.
+# Callbacks whose batch methods can be skipped. TensorBoard needs its batch methods only for its profiler.
 ALLOWED = ("TensorBoard", "History")
-# What replaces these callbacks.
+# For each callback that is not called, the feature that replaces it.
 REPLACED = {
     "ModelCheckpoint": "ckpt.save_steps and ckpt.save_secs write checkpoints, and the best one is kept",
     "BackupAndRestore": "a run resumes from its last checkpoint by itself (train.max_restarts, ckpt.resume)",
@@ -31,7 +31,7 @@ READ_NO_WEIGHTS = (
 
 
 def usable(callbacks: Iterable[Any]) -> tuple[list[Any], list[str]]:
-    """Returns the callbacks to call, and a message for each omitted one that names its replacement.
+    """Returns the callbacks to call and, for each omitted callback, a message that names its replacement.
 
     Raises ConfigError for a callback that must be called within an epoch.
     """
@@ -52,7 +52,7 @@ def usable(callbacks: Iterable[Any]) -> tuple[list[Any], list[str]]:
 
 
 def is_keras_own(callback: Any) -> bool:
-    """Tells whether a callback is one of Keras' own classes, not derived from one."""
+    """Tells whether a callback's class is one of Keras' own, not merely derived from one."""
     return type(callback).__module__.split(".")[0] == "keras"
 
 
@@ -72,7 +72,7 @@ def _base(name: str) -> Any:
 
 
 def reads_weights(callback: Any) -> bool:
-    """Tells whether a callback may read the model's weights at the end of an epoch."""
+    """Tells whether a callback might read the model's weights at the end of an epoch."""
     if not is_keras_own(callback) or type(callback).__name__ not in READ_NO_WEIGHTS:
         return True
     return bool(getattr(callback, "restore_best_weights", False) or getattr(callback, "histogram_freq", 0))
@@ -128,7 +128,7 @@ class FitCalls:
         rate = rate_of(self._model)
         if self._reads_weights:
             self._load()
-            set_rate(self._model, rate)  # a callback may have changed it since the checkpoint
+            set_rate(self._model, rate)  # a callback may have changed the rate since the checkpoint
         logs = self._logs(epoch)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in logs.items())
         log.info("epoch %d: %s", epoch + 1, shown)
@@ -141,7 +141,7 @@ class FitCalls:
 
 
 def rate_variable(model: Any) -> str | None:
-    """Returns the name of the learning rate in checkpoints, or None if it is a schedule."""
+    """Returns the learning rate's name in checkpoints, or None if the learning rate is a schedule."""
     import keras
 
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
@@ -151,11 +151,11 @@ def rate_variable(model: Any) -> str | None:
 
 
 def rate_of(model: Any) -> float | None:
-    """Returns the current learning rate, or None if it is a schedule."""
+    """Returns the current learning rate, or None if the learning rate is a schedule."""
     return None if rate_variable(model) is None else float(model.optimizer.learning_rate)
 
 
 def set_rate(model: Any, rate: float | None) -> None:
-    """Sets the learning rate unless `rate` is None, which means a schedule."""
+    """Sets the learning rate. Does nothing if `rate` is None, which means that the learning rate is a schedule."""
     if rate is not None:
         model.optimizer.learning_rate = rate

@@ -26,9 +26,9 @@ def dataset_of(
 ) -> Any:
     """Makes a data set with `features`, `structure`, `global_batch`, `train_size` and `validation_size`.
 
-    `known` has facts that the first process has counted (`COUNTED` in fit.py).
+    `known` contains the counts that the first process has already made (`COUNTED` in fit.py).
 
-    Raises ConfigError and DataError if several workers cannot read the data.
+    Raises ConfigError or DataError if the data cannot be divided among several workers.
     """
     import tensorflow as tf
 
@@ -68,7 +68,7 @@ def dataset_of(
 
 
 def _split(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[Any, Any]:
-    """Splits arrays as Keras does: the last `share` of the rows is for validation.
+    """Splits arrays the way Keras does: the last rows, a fraction `share` of all, are for validation.
 
     Raises ConfigError if one of the two parts would be empty.
     """
@@ -82,8 +82,8 @@ def _split(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[Any, Any]:
 
 
 def _validation_like(train: Any, validation_data: Any) -> Any:
-    """Makes a validation data set like `train` from a data set or arrays. If only `train` has weights, validation
-    examples get the weight 1."""
+    """Makes a validation data set with the same structure as `train` from a data set or arrays. If only `train` has
+    weights, validation examples get the weight 1."""
     import tensorflow as tf
 
     if validation_data is None:
@@ -101,7 +101,7 @@ def _validation_like(train: Any, validation_data: Any) -> Any:
 
 
 def _weighted(train: Any, class_weight: dict[int, float]) -> Any:
-    """Weights examples by their class as Keras does. Classes without a weight have the weight 1.
+    """Weights examples by their class the way Keras does. Classes without a given weight get the weight 1.
 
     Raises ConfigError if the data is not (x, y).
     """

@@ -1,4 +1,4 @@
-"""Stores the result of a `fit` call, history and variables, for the workers of later calls in the same script."""
+"""Stores the history and variables that result from a `fit` call, for the workers of later calls in the same script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model and data of a script that calls `fit`, as the driver and workers use them."""
+"""Gives the driver and workers the model and data of a script that calls `fit`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FitSource:
         if config.action in REFUSED_ACTIONS:
             raise ConfigError(f"action={config.action}: not possible with fit, which can only train, verify or plan")
         loaded: Dataset = self.dataset
-        if isinstance(loaded, Arrays):  # each call of fit has its own orders, as in Keras
+        if isinstance(loaded, Arrays):  # as in Keras, each call of fit shuffles differently
             return loaded.with_seed(config.train.seed + len(config.model["earlier"]))
         return loaded
 
@@ -36,7 +36,7 @@ class FitSource:
         return self._capture(config, config.data["batch_size"])
 
     def build_serving_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
-        """Captures the step for batches of any size."""
+        """Captures the model's training step for batches of any size."""
         return self._capture(config, None)
 
     def _capture(self, config: RunConfig, batch_size: int | None) -> SingleDeviceGraph:

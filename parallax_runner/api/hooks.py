@@ -1,4 +1,5 @@
-"""Calls TensorFlow's session hooks as `tf.train.MonitoredSession` does. Hooks see the first replica."""
+"""Calls TensorFlow's session hooks the way `tf.train.MonitoredSession` does. Hooks get the values of the first
+replica."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ def see_to_nan(hooks: Sequence[tf.train.SessionRunHook]) -> bool:
 
 
 class Runner(Protocol):
-    """The part of the session of `parallel_run` that hooks need. `values` returns a list with one value per replica for
-    each leaf."""
+    """The part of `parallel_run`'s session that hooks need. `values` returns a list for each leaf, with one value per
+    replica."""
 
     graph: tf.Graph
     translator: Translator
@@ -33,7 +34,7 @@ class Runner(Protocol):
 
 
 class HookSession(SessionInterface):
-    """The session that a hook gets. Values are those of the first replica; feeds go to all replicas."""
+    """The session that is passed to hooks. Fetches return the values of the first replica; feeds go to all replicas."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -45,11 +46,11 @@ class HookSession(SessionInterface):
 
     @property
     def sess_str(self) -> str:
-        """Empty: another session cannot connect to this one."""
+        """Always empty, because no other session can connect to this session."""
         return ""
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        """Like `tf.Session.run` on one device."""
+        """Behaves like `tf.Session.run` on one device."""
         leaves: list[Leaf] = []
         make = flatten(fetches, self._runner.translator.leaf, leaves)
         feeds = self._runner.translator.feeds_of_all(feed_dict)
@@ -57,7 +58,7 @@ class HookSession(SessionInterface):
 
 
 class Hooks:
-    """The hooks of a session. They are called with the script's graph as the default graph."""
+    """The hooks of a session. During each call of a hook, the script's graph is the default graph."""
 
     def __init__(self, hooks: Sequence[tf.train.SessionRunHook], runner: Runner) -> None:
         self._hooks, self._runner = tuple(hooks), runner
@@ -79,7 +80,7 @@ class Hooks:
         options: Any,
         run_metadata: Any,
     ) -> Values:
-        """Runs `leaves` together with the fetches, feeds and options of the hooks, and returns the values of
+        """Runs `leaves` together with the fetches, feeds and options that the hooks request, and returns the values of
         `leaves`."""
         if not self._hooks:
             return self._runner.values(leaves, feeds, options, run_metadata)
@@ -110,7 +111,7 @@ class Hooks:
             return values[: len(leaves)]
 
     def end(self) -> None:
-        """Calls the hooks at the end of the script, unless it failed."""
+        """Calls `end` of the hooks. This method is called at the end of the script, unless the script failed."""
         with self._runner.graph.as_default():
             for hook in self._hooks:
                 hook.end(self._session)

@@ -1,4 +1,4 @@
-"""The part of `parallel_run` in a worker: the stages after planning, up to a session with initial or restored
+"""The part of `parallel_run` that runs in a worker: the stages from planning to a session with initial or restored
 values."""
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from parallax_runner.train.step_runner import LossRule, StepRunner
 from parallax_runner.worker import rank as stages_of_rank
 from parallax_runner.worker.script import Worker
 
-# Only NaN ends the run: an infinite loss may come from a script's loss scaling, which skips steps that overflow.
+# Only NaN ends the run: an infinite loss can result from a script's loss scaling, which skips steps that overflow.
 NUMBER_LOSSES = LossRule(ends_run=math.isnan, remedy=": look at the data, or lower the learning rate")
 
 
 def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
-    """Opens the session of a worker."""
+    """Opens and returns the session of a worker."""
     run_dir, rank, client, config = worker.run_dir, worker.rank, worker.client, worker.config
     plan = plans.load(run_dir / "plan.json")
     hooks = [*api_config.hooks, *(api_config.chief_only_hooks if rank == 0 else ())]
@@ -73,7 +73,7 @@ def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
 
 
 def check_same(single: SingleDeviceGraph, plan: Plan, folder: Path, rank: int) -> None:
-    """Raises PlanError if a worker's graph differs from that of the process that wrote `folder`."""
+    """Raises PlanError if a worker's graph differs from the graph of the process that wrote `folder`."""
     difference = stages_of_rank.difference_of(single, plan, folder)
     if difference is not None:
         raise PlanError(
@@ -86,8 +86,8 @@ def check_same(single: SingleDeviceGraph, plan: Plan, folder: Path, rank: int) -
 def with_hooks(
     graph: tf.Graph, single: SingleDeviceGraph, hooks: Sequence[tf.train.SessionRunHook]
 ) -> SingleDeviceGraph:
-    """Returns the captured graph with the ops that hooks add. The fingerprint excludes these ops, since the driver
-    calls no hooks."""
+    """Returns the captured graph with the ops that hooks add. The fingerprint excludes these ops, because the driver
+    calls no hooks and its graph does not contain these ops."""
     if not hooks:
         return single
     with graph.as_default():

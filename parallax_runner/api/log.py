@@ -1,4 +1,5 @@
-"""`parallax.log`: a logger for scripts. PARALLAX_LOG_LEVEL (a name such as DEBUG, or a number) sets its level."""
+"""`parallax.log`: a logger for scripts. PARALLAX_LOG_LEVEL (a name such as DEBUG, or a number) sets the logger's
+level."""
 
 import logging
 import os
@@ -9,7 +10,7 @@ LEVEL = "PARALLAX_LOG_LEVEL"
 
 
 class _CurrentStderr(logging.StreamHandler[TextIO]):
-    """Writes to the current `sys.stderr`, because workers replace it after the logger is made."""
+    """Writes to the current `sys.stderr`, because workers replace `sys.stderr` after the logger is made."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -23,7 +24,7 @@ class _CurrentStderr(logging.StreamHandler[TextIO]):
 
 
 def _level(environ: str | None) -> int:
-    """Returns the level that a setting names, or INFO if it is missing or unknown."""
+    """Returns the level that the variable's value names, or INFO if the value is missing or unknown."""
     if environ is None:
         return logging.INFO
     if environ.strip().isdigit():

@@ -1,5 +1,5 @@
-"""Supports scripts that are started once for each worker, as in systems without a driver. The script of rank 0 drives
-the run, and the others stand by."""
+"""Supports scripts that are started once for each worker, as in systems without a driver. The script with rank 0 drives
+the run, and the other scripts stand by."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ _lines: list[str] = []
 
 
 def cluster_lines() -> list[str]:
-    """Returns the overrides for the cluster of this script; empty if the script was started only once."""
+    """Returns the overrides that describe the cluster of this script; the list is empty if the script was started only
+    once."""
     return list(_lines)
 
 
 def take_part(read: Callable[[], Task | None]) -> None:
-    """Gives this process the role that `read` returns. `read` may raise ConfigError; None means that the script was
+    """Gives this process the role that `read` returns. `read` may raise ConfigError, and returns None if the script was
     started only once.
 
-    In rank 0 the script continues and drives the run, while another process on its host is the worker. All other
-    processes exit here when the run ends. Does nothing in a worker that a driver has started.
+    In rank 0 the script continues and drives the run, while another process on the same host is the worker. All other
+    processes exit here when the run ends. This function does nothing in a worker that a driver has started.
     """
     if this_worker() is not None:
         return
@@ -55,7 +56,7 @@ def _become(task: Task) -> None:
 
 
 def _end(worker: subprocess.Popen[bytes], pid: int) -> None:
-    """Ends the worker, except in a process that was forked from this one."""
+    """Ends the worker. Does nothing in a process that was forked from this process."""
     if os.getpid() == pid:
         worker.terminate()
         worker.wait()

@@ -11,8 +11,8 @@ from parallax_runner.config.hydra_quotes import in_quotes
 from parallax_runner.errors import ConfigError
 
 RUN_OPTIONS = {"PS": "ps", "MPI": "mpi", "HYBRID": "hybrid"}
-# Maps each option of PSConfig to the values of comm for which it has an effect. For these it is passed on to the key of
-# that name in `comm.ps`.
+# Maps each option of PSConfig to the values of comm for which the option has an effect. For these values of comm, the
+# option sets the key of the same name in `comm.ps`.
 PS_OPTIONS = {
     "protocol": ("ps", "hybrid"),
     "replicate_variables": ("ps",),
@@ -62,7 +62,7 @@ def overrides_of(
 def _comm(run_option: Any) -> str:
     if run_option is None:
         return "hybrid"
-    # A trailing comma, as in the original's own example, makes it a tuple.
+    # With a trailing comma, as in the original's own example, the value is a tuple.
     if isinstance(run_option, tuple | list) and len(run_option) == 1:
         return _comm(run_option[0])
     comm = RUN_OPTIONS.get(str(run_option).upper())
@@ -96,7 +96,7 @@ def _checkpoints(config: Config) -> Iterator[str]:
 
 
 def _profile(profile: ProfileConfig) -> Iterator[str]:
-    # Empty values mean no profiling: the original's own scripts pass empty flags.
+    # Empty values turn profiling off, because the original's own scripts pass empty flags.
     steps, bounds = ([] if given is None else list(given) for given in (profile.profile_steps, profile.profile_range))
     if steps and bounds:
         raise ConfigError("profile_steps and profile_range (parallax.ProfileConfig): give one of the two")

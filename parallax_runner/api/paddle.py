@@ -27,9 +27,9 @@ def init(
     """Sets which trainer this script is. `parallel_run` or `fit` then trains with the pservers and all trainers.
 
     Missing arguments come from environment variables such as `PADDLE_INIT_TRAINER_ID`. Trainer 0 drives the run; the
-    other trainers exit here when the run ends. With `is_local=True` nothing happens. `trainer_count` has no effect: a
-    trainer is one worker, with all devices that its model names. An invalid argument ends the script with exit status
-    2.
+    other trainers exit here when the run ends. With `is_local=True`, this function does nothing. `trainer_count` has no
+    effect: each trainer is one worker and uses all devices that its model names. An invalid argument ends the script
+    with exit status 2.
     """
     given: dict[str, Any] = {
         "use_gpu": use_gpu,

@@ -1,4 +1,4 @@
-"""`parallel_run`: drives the run in the process that the user started, and returns the session in each worker."""
+"""`parallel_run`: drives the run in the process that the user started, and returns a session in each worker."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ def parallel_run(
     sync: bool = True,
     parallax_config: Config | None = None,
 ) -> tuple[Session, int, int, int]:
-    """Trains a single-device graph on many devices.
+    """Trains a single-device graph on several devices.
 
-    The first process plans, starts servers and workers, and exits here with the run's status. Each worker runs the same
-    script and gets (session, number of workers, its rank, number of replicas that it runs). `resource_info` is a file
-    with a line for each host, `host: id,id`, or a list of such lines; None means two workers on this machine.
+    The first process plans the run, starts servers and workers, and exits here with the run's exit status. Each worker
+    runs the same script. In a worker, this function returns (session, number of workers, the worker's rank, number of
+    replicas in the worker). `resource_info` is a file with a line for each host, `host: id,id`, or a list of such
+    lines; None means two workers on this machine.
     """
     config = Config() if parallax_config is None else parallax_config
     worker = this_worker()

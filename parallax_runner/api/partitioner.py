@@ -1,4 +1,5 @@
-"""`get_partitioner`: marks the variables of a scope for partitioning. The rewrite, not TensorFlow, partitions them."""
+"""`get_partitioner`: marks the variables of a scope for partitioning. The rewrite, not TensorFlow, partitions these
+variables."""
 
 from __future__ import annotations
 
@@ -12,11 +13,12 @@ from parallax_runner.graph.script_graph import PARTITIONERS
 
 
 def get_partitioner(min_partitions: int = 1) -> Callable[..., list[int]]:
-    """Returns a partitioner for `tf.variable_scope`. Servers store the scope's variables with sparse gradients in
-    pieces.
+    """Returns a partitioner for `tf.variable_scope`. If a variable in the scope has sparse gradients, the servers store
+    the variable in pieces.
 
-    There are `min_partitions` pieces, or with `search_partitions` the fastest number of pieces, at least
-    `min_partitions`. The script sees the variable as a whole: checkpoints and fetches use its own name.
+    A variable has `min_partitions` pieces. With `search_partitions`, the number of pieces is the fastest number that is
+    at least `min_partitions`. The script sees each variable as a whole: checkpoints and fetches use the variable's own
+    name.
     """
     if isinstance(min_partitions, bool) or not isinstance(min_partitions, int) or min_partitions < 1:
         raise ValueError(f"min_partitions={min_partitions!r}: expected an integer, at least 1")

@@ -8,7 +8,8 @@ from parallax_runner.train.step_runner import StepRunner
 
 
 def start_queue_runners(graph: tf.Graph, steps: StepRunner) -> tf.train.Coordinator:
-    """Starts the queue runners of the script's graph once for each replica. Returns the coordinator that stops them."""
+    """Starts the queue runners of the script's graph once for each replica. Returns the coordinator that stops the
+    queue runners."""
     distributed, coordinator = steps.distributed, tf.train.Coordinator()
     with distributed.graph.as_default():
         for runner in graph.get_collection(tf.GraphKeys.QUEUE_RUNNERS):

@@ -1,4 +1,4 @@
-"""Makes a script the source of a run's graph, for the driver."""
+"""Gives the driver the graph that a script has built."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
 
 @dataclass(frozen=True)
 class NoData:
-    """The empty data set of a script, which reads its data itself."""
+    """An empty data set, for a script that reads its data itself."""
 
     features: dict[str, Any] = field(default_factory=dict)
     words_per_example: int | None = None
@@ -35,7 +35,7 @@ class NoData:
     validation_size: int = 0
 
     def train_batch(self, start: int, size: int) -> NoReturn:
-        """Raises DataError."""
+        """Always raises DataError."""
         raise DataError("a script reads its data itself")
 
 
@@ -58,13 +58,13 @@ class ScriptSource:
         return capture_script(self.graph)
 
     def build_serving_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
-        """Raises ConfigError, since the batch size of a script's graph is fixed."""
+        """Always raises ConfigError, since the batch size of a script's graph is fixed."""
         raise ConfigError("a script's graph has a fixed batch size")
 
 
 def started_as(function: str = "parallel_run") -> list[str]:
-    """Returns the overrides for starting this script again. `function` is the name of the called function, for error
-    messages.
+    """Returns the overrides for starting this script again. `function` is the function that the script called, for
+    error messages.
 
     Raises LaunchError if there is no script file.
     """

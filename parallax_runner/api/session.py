@@ -18,7 +18,7 @@ from parallax_runner.train.step_runner import StepRunner
 
 
 class Session:
-    """Runs a worker's graph. A fetch that needs an update runs a step of all workers."""
+    """Runs a worker's graph. A fetch that needs an update runs a training step."""
 
     def __init__(
         self,
@@ -50,9 +50,9 @@ class Session:
         options: Any = None,
         run_metadata: Any = None,
     ) -> Any:
-        """Like `tf.Session.run`, but each value of a fetch or feed is a list with one value per replica.
+        """Behaves like `tf.Session.run`, but each fetched or fed value is a list with one value per replica.
 
-        Raises TrainingError if a fetch or feed is not possible, and the errors of `tf.Session.run`.
+        Raises TrainingError if a fetch or feed is not possible. Also raises the errors that `tf.Session.run` raises.
         """
         if self._closed:
             raise RuntimeError("the session is closed")
@@ -65,7 +65,7 @@ class Session:
     def values(
         self, leaves: list[Leaf], feeds: Mapping[tf.Tensor, Any], options: Any = None, run_metadata: Any = None
     ) -> Values:
-        """Returns, for each leaf, a list of its values in the replicas. Runs a step if one of the leaves needs an
+        """Returns a list for each leaf, with one value per replica. Runs a step if one of the leaves needs an
         update."""
         updates = self._steps.updates_needed(name for leaf in leaves for name in leaf.needs)
         is_whole = updates == self._steps.updates
@@ -82,11 +82,11 @@ class Session:
         return [[leaf.make([next(each) for _ in replica]) for replica in leaf.tensors] for leaf in leaves]
 
     def should_stop(self) -> bool:
-        """Tells whether a hook or the driver has requested to stop, or all steps are done."""
+        """Tells whether to stop, because a hook or the driver has requested a stop or because all steps are done."""
         return self._closed or self._hooks.stop_requested or self.runner.is_last()
 
     def close(self) -> None:
-        """Ends the training: ends the hooks, and the chief saves a checkpoint of the last step."""
+        """Ends the training: calls `end` of the hooks, and the chief saves a checkpoint of the last step."""
         if not self._closed:
             self._hooks.end()
             self._closed = True
@@ -98,7 +98,8 @@ class Session:
             self.tf_session.close()
 
     def give_up(self) -> None:
-        """Waits for the checkpoint being written, after a failure. Does not end hooks or save another checkpoint."""
+        """Waits, after a failure, until the current checkpoint is written. Does not call `end` of the hooks and does
+        not save another checkpoint."""
         if not self._closed:
             self.runner.give_up()
 
@@ -112,17 +113,17 @@ class Session:
     def _run_step(
         self, fetches: Any, feeds: dict[tf.Tensor, Any], options: Any, run_metadata: Any, *, is_whole: bool
     ) -> Any:
-        """Returns the values of `fetches` in one step. `is_whole` tells whether they run all updates.
+        """Runs one step and returns the values of `fetches`. `is_whole` tells whether the fetches run all updates.
 
         Raises SystemExit(0) if no step is left.
         """
         runner = self.runner
         if runner.is_last():
-            raise SystemExit(0)  # the script wants more steps than the run has
+            raise SystemExit(0)  # the script tries to run more steps than the configuration allows
         waits_at_end = runner.distributed.leave is not None
         if waits_at_end:
-            # A worker that does not wait for others cannot know which step is the last. The last step is saved when all
-            # workers have left.
+            # A worker that does not wait for other workers cannot know which step is the last. The last step is saved
+            # when all workers have left.
             runner.save_if_due()
         runner.peers.wait_to_start(runner.step + 1)
         started_secs = time.perf_counter()
@@ -136,8 +137,8 @@ class Session:
         return values
 
     def _ops(self, leaves: list[Leaf], *, is_whole: bool) -> list[tf.Operation]:
-        """Returns the ops to run with the tensors: the train op, which runs all updates, and ops that are not part of
-        it."""
+        """Returns the ops to run with the tensors: the train op if the fetch runs all updates, and the fetched ops that
+        are not part of the train op."""
         distributed = self.runner.distributed
         names: list[str] = []
         for leaf in leaves:

@@ -1,4 +1,4 @@
-"""Finds, in the single-device graph, whether a fetch runs no update, some updates or a whole step."""
+"""Determines, in the single-device graph, whether a fetch runs no update, some updates or a whole step."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 
 class Steps:
-    """The ops of the captured graph that belong to a step: the `updates`, and the `whole` step with all ops that run in
-    it."""
+    """The ops of the captured graph that belong to a step. `updates` are the ops that update variables; `whole`
+    contains all ops that run in a step."""
 
     def __init__(self, single: SingleDeviceGraph) -> None:
         self.graph = tf.Graph()
@@ -35,11 +35,12 @@ class Steps:
         return frozenset(name for op in ops for name in self._needed_by(op) if name in self.updates)
 
     def aggregate_needed(self, op: str) -> str | None:
-        """Returns an op after the aggregation of gradients that `op` needs, or None if there is none."""
+        """Returns an op that `op` needs and that uses aggregated gradients, or None if there is no such op."""
         return next((name for name in sorted(self._needed_by(op)) if name in self._aggregated), None)
 
     def grouped(self, op: str) -> list[str]:
-        """Returns the ops that a group waits for, including those of nested groups; only `op` if it is not a group."""
+        """Returns the ops that a group waits for, including the ops of nested groups. Returns only `op` if `op` is not
+        a group."""
         found: dict[str, None] = {}
         stack = [self.graph.get_operation_by_name(op)]
         while stack:
@@ -55,7 +56,7 @@ class Steps:
         return not self._initializers.isdisjoint(self._needed_by(op))
 
     def assignments_of(self, op: str) -> list[tuple[str, str]]:
-        """Returns (op, variable) for each write of `op` other than updates and initial values."""
+        """Returns (op, variable) for each write that fetching `op` runs, except updates and initial values."""
         return [
             (name, handle.name)
             for name in sorted(self._needed_by(op) - self.updates - self._initializers)

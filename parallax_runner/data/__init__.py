@@ -1,1 +1,1 @@
-"""Reads training examples. Uses only NumPy, no TensorFlow."""
+"""Reads training examples. Uses NumPy and not TensorFlow."""

@@ -1,4 +1,4 @@
-"""A data set whose examples are the rows of arrays (in memory, or memory mapped)."""
+"""A data set whose examples are the rows of arrays, which are in memory or memory-mapped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from parallax_runner.data.stream import ShuffledStream
 
 
 class ArrayDataset:
-    """Implements `Dataset`: a feature is an array whose first dimension counts examples."""
+    """Implements `Dataset`. Each feature is an array with one row per example."""
 
     def __init__(
         self,
@@ -23,9 +23,9 @@ class ArrayDataset:
         validation_file: MappedFile | None = None,
         numbering: str = "",
     ) -> None:
-        """`train` and `validation` have the same features; within each, all arrays have the same number of rows.
-        `train_file` and `validation_file` are the files that the arrays are mapped from: reading a batch raises
-        DataError if the file has been deleted or truncated."""
+        """`train` and `validation` have the same features. All arrays in `train` have the same number of rows, and so
+        do all arrays in `validation`. `train_file` and `validation_file` are the files from which the arrays are
+        mapped; reading a batch raises DataError if its file has been deleted or truncated."""
         self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in train.items()}
         self.words_per_example = words_per_example
         self.train_size = _rows(train)

@@ -1,4 +1,4 @@
-"""Converts between Keras' (x, y, sample_weight) and features by name."""
+"""Converts between Keras' (x, y, sample_weight) and named features."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from parallax_runner.errors import DataError
 
-# The name of a feature, a tuple of names, names by key, or None if the part is missing.
+# The name of a feature, a tuple of names, a mapping from keys to names, or None if the part is missing.
 Names = str | tuple["Names", ...] | Mapping[str, "Names"] | None
 PARTS = ("x", "y", "sample_weight")
 
@@ -23,13 +23,14 @@ class BatchStructure:
 
     @classmethod
     def of(cls, element: Any) -> BatchStructure:
-        """Returns the structure of a data set's element: x, (x,), (x, y) or (x, y, sample_weight), where each part is a
-        leaf or a nest of tuples, lists and dicts.
+        """Returns the structure of one element of a data set. The element is x, (x,), (x, y) or (x, y, sample_weight),
+        where each part is a leaf or a nest of tuples, lists and dicts.
 
-        A leaf in a dict is named after its key, other leaves after their position: `x`, `y_0`. If two leaves would have
-        the same name, the part is prepended: `x_id`, `y_id`.
+        A leaf in a dict is named after its key; other leaves are named after their position, such as `x` or `y_0`. If
+        two leaves would have the same name, each name in a dict gets the name of its part as a prefix, such as `x_id`
+        and `y_id`.
 
-        Raises DataError for a tuple of another length.
+        Raises DataError for a tuple of any other length.
         """
         parts = _parts(element)
         plain = [_named(part, name, prefix="") for part, name in zip(parts, PARTS, strict=True)]
@@ -44,11 +45,11 @@ class BatchStructure:
         return [name for part in (self.x, self.y, self.sample_weight) for name in leaves(part)]
 
     def as_batch(self, features: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-        """Builds (x, y, sample_weight) from features by name; a missing part is None."""
+        """Builds (x, y, sample_weight) from named features. A missing part becomes None."""
         return _picked(self.x, features), _picked(self.y, features), _picked(self.sample_weight, features)
 
     def flatten(self, element: Any) -> dict[str, Any]:
-        """Returns the features of an element of this structure by name."""
+        """Returns the features, by name, of an element that has this structure."""
         found: dict[str, Any] = {}
         for names, part in zip((self.x, self.y, self.sample_weight), _parts(element), strict=True):
             found |= dict(_pairs(names, part))
@@ -56,7 +57,7 @@ class BatchStructure:
 
 
 def leaves(names: Names) -> Iterator[str]:
-    """Yields the names in order."""
+    """Yields the names of all leaves in order."""
     if isinstance(names, str):
         yield names
     elif names is not None:
@@ -65,7 +66,7 @@ def leaves(names: Names) -> Iterator[str]:
 
 
 def _parts(element: Any) -> tuple[Any, Any, Any]:
-    """Splits an element as Keras does: a list is a single x."""
+    """Splits an element the way Keras does: a list counts as a single x."""
     if not isinstance(element, tuple) or hasattr(element, "_fields"):
         return element, None, None
     if not 1 <= len(element) <= len(PARTS):

@@ -1,4 +1,4 @@
-"""Writes and verifies checksums of the files in a folder that is written once."""
+"""Writes and verifies checksums of the files in a folder whose contents never change."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from parallax_runner.files.whole import write_whole
 
 SUMS = "checksums.json"
 CHECKED = "checked.json"
-# After this time unchanged files are verified again, because disks may lose bits without an error.
+# After this time, unchanged files are verified again, because disks can corrupt data without reporting an error.
 CHECKED_FOR_SECS = 24 * 3600.0
 
 
 def write_sums(folder: Path) -> None:
-    """Writes the checksum of each file in a folder to a file in it. Raises OSError."""
+    """Writes the checksums of all files in a folder to a new file in the same folder. Raises OSError."""
     sums = {path.name: _sum(path) for path in sorted(folder.iterdir())}
     write_whole(folder / SUMS, json.dumps(sums, indent=1) + "\n")
 
 
 def damage_of(folder: Path) -> str | None:
-    """Verifies all files of a folder. Returns what is wrong with them, or None.
+    """Verifies all files in a folder. Returns a description of the damage, or None if all files are intact.
 
-    The processes of a run verify a folder only once: a file in it records the state of the verified files, including
-    the times of their last changes. Raises PermissionError if the files cannot be read.
+    The processes of a run verify a folder only once: a file in the folder records the state of the verified files,
+    including the times of their last changes. Raises PermissionError if the files cannot be read.
     """
     try:
         sums = _read_json(folder / SUMS)
@@ -57,7 +57,7 @@ def _was_checked(folder: Path, states: dict[str, list[int]]) -> bool:
         age_secs = time.time() - checked["time"]
     except (OSError, ValueError, TypeError, KeyError, OverflowError):
         return False
-    # A time in the future means that the clock was set back.
+    # A recorded time in the future means that the clock has been set back.
     return bool(checked.get("states") == states and 0 <= age_secs < CHECKED_FOR_SECS)
 
 
@@ -67,7 +67,8 @@ def _state(path: Path) -> list[int]:
 
 
 def _read_json(path: Path) -> Any:
-    """Reads a JSON file. Raises OSError if it is not a readable file, and ValueError if it is not JSON."""
+    """Reads a JSON file. Raises OSError if `path` is not a readable file, and ValueError if the file is not valid
+    JSON."""
     try:
         return json.loads(read_regular(path))
     except RecursionError as error:

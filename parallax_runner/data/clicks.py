@@ -13,23 +13,23 @@ from parallax_runner.data.draws import columns, keys, log_uniform, uniform
 from parallax_runner.data.generated import GeneratedDataset, check_sizes
 from parallax_runner.errors import ConfigError
 
-FACTORS = 4  # latent factors of an id; pairs of ids in an example interact by their dot product
+FACTORS = 4  # latent factors of each id; two ids in an example interact through their dot product
 MEAN_LOGIT = -1.2  # about a quarter of the examples are clicks
-ID_EFFECT = 0.5  # half the width of the range of a single id's effect on the logit
+ID_EFFECT = 0.5  # half the width of the range of one id's effect on the logit
 FACTOR_RANGE = 0.3  # half the width of the range of a factor
-LARGEST_CARDINALITY = 2**48  # far below the 53 bits of a draw
+LARGEST_CARDINALITY = 2**48  # well below the 53 bits of a random draw
 
 
 def load(
     *, dense_features: int, cardinalities: Sequence[int], examples: int, validation_examples: int, seed: int
 ) -> Dataset:
-    """Returns examples with the features `dense` (float32 [dense_features]), `categorical` (int64 [len(cardinalities)])
-    and `label` (float32, 0 or 1).
+    """Returns examples that have the features `dense` (float32 [dense_features]), `categorical` (int64
+    [len(cardinalities)]) and `label` (float32, 0 or 1).
 
     Dense features are exponentially distributed with mean 1, approximately like logarithms of counts. Ids of
     categorical feature f are below `cardinalities[f]` and follow Zipf's law; smaller ids are more frequent. The label
-    is drawn from a logit that is linear in the dense features, with an additional effect of each id and of each pair of
-    ids. Raises ConfigError for a number out of range.
+    is drawn according to a logit that is linear in the dense features and has an additional term for each id and for
+    each pair of ids. Raises ConfigError for a number out of range.
     """
     if dense_features < 1:
         raise ConfigError(f"data.dense_features={dense_features}: expected 1 or more.")
@@ -71,13 +71,13 @@ class _Clicks:
         return {"dense": dense.astype(np.float32), "categorical": ids, "label": clicked.astype(np.float32)}
 
     def _effect_of_ids(self, ids: np.ndarray) -> np.ndarray:
-        """Returns the effects of ids on the logit. They are computed from the ids, which avoids a table of 33 million
-        ids."""
+        """Returns the effects of ids on the logit. The effects are computed from the ids, which avoids a table of 33
+        million ids."""
         first = np.cumsum(self.cardinalities) - self.cardinalities
         draws = 2 * uniform(self.factor_key, columns(first + ids, 1 + FACTORS)) - 1
         own = ID_EFFECT * draws[..., 0].sum(axis=1)
         factors = FACTOR_RANGE * draws[..., 1:]
-        # The sum of the dot products of all pairs, as factorisation machines compute it.
+        # This is the sum of the dot products of all pairs, computed the way factorisation machines do.
         pairs = (factors.sum(axis=1) ** 2 - (factors**2).sum(axis=1)).sum(axis=1) / 2
         effect: np.ndarray = own + pairs
         return effect

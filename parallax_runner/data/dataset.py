@@ -1,7 +1,7 @@
 """The interface of a data set: an endless stream of shuffled examples, numbered from 0.
 
-A step reads a range of the stream, and each rank reads a part of that range, so a single number is the data position of
-a run.
+A step reads a range of the stream, and each rank reads a part of that range, so a single number describes a run's
+position in the data.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Feature:
-    """A named input of a model, as in a single example, without the batch dimension.
+    """A named input of a model, described for a single example, without the batch dimension.
 
-    A batch has a dense feature as an array [size, *shape] under its name. It has a ragged or sparse feature as several
-    component arrays under `name/component`, whose first dimensions differ from batch to batch:
+    A batch contains a dense feature as an array [size, *shape] under the feature's name. It contains a ragged or sparse
+    feature as several component arrays under `name/component`, whose first dimensions differ from batch to batch:
     - ragged: `values` [n, *shape[ragged_rank:]], and for each ragged dimension an int64 array `row_splits`,
       `row_splits_1`, …, of which the first has shape [size + 1];
     - sparse: `indices` int64 [n, 1 + len(shape)], `values` [n], `dense_shape` int64 [1 + len(shape)].
@@ -27,7 +27,7 @@ class Feature:
     shape: tuple[int | None, ...]  # None: unknown or ragged
     dtype: str  # NumPy's name, such as "int32" or "float32"
     kind: Literal["dense", "ragged", "sparse"] = "dense"
-    ragged_rank: int = 0  # number of dimensions after the batch up to the last ragged one
+    ragged_rank: int = 0  # number of dimensions after the batch dimension, up to the last ragged dimension
 
     @property
     def components(self) -> tuple[str, ...]:
@@ -38,12 +38,12 @@ class Feature:
 
 
 class Dataset(Protocol):
-    """Examples for training and validation. A batch maps names to arrays, as described in `Feature`."""
+    """Provides examples for training and validation. A batch maps names to arrays, as described in `Feature`."""
 
     features: dict[str, Feature]
     words_per_example: int | None  # None: the examples have no words
     train_size: int  # examples in one epoch, at least 1
-    validation_size: int  # examples, 0 if there are none
+    validation_size: int  # number of validation examples; 0 if there are none
 
     def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
         """Returns examples [start, start + size) of the endless stream; the range may cross epochs."""
@@ -58,11 +58,11 @@ class Dataset(Protocol):
 
 
 class Share(Protocol):
-    """The part of a sequentially read data set that one worker reads."""
+    """The part that one worker reads of a data set that is read sequentially."""
 
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
-        """Returns a batch for each replica, for the step that starts after `position` examples of all workers.
-        Positions must increase."""
+        """Returns a batch for each replica, for the step before which all workers together have read `position`
+        examples. `position` must increase from call to call."""
         ...
 
     def validation_batches(self, *, whole_only: bool) -> Iterator[dict[str, np.ndarray]]:
@@ -72,7 +72,7 @@ class Share(Protocol):
 
 @runtime_checkable
 class Shared(Protocol):
-    """A `Dataset` that is read sequentially, a share by each worker."""
+    """A `Dataset` that is read sequentially. Each worker reads a share."""
 
     def share(self, rank: int, ranks: int, replicas: int) -> Share:
         """Returns the share of worker `rank` among `ranks` workers with `replicas` replicas each."""
@@ -80,7 +80,7 @@ class Shared(Protocol):
 
 
 def examples_in(batch: Mapping[str, np.ndarray], features: Mapping[str, Feature]) -> int:
-    """Returns the number of examples in a batch of these features."""
+    """Returns the number of examples in a batch that has these features."""
     name, feature = next(iter(features.items()))
     if feature.kind == "ragged":
         return len(batch[f"{name}/row_splits"]) - 1
@@ -88,5 +88,6 @@ def examples_in(batch: Mapping[str, np.ndarray], features: Mapping[str, Feature]
 
 
 def numbering_of(dataset: Dataset) -> str:
-    """Returns a digest of what the ids of a data set stand for, such as its vocabulary; empty if it has none."""
+    """Returns a digest of the list that gives a data set's ids their meaning, such as a vocabulary. Returns an empty
+    string if the data set has no such digest."""
     return str(getattr(dataset, "numbering", ""))

@@ -1,10 +1,11 @@
-"""Random numbers that depend only on a key and a number, so that any example can be drawn without the previous ones."""
+"""Random draws that depend only on a key and a number. Any example can be drawn without drawing the previous
+examples."""
 
 from __future__ import annotations
 
 import numpy as np
 
-# SplitMix64 (Steele, Lea and Flood, 2014), with the number as its counter.
+# The algorithm is SplitMix64 (Steele, Lea and Flood, 2014), with the number as its counter.
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _MIX = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
 
@@ -16,7 +17,7 @@ def keys(seed: int, *, count: int) -> list[np.uint64]:
 
 def uniform(key: np.uint64, numbers: np.ndarray) -> np.ndarray:
     """Returns float64 draws in [0, 1) with the shape of `numbers` (integers). Equal numbers get equal draws."""
-    bits = numbers.astype(np.uint64) * _STEP + key  # uint64 arrays wrap around
+    bits = numbers.astype(np.uint64) * _STEP + key  # uint64 arrays wrap around on overflow
     for shift, factor in _MIX:
         bits = (bits ^ (bits >> shift)) * factor
     bits ^= bits >> np.uint64(31)
@@ -25,20 +26,20 @@ def uniform(key: np.uint64, numbers: np.ndarray) -> np.ndarray:
 
 
 def columns(numbers: np.ndarray, count: int) -> np.ndarray:
-    """Returns `count` distinct numbers for each of `numbers`, int64 [*numbers.shape, count]; no two numbers share
-    any."""
+    """Returns `count` distinct numbers for each element of `numbers`, int64 [*numbers.shape, count]. Different elements
+    never get the same number."""
     numbered: np.ndarray = numbers[..., None] * count + np.arange(count, dtype=np.int64)
     return numbered
 
 
 def log_uniform(draws: np.ndarray, size: np.ndarray | int) -> np.ndarray:
-    """Turns uniform draws into int64 ids below `size`, which is broadcast.
+    """Turns uniform draws into int64 ids below `size`. `size` is broadcast to the shape of `draws`.
 
-    Id r, counted from 0, has the probability log((r + 2) / (r + 1)) / log(size + 1), which approximates Zipf's law.
+    Id r, counted from 0, has probability log((r + 2) / (r + 1)) / log(size + 1), which approximates Zipf's law.
     """
     top = np.asarray(size, dtype=np.int64)
     drawn = np.expm1(draws * np.log1p(top.astype(np.float64))).astype(np.int64)
-    ids: np.ndarray = np.minimum(drawn, top - 1)  # rounding may reach `size` itself
+    ids: np.ndarray = np.minimum(drawn, top - 1)  # rounding can produce `size` itself
     return ids
 
 

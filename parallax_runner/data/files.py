@@ -1,4 +1,4 @@
-"""Finds text files in a directory, in the same order on every machine."""
+"""Finds text files in a directory and returns them in the same order on every machine."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from parallax_runner.files.regular import kind_of
 
 
 def find_files(root: Path, *, suffix: str = "", skipped_folders: Collection[str] = ()) -> list[TextFile]:
-    """Returns the files under `root` whose names end in `suffix`, sorted by name, without hidden ones. Links are
-    followed, and each folder is read once.
+    """Returns the files under `root` whose names end in `suffix`, sorted by name. Hidden files are left out. Links are
+    followed, and each folder is read only once.
 
-    Raises DataError for a directory that cannot be read or that contains a FIFO, socket or device.
+    Raises DataError if a directory cannot be read, or if a matching file is a FIFO, socket or device.
     """
 
     def refuse(error: OSError) -> None:
@@ -39,7 +39,7 @@ def find_files(root: Path, *, suffix: str = "", skipped_folders: Collection[str]
 
 
 def refuse_special(path: Path) -> None:
-    """Raises DataError for a FIFO, socket or device, because reading it might never end."""
+    """Raises DataError for a FIFO, socket or device, because reading from such a file might never end."""
     kind = kind_of(path)
     if kind is not None:
         raise DataError(f"{path}: it is {kind}. Expected only files and folders. Remove it.")

@@ -1,4 +1,4 @@
-"""Makes a data set from arrays, which Keras' `fit` accepts."""
+"""Makes a data set from the arrays that Keras' `fit` accepts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from parallax_runner.errors import DataError
 
 
 class Arrays:
-    """Implements `Dataset` for named arrays with the same number of rows. Its stream repeats passes over all full
-    batches of `global_batch` examples. `structure` turns features into Keras' batches."""
+    """Implements `Dataset` for named arrays with the same number of rows. The stream consists of repeated passes over
+    all full batches of `global_batch` examples. `structure` turns features into Keras' batches."""
 
     words_per_example: int | None = None
 
@@ -43,7 +43,7 @@ class Arrays:
         self._orders: dict[int, np.ndarray] = {}
 
     def with_seed(self, seed: int) -> Arrays:
-        """Returns the same arrays in the orders of another seed."""
+        """Returns a data set with the same arrays, shuffled with another seed."""
         found = copy.copy(self)
         found._seed, found._orders = seed, {}
         return found
@@ -83,10 +83,10 @@ def arrays_dataset(
     shuffle: bool,
     validation: Any = None,
 ) -> Arrays:
-    """Makes a data set from arrays, or from dicts, tuples and lists of arrays. `validation` is (x, y) or (x, y,
+    """Makes a data set from arrays, or from dicts, tuples or lists of arrays. `validation` is (x, y) or (x, y,
     sample_weight).
 
-    Raises DataError if lengths differ, or if `validation` has another structure.
+    Raises DataError if the arrays have different lengths, or if `validation` has a different structure.
     """
     given = (x, y, sample_weight)
     structure = BatchStructure.of(given)
@@ -108,13 +108,13 @@ def _arrays(structure: BatchStructure, element: Any) -> dict[str, np.ndarray]:
 
 
 def _array(value: Any) -> np.ndarray:
-    """Casts as Keras does: float64 becomes float32."""
+    """Casts arrays the way Keras does: float64 becomes float32."""
     array = np.asarray(value)
     return array.astype(np.float32) if array.dtype == np.float64 else array
 
 
 def _rows(arrays: dict[str, np.ndarray], what: str) -> int:
-    """Returns the number of examples. Raises DataError if arrays have different lengths."""
+    """Returns the number of examples. Raises DataError if the arrays have different lengths."""
     lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
     if len(set(lengths.values())) != 1:
         told = ", ".join(f"«{name}» {length}" for name, length in lengths.items())

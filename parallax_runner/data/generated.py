@@ -1,4 +1,4 @@
-"""A data set whose examples are computed when they are read, and not kept in memory."""
+"""A data set whose examples are computed when they are read and are not kept in memory."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from parallax_runner.data.memory import check_fits
 from parallax_runner.data.stream import ShuffledStream
 from parallax_runner.errors import ConfigError
 
-_BYTES_PER_EXAMPLE = 3 * 8  # the orders of two epochs, and the sort keys of one
+_BYTES_PER_EXAMPLE = 3 * 8  # the orders of two epochs, and the sort keys of one epoch
 
 
 class GeneratedDataset:
-    """Implements `Dataset` for a function of example numbers."""
+    """Implements `Dataset` with a function that computes examples from their numbers."""
 
     words_per_example: int | None = None
 
@@ -28,7 +28,7 @@ class GeneratedDataset:
         seed: int,
     ) -> None:
         """`make` turns example numbers, int64 [size], into a batch. Training examples have the numbers below
-        `train_size`; validation examples have the numbers after them."""
+        `train_size`; validation examples have the numbers from `train_size` on."""
         self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in make(_NO_NUMBERS).items()}
         self.train_size = train_size
         self.validation_size = validation_size
@@ -48,7 +48,8 @@ _NO_NUMBERS = np.zeros(0, dtype=np.int64)
 
 
 def check_sizes(examples: int, validation_examples: int) -> None:
-    """Raises ConfigError if a number of examples is out of range, or if their order does not fit into memory."""
+    """Raises ConfigError if a number of examples is out of range, or if the order of the examples does not fit into
+    memory."""
     if examples < 1:
         raise ConfigError(f"data.examples={examples}: expected at least 1 example to train on.")
     if validation_examples < 0:

@@ -1,5 +1,5 @@
-"""Small synthetic images, generated from a seed: each class has its own pattern plus noise. For benchmarks and
-trials."""
+"""Small synthetic images for benchmarks and trials, generated from a seed. Each image is the pattern of its class plus
+noise."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ CHANNELS = 3
 
 
 def load(*, image_size: int, classes: int, noise: float, examples: int, validation_examples: int, seed: int) -> Dataset:
-    """Returns images with the features `image` (float32 [image_size, image_size, 3]) and `label` (int32, below
+    """Returns examples that have the features `image` (float32 [image_size, image_size, 3]) and `label` (int32, below
     `classes`).
 
-    `noise` is the standard deviation of the noise added to each pixel; that of the patterns is 1. Raises ConfigError
-    for a number out of range.
+    `noise` is the standard deviation of the noise that is added to each pixel; the patterns have standard deviation 1.
+    Raises ConfigError for a number out of range.
     """
     for name, number, least in (
         ("image_size", image_size, 1),

@@ -14,10 +14,10 @@ INTERCEPT = -5.0
 
 
 def load(*, examples: int, validation_examples: int, noise: float, seed: int) -> Dataset:
-    """Returns points with the features `x` and `y`, float32 scalars. x is uniform in [-1, 1).
+    """Returns points that have the features `x` and `y`, both float32 scalars. x is uniform in [-1, 1).
 
-    `noise` is the standard deviation of the noise added to y. Raises DataError without examples, ConfigError for a
-    negative count or deviation.
+    `noise` is the standard deviation of the noise that is added to y. Raises DataError if there are no examples, and
+    ConfigError if `validation_examples` or `noise` is negative.
     """
     if examples < 1:
         raise DataError(f"data.examples={examples}: expected at least 1 example to train on.")
@@ -25,7 +25,7 @@ def load(*, examples: int, validation_examples: int, noise: float, seed: int) ->
         raise ConfigError(f"data.validation_examples={validation_examples}: expected 0 (no validation) or more.")
     if noise < 0:
         raise ConfigError(f"data.noise={noise}: expected a standard deviation, 0 or more.")
-    # Intermediate float64 values of x and y, and the order of an epoch.
+    # Memory is needed for intermediate float64 values of x and y, and for the order of an epoch.
     check_fits(4 * 8 * (examples + validation_examples), examples=examples, validation_examples=validation_examples)
     train_generator, validation_generator = np.random.default_rng(seed).spawn(2)
     return ArrayDataset(

@@ -11,7 +11,7 @@ from parallax_runner.errors import DataError
 
 @dataclass(frozen=True)
 class MappedFile:
-    """A memory-mapped file, with its size when it was mapped."""
+    """A memory-mapped file and the size that it had when it was mapped."""
 
     path: Path
     size_bytes: int
@@ -23,7 +23,7 @@ class MappedFile:
 
     def check(self) -> None:
         """Raises DataError if the file has been deleted or has become shorter. Reading a truncated file would kill the
-        process (SIGBUS), and a resumed run could not read a deleted one. Costs one system call."""
+        process (SIGBUS), and a resumed run could not read a deleted file. The check costs one system call."""
         try:
             size_bytes = os.stat(self.path).st_size
         except OSError as error:

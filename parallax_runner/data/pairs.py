@@ -1,4 +1,5 @@
-"""Synthetic training data for a retrieval model, generated from a seed: pairs of a query and the item chosen for it."""
+"""Synthetic training data for a retrieval model, generated from a seed. Each example is a query with the item that was
+chosen for the query."""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ def load(
     validation_examples: int,
     seed: int,
 ) -> Dataset:
-    """Returns pairs with the features `query` and `item` (int64) and `item_probability` (float32), the probability of
-    the item over all pairs. A loss with in-batch negatives uses it as a correction.
+    """Returns pairs that have the features `query` and `item` (int64) and `item_probability` (float32), the probability
+    of the item over all pairs. A loss with in-batch negatives uses this probability as a correction.
 
-    Queries and items follow Zipf's law; smaller ids are more frequent. Each query belongs to one of `clusters`, and
-    item i belongs to cluster i % clusters. In a fraction `affinity` of the pairs, the item is from the query's cluster;
-    in the others it is any item. Raises ConfigError for a number out of range.
+    Queries and items follow Zipf's law; smaller ids are more frequent. Each query belongs to one of `clusters`
+    clusters, and item i belongs to cluster i % clusters. In a fraction `affinity` of the pairs, the item is from the
+    query's cluster; in the other pairs, it can be any item. Raises ConfigError for a number out of range.
     """
     for name, number in (("queries", queries), ("items", items), ("clusters", clusters)):
         if number < 1:
@@ -71,7 +72,8 @@ class _Pairs:
         """Returns the pairs with these numbers."""
         query = log_uniform(uniform(self.query_key, numbers), len(self.cluster_of))
         anyone = log_uniform(uniform(self.item_key, numbers), len(self.probability_of))
-        # A block has one item of each cluster, and its items are about equally frequent.
+        # The item is replaced within its block of `clusters` items. Each block has one item from each cluster, and the
+        # items of a block are about equally frequent.
         alike = anyone - anyone % self.clusters + self.cluster_of[query]
         item = np.where(uniform(self.choice_key, numbers) < self.affinity, alike, anyone)
         return {"query": query, "item": item, "item_probability": self.probability_of[item]}

@@ -1,4 +1,4 @@
-"""The source of Python's standard library as text: real text that needs no download."""
+"""The source of Python's standard library, as real text that needs no download."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parallax_runner.data.tokens import Tokenizer
 from parallax_runner.data.windows import language_model_dataset
 from parallax_runner.errors import DataError
 
-# A name, a number (0xff, 1.5e3), or any other single character; white space separates tokens.
+# A token is a name, a number (0xff, 1.5e3), or any other single character. White space separates tokens.
 _TOKEN = re.compile(r"[^\W\d]\w*|\d[\w.]*|[^\w\s]")
 
 # Some files of Python's own tests are badly encoded on purpose.
@@ -23,10 +23,11 @@ PYTHON_SOURCE = Tokenizer(name="python-1", split=_TOKEN.findall, decode_errors="
 def load(
     *, vocab_size: int, sequence_length: int, validation_examples: int, seed: int, cache_dir: str | None = None
 ) -> Dataset:
-    """Returns windows of the standard library's source. About 5 % of its files are for validation.
+    """Returns windows of the standard library's source. About 5 % of the library's files are used for validation.
 
-    `vocab_size` is in words, `sequence_length` in words per window, `validation_examples` in windows. Raises DataError
-    if the library has no source files on disk or the cache cannot be written, ConfigError for a size out of range.
+    `vocab_size` is in words, `sequence_length` is in words per window, and `validation_examples` is in windows. Raises
+    DataError if the library has no source files on disk or the cache cannot be written, and ConfigError for a size out
+    of range.
     """
     root = Path(sysconfig.get_paths()["stdlib"])
     files = find_files(root, suffix=".py", skipped_folders={"site-packages", "dist-packages", "__pycache__"})

@@ -1,4 +1,4 @@
-"""The order of examples: an endless stream, shuffled again in each epoch."""
+"""The order of training examples, which form an endless stream that is shuffled again in each epoch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 class ShuffledStream:
     """Example i of the stream is element `order(i // size)[i % size]` of the data.
 
-    The order of an epoch depends only on (seed, epoch), so any process can start reading anywhere.
+    The order of an epoch depends only on (seed, epoch), so any process can start reading at any position.
     """
 
     def __init__(self, *, size: int, seed: int) -> None:
@@ -18,7 +18,7 @@ class ShuffledStream:
         self._orders: dict[int, np.ndarray] = {}
 
     def elements(self, start: int, count: int) -> np.ndarray:
-        """Returns the indices into the data of examples [start, start + count), int64 [count]."""
+        """Returns, for examples [start, start + count) of the stream, their indices in the data, int64 [count]."""
         numbers = np.arange(start, start + count, dtype=np.int64)
         epochs, positions = np.divmod(numbers, self._size)
         elements = np.empty(count, dtype=np.int64)
@@ -29,17 +29,18 @@ class ShuffledStream:
 
     def _order(self, epoch: int) -> np.ndarray:
         if epoch not in self._orders:
-            # Near the end of an epoch, ranks alternate between two epochs. Older ones are not needed again.
+            # Near the end of an epoch, ranks alternate between two epochs. The orders of older epochs are not needed
+            # again.
             self._orders = {kept: order for kept, order in self._orders.items() if abs(kept - epoch) == 1}
             self._orders[epoch] = epoch_order(size=self._size, seed=self._seed, epoch=epoch)
         return self._orders[epoch]
 
 
 def epoch_order(*, size: int, seed: int, epoch: int) -> np.ndarray:
-    """Returns a permutation of range(size), int64 [size], that depends only on the arguments.
+    """Returns a permutation of range(size), int64 [size], which depends only on the arguments.
 
     NumPy guarantees the raw output of its bit generators across releases, but not the output of `permutation`, and a
-    run may be resumed with another release. A repeated 64-bit draw is harmless, since the sort is stable.
+    run can be resumed with another release of NumPy. Equal 64-bit draws do no harm, since the sort is stable.
     """
     draws = np.random.PCG64(np.random.SeedSequence([seed, epoch])).random_raw(size)
     return np.argsort(draws, kind="stable")

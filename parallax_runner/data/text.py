@@ -1,4 +1,4 @@
-"""Text in the layout of the One Billion Word benchmark: one sentence per line, tokens separated by white space."""
+"""Text in the layout of the One Billion Word benchmark: each line is one sentence, and white space separates tokens."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def load(
     """Returns windows of the text at `path`, a UTF-8 file or a directory of such files. Files that end in .gz are
     decompressed.
 
-    Validation reads `validation_path`, or else about 5 % of the files, or of the lines if there are few files.
-    `vocab_size` is in words, `sequence_length` in words per window, `validation_examples` in windows. Raises DataError
-    for a path that cannot be read, text without words and a cache that cannot be written, ConfigError for a size out of
-    range.
+    The text for validation is at `validation_path`. Without `validation_path`, about 5 % of the files are used for
+    validation, or about 5 % of the lines if there are few files. `vocab_size` is in words, `sequence_length` is in
+    words per window, and `validation_examples` is in windows. Raises DataError if a path cannot be read, the text has
+    no words or the cache cannot be written, and ConfigError for a size out of range.
     """
     corpus = load_corpus(
         _text_files(path, key="data.path"),

@@ -1,4 +1,4 @@
-"""Caches tokenised text in the user's cache directory, so that only the first run on a corpus reads the text."""
+"""Caches tokenised text in the user's cache directory. Only the first run on a corpus reads the text itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from parallax_runner.files.cache import cache_key, cache_root
 
 log = logging.getLogger(__name__)
 
-FORMAT = 3  # increase when the file layout, the split or the numbering of words changes
+FORMAT = 3  # increase this when the file layout, the split or the numbering of words changes
 
 
 def load_corpus(
@@ -32,12 +32,13 @@ def load_corpus(
     cache_dir: str | None,
     source: str,
 ) -> Corpus:
-    """Returns the tokens of `files`, memory-mapped. See `tokenize_files` for the arguments that both functions have.
+    """Returns the tokens of `files`, memory-mapped. `tokenize_files` describes the arguments that both functions have.
 
     `cache_dir` defaults to $XDG_CACHE_HOME/parallax_runner, or ~/.cache/parallax_runner. If several processes miss the
-    cache at the same time, each writes its own folder, and the first to rename it wins. Damaged folders are rebuilt.
+    cache at the same time, each process writes its own folder, and the first process to rename its folder wins. Damaged
+    folders are rebuilt.
 
-    Raises DataError if there is no text or the cache cannot be written. `source` is for the message.
+    Raises DataError if there is no text or the cache cannot be written. `source` names the text in the error message.
     """
     key = fingerprint(files, validation_files, tokenizer=tokenizer, vocab_size=vocab_size)
     folder = cache_root(cache_dir) / key
@@ -56,12 +57,12 @@ def fingerprint(
     tokenizer: Tokenizer,
     vocab_size: int,
 ) -> str:
-    """Returns 32 hexadecimal digits that change with anything the tokens depend on.
+    """Returns 32 hexadecimal digits that change whenever the tokens may change.
 
-    It uses names, sizes and modification times instead of contents, because reading the contents takes as long as
-    tokenising them.
+    The digits depend on the files' names, sizes and modification times instead of their contents, because reading the
+    contents takes as long as tokenising them.
 
-    Raises DataError for a file that does not exist.
+    Raises DataError if a file does not exist.
     """
     described = [FORMAT, tokenizer.name, vocab_size, _describe(files), _describe(validation_files or ())]
     return cache_key(described)
@@ -80,7 +81,8 @@ def _is_whole(folder: Path) -> bool:
     try:
         if not folder.exists():
             return False
-        # Under the lock, only one process verifies the folder, and none removes a folder that another has just rebuilt.
+        # Under the lock, only one process verifies the folder, and no process removes a folder that another process has
+        # just rebuilt.
         with _alone_at(folder):
             damage = _damage_of(folder) if folder.exists() else "another process has removed it"
             if damage is not None:
@@ -100,7 +102,7 @@ def _damage_of(folder: Path) -> str | None:
 @contextmanager
 def _alone_at(folder: Path) -> Iterator[None]:
     """Holds the lock of a folder. In a read-only cache there is no lock, since nothing can be removed. On a file system
-    without locks, processes that find damage at the same time each rebuild the folder."""
+    without locks, each process that detects damage rebuilds the folder itself."""
     try:
         lock = open(folder.with_name(f".{folder.name}.lock"), "a", encoding="utf-8")  # noqa: SIM115
     except OSError:
@@ -115,7 +117,8 @@ def _alone_at(folder: Path) -> Iterator[None]:
 
 
 def _remove(folder: Path, damage: str) -> None:
-    """Removes a damaged folder. Renames it first, so that other processes see either a complete folder or none."""
+    """Removes a damaged folder. Renames the folder first; other processes therefore see either a complete folder or no
+    folder."""
     moved = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
     try:
         folder.rename(moved)
@@ -131,7 +134,7 @@ def _remove(folder: Path, damage: str) -> None:
 
 
 def _unusable(folder: Path, error: OSError) -> DataError:
-    # NumPy's own errors have a message but no errno.
+    # Errors raised by NumPy itself have a message but no errno.
     return DataError(
         f"{folder.parent}: cannot write tokenised text: {error.strerror or error}. "
         "Set data.cache_dir or XDG_CACHE_HOME to a directory that can be written."
@@ -139,7 +142,7 @@ def _unusable(folder: Path, error: OSError) -> DataError:
 
 
 def _publish(corpus: Corpus, folder: Path) -> None:
-    """Writes to a temporary folder and renames it to `folder`, so that a reader sees either all files or none."""
+    """Writes to a temporary folder and renames it to `folder`; a reader therefore sees either all files or no files."""
     unfinished = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
     try:
         unfinished.mkdir(parents=True)

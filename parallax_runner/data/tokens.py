@@ -1,5 +1,5 @@
-"""Turns text files into arrays of word ids: splits lines into tokens, numbers words by frequency, and holds out
-validation data."""
+"""Turns text files into arrays of word ids. Lines are split into tokens, words are numbered by frequency, and some of
+the data are held out for validation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from parallax_runner.errors import ConfigError, DataError
 
 END_OF_SENTENCE = "</s>"
 UNKNOWN = "<unk>"
-VALIDATION_SHARE = 0.05  # of the files, or of the blocks of lines if there are too few files
+VALIDATION_SHARE = 0.05  # fraction of the files, or of the blocks of lines if there are too few files
 LINES_PER_BLOCK = 50
 
 
@@ -42,25 +42,26 @@ class Tokenizer:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Word ids, int32 [tokens], in reading order. `vocabulary[id]` is the word; the most frequent words come first."""
+    """Word ids, int32 [tokens], in reading order. `vocabulary[id]` is the word with that id; the most frequent words
+    come first."""
 
     train: np.ndarray
     validation: np.ndarray
     vocabulary: Sequence[str]
-    train_file: MappedFile | None = None  # the file that the array is mapped from, if any
+    train_file: MappedFile | None = None  # the file from which the array is mapped, if any
     validation_file: MappedFile | None = None
 
 
 def tokenize_files(
     files: Sequence[TextFile], *, validation_files: Sequence[TextFile] | None, tokenizer: Tokenizer, vocab_size: int
 ) -> Corpus:
-    """Reads, splits and numbers the words of files. Only words in the training part are counted, so that validation
-    stays unseen.
+    """Reads files, splits them into words and numbers the words. Only words in the training part are counted, so the
+    validation part does not influence the vocabulary.
 
-    Without `validation_files`, about 5 % of the files are held out for validation, or of the lines if there are fewer
-    than 20 files.
+    Without `validation_files`, about 5 % of the files are held out for validation, or about 5 % of the lines if there
+    are fewer than 20 files.
 
-    Raises DataError for an unreadable file and for text without a single token, ConfigError for a small `vocab_size`.
+    Raises DataError if a file cannot be read, and ConfigError if `vocab_size` is too small.
     """
     if vocab_size < 3:
         raise ConfigError(
@@ -81,9 +82,9 @@ def tokenize_files(
 
 
 def split_names(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Splits names into (train, validation), each in the given order, by a hash of the name.
+    """Splits names into (train, validation) by the hash of each name. Both parts keep the given order.
 
-    With two or more names, each side gets at least one, since a directory may have few files.
+    If there are two or more names, each part gets at least one name, since a directory may have few files.
     """
     by_hash = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
     count = max(round(VALIDATION_SHARE * len(names)), 1) if len(names) > 1 else 0
@@ -94,8 +95,9 @@ def split_names(names: Sequence[str]) -> tuple[list[str], list[str]]:
 def number_by_frequency(words: Sequence[str], counts: np.ndarray, vocab_size: int) -> tuple[list[str], np.ndarray]:
     """Returns the vocabulary, at most `vocab_size` words, and the id of each of `words`, int32 [len(words)].
 
-    Words are sorted by descending frequency, then alphabetically, as a log-uniform candidate sampler expects. The count
-    of `<unk>` is that of the words it replaces. The vocabulary always contains `<unk>` and `</s>`.
+    Words are sorted by descending frequency, as a log-uniform candidate sampler expects, and then alphabetically. The
+    count of `<unk>` includes the counts of the words that it replaces. The vocabulary always contains `<unk>` and
+    `</s>`.
     """
     count_of = {UNKNOWN: 0, END_OF_SENTENCE: 0} | dict(zip(words, counts.tolist(), strict=True))
     ordinary = [word for word, count in count_of.items() if count > 0 and word not in (UNKNOWN, END_OF_SENTENCE)]
@@ -111,8 +113,8 @@ def number_by_frequency(words: Sequence[str], counts: np.ndarray, vocab_size: in
 def _read_pieces(
     files: Sequence[TextFile], tokenizer: Tokenizer, first_seen: defaultdict[str, int]
 ) -> dict[str, np.ndarray]:
-    """Returns the pieces to split between training and validation, by name: whole files, or blocks of lines if there
-    are few files, since one file may be most of the text."""
+    """Returns, by name, the pieces to divide between training and validation. The pieces are whole files, or blocks of
+    lines if there are few files, since one file may contain most of the text."""
     if len(files) * VALIDATION_SHARE < 1:
         return {
             f"{file.name}:{number}": block
@@ -123,7 +125,8 @@ def _read_pieces(
 
 
 def _read_blocks(file: TextFile, tokenizer: Tokenizer, first_seen: defaultdict[str, int]) -> Iterator[np.ndarray]:
-    """Yields the tokens of each block of lines, numbered in the order in which words are first seen, int32."""
+    """Yields the tokens of each block of lines as int32 numbers, which count words in the order in which they are first
+    seen."""
     for lines in _line_blocks(file, tokenizer.decode_errors):
         tokens: list[str] = []
         for line in lines:

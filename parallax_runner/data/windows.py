@@ -1,4 +1,4 @@
-"""Turns token arrays into a data set for language models, which predict each next word of a window."""
+"""Turns token arrays into a data set for language models, which predict the next word at each position of a window."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from parallax_runner.errors import ConfigError, DataError
 def language_model_dataset(
     corpus: Corpus, *, sequence_length: int, validation_examples: int, seed: int, source: str
 ) -> Dataset:
-    """Returns windows of the corpus with the features `words` and `next_words`, both int32 [sequence_length].
+    """Returns windows of the corpus, which have the features `words` and `next_words`, both int32 [sequence_length].
 
-    Window i has the tokens [i * sequence_length, (i + 1) * sequence_length] of the stream, including both ends, so each
-    token is predicted once. At most `validation_examples` windows of the validation tokens are used, evenly spaced.
+    Window i consists of the tokens [i * sequence_length, (i + 1) * sequence_length] of the corpus, including both ends,
+    so each token is predicted once. At most `validation_examples` windows of the validation tokens are used, evenly
+    spaced.
 
-    Raises ConfigError for a length or count out of range, DataError if `source` has no window to train on.
+    Raises ConfigError for a length or count out of range, and DataError if the corpus has no window to train on.
+    `source` names the text in the error message.
     """
     if sequence_length < 1:
         raise ConfigError(f"data.sequence_length={sequence_length}: expected at least 1 word.")
@@ -57,6 +59,6 @@ def cut_windows(tokens: np.ndarray, sequence_length: int) -> np.ndarray:
 
 
 def spread(examples: np.ndarray, count: int) -> np.ndarray:
-    """Returns `count` evenly spaced rows of `examples`, or all rows if there are fewer."""
+    """Returns `count` evenly spaced rows of `examples`, or all rows if there are fewer than `count`."""
     count = min(count, len(examples))
     return examples[np.arange(count) * len(examples) // max(count, 1)]

@@ -1,5 +1,5 @@
-"""Synthetic words, generated from a seed with the frequencies of a natural language: few are frequent, most are
-rare."""
+"""Synthetic words, generated from a seed with frequencies like those in a natural language: few words are frequent, and
+most words are rare."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ def load(
     validation_examples: int,
     seed: int,
 ) -> Dataset:
-    """Returns windows of independent words with the features `words` and `next_words`, both int32 [sequence_length].
+    """Returns windows of independent words, which have the features `words` and `next_words`, both int32
+    [sequence_length].
 
-    Word r, counted from 0, has a probability proportional to 1 / (r + 1 + offset) (the Zipf-Mandelbrot law), so the
-    frequency decreases with the id, as a log-uniform candidate sampler expects. Raises ConfigError for a number out of
-    range.
+    Word r, counted from 0, has a probability proportional to 1 / (r + 1 + offset), which is the Zipf-Mandelbrot law.
+    The frequency therefore decreases with the id, as a log-uniform candidate sampler expects. Raises ConfigError for a
+    number out of range.
     """
     if vocab_size < 1:
         raise ConfigError(f"data.vocab_size={vocab_size}: expected at least 1 word.")
@@ -59,7 +60,7 @@ def load(
 
 
 def draw_words(count: int, vocab_size: int, offset: float, seed: np.random.SeedSequence) -> np.ndarray:
-    """Returns words, int32 [count], that depend only on the arguments and not on the release of NumPy."""
+    """Returns word ids, int32 [count], which depend only on the arguments and not on the release of NumPy."""
     weights = np.cumsum(1.0 / (np.arange(vocab_size) + 1.0 + offset))
     uniform = np.random.PCG64(seed).random_raw(count).astype(np.float64) / 2.0**64
     found = np.searchsorted(weights, uniform * weights[-1], side="right")

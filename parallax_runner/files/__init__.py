@@ -1,1 +1,1 @@
-"""Reads and writes files: atomic replacement, caches, and text without passwords. Imports no other stage."""
+"""Reads and replaces files, provides the cache folder, and hides passwords in text. Imports no other stage."""

@@ -1,4 +1,4 @@
-"""Hides passwords and tokens in output: those in URIs in any text, and those of trackers in the environment.
+"""Hides passwords and tokens in output. Covers credentials in URIs and the values of secret environment variables.
 
 Imports nothing from the project.
 """
@@ -13,24 +13,25 @@ from typing import Any
 from urllib.parse import unquote
 
 MASK = "***"
-# Suffixes of the environment variables that contain secrets of trackers or of a rendezvous.
+# Suffixes of the environment variables that contain secrets for trackers or for a rendezvous.
 _SECRET_VARIABLES = (
     *("_TRACKING_PASSWORD", "_TRACKING_TOKEN", "_API_KEY", "_API_TOKEN"),
     *("PARALLAX_RENDEZVOUS_SECRET", "PARALLAX_REDIS_PASSWORD"),
 )
 _URI_VARIABLES = "_TRACKING_URI"
-# Masking a shorter secret would hide parts of ordinary words.
+# Masking secrets shorter than this would hide parts of ordinary words.
 _MIN_SECRET_CHARS = 6
-# For URIs in text, which end at white space, a quote or a bracket. In http(s) URIs a user name without a password may
-# be a token, and a slash ends the part with the password. In other URIs, a colon followed by a number and a slash is a
-# port and not a password.
+# These patterns are for URIs in text, which end at white space, a quote or a bracket. In http(s) URIs, a user name
+# without a password can be a token, and a slash ends the part with the password. In other URIs, a colon followed by a
+# number and a slash introduces a port and not a password.
 WEB = re.compile(r"(\bhttps?://)[^\s/?#\"<>]*@", re.IGNORECASE)
 _OTHERS = re.compile(r"(\b(?!https?:)[A-Za-z][\w+.-]*://[^\s:/?#@\"<>]*):(?!\d{1,5}/)[^\s\"<>]*@", re.IGNORECASE)
 _SECRET_KEY = (
     r"([?&;][\w.-]*(?:passw(?:or)?d|pwd|passphrase|token(?![a-z])|secret|credential|api_?key|access_?key)[\w.-]*=)"
 )
 _QUERY = re.compile(_SECRET_KEY + r"[^\s&;#'\"<>]+", re.IGNORECASE)
-# For strings that are a single URI. SQLAlchemy allows nearly every character in a password, and an @ in a user name.
+# These patterns are for strings that are a single URI. SQLAlchemy allows nearly every character in a password, and an @
+# in a user name.
 _WHOLE_WEB = re.compile(r"\A(https?://)([^/?#]*)@", re.IGNORECASE)
 _WHOLE_OTHER = re.compile(r"\A((?!https?:)[A-Za-z][\w+.-]*://[^:/]*:)(.*)@", re.IGNORECASE | re.DOTALL)
 _WHOLE_QUERY = re.compile(_SECRET_KEY + r"([^&]+)", re.IGNORECASE)
@@ -46,8 +47,8 @@ def without_password(text: str) -> str:
 
 
 def masked_uri(uri: str) -> str:
-    """Replaces each password and token with `***` in a string that is a single URI, whatever characters they
-    contain."""
+    """Replaces each password and token with `***` in a string that is a single URI. Passwords and tokens can contain
+    any characters."""
     uri = _WHOLE_WEB.sub(rf"\g<1>{MASK}@", uri)
     uri = _WHOLE_OTHER.sub(rf"\g<1>{MASK}@", uri)
     return _WHOLE_QUERY.sub(rf"\g<1>{MASK}", uri)
@@ -55,7 +56,7 @@ def masked_uri(uri: str) -> str:
 
 def masked(text: str) -> str:
     """Replaces each password and token in the text with `***`, including the values of secret environment variables.
-    Use it for messages and not for names and paths, which may contain such a value by chance."""
+    Use this function for messages and not for names and paths, which may contain such a value by chance."""
     for secret in _secrets_of_environment():
         text = text.replace(secret, MASK)
     return without_password(text)
@@ -86,7 +87,7 @@ class MaskingFormatter(logging.Formatter):
 
 
 def _secrets_of_environment() -> list[str]:
-    """Returns the secrets, longest first, since one may contain another."""
+    """Returns the secrets, longest first, since one secret may contain another."""
     found: set[str] = set()
     for name in os.environ:
         if name.endswith(_SECRET_VARIABLES):
@@ -99,7 +100,7 @@ def _secrets_of_environment() -> list[str]:
 
 
 def _secrets_of(uri: str) -> Iterator[str]:
-    """Yields the passwords and tokens of a URI, both as written and URL-decoded."""
+    """Yields each password and token in a URI, both as written and URL-decoded."""
     web, other = _WHOLE_WEB.match(uri), _WHOLE_OTHER.match(uri)
     written = [match[2] for match in _WHOLE_QUERY.finditer(uri)]
     if web:

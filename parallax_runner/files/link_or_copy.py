@@ -5,10 +5,10 @@ import shutil
 
 
 def link_or_copy(file: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Makes a hard link to `file` at `target`, or a copy if no link is possible. Raises OSError."""
+    """Makes a hard link to `file` at `target`, or a copy if a link is not possible. Raises OSError."""
     try:
         os.link(file, target)
     except FileNotFoundError:
         raise
-    except OSError:  # On another file system, or on one without hard links.
+    except OSError:  # `target` is on another file system, or the file system has no hard links
         shutil.copy2(file, target)

@@ -1,5 +1,5 @@
-"""Reads and replaces files in a folder that may be damaged: a FIFO, device, folder or loop of links may be in a file's
-place."""
+"""Reads and replaces files in a folder that may be damaged. A damaged folder can have a FIFO, a device, a folder or a
+loop of links in place of a file."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MOST_TEXT_BYTES = 64 << 20
 
 
 def read_text(path: Path) -> str:
-    """Reads a text file. Raises OSError if it is not a readable file, and ValueError if it is too large or not
-    UTF-8."""
+    """Reads a text file. Raises OSError if `path` is not a readable file, and ValueError if the file is too large or
+    not UTF-8."""
     with open_regular(path) as file:
         content = file.read(MOST_TEXT_BYTES + 1)
     if len(content) > MOST_TEXT_BYTES:
@@ -25,8 +25,8 @@ def read_text(path: Path) -> str:
 
 
 def read_object(path: Path) -> tuple[str, dict[str, Any]]:
-    """Returns the text of a JSON file and the object in it. Raises OSError if it cannot be read, and ValueError if it
-    is not a valid JSON object."""
+    """Returns the text of a JSON file and the object that it contains. Raises OSError if the file cannot be read, and
+    ValueError if its content is not a valid JSON object."""
     text = read_text(path)
     try:
         fields = json.loads(text)

@@ -1,4 +1,4 @@
-"""Opens only regular files, because reading a FIFO, a socket or a device may never end. Imports nothing from the
+"""Opens only regular files, because reading from a FIFO, a socket or a device may never end. Imports nothing from the
 project."""
 
 import errno
@@ -16,8 +16,8 @@ _KINDS = {
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
-    """Returns `a FIFO`, `a socket` or `a device`; None for a file, a folder, or a path that does not exist or cannot be
-    examined."""
+    """Returns `a FIFO`, `a socket` or `a device`. Returns None for a file, a folder, or a path that does not exist or
+    cannot be examined."""
     try:
         return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode))
     except OSError:
@@ -25,8 +25,8 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Opens a regular file for reading. Raises OSError for anything else: opening a FIFO blocks, and a device such as
-    `/dev/zero` never ends."""
+    """Opens a regular file for reading. Raises OSError for anything else, because opening a FIFO blocks and a device
+    such as `/dev/zero` never ends."""
     kind = kind_of(path)
     if kind is not None:
         raise OSError(errno.EINVAL, f"it is {kind} and not a file", os.fspath(path))
@@ -40,7 +40,7 @@ def open_regular(path: Path) -> io.BufferedReader:
 
 
 def read_regular(path: Path) -> str:
-    """Returns the UTF-8 text of a regular file. Raises OSError if it is not a regular file, and UnicodeDecodeError if
-    it is not UTF-8."""
+    """Returns the text of a regular UTF-8 file. Raises OSError if `path` is not a regular file, and UnicodeDecodeError
+    if the content is not UTF-8."""
     with open_regular(path) as file:
         return file.read().decode("utf-8")

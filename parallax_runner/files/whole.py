@@ -10,9 +10,9 @@ from typing import BinaryIO
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Replaces a file with one that has this content; text is written as UTF-8. A reader at the same time, or after a
-    power failure, sees either the old or the new content. With several writers at once, the last one wins. Removes
-    temporary files that killed writers of this file have left.
+    """Replaces the content of a file; text is written as UTF-8. Concurrent readers, and readers after a power failure,
+    see either the old or the new content. If there are several writers at once, the last writer wins. Also removes
+    temporary files left by killed writers of this file.
 
     Raises OSError with `path` as its file name.
     """
@@ -29,13 +29,13 @@ def write_whole(path: Path, content: str | bytes) -> None:
             partial.unlink(missing_ok=True)
             raise
     except OSError as error:
-        # The error of a failed write has no file name.
+        # The OSError of a failed write contains no file name.
         raise OSError(error.errno, os.strerror(error.errno or 0), str(path)) from error
 
 
 def _open_locked(partial: Path) -> BinaryIO:
-    """Creates and locks a file. The lock shows other writers that this one is alive. On a file system without locks,
-    leftovers are never removed."""
+    """Creates and locks a file. The lock shows other writers that this writer is alive. On a file system without locks,
+    leftover files are never removed."""
     while True:
         file = open(partial, "xb")  # noqa: SIM115
         try:
@@ -46,7 +46,7 @@ def _open_locked(partial: Path) -> BinaryIO:
         except BaseException:
             file.close()
             raise
-        file.close()  # Another writer removed the file as a leftover before it was locked.
+        file.close()  # Another writer removed the file before it was locked.
 
 
 def _remove_left_over(path: Path) -> None:
@@ -57,8 +57,8 @@ def _remove_left_over(path: Path) -> None:
 
 
 def _remove_unless_locked(partial: Path) -> None:
-    with suppress(OSError):  # locked, already removed, or another user's
-        # Opened for writing too, because NFS requires that for an exclusive lock.
+    with suppress(OSError):  # the file is locked, already removed, or another user's
+        # The file is opened for writing too, because NFS requires that for an exclusive lock.
         descriptor = os.open(partial, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,1 +1,1 @@
-"""Manages the jobs of `-m`: the ledger of their states, a tracked parent run, and the ranking at the end."""
+"""Manages the jobs of a sweep (`-m`): a ledger of their states, a tracked parent run, and a ranking at the end."""

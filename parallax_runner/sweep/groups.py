@@ -12,8 +12,8 @@ SEED = "train.seed"
 
 @dataclass(frozen=True)
 class Group:
-    """Jobs that share the overrides in `name`, such as `comm=mpi`, in the order of their ranks. `name` is '' if they
-    share none."""
+    """Jobs that share the overrides in `name`, such as `comm=mpi`, in the order of their ranks. `name` is '' if the
+    jobs share no overrides."""
 
     name: str
     results: tuple[Result, ...]
@@ -23,7 +23,7 @@ def grouped(results: Sequence[Result]) -> list[Group]:
     """Returns the groups in the order of their best jobs.
 
     Jobs that differ only in their seed form a group. In a sweep over several keys without the seed, jobs with the same
-    value of the first key form a group. A sweep over one key is one group.
+    value of the first key form a group. All jobs of a sweep over a single key form one group.
     """
     values = [dict(override.partition("=")[::2] for override in one.overrides) for one in results]
     swept = [

@@ -35,10 +35,10 @@ job_folder.register()
 def run(composed: object) -> float | None:
     """Runs the job that Hydra composed and returns its objective.
 
-    Raises SystemExit with the exit status if a run without a sweep failed or was stopped. In a sweep, raises it only if
-    the sweep must end; otherwise a failed job returns the worst possible objective, or None.
+    Raises SystemExit with the exit status if a run without a sweep failed or was stopped. In a sweep, raises SystemExit
+    only if the sweep must end; otherwise a failed job returns the worst possible objective, or None.
     """
-    keep_going()  # this may be a process of joblib
+    keep_going()  # this may be a joblib process
     hydra = HydraConfig.get()
     if hydra.mode == RunMode.MULTIRUN:
         return _run_in_sweep(composed, hydra)
@@ -99,7 +99,7 @@ def value_for_sweeper(standing: Standing, ledger: Ledger, hydra: Any) -> float |
 
 
 def _record(ledger: Ledger, job: Job, config: RunConfig) -> Standing:
-    """Runs a job whose start is in the ledger, and appends how it ended."""
+    """Runs a job whose start is in the ledger, and appends the outcome to the ledger."""
     reached, status, told = None, 0, None
     try:
         reached = _drive(config)
@@ -114,7 +114,7 @@ def _record(ledger: Ledger, job: Job, config: RunConfig) -> Standing:
 
 
 def _is_comparable(standing: Standing, ledger: Ledger) -> bool:
-    """Tells whether a job has the same kind of objective as the first job of the sweep. Prints a note if not."""
+    """Tells whether a job has the same kind of objective as the first job of the sweep. If not, prints a note."""
     first = ledger.read().objective_name
     if standing.objective_name == first:
         return True
@@ -136,8 +136,8 @@ def _drive(config: RunConfig) -> Objective | None:
 
 
 def _worst(hydra: Any) -> float | None:
-    """Returns the objective of a failed job: the worst number for Optuna, which then tries other values; None for
-    Hydra's own sweeper."""
+    """Returns the objective of a failed job. For Optuna this is the worst possible number, after which Optuna tries
+    other values. For Hydra's own sweeper, the objective is None."""
     if not str(hydra.sweeper.get("_target_", "")).endswith(".OptunaSweeper"):
         return None
     return -math.inf if maximizes(hydra.sweeper.get("direction")) else math.inf

@@ -1,4 +1,5 @@
-"""The state of a sweep's jobs: `ledger.jsonl` in the sweep's folder, an append-only file with one event per line."""
+"""The states of a sweep's jobs. They are recorded in `ledger.jsonl` in the sweep's folder, an append-only file with one
+event per line."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ POLL_SECS = 0.5
 UNNAMED = "objective of an older version"
 
 Status = Literal["finished", "failed", "interrupted", "running"]
-# Maps an event of a job to the job's status after it.
+# Maps each event of a job to the job's status after the event.
 JOB_EVENTS: dict[str, Status] = {
     "started": "running",
     "finished": "finished",
@@ -40,8 +41,8 @@ SUBMITTED = "submitted"
 
 @dataclass(frozen=True)
 class Job:
-    """One job. `name` is its folder relative to the sweep's, `title` the swept overrides as typed, `overrides` all
-    overrides, including fixed ones."""
+    """One job. `name` is the job's folder relative to the sweep's folder, `title` is the swept overrides as typed, and
+    `overrides` are all overrides, including the fixed ones."""
 
     name: str
     title: str
@@ -79,10 +80,10 @@ class Standing:
 
 @dataclass(frozen=True)
 class Account:
-    """The contents of a ledger. `standings` has all jobs by name, in the order of their first start. `objectives` are
-    in the order in which they were reached; `objective_name` and `direction` are those of the first. The other fields
-    are from the last start of the sweep: the highest exit status of a failed job, the exit status of a stop (0: none),
-    and the driver's process."""
+    """The contents of a ledger. `standings` contains all jobs by name, in the order of their first start. `objectives`
+    are in the order in which jobs reached them; `objective_name` and `direction` belong to the first of them. The
+    remaining fields are about the last start of the sweep: `failed_status` is the highest exit status of a failed job,
+    `stop_status` the exit status of a stop (0 if there was no stop), and `driver_pid` the driver's process."""
 
     standings: dict[str, Standing]
     objectives: tuple[float, ...] = ()
@@ -104,7 +105,7 @@ class Account:
 
 
 class Ledger:
-    """Reads and appends events. Any number of processes may do so at the same time."""
+    """Reads and appends events. Any number of processes can read and append at the same time."""
 
     def __init__(self, sweep_dir: Path) -> None:
         self.path = sweep_dir / FILE_NAME
@@ -121,11 +122,12 @@ class Ledger:
             return account(_events(file))
 
     def claim(self, job: Job, *, fail_fast: bool) -> Standing | None:
-        """Records the start of a job and returns None; this process must then run the job.
+        """Records the start of a job and returns None. The calling process must then run the job.
 
-        If the job must not start, returns its standing instead: `finished` if it has finished already, or `interrupted`
-        (`failed` with `fail_fast`) with the sweep's exit status if the sweep is ending. Waits while another process
-        runs the same job, since Optuna may draw the same values twice.
+        If the job must not start, returns a standing instead. Its status is `finished` if the job has already finished.
+        If the sweep is ending, the status is `interrupted` (or `failed` because of `fail_fast`), and the standing has
+        the sweep's exit status. Waits while another process runs the same job, since Optuna may draw the same values
+        twice.
         """
         while True:
             with self._open() as file:
@@ -250,7 +252,7 @@ def _write(file: BinaryIO, event: str, job: Job | None, fields: dict[str, Any]) 
     size = file.seek(0, os.SEEK_END)
     if size:
         file.seek(size - 1)
-        if file.read(1) != b"\n":  # an incomplete line must not corrupt this one
+        if file.read(1) != b"\n":  # an incomplete line must not corrupt the new line
             file.write(b"\n")
     file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
     os.fsync(file.fileno())

@@ -1,5 +1,5 @@
-"""The parent run of a sweep's jobs. It records their common parameters, those that differ as lists, and their
-objectives."""
+"""The parent run of a sweep's jobs. The parent run records the jobs' parameters and objectives. A parameter that
+differs among the jobs is recorded as a list."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ OWN_KEYS = ("run_dir", "ckpt.dir", "sweep.dir")
 
 
 def open_parent(sweep: CheckedSweep) -> Tracker:
-    """Opens the sweep's parent run in the sweep's folder, or continues that of an earlier start. Returns a NoTracker if
-    jobs are not recorded.
+    """Opens the sweep's parent run in the sweep's folder, or continues the parent run of an earlier start. Returns a
+    NoTracker if jobs are not recorded.
 
     Raises ConfigError if nothing can be recorded.
     """
@@ -54,7 +54,8 @@ def open_parent(sweep: CheckedSweep) -> Tracker:
 
 
 def params(configs: Sequence[RunConfig]) -> dict[str, str]:
-    """Merges the jobs' parameters: the common value of a key, or a JSON list of its different values."""
+    """Merges the jobs' parameters. A key gets the value that all jobs have in common, or else a JSON list of its
+    different values."""
     together: dict[str, list[str]] = {}
     for config in configs:
         for key, value in flatten(used_params(config)).items():
@@ -67,8 +68,8 @@ def params(configs: Sequence[RunConfig]) -> dict[str, str]:
 
 
 def log_objectives(tracker: Tracker, objectives: Sequence[float], goal: Goal | None) -> None:
-    """Records each objective, in the order in which they were reached, with the best one so far, and tags the run with
-    the goal. `goal` is None if the jobs have different kinds of objectives, which have no best one."""
+    """Records all objectives in the order in which jobs reached them, each with the best objective so far, and tags the
+    run with the goal. `goal` is None if the jobs have different kinds of objectives, of which none is the best."""
     best: float | None = None
     if goal is not None:
         tracker.set_tags({OBJECTIVE_TAG: f"{goal.name}, {goal.direction}"})

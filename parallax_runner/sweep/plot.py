@@ -1,4 +1,4 @@
-"""Plots the objectives of a sweep's jobs, group by group, with the best at the top."""
+"""Plots the objectives of a sweep's jobs, group by group, with the best job at the top."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FILE_NAME = "sweep.png"
-MAX_JOBS = 60  # more would be unreadable, so the lowest ranks are left out
+MAX_JOBS = 60  # a plot of more jobs is unreadable, so the worst jobs are left out
 INCHES_PER_JOB = 0.3
-COLORS = 10  # in matplotlib's cycle; further groups reuse them
+COLORS = 10  # number of colors in matplotlib's cycle; further groups reuse them
 BESIDE: dict[str, Any] = {
     **{"xytext": (8, 0), "textcoords": "offset points", "va": "center", "fontsize": "small"},
     "bbox": {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
@@ -28,7 +28,7 @@ BESIDE: dict[str, Any] = {
 def save(results: Sequence[Result], sweep_dir: Path) -> Path:
     """Writes `sweep.png`: a point with its value for each job, or a cross if the job has no objective. A line marks the
     mean of a group of several jobs."""
-    # Not pyplot: it keeps figures in global state and looks for a display.
+    # This function does not use pyplot, which keeps figures in global state and looks for a display.
     from matplotlib.figure import Figure
 
     groups = grouped(results[:MAX_JOBS])
@@ -43,8 +43,8 @@ def save(results: Sequence[Result], sweep_dir: Path) -> Path:
         if first < len(shown):
             axes.axhline(first - 0.5, color="0.85", linewidth=0.8)
     axes.set_yticks(range(len(shown)), [one.job for one in shown])
-    axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)  # the first at the top
-    room = 0.12 * (limits[1] - limits[0])  # for the value beside the rightmost point
+    axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)  # the first job is at the top
+    room = 0.12 * (limits[1] - limits[0])  # space for the value beside the rightmost point
     axes.set_xlim(limits[0], limits[1] + room)
     axes.grid(axis="x", alpha=0.4)
     axes.set_xlabel(heading_of_objective(results))
@@ -55,7 +55,7 @@ def save(results: Sequence[Result], sweep_dir: Path) -> Path:
 
 
 def _draw(axes: Axes, group: Group, first: int, color: str, *, crosses_at: float) -> None:
-    """Draws a group's jobs in the rows from `first` on."""
+    """Draws a group's jobs in consecutive rows, starting with row `first`."""
     known: list[float] = []
     for row, one in enumerate(group.results, start=first):
         value = _value(one)
@@ -72,5 +72,5 @@ def _draw(axes: Axes, group: Group, first: int, color: str, *, crosses_at: float
 
 
 def _value(one: Result) -> float | None:
-    """Returns the objective if the job has a rank and the value is finite, else None."""
+    """Returns the objective if the job has a rank and the objective is finite, else None."""
     return one.objective if one.rank and one.objective is not None and math.isfinite(one.objective) else None

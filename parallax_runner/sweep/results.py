@@ -43,8 +43,8 @@ class Result:
 
 
 def rank(account: Account, planned: Iterable[Job]) -> list[Result]:
-    """Returns all jobs in the ledger and all planned jobs: ranked ones first, from best to worst, then the others. No
-    job is ranked if their objectives have different names, such as a loss and a perplexity."""
+    """Returns all jobs in the ledger and all planned jobs. Ranked jobs come first, from best to worst, and the other
+    jobs follow. No job is ranked if the jobs' objectives have different names, such as a loss and a perplexity."""
     jobs = {name: standing.job for name, standing in account.standings.items()}
     order = {job.name: job for job in planned} | jobs
     unranked = [_result(account, job) for job in order.values()]
@@ -56,7 +56,7 @@ def rank(account: Account, planned: Iterable[Job]) -> list[Result]:
 
 
 def save(results: Sequence[Result], sweep_dir: Path, status: str) -> Path:
-    """Writes `results.json`. Numbers that are not finite become null."""
+    """Writes `results.json`. NaN and infinite numbers become null."""
     path = sweep_dir / FILE_NAME
     name = name_of_objective(results)
     document = {
@@ -72,7 +72,7 @@ def save(results: Sequence[Result], sweep_dir: Path, status: str) -> Path:
 def table(results: Sequence[Result], sweep_dir: Path) -> Table:
     """Makes the final table."""
     unit = _unit_of_speed(results)
-    # Text, not str: brackets in the user's titles and paths must not be read as markup.
+    # The table uses Text instead of str, because brackets in the user's titles and paths must not be read as markup.
     shown = Table(title=Text(f"sweep {sweep_dir}"), title_justify="left")
     for heading, is_number in (
         ("rank", True),
@@ -98,13 +98,15 @@ def table(results: Sequence[Result], sweep_dir: Path) -> Table:
 
 
 def name_of_objective(results: Sequence[Result]) -> str | None:
-    """Returns the name of the objective, such as `perplexity`, or None if the jobs have different ones."""
+    """Returns the name of the jobs' objective, such as `perplexity`, or None if the jobs have different objectives or
+    no objective."""
     names = _names_of(results)
     return names.pop() if len(names) == 1 else None
 
 
 def goal_of(results: Sequence[Result]) -> Goal | None:
-    """Returns the goal by which the jobs are compared, or None if they have different objectives."""
+    """Returns the goal by which the jobs are compared, or None if the jobs have different objectives or no
+    objective."""
     name = name_of_objective(results)
     return None if name is None else Goal(name, None, direction_of(results))
 
@@ -116,12 +118,12 @@ def heading_of_objective(results: Sequence[Result]) -> str:
 
 
 def direction_of(results: Iterable[Result]) -> Direction:
-    """Returns which objectives are better. Jobs with the same objective have the same direction."""
+    """Returns whether smaller or larger objectives are better. Jobs with the same objective have the same direction."""
     return next((one.direction for one in results if one.objective_name is not None), "minimize")
 
 
 def disagreement(results: Sequence[Result]) -> str | None:
-    """Returns why no job has a rank if their objectives differ, else None."""
+    """If the jobs' objectives differ, returns a message that explains why no job has a rank. Otherwise returns None."""
     counts = Counter(one.objective_name for one in results if one.objective_name is not None)
     if len(counts) < 2:
         return None
@@ -130,7 +132,7 @@ def disagreement(results: Sequence[Result]) -> str | None:
 
 
 def _unit_of_speed(results: Iterable[Result]) -> str:
-    """Returns `words/s` if all jobs with a speed report it in words, else `examples/s`."""
+    """Returns `words/s` if all jobs that have a speed report words per second, else `examples/s`."""
     rated = [one for one in results if one.examples_per_sec is not None or one.words_per_sec is not None]
     return "words/s" if all(one.words_per_sec is not None for one in rated) else "examples/s"
 
@@ -177,7 +179,7 @@ def _summary(run_dir: Path) -> dict[str, Any]:
 
 
 def _below(run_dir: str, sweep_dir: Path) -> str:
-    """Shortens a path below the sweep's folder, which the title already names."""
+    """Shortens a path below the sweep's folder, since the table's title already names that folder."""
     path = Path(run_dir)
     return f"./{path.relative_to(sweep_dir)}" if path.is_relative_to(sweep_dir) else run_dir
 

@@ -12,10 +12,10 @@ from parallax_runner.sweep.ledger import Account, Job
 
 
 def far(account: Account, planned: Sequence[tuple[Job, RunConfig]]) -> str | None:
-    """Returns a line such as `1 finished, 1 continues at step 14, 2 to do`, or None if no job has been started before.
+    """Returns a line such as `1 finished, 1 continues at step 14, 2 to do`, or None if no job was started earlier.
 
-    If `planned` is empty, a sweeper such as Optuna chooses the jobs while the sweep runs. It never chooses an
-    unfinished job again.
+    If `planned` is empty, a sweeper such as Optuna chooses the jobs while the sweep runs. Such a sweeper never chooses
+    an unfinished job again.
     """
     if not planned and account.standings:
         finished = sum(one.status == "finished" for one in account.standings.values())
@@ -42,13 +42,13 @@ def _continuing(steps: Sequence[int]) -> str:
 
 
 def _step_in(config: RunConfig) -> int | None:
-    """Returns the step of the checkpoint from which a job continues; None if it has no checkpoint or `ckpt.resume` is
-    not `auto`."""
+    """Returns the step of the checkpoint from which a job continues, or None if the job has no checkpoint or
+    `ckpt.resume` is not `auto`."""
     if not config.ckpt.enabled or config.ckpt.resume != "auto":
         return None
     folder = Path(config.ckpt.folder)
     try:
-        tidy(folder)  # moves a complete checkpoint into place if a job was killed just before that
+        tidy(folder)  # moves a complete checkpoint into place if a job was killed just before the move
         newest = list_checkpoints(folder)[-1:]
         return step_of(newest[0]) if newest else None
     except (OSError, ValueError):  # the job itself reports what is wrong with its folder

@@ -43,11 +43,12 @@ def ends_job(*more: signal.Signals) -> contextlib.AbstractContextManager[None]:
 
 @contextmanager
 def one_of_joblibs(ledger: Ledger) -> Iterator[None]:
-    """Prepares the process of a job that joblib runs. Does nothing in the driver's own process.
+    """Prepares a joblib process for running a job. Does nothing in the driver's own process.
 
-    If the driver is killed, the kernel sends this process SIGTERM: the job shuts down cleanly, then the process exits.
-    Otherwise the process ignores all signals after the block, until the next job. A Ctrl-C on the terminal reaches all
-    processes, and if an idle one died of it, joblib would kill the others. Joblib ends idle processes without signals.
+    If the driver is killed, the kernel sends SIGTERM to this process. The job then shuts down cleanly and the process
+    exits. As long as the driver is alive, the process ignores, from the end of the block until the next job, all
+    signals that end a run. The reason is that a Ctrl-C on the terminal reaches all processes, and if Ctrl-C ended an
+    idle process, joblib would kill the other processes. Joblib itself ends idle processes without signals.
     """
     driver_pid = ledger.read().driver_pid
     if os.getpid() == driver_pid or threading.current_thread() is not threading.main_thread():
@@ -56,7 +57,8 @@ def one_of_joblibs(ledger: Ledger) -> Iterator[None]:
 
     def leave_if_alone(*_: object) -> None:
         if os.getppid() != driver_pid:
-            # Not an exception: joblib would catch it and wait for more work while other processes are alive.
+            # The process does not raise an exception, because joblib would catch the exception and wait for more work
+            # while other processes are alive.
             os._exit(128 + signal.SIGTERM)
 
     end_with_parent(signal.SIGTERM, driver_pid)
@@ -84,7 +86,7 @@ class Noted:
 
 
 class Forwarder:
-    """Forwards signals to jobs in other processes, and lets the sweep continue until they have ended.
+    """Forwards signals to jobs in other processes, and lets the sweep continue until those jobs have ended.
 
     If no job is running, or on a second signal, the sweep ends at once and joblib kills the remaining processes.
     """
@@ -102,11 +104,11 @@ class Forwarder:
                 _exit(number, frame)
             return
         self._first_secs = now
-        # Forward before writing to a disk that may be busy with checkpoints: a job that already got the signal from the
-        # terminal would take a late one for a second Ctrl-C.
+        # Forward the signal before writing to a disk that may be busy with checkpoints. A job that already got the
+        # signal from the terminal would treat a late copy as a second Ctrl-C.
         told = self._pass_on(number, set())
-        # Then forward to jobs started in the meantime: each first records its start, then checks whether the sweep
-        # ends.
+        # Then forward the signal to jobs that were started in the meantime. Once the stop is in the ledger, no other
+        # job starts.
         self._ledger.append("stop", exit_status=128 + number)
         told |= self._pass_on(number, told)
         if not told:

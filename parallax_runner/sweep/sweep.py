@@ -31,7 +31,8 @@ LOCK = "sweep.lock"
 
 
 def run_sweep(sweep: CheckedSweep, again: Sequence[str], launch: Callable[[], None]) -> int:
-    """Runs all jobs with `launch` and returns the exit status: that of a stop, or the highest one of the jobs.
+    """Runs all jobs with `launch` and returns the exit status, which is the status of a stop or the highest status of
+    the jobs.
 
     `again` are the arguments that resume the sweep. Raises ConfigError if another process is running the sweep.
     """
@@ -79,7 +80,7 @@ def _ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> int:
 def _drawn(ranked: Sequence[Result], sweep_dir: Path) -> Iterable[Path]:
     try:
         yield plot.save(ranked, sweep_dir)
-    except Exception as error:  # such as a broken font cache or a full disk; results.json has the numbers
+    except Exception as error:  # for example a broken font cache or a full disk; results.json has the numbers
         log.warning("cannot plot the sweep: %s: %s", type(error).__name__, error)
 
 
@@ -98,7 +99,7 @@ def _signals(sweep: CheckedSweep, ledger: Ledger) -> AbstractContextManager[None
 def _status_of(launch: Callable[[], None]) -> int:
     try:
         with warnings.catch_warnings():
-            # Hydra's Optuna plugin uses features that versions of Optuna after the locked one will drop.
+            # Hydra's Optuna plugin uses features that versions of Optuna later than the locked version will drop.
             warnings.filterwarnings("ignore", category=FutureWarning, module=r"optuna\b|hydra_plugins\b")
             launch()
     except (Exception, SystemExit, KeyboardInterrupt) as error:
@@ -137,7 +138,7 @@ def _check_nothing_runs(ledger: Ledger) -> None:
 
 @contextmanager
 def _only_one(sweep_dir: Path) -> Iterator[None]:
-    """Holds the sweep's lock. The kernel releases it when the process dies."""
+    """Holds the sweep's lock. The kernel releases the lock when the process dies."""
     with open(sweep_dir / LOCK, "a+", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,2 +1,1 @@
-"""Records a run: its configuration, its metrics and how it ended. The driver records; workers only ask for the run's
-id."""
+"""Records a run's configuration, metrics and outcome. The driver records the run; workers only read the run's id."""

@@ -1,4 +1,4 @@
-"""Adds up the metric sums that ranks report, over ranks and steps."""
+"""Adds up, over ranks and steps, the metric sums that ranks report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-# Turns sums over batches and ranks into metric values by name.
+# Turns sums over batches and ranks into metric values, which are returned by name.
 Results = Callable[[Sequence[Any]], dict[str, float]]
 # Adjacent parts of an epoch are joined when an epoch has more parts than this.
 MAX_PARTS = 64
@@ -18,8 +18,8 @@ Sums = list[Any]  # one float64 array per tensor
 
 @dataclass
 class MetricTotals:
-    """The metric sums of the training steps. Only steps that all `workers` have reported count. If ranks do not step
-    together (`waits_for_all` is False), every report counts at once."""
+    """The metric sums of the training steps. Only steps that all `workers` have reported are counted. If ranks do not
+    step together (`waits_for_all` is False), every report is counted at once."""
 
     workers: int
     results: Results
@@ -27,11 +27,12 @@ class MetricTotals:
     _pending: list[tuple[int, Sums]] = field(default_factory=list)
     _last_steps: dict[int, int] = field(default_factory=dict)
     _window: Sums = field(default_factory=list)
-    # Each part of the epoch: its last step, and the sums of its steps.
+    # The parts of the epoch. Each part has the number of its last step and the sums over its steps.
     _parts: list[tuple[int, Sums]] = field(default_factory=list)
 
     def add(self, rank: int, step: int, sums: Sequence[Any] | None) -> None:
-        """Adds one rank's sums over its steps since its last report, up to `step`. `sums` is None if there are none."""
+        """Adds one rank's sums over its steps since its last report, up to `step`. `sums` is None if the rank has no
+        sums."""
         self._last_steps[rank] = step
         if sums:
             self._pending.append((step, as_arrays(sums)))
@@ -64,8 +65,9 @@ class MetricTotals:
         return self.results(added_up(sums for _, sums in parts)) if parts else {}
 
     def restart(self, step: int) -> None:
-        """Drops the sums of steps after `step`, because these steps run again. A part with steps on both sides of
-        `step` is dropped as a whole: no step counts twice, but its steps up to `step` are missing."""
+        """Drops the sums of steps after `step`, because these steps run again. A part that contains steps both up to
+        and after `step` is dropped as a whole. No step is then counted twice, but the part's steps up to `step` are
+        missing."""
         self._pending, self._window, self._last_steps = [], [], {}
         self._parts = [part for part in self._parts if part[0] <= step]
 
@@ -75,11 +77,11 @@ class MetricTotals:
 
 
 def as_arrays(sums: Sequence[Any]) -> Sums:
-    """Converts the sums of a report, nested lists, to float64 arrays."""
+    """Converts the sums in a report, which are nested lists, to float64 arrays."""
     return [np.asarray(one, np.float64) for one in sums]
 
 
 def added_up(many: Iterable[Sums]) -> Sums:
-    """Returns the elementwise total of several sums; empty ones count as zeros."""
+    """Returns the elementwise total of several lists of sums. An empty list counts as zeros."""
     filled = [sums for sums in many if sums]
     return [np.sum(each, axis=0) for each in zip(*filled, strict=True)]

@@ -1,4 +1,4 @@
-"""The origin of a run: the user, the command, the commit, the version of this program."""
+"""Determines the origin of a run: the user, the command, the commit and the version of this program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import parallax_runner
 
 GIT_TIMEOUT_SECS = 5.0
-# Command-line words that a sweep adds for Hydra (config/master.py).
+# Prefixes of the command-line words that a sweep adds for Hydra (config/master.py).
 OF_SWEEPS = ("hydra.sweep.dir=", "hydra.job.config.override_dirname.exclude_keys=")
 
 
@@ -25,8 +25,8 @@ def origin_of(folder: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Program:
-    """The version of this program. `commit` is the commit of the git checkout it runs from, with `-dirty` appended if
-    tracked files have changed. It is None for an installed package."""
+    """The version of this program. `commit` is the commit of the git checkout from which the program runs, with
+    `-dirty` appended if tracked files have changed. `commit` is None for an installed package."""
 
     version: str
     commit: str | None
@@ -36,20 +36,20 @@ class Program:
         return f"parallax_runner {self.version}" + ("" if self.commit is None else f", commit {self.commit}")
 
     def tags(self) -> dict[str, str]:
-        """Returns the tags that a run's record gets."""
+        """Returns the tags that are recorded with a run."""
         commit = {} if self.commit is None else {"parallax.commit": self.commit}
         return {"parallax.version": self.version, **commit}
 
 
-@functools.cache  # this process has loaded the files as they were at its start
+@functools.cache  # this process runs the files as they were when it started
 def program() -> Program:
     """Returns the version of the program that runs in this process."""
     return program_in(Path(parallax_runner.__file__).resolve().parents[1])
 
 
 def program_in(checkout: Path) -> Program:
-    """Returns the version of the program whose package is in this folder. A package installed inside the checkout of
-    another project has no commit."""
+    """Returns the version of the program whose package is in the folder `checkout`. A package that is installed inside
+    the checkout of another project has no commit."""
     version, top = parallax_runner.__version__, _git(checkout, "rev-parse", "--show-toplevel")
     tags = git_tags(checkout) if top is not None and Path(top).resolve() == checkout.resolve() else {}
     if not tags:
@@ -58,13 +58,14 @@ def program_in(checkout: Path) -> Program:
 
 
 def command_line() -> str:
-    """Returns the command line as the user would type it, without the words that a sweep adds."""
+    """Returns the command line the way a user types it, without the words that a sweep adds."""
     words = [word for word in sys.argv[1:] if not word.startswith(OF_SWEEPS)]
     return shlex.join(["python", "-m", "parallax_runner", *words])
 
 
 def git_tags(folder: Path) -> dict[str, str]:
-    """Returns the commit and whether tracked files have changed; empty outside a repository or without git."""
+    """Returns the commit and whether tracked files have changed. Returns an empty dict outside a repository or if git
+    is missing."""
     commit = _git(folder, "rev-parse", "HEAD")
     if not commit:
         return {}

@@ -14,8 +14,8 @@ _FORBIDDEN = re.compile(r"[^/\w.\- :]")
 def flatten(config: Mapping[str, Any]) -> dict[str, str]:
     """Turns `{"comm": {"name": "ps"}}` into `{"comm.name": "ps"}`, with valid keys and values cut to 6000 characters.
 
-    Nothing is left out: an empty group is `{}`, a list is JSON, and true, false and null are written as on the command
-    line. Keys that become equal get the suffixes `_2`, `_3` and so on.
+    No value is left out: an empty group becomes `{}`, a list becomes JSON, and true, false and null are written as on
+    the command line. If several keys become equal, later keys get the suffixes `_2`, `_3` and so on.
     """
     flat: dict[str, str] = {}
     for key, value in _leaves(config, ""):

@@ -14,7 +14,7 @@ from parallax_runner.track.tracker import History
 
 FOLDER = "plots"
 LOSSES = {"train/loss": "training", "validation/loss": "validation"}
-# In order of preference: the throughput plot shows the first of these that the run has recorded.
+# The metrics are in order of preference. The throughput plot shows the first metric that the run has recorded.
 THROUGHPUTS = {
     "throughput/words_per_sec": "words/s",
     "throughput/examples_per_sec": "examples/s",
@@ -22,7 +22,7 @@ THROUGHPUTS = {
 }
 STALENESS = "staleness/"
 SIZE_INCHES = (7.0, 4.0)
-# Lines with at most this many points get a marker at each point.
+# A line with at most this many points has a marker at each point.
 MARKED_POINTS = 50
 ENOUGH_POINTS = 3
 
@@ -52,12 +52,13 @@ def plot_run(run_dir: Path, history: History) -> list[Path]:
 
 
 def _without_start(points: Points) -> Points:
-    """Omits the first report, whose steps include set-up, if there are enough points."""
+    """Omits the first report if there are enough points, because its steps include set-up."""
     return points[1:] if len(points) >= ENOUGH_POINTS else points
 
 
 def _draw_staleness(run_dir: Path, bins: Mapping[str, float], *, title: str) -> Path:
-    """Draws a histogram of the number of pushes by others between a replica's pull and its own push."""
+    """Draws a histogram of staleness, the number of pushes by other replicas between a replica's pull and its own
+    push."""
     counts = {name.replace("_or_more", "+"): count for name, count in bins.items() if name[0].isdigit()}
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")
     axes = figure.subplots()
@@ -77,8 +78,9 @@ def _title(tags: Mapping[str, str]) -> str:
 def _draw(
     run_dir: Path, name: str, lines: Mapping[str, Points], *, title: str, label: str, from_zero: bool = False
 ) -> Path:
-    """Draws one line for each entry of `lines`, labelled with its key. Values that are not finite leave a gap."""
-    # Not pyplot, which looks for a display and keeps the figure in memory.
+    """Draws one line for each entry of `lines`, labelled with the entry's key. A value that is not finite leaves a gap
+    in the line."""
+    # This function does not use pyplot, which looks for a display and keeps the figure in memory.
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")
     axes = figure.subplots()
     for (line_name, points), style in zip(lines.items(), itertools.cycle(["-", "--"])):

@@ -1,4 +1,4 @@
-"""Shows the progress of a run: a live bar on a terminal, plain lines elsewhere."""
+"""Shows the progress of a run as a live bar on a terminal, or as plain lines elsewhere."""
 
 import sys
 import time
@@ -18,8 +18,8 @@ MAX_METRICS = 3  # per line
 class Standing:
     """The progress of a run: `step` of `steps` are done. `steps` is None if the total is unknown.
 
-    Rates are totals over all ranks and None while unknown. `metrics` are the values of metrics other than the loss, by
-    name.
+    Rates are totals over all ranks, and None while they are unknown. `metrics` contains the values of all metrics
+    except the loss, by name.
     """
 
     step: int
@@ -32,15 +32,15 @@ class Standing:
 
     @property
     def left_secs(self) -> float | None:
-        """Seconds until the last step at the current rate."""
+        """The seconds until the last step, at the current rate; None if the rate or the total is unknown."""
         if not self.steps_per_sec or self.steps is None:
             return None
         return max(0, self.steps - self.step) / self.steps_per_sec
 
 
 class ProgressDisplay:
-    """A progress bar on a terminal; elsewhere a line every `log_every` steps and at the last step. Use as a context
-    manager.
+    """Shows a progress bar on a terminal. Elsewhere, prints a line every `log_every` steps and at the last step. Use as
+    a context manager.
 
     Other output to `sys.stdout` or `sys.stderr` appears above the bar. `clock` returns seconds.
     """
@@ -63,7 +63,7 @@ class ProgressDisplay:
         self._bar: Progress | None = None
         console = Console(file=self._stream)
         if console.is_terminal:
-            # On a narrow terminal, shorten the bar and not the step number.
+            # On a narrow terminal, the bar is shortened and the step number is not.
             step = MofNCompleteColumn(table_column=Column(no_wrap=True))
             columns = (TextColumn("step"), step, BarColumn(), TextColumn("{task.description}"))
             self._bar = Progress(*columns, console=console, transient=True)
@@ -81,7 +81,7 @@ class ProgressDisplay:
             self._bar.stop()
 
     def update(self, standing: Standing) -> None:
-        """Shows new progress. Without a terminal, prints a line only if one is due."""
+        """Shows new progress. Without a terminal, prints a line only if a line is due."""
         self._reported, self._reported_secs = standing, self._clock()
         if self._bar is not None:
             self._show(standing)
@@ -97,8 +97,8 @@ class ProgressDisplay:
             print(line, file=self._stream, flush=True)
 
     def show_phase(self, phase: str) -> None:
-        """Shows in the bar a phase that precedes the first step. Without a bar, prints each phase once, even if the run
-        restarts."""
+        """Shows, in the bar, a phase that precedes the first step. Without a bar, prints each phase only once, even if
+        the run restarts."""
         if self._bar is not None:
             if self._reported.loss is None:
                 self._bar.update(self._task, description=phase, refresh=True)
@@ -115,7 +115,7 @@ class ProgressDisplay:
             self._show(self._reported)
 
     def advance(self, step: int) -> None:
-        """Moves the bar to `step`, whose loss is not yet reported. Prints nothing if there is no bar."""
+        """Moves the bar to `step`, whose loss has not been reported yet. Does nothing if there is no bar."""
         if self._bar is not None and step > self._reported.step:
             self._show(_further(self._reported, step, self._clock() - self._reported_secs))
 
@@ -126,7 +126,8 @@ class ProgressDisplay:
     def _is_due(self, standing: Standing) -> bool:
         if standing.step == self._written_step:
             return False
-        # Reports may skip steps, so a line is due when a multiple of log_every was reached since the last line.
+        # Reports may skip steps, so a line is due if a multiple of log_every has been reached or passed since the last
+        # line.
         before = self._written_step or 0
         if standing.steps is not None and standing.step >= standing.steps:
             return True
@@ -134,8 +135,8 @@ class ProgressDisplay:
 
 
 def _further(reported: Standing, step: int, secs: float) -> Standing:
-    """Extrapolates `reported` to `step`, reached `secs` seconds later: rates are those since the report, the loss is
-    unchanged."""
+    """Extrapolates `reported` to `step`, which was reached `secs` seconds later. The rates are computed from the time
+    since the report, and the loss is unchanged."""
     if not reported.steps_per_sec or secs <= 0:
         return replace(reported, step=step)
     steps_per_sec = (step - reported.step) / secs
@@ -151,7 +152,7 @@ def _further(reported: Standing, step: int, secs: float) -> Standing:
 
 
 def format_line(standing: Standing) -> str:
-    """Formats a line: `step 120/1000  loss 5.4321  12,345 words/s  left 1:23`."""
+    """Formats a line such as `step 120/1000  loss 5.4321  12,345 words/s  left 1:23`."""
     of = "" if standing.steps is None else f"/{standing.steps}"
     return f"step {standing.step}{of}  {format_rates(standing)}".rstrip()
 
@@ -159,7 +160,7 @@ def format_line(standing: Standing) -> str:
 def format_rates(standing: Standing) -> str:
     """Formats the loss, the first few metrics, the speed and the time left, as far as they are known.
 
-    Speed is in words per second if known, else in examples, else in steps.
+    The speed is in words per second if known, else in examples per second, else in steps per second.
     """
     parts = []
     if standing.loss is not None:
@@ -177,13 +178,14 @@ def format_rates(standing: Standing) -> str:
 
 
 def format_validation(step: int, result: Mapping[str, float]) -> str:
-    """Formats values by name, such as `validation/loss`: `validation after step 200: loss 3.847, perplexity 46.85`."""
+    """Formats named values, such as `validation/loss`, as a line: `validation after step 200: loss 3.847, perplexity
+    46.85`."""
     values = ", ".join(f"{name.removeprefix('validation/')} {value:.4g}" for name, value in result.items())
     return f"validation after step {step}: {values}"
 
 
 def format_duration(secs: float) -> str:
-    """Formats a duration as `1:23`, or as `2:01:23` if it is an hour or more."""
+    """Formats a duration as `1:23`, or as `2:01:23` for an hour or more."""
     minutes, seconds = divmod(round(secs), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -1,4 +1,5 @@
-"""Combines what a run's ranks report: means over ranks, the display, metrics, `summary.json`."""
+"""Combines the reports of a run's ranks: computes means over ranks, updates the display, records metrics and writes
+`summary.json`."""
 
 from __future__ import annotations
 
@@ -22,21 +23,23 @@ from parallax_runner.track.tracker import Tracker
 
 SUMMARY = "summary.json"
 PERCENTILES = (50, 90, 99)
-# The first steps include set-up. They count in the percentiles of their report, but not in those of the run.
+# The first steps include set-up. These steps count in the percentiles of their report but not in the percentiles of the
+# run.
 WARM_UP_STEPS = 5
-MAX_BINS = 32  # of the staleness histogram; each bin is a metric
+MAX_BINS = 32  # maximum number of bins in the staleness histogram; each bin is a metric
 
 
 @dataclass
 class RunRecord:
-    """The state of a run, from the reports of its `workers` ranks.
+    """The state of a run, computed from the reports of its `workers` ranks.
 
-    `global_batch` is the number of examples per step (None if only a script knows it). `words_per_example` is the
-    number of words in each, or None if they have no words. `validation_metric` is the name of the exponential of the
-    validation loss, if it has one. `goal` is the value by which validations are compared; `on_validated` is called with
-    the step and this value when a validation is complete. `contributors` is the number of gradients per step if it is
-    less than `workers`; the losses of other ranks do not count. `totals` adds up the metric sums of training steps, and
-    `validation_results` turns the sums of a validation into values; both are None if there are no metrics.
+    `global_batch` is the number of examples per step, or None if only the script determines it. `words_per_example` is
+    the number of words in each example, or None if examples have no words. `validation_metric` is the name for the
+    exponential of the validation loss, or None if there is no such metric. `goal` defines the value by which
+    validations are compared; `on_validated` is called with the step and this value when a validation is complete.
+    `contributors` is the number of gradients per step if it is less than `workers`; the losses of ranks that do not
+    contribute are not counted. `totals` adds up the metric sums of training steps, and `validation_results` turns the
+    sums of a validation into metric values; both are None if there are no metrics.
     """
 
     workers: int
@@ -78,10 +81,11 @@ class RunRecord:
         dropped: int = 0,
         metrics: Sequence[Any] | None = None,
     ) -> None:
-        """Takes a report of one rank about the steps up to `step`: their losses, the seconds that each took and, in
-        asynchronous training, the staleness of each push (the number of pushes by others since the pull). A loss is
-        None if the step did not use this rank's gradient. `dropped` is the number of gradients that the rank computed
-        and no step used. `metrics` are the rank's metric sums over these steps, as nested lists."""
+        """Takes a report of one rank about the steps up to `step`. The report contains the steps' losses, the seconds
+        that each step took and, in asynchronous training, the staleness of each push (the number of pushes by other
+        replicas since the pull). A loss is None if the step did not use this rank's gradient. `dropped` is the number
+        of gradients that the rank computed but no step used. `metrics` are the rank's metric sums over these steps, as
+        nested lists."""
         self.staleness.update(staleness)
         self.dropped[rank] += dropped
         if self.totals is not None:
@@ -119,8 +123,8 @@ class RunRecord:
     def on_validation(
         self, rank: int, step: int, loss_sum: float, examples: int, metrics: Sequence[Any] | None = None
     ) -> None:
-        """Takes one rank's validation after `step` steps: the sum of its examples' losses, the number of examples, and
-        the metric sums, as nested lists."""
+        """Takes one rank's validation after `step` steps: the sum of the losses of the rank's examples, the number of
+        these examples, and the metric sums, as nested lists."""
         by_rank = self._validations[step]
         by_rank[rank] = (loss_sum, examples, as_arrays(metrics or []))
         if len(by_rank) < self.workers:
@@ -141,7 +145,7 @@ class RunRecord:
             self.on_validated(step, value)
 
     def on_alive(self, rank: int, step: int | None) -> None:
-        """Takes a heartbeat. The chief's last step moves the bar between two reports."""
+        """Takes a heartbeat. The last step of the chief moves the bar between two reports."""
         if rank == 0 and step is not None:
             self.display.advance(step)
 
@@ -150,9 +154,10 @@ class RunRecord:
         return {} if self.totals is None else self.totals.take_epoch()
 
     def restart(self, step: int) -> None:
-        """Drops the steps that only some ranks have reported: all ranks start again after `step`.
+        """Drops the steps that only some ranks have reported, because all ranks start again after `step`.
 
-        Steps that run again are shown again, but the tracker records each step only once. `totals` drops their sums.
+        Steps that run again are shown again, but the tracker records each step only once. `totals` drops the sums of
+        these steps.
         """
         self.last_step = step
         if self.totals is not None:
@@ -164,8 +169,8 @@ class RunRecord:
         self.display.restart()
 
     def end(self) -> None:
-        """Records the percentiles of the step times of rank 0 without the warm-up steps, and the totals of staleness
-        and dropped gradients, if any."""
+        """Records the percentiles of rank 0's step times without the warm-up steps. If there are any, also records the
+        totals of staleness and of dropped gradients."""
         self.tracker.log_metrics(self.last_step, percentiles_ms("time/run_step_ms", self._step_secs))
         if self.staleness:
             self.tracker.log_metrics(self.last_step, histogram_of(self.staleness))
@@ -187,7 +192,7 @@ class RunRecord:
                 "throughput/words_per_sec": rates["words_per_sec"],
                 **metrics,
                 **times,
-                # The count so far. The total at the end includes the last reports of slow workers.
+                # This is the count so far. The total at the end includes the last reports of slow workers.
                 **({} if self.contributors is None else {"train/dropped_gradients": float(self.dropped.total())}),
             },
         )
@@ -204,26 +209,26 @@ class RunRecord:
 
 
 def named(phase: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    """Returns metrics by `PHASE/NAME`, without the loss, which is computed separately."""
+    """Returns metrics under the names `PHASE/NAME`. The loss is left out, since it is computed separately."""
     return {f"{phase}/{name}": value for name, value in metrics.items() if name != "loss"}
 
 
 def validation_of(sums: Sequence[tuple[float, int]], metric: str | None) -> dict[str, float]:
-    """Returns the mean loss from the (sum of losses, examples) of all ranks, and its exponential under the name
-    `metric`."""
+    """Computes the mean loss from the (sum of losses, number of examples) of all ranks. Returns the mean loss and, if
+    `metric` is given, the exponential of the mean loss under that name."""
     examples = sum(number for _, number in sums)
     if not examples:
         return {}
     mean = sum(loss_sum for loss_sum, _ in sums) / examples
     result = {"validation/loss": mean}
     if metric:
-        # exp() overflows a double a little above this.
+        # exp() of a number slightly above this limit overflows a double.
         result[f"validation/{metric}"] = math.exp(min(mean, 700.0))
     return result
 
 
 def histogram_of(staleness: Counter[int]) -> dict[str, float | None]:
-    """Returns `staleness/mean` and `staleness/max` over all pushes, and `staleness/K`: the number of pushes with
+    """Returns `staleness/mean` and `staleness/max` over all pushes, and `staleness/K`, the number of pushes with
     staleness K."""
     if not staleness:
         return {}
@@ -239,14 +244,14 @@ def histogram_of(staleness: Counter[int]) -> dict[str, float | None]:
 
 
 def counts_of(dropped: Counter[int], workers: int) -> dict[str, float | None]:
-    """Returns `dropped_gradients/total` and `dropped_gradients/worker_R`: gradients that were computed and not used in
-    any step."""
+    """Returns `dropped_gradients/total` and `dropped_gradients/worker_R`. These values count the gradients that were
+    computed but not used in any step."""
     by_worker = {f"dropped_gradients/worker_{rank}": float(dropped[rank]) for rank in range(workers)}
     return {"dropped_gradients/total": float(dropped.total()), **by_worker}
 
 
 def percentiles_ms(name: str, secs: Sequence[float]) -> dict[str, float | None]:
-    """Returns `NAME_p50` and so on in milliseconds; None if nothing was measured."""
+    """Returns percentiles as `NAME_p50` and so on, in milliseconds. The values are None if nothing was measured."""
     if not secs:
         return {f"{name}_p{percent}": None for percent in PERCENTILES}
     cuts = statistics.quantiles(secs, n=100, method="inclusive") if len(secs) > 1 else [secs[0]] * 99
@@ -254,7 +259,8 @@ def percentiles_ms(name: str, secs: Sequence[float]) -> dict[str, float | None]:
 
 
 def write_summary(run_dir: Path, fields: Mapping[str, Any]) -> Path:
-    """Writes `summary.json`, one flat object. Numbers that are not finite become null, since JSON has no NaN."""
+    """Writes `summary.json`, which contains one flat object. Numbers that are not finite become null, since JSON has no
+    NaN."""
     path = run_dir / SUMMARY
     finite = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in fields.items()
@@ -264,7 +270,8 @@ def write_summary(run_dir: Path, fields: Mapping[str, Any]) -> Path:
 
 
 def read_summary(run_dir: Path) -> dict[str, Any]:
-    """Returns the summary that an earlier run left in the directory; empty if there is none or it cannot be read."""
+    """Returns the summary that an earlier run left in the directory. Returns an empty dict if there is no summary or it
+    cannot be read."""
     try:
         found = json.loads(read_regular(run_dir / SUMMARY))
     except (OSError, ValueError, RecursionError):

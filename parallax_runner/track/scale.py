@@ -1,17 +1,17 @@
-"""Computes axis limits that do not make noise look like a difference."""
+"""Computes axis limits with which noise does not look like a real difference."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 
-LEAST_SPAN = 0.1  # of the largest value's magnitude
-MARGIN = 0.05  # of the span, on each side
+LEAST_SPAN = 0.1  # as a fraction of the largest magnitude of a value
+MARGIN = 0.05  # on each side, as a fraction of the span
 
 
 def calm_limits(values: Iterable[float]) -> tuple[float, float] | None:
-    """Returns limits around the finite values, at least a tenth of the largest magnitude apart, so that values that
-    differ by a thousandth appear close together. Returns None if no value is finite."""
+    """Returns limits around the finite values. The limits are at least a tenth of the largest magnitude apart, so
+    values that differ by a thousandth appear close together. Returns None if no value is finite."""
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return None

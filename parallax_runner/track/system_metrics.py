@@ -1,4 +1,5 @@
-"""Samples this machine during a run, as metrics under `system/…`, which trackers show as system metrics."""
+"""Samples the state of this machine during a run. Samples are metrics under `system/…`, which trackers show as system
+metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ MEGABYTE = 1e6
 
 
 class SystemSampler:
-    """Takes samples in percent and in megabytes (10^6 bytes). Network traffic is counted from the creation of the
+    """Takes samples in percent and in megabytes (10^6 bytes). Network traffic is counted since the creation of the
     sampler."""
 
     def __init__(self, run_dir: Path) -> None:
@@ -29,7 +30,7 @@ class SystemSampler:
         psutil.cpu_percent()
 
     def sample(self) -> dict[str, float]:
-        """Samples the machine and the memory of this process and its descendants. CPU load is an average since the
+        """Samples the machine and the memory of this process and its descendants. CPU load is the average since the
         previous sample."""
         memory, disk = psutil.virtual_memory(), psutil.disk_usage(self._run_dir)
         sample = {
@@ -49,20 +50,22 @@ class SystemSampler:
 
 
 def run_memory_bytes() -> int:
-    """Returns the resident memory of this process and its descendants. Shared pages count once for each process."""
+    """Returns the resident memory of this process and its descendants. Shared pages are counted once for each
+    process."""
     own = psutil.Process()
     total = 0
     for process in [own, *own.children(recursive=True)]:
         try:
             total += process.memory_info().rss
-        except psutil.Error:  # it has ended
+        except psutil.Error:  # the process has ended
             continue
     return total
 
 
 @contextmanager
 def sampling(tracker: Tracker, run_dir: Path, every_secs: float = SAMPLE_EVERY_SECS) -> Iterator[None]:
-    """Samples every `every_secs` seconds and once more at the end. Does nothing if the tracker is a NoTracker."""
+    """Takes a sample every `every_secs` seconds and once more at the end. Does nothing if the tracker is a
+    NoTracker."""
     if isinstance(tracker, NoTracker):
         yield
         return

@@ -1,7 +1,7 @@
 """The interface of a tracker, which records a run. Imports no heavy package.
 
 `tracking.tracker` in the configuration names the class (`config/trackers.py` looks it up), so a package outside this
-repository can provide one: see `docs/extending.md`.
+repository can provide a tracker (see `docs/extending.md`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Status = Literal["finished", "failed", "interrupted"]
 
 @dataclass(frozen=True)
 class Start:
-    """The checkpoint that a run starts from: its path prefix, and the run id in its sidecar."""
+    """The checkpoint from which a run starts: the checkpoint's path prefix and the run id in its sidecar."""
 
     checkpoint: Path
     run_id: str | None
@@ -28,14 +28,14 @@ class Start:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What the driver knows about a run when it opens the tracker.
+    """The driver's information about a run at the time when the driver opens the tracker.
 
     `config` is the resolved configuration; the tracker's own settings are in its group `tracking`, under `options`.
-    `tags` describe the run (model, comm, workers, servers, the user's `tracking.tags`), `origin` says where it comes
-    from (user, command, git.commit, git.dirty, parallax.version, parallax.commit). `start` is None if training starts
-    without a checkpoint. `sweep_dir` is the sweep's folder if the run is a job of a sweep. If `is_sweep` is set, this
-    is the parent run of a sweep's jobs: `run_dir` is the sweep's folder and `config` the configuration of the first
-    job. `summary` has the fields of `summary.json` that are known already.
+    `tags` describe the run (model, comm, workers, servers, the user's `tracking.tags`), and `origin` describes the
+    run's origin (user, command, git.commit, git.dirty, parallax.version, parallax.commit). `start` is None if training
+    starts without a checkpoint. `sweep_dir` is the sweep's folder if the run is a job of a sweep. If `is_sweep` is set,
+    the run is the parent run of a sweep's jobs: `run_dir` is the sweep's folder and `config` is the configuration of
+    the first job. `summary` contains the fields of `summary.json` that are already known.
     """
 
     run_dir: Path
@@ -51,9 +51,10 @@ class RunInfo:
 
 @dataclass(frozen=True)
 class DatasetFacts:
-    """A data set that a run reads. `context` is `training` or `validation`; `digest` distinguishes it from data sets of
-    the same name. `features` map a name to the `shape` of one example (None for an unknown size), the `dtype` and, if
-    it is not dense, the `kind`. `examples` is the number of examples, `source` the configuration of the data."""
+    """A data set that a run reads. `context` is `training` or `validation`; `digest` distinguishes the data set from
+    other data sets with the same name. `features` maps the name of each feature to the `shape` of one example (None for
+    an unknown size), the `dtype` and, if the feature is not dense, the `kind`. `examples` is the number of examples,
+    and `source` is the configuration of the data."""
 
     name: str
     digest: str
@@ -65,37 +66,38 @@ class DatasetFacts:
 
 @dataclass(frozen=True)
 class History:
-    """The recorded (step, value) pairs of each metric, including those before a resume, and the tags set when the run
-    began. Both are empty if the tracker cannot read them back."""
+    """The recorded (step, value) pairs of each metric, including pairs from before a resume, and the tags that were set
+    when the run began. Both fields are empty if the tracker cannot read back its records."""
 
     metrics: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
 class Tracker:
-    """Records one run. The driver creates it after planning, before it launches any process.
+    """Records one run. The driver creates the tracker after planning, before it launches any process.
 
-    Every method here does nothing, so a tracker overrides only those that it needs. Only `check` and the constructor
-    may raise (ConfigError, which means exit status 2). An exception in any other method ends the run, so a tracker that
-    talks to a server catches its errors and does not make the driver wait. Import the server's package inside methods,
-    because workers and the configuration check import the class too.
+    By default, nearly all methods do nothing, so a subclass overrides only the methods that it needs. Only `check` and
+    the constructor may raise (ConfigError, which means exit status 2). An exception in any other method ends the run,
+    so a tracker that communicates with a server must catch its errors and must not make the driver wait. Import the
+    server's package inside methods, because workers and the configuration check import the class too.
     """
 
     @classmethod
     def check(cls, config: Mapping[str, Any]) -> None:
-        """Checks the configuration. The driver calls this first, in the folder where the command was started. Raises
-        ConfigError if nothing can be recorded with this configuration."""
+        """Checks the configuration. The driver calls this method first, in the folder where the command was started.
+        Raises ConfigError if nothing can be recorded with this configuration."""
 
     @classmethod
     def sync(cls, folder: Path, given: Mapping[str, Any]) -> None:
-        """Sends what the runs in `folder` and below have recorded but not sent; `action=sync` calls this. `given` has
-        the keys of the group `tracking` that the command line sets. Raises ConfigError or TrackingError."""
+        """Sends the records that the runs in `folder` and below have not sent yet. `action=sync` calls this method.
+        `given` contains the keys of the group `tracking` that the command line sets. Raises ConfigError or
+        TrackingError."""
         raise ConfigError(f"action=sync: {cls.__name__} keeps nothing to send later, so there is nothing to sync")
 
     @classmethod
     def run_id_in(cls, run_dir: Path) -> str | None:
-        """Returns the id of the run in `run_dir`, or None while it is unknown. The chief writes it into the sidecar of
-        each checkpoint; a run that resumes from the checkpoint finds it in `RunInfo.start`."""
+        """Returns the id of the run in `run_dir`, or None while the id is unknown. The chief writes the id into the
+        sidecar of each checkpoint; a run that resumes from the checkpoint gets the id in `RunInfo.start`."""
         return None
 
     def __init__(self, run: RunInfo) -> None:
@@ -103,18 +105,20 @@ class Tracker:
 
     @property
     def run_id(self) -> str | None:
-        """The store's id for this run, or None while it is unknown. `summary.json` contains it."""
+        """The store's id for this run, or None while the id is unknown. `summary.json` contains the id."""
         return None
 
     def log_params(self, params: Mapping[str, Any]) -> None:
-        """Records the nested configuration (`track/params.py` can flatten it). Called once, after opening."""
+        """Records the nested configuration, which `track/params.py` can flatten. This method is called once, after the
+        run has been opened."""
 
     def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> None:
-        """Records the metrics of one step, such as `train/loss`; None means unknown. After a restart steps come a
-        second time: keep the values recorded first."""
+        """Records the metrics of one step, such as `train/loss`; None means that a value is unknown. After a restart,
+        some steps are recorded a second time: keep the values that were recorded first."""
 
     def log_sample(self, metrics: Mapping[str, float]) -> None:
-        """Records metrics without a step, `system/…`. A thread of the driver calls this every 10 s."""
+        """Records metrics that have no step, such as `system/…`. A thread of the driver calls this method every 10
+        s."""
 
     def set_tags(self, tags: Mapping[str, Any]) -> None:
         """Records tags; a later value replaces an earlier one."""
@@ -123,27 +127,28 @@ class Tracker:
         """Records a file, or a folder with its contents, under `folder` in the artifacts."""
 
     def log_dataset(self, dataset: DatasetFacts) -> None:
-        """Records a data set that the run reads. Called after opening, and again when a run is resumed."""
+        """Records a data set that the run reads. This method is called after the run has been opened, and again when a
+        run is resumed."""
 
     def log_checkpoint(self, folder: Path) -> None:
-        """Records a copy of a checkpoint that `tracking.log_checkpoints` selects. The tracker deletes `folder` when it
-        no longer needs it."""
+        """Records a copy of a checkpoint that `tracking.log_checkpoints` selects. The tracker deletes `folder` when the
+        tracker no longer needs the folder."""
         shutil.rmtree(folder, ignore_errors=True)
 
     def log_model(self, saved_model: Path) -> None:
-        """Records the folder of the trained model's SavedModel, once, at the end."""
+        """Records the folder of the trained model's SavedModel. This method is called once, at the end."""
 
     def history(self) -> History:
-        """Returns what was recorded. The driver draws the run's plots from it at the end."""
+        """Returns the recorded metrics and tags, from which the driver draws the run's plots at the end."""
         return History()
 
     def end(self, status: Status, hurry: Callable[[], bool] = lambda: False) -> None:
-        """Closes the run. May wait for a limited time to send the rest, and only briefly if `hurry()` is true. Only the
-        first call has an effect."""
+        """Closes the run. The method can wait for a limited time until the remaining records are sent, but only briefly
+        if `hurry()` returns true. Only the first call has an effect."""
 
 
 class NoTracker(Tracker):
-    """Records nothing: tracking=off."""
+    """Records nothing. Used for tracking=off."""
 
     def __init__(self) -> None:
         """Opens nothing."""

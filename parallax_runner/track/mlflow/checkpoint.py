@@ -1,4 +1,4 @@
-"""Copies a checkpoint from a run's outbox to the artifacts of its MLflow run."""
+"""Moves a checkpoint from a run's outbox to the artifacts of the MLflow run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ARTIFACT_FOLDER = "checkpoints"
 def send(
     client: MlflowClient, run_id: str, fields: Mapping[str, Any], logged_models: LoggedModels | None = None
 ) -> None:
-    """Moves the folder `fields["folder"]`, which holds one checkpoint, to `checkpoints/` in the artifacts, and adds a
-    logged model for it.
+    """Moves the folder `fields["folder"]`, which contains one checkpoint, to `checkpoints/` in the artifacts, and adds
+    a logged model for the checkpoint.
 
-    Does nothing if the folder does not exist: it has been sent already.
+    Does nothing if the folder does not exist, because the checkpoint has then been sent already.
     """
     folder = Path(fields["folder"])
     if folder.is_dir():

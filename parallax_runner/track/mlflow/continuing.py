@@ -1,5 +1,5 @@
-"""Chooses the MLflow run that a job records into: that of its directory, that of the run it resumes from, or a new
-one."""
+"""Chooses the MLflow run in which a job is recorded: the run of the job's directory, the run from which the job
+resumes, or a new run."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from parallax_runner.track.tracker import Start
 
 @dataclass(frozen=True)
 class Continuation:
-    """The MLflow run that a job records into. If `goes_on` is set, the job appends to the directory's latest journal
-    and its MLflow run. `continues` is the MLflow run of another directory to continue, unless that run has finished;
-    `continues_journal` is the id of the journal that wrote it, or None if unknown. `resumed_from` is what a new run
-    names in a tag."""
+    """Describes the MLflow run in which a job is recorded. If `goes_on` is set, the job appends to the directory's
+    latest journal and to the MLflow run of that journal. `continues` is the MLflow run of another directory, which the
+    job continues unless that run has finished; `continues_journal` is the id of the journal that wrote that run, or
+    None if unknown. `resumed_from` is the run or checkpoint that a new run names in a tag."""
 
     goes_on: bool = False
     continues: str | None = None
@@ -28,9 +28,11 @@ class Continuation:
 
 
 def continuation(run_dir: Path, uri: str, start: Start | None, *, in_sweep: bool = False) -> Continuation:
-    """Returns what a job that starts from `start` (None: without a checkpoint) continues in the store `uri`.
+    """Returns how a job is recorded in the store `uri`. The job starts from the checkpoint `start`, or without a
+    checkpoint if `start` is None.
 
-    A job of a sweep never continues the run of another directory, since all jobs may start from one checkpoint.
+    A job of a sweep never continues the run of another directory, since all jobs of the sweep may start from the same
+    checkpoint.
     """
     if start is None:
         return Continuation()
@@ -41,9 +43,10 @@ def continuation(run_dir: Path, uri: str, start: Start | None, *, in_sweep: bool
         if _uri_of(present[-1]) == masked_uri(uri):
             return Continuation(goes_on=True)
         return Continuation(resumed_from=start.run_id or str(start.checkpoint))
-    # The run directory, unless ckpt.dir moved the checkpoints elsewhere.
+    # This is the run directory, unless ckpt.dir puts the checkpoints elsewhere.
     source = start.checkpoint.parent.parent
-    # A checkpoint that was written before MLflow answered names no run, but its directory may.
+    # A checkpoint that was written before MLflow answered names no run, but the checkpoint's run directory may name the
+    # run.
     run_id = start.run_id or read_run_id(source)
     if run_id is None:
         return Continuation(resumed_from=str(start.checkpoint))
@@ -53,7 +56,8 @@ def continuation(run_dir: Path, uri: str, start: Start | None, *, in_sweep: bool
 
 
 def _uri_of(journal: Path) -> str | None:
-    """Returns None if the driver was killed before it wrote the first line."""
+    """Returns the masked address of a journal's store, or None if the driver was killed before it wrote the first
+    line."""
     try:
         return masked_uri(journals.read_header(journal).uri)
     except ConfigError:
@@ -66,13 +70,13 @@ def _is_elsewhere(source: Path, uri: str, run_id: str) -> bool:
 
 
 def _has_unsent(source: Path) -> bool:
-    """Tells whether the directory's journals have unsent entries. They would arrive after the entries of a job that
-    continues the run."""
+    """Tells whether the directory's journals have unsent entries. Such entries would arrive after the entries of a job
+    that continues the run."""
     return any(unsent(path) for path in journals.begun(source))
 
 
 def _is_going_on(source: Path) -> bool:
-    """Tells whether a driver is still working in the directory. Two drivers must not write to one run."""
+    """Tells whether a driver is still working in the directory. Two drivers must not write to the same run."""
     if not journals.journals(source):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Makes a data set an input of a run, which MLflow shows under "Datasets"."""
+"""Adds a data set to the inputs of a run, which MLflow shows under "Datasets"."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONTEXT_TAG = "mlflow.data.context"
 
 
 def send(client: MlflowClient, run_id: str, fields: Mapping[str, Any]) -> None:
-    """Adds the data set of a journal entry. MLflow keeps one data set per name and digest."""
+    """Adds the data set of a journal entry to the run. MLflow keeps one data set per name and digest."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     tensors = [
@@ -23,7 +23,7 @@ def send(client: MlflowClient, run_id: str, fields: Mapping[str, Any]) -> None:
     dataset = Dataset(
         name=fields["name"],
         digest=fields["digest"],
-        # MLflow's source type for generated data; it accepts arbitrary tags.
+        # "code" is MLflow's source type for generated data and accepts arbitrary tags.
         source_type="code",
         source=json.dumps({"tags": {key: str(value) for key, value in fields["source"].items()}}),
         schema=json.dumps({"mlflow_tensorspec": {"features": json.dumps(tensors), "targets": None}}),
@@ -33,5 +33,5 @@ def send(client: MlflowClient, run_id: str, fields: Mapping[str, Any]) -> None:
 
 
 def _batch_shape(feature: Mapping[str, Any]) -> list[int]:
-    """Returns the shape of a batch, with -1 for each unknown size."""
+    """Returns the shape of a feature in a batch, with -1 for each unknown size."""
     return [-1 if size is None else size for size in (None, *feature["shape"])]

@@ -1,7 +1,8 @@
 """Sends one journal to its MLflow run, batch by batch, without losing or duplicating entries.
 
-A file beside the journal holds the position reached. It is written after the store has acknowledged a batch. After a
-crash in between, the same points, parameters and tags are sent again, and the store keeps them once.
+A file beside the journal contains the position up to which the journal has been sent. The file is written after the
+store has acknowledged a batch. If the process crashes before the file is written, the same points, parameters and tags
+are sent again, and the store keeps only one copy.
 """
 
 from __future__ import annotations
@@ -48,21 +49,21 @@ log = logging.getLogger(__name__)
 POINTS_PER_BATCH = 1000
 PARAMS_PER_BATCH = 100
 TAGS_PER_BATCH = 100
-# Metrics without a step. A continued run numbers them from where the earlier run stopped.
+# Prefix of metrics without a step. In a continued run, their numbers continue where the earlier run stopped.
 SAMPLES = "system/"
 COPY_PAUSE_SECS = 0.5
-# Each event has a module of the same name.
+# Each event is handled by the module of the same name.
 EVENTS = ("checkpoint", "model")
 _TOGETHER = ("metrics", "params", "tags")
 
 
 class Busy(Exception):
-    """Another process is sending this journal."""
+    """Raised if another process is sending the journal."""
 
 
 @dataclass
 class Batch:
-    """Entries that are sent in one call, and the byte position after the last one."""
+    """Entries that are sent in one call, and the byte position after the last entry."""
 
     entries: list[dict[str, Any]] = field(default_factory=list)
     end: int = 0
@@ -73,14 +74,14 @@ class Batch:
 
 
 def sent_path(path: Path) -> Path:
-    """Returns the path of the file that holds the position reached in a journal."""
+    """Returns the path of the file that contains the position up to which a journal has been sent."""
     return path.with_suffix(".sent")
 
 
 class Delivery:
     """Sends one journal. Use as a context manager, which raises Busy if another process is sending the journal.
 
-    `header` has the store's address with its password; the journal has it without the password.
+    `header` contains the store's address with the password; the journal contains the address without the password.
     """
 
     def __init__(self, path: Path, open_run: OpenRun, header: Header) -> None:
@@ -89,7 +90,8 @@ class Delivery:
         self._offset, self._opened = _read_position(path, self.header)
         self._run: StoreRun | None = None
         self._lock, self._warned = -1, False
-        # The steps of the checkpoints sent, with the data sets at that time; then the latest data sets and points.
+        # `_models` maps the steps of the sent checkpoints to the data sets that were in use at that time. The other two
+        # fields are the latest data sets and the last point of each metric.
         self._models: dict[int, Datasets] = {}
         self._datasets: Datasets | None = None
         self._last_points: dict[str, Point] = {}
@@ -101,7 +103,7 @@ class Delivery:
         except BlockingIOError:
             os.close(self._lock)
             raise Busy(f"{self.path} is being sent by another process") from None
-        # Another process may have sent more before this one got the lock.
+        # Another process may have sent more entries before this process got the lock.
         self._offset, self._opened = _read_position(self.path, self.header)
         return self
 
@@ -110,7 +112,7 @@ class Delivery:
 
     @property
     def opened(self) -> Opened | None:
-        """The store's run, or None while it is unknown."""
+        """The store's run, or None while the run is unknown."""
         return self._opened
 
     def send_next(self) -> bool:
@@ -128,9 +130,9 @@ class Delivery:
         return True
 
     def send_all(self) -> int:
-        """Sends all entries that the journal has and returns their number. Raises OutOfReach and Refused.
+        """Sends all unsent entries in the journal and returns their number. Raises OutOfReach and Refused.
 
-        Retries a file that cannot be copied until the StoreRun gives up.
+        If a file cannot be copied, retries until the StoreRun gives up on the file.
         """
         count = unsent(self.path, self.header)
         while True:
@@ -197,7 +199,7 @@ class Delivery:
         run_id.replace_json(sent_path(self.path), fields)
 
     def _send_singly(self, run: StoreRun, entries: list[dict[str, Any]], error: EntryRefused) -> None:
-        """Sends entries one at a time, so that an entry that the store refuses does not affect the others."""
+        """Sends entries one at a time. A refused entry then does not prevent other entries from being stored."""
         if len(entries) == 1:
             log.warning("MLflow run %s refuses the entry %s: %s", run.opened.run_id, _short(entries[0]), error)
             return
@@ -231,7 +233,7 @@ class Delivery:
                 self._log_of_models(run, list(self._last_points.values()))
 
     def _log_of_models(self, run: StoreRun, points: Iterable[Point]) -> None:
-        """Adds points to the logged models of their steps during a run. When the run ends, all points are read again,
+        """Adds points, during a run, to the logged models of their steps. When the run ends, all points are read again,
         since this process may not have seen all of them."""
         found = quality(points)
         self._last_points |= {point.key: point for point in found}
@@ -244,7 +246,7 @@ class Delivery:
         return self._datasets
 
     def _log_of_model(self, run: StoreRun, step: int, points: list[Point], datasets: Datasets) -> None:
-        """Adds points to the logged model of a step. A refusal by the store is only logged."""
+        """Adds points to the logged model of a step. If the store refuses them, only logs a warning."""
         try:
             if points:
                 run.log_of_model(step, points, datasets)
@@ -282,14 +284,15 @@ class Delivery:
                 outbox.release(path)
 
     def _pass_over_files(self) -> None:
-        """Skips the files of an entry: files are read when they are sent, and a later run has replaced these."""
+        """Skips the files of an entry. Files are read when they are sent, and a later run has replaced the files of
+        this entry."""
         if not self._warned:
             log.warning("%s: a later run has replaced this run's files; they are not sent (logged once)", self.path)
         self._warned = True
 
     def _points(self, entry: Mapping[str, Any]) -> list[Point]:
-        """Returns the points of an entry. For a run that continues one of another directory, returns only the points
-        after those that it had."""
+        """Returns the points of an entry. If this journal continues the run of another directory, returns only points
+        with later steps than the run had before."""
         floors = self._opened.floors if self._opened else {}
         points = []
         for key, value in entry["metrics"].items():
@@ -302,7 +305,7 @@ class Delivery:
 
 
 def next_batch(path: Path, offset: int) -> Batch:
-    """Returns the entries to send in the next call; an empty batch if there are none."""
+    """Returns the entries to send in the next call. The batch is empty if there are no more entries."""
     batch = Batch(end=offset)
     for entry, end in journals.entries(path, offset):
         together = entry["kind"] in _TOGETHER
@@ -324,8 +327,8 @@ def next_batch(path: Path, offset: int) -> Batch:
 
 
 def unsent(path: Path, header: Header | None = None) -> int:
-    """Returns the number of entries of a journal not yet sent to the store of `header` (None: the journal's own
-    header). A journal without a header cannot be sent, so it has 0."""
+    """Returns the number of entries of a journal that have not been sent to the store of `header` (None: the journal's
+    own header). The number is 0 for a journal without a header, which cannot be sent."""
     if not journals.has_header(path):
         log.warning("%s has no first line, perhaps because the disk was full; it is not sent", path)
         return 0
@@ -334,7 +337,8 @@ def unsent(path: Path, header: Header | None = None) -> int:
 
 
 def writer_of(folder: Path, run_id: str) -> str | None:
-    """Returns the id of the directory's last journal that was sent to this MLflow run, or None if there is none."""
+    """Returns the id of the directory's last journal that was sent to this MLflow run, or None if there is no such
+    journal."""
     for path in reversed(journals.begun(folder)):
         header = journals.read_header(path)
         _, opened = _read_position(path, header)
@@ -344,13 +348,13 @@ def writer_of(folder: Path, run_id: str) -> str | None:
 
 
 def _read_position(path: Path, header: Header) -> tuple[int, Opened | None]:
-    """Returns the position reached in the store of `header` and its run; (0, None) if this user has not recorded
-    any."""
+    """Returns the position up to which the journal has been sent to the store of `header`, and the store's run. Returns
+    (0, None) if this user has recorded no such position."""
     try:
         if is_foreign(sent_path(path)):
             return 0, None
         fields = json.loads(read_regular(sent_path(path)))
-        # Older versions did not write the store: it was the one that the journal names.
+        # Older versions did not record the store, which was always the store that the journal names.
         uri = fields.pop("uri", None) or masked_uri(journals.read_header(path).uri)
         if (fields.pop("journal_id", None), uri) != (header.journal_id, masked_uri(header.uri)):
             return 0, None

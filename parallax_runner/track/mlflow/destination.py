@@ -1,4 +1,5 @@
-"""Finds the store that a journal is sent to. The journal has its address, the environment has the password."""
+"""Determines the store to which a journal is sent. The journal contains the store's address, and the environment
+contains the password."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from parallax_runner.track.mlflow.store_check import absolute_uri
 
 
 def chosen_uri(configured: str | None) -> str:
-    """Returns the full address of the store that `tracking.uri` names, or of the environment's store if `configured` is
-    None.
+    """Returns the full address of the store that `configured`, the value of `tracking.uri`, names. If `configured` is
+    None, returns the address from the environment.
 
     Raises ConfigError if there is no address, or if the configuration contains a password.
     """
@@ -37,10 +38,10 @@ def chosen_uri(configured: str | None) -> str:
 
 
 def addressed(path: Path, uri: str | None) -> Header:
-    """Returns a journal's header with the full address of the store to send it to: `uri`, or else the store that it
-    names.
+    """Returns a journal's header with the full address of the store to which the journal is sent: `uri`, or else the
+    store that the journal names.
 
-    The journal of another user may choose neither the store nor an existing run. Raises Refused if the address is
+    A journal of another user can choose neither the store nor an existing run. Raises Refused if the full address is
     unknown.
     """
     header = journals.read_header(path)
@@ -57,8 +58,8 @@ def addressed(path: Path, uri: str | None) -> Header:
 
 
 def is_foreign(path: Path) -> bool:
-    """Tells whether another user wrote a file. Some file systems give new files a uid other than the user's, which
-    counts as the user's own."""
+    """Tells whether another user wrote a file. Some file systems give new files a uid that differs from the user's;
+    files with that uid count as the user's own."""
     uid = path.lstat().st_uid
     return uid != os.geteuid() and uid != _uid_of_new_files(path.parent)
 

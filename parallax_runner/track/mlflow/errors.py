@@ -1,4 +1,5 @@
-"""Classifies errors of MLflow, its drivers and the network as temporary or permanent, and formats them in one line."""
+"""Classifies errors from MLflow, database drivers and the network as temporary or permanent, and formats each error in
+one line."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ import re
 from parallax_runner.files.credentials import masked
 
 MAX_MESSAGE_CHARS = 500
-# Errors that a retry does not change. All others may come from a server that is down, restarting or overloaded.
+# Codes of errors for which a retry cannot succeed. Any other error may come from a server that is down, restarting or
+# overloaded.
 PERMANENT = {
     *("BAD_REQUEST", "CUSTOMER_UNAUTHORIZED", "FEATURE_DISABLED", "INVALID_PARAMETER_VALUE", "NOT_IMPLEMENTED"),
     *("PERMISSION_DENIED", "RESOURCE_DOES_NOT_EXIST", "UNAUTHENTICATED"),
@@ -20,20 +22,19 @@ def is_permanent(error: Exception) -> bool:
 
     if isinstance(error, MlflowException):
         return error.error_code in PERMANENT
-    # A missing database driver or an invalid address. Network and file errors are OSErrors.
+    # These are errors such as a missing database driver or an invalid address. Network and file errors are OSErrors.
     return isinstance(error, ImportError | TypeError) or (
         isinstance(error, ValueError) and not isinstance(error, OSError)
     )
 
 
 def is_of_what_is_gone(error: Exception) -> bool:
-    """Tells whether MLflow reports that a run or an experiment does not exist. A wrong address raises other errors."""
+    """Tells whether MLflow reports that a run or an experiment does not exist. A wrong address causes other errors."""
     return getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST"
 
 
 def one_line(error: Exception) -> str:
-    """Returns the first line of an error's message, or only the cause if it is a network error. Passwords are
-    masked."""
+    """Returns the first line of an error's message, or only the cause for a network error. Passwords are masked."""
     text = masked(str(error).strip())
     network = re.search(r"\[Errno -?\d+\] ([^'\"()]+)", text) if "HTTPConnection" in text else None
     if network is not None:

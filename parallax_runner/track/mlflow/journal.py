@@ -1,8 +1,9 @@
-"""The journal of a run: an append-only file with one JSON object per line. Everything sent to MLflow is read from it.
+"""The journal of a run: an append-only file with one JSON object per line. Everything that is sent to MLflow is read
+from the journal.
 
-A run directory has `journal.jsonl`. A new run in a used directory adds `journal.2.jsonl` and so on; the last one
-belongs to the directory's current run. The kinds of entry: `header` (the first line), `start` (a driver began),
-`metrics`, `params`, `tags`, `dataset`, `artifact`, `event`, `end`.
+A run directory contains `journal.jsonl`. Each new run in a used directory adds another journal, `journal.2.jsonl` and
+so on; the last journal belongs to the directory's current run. The kinds of entries are `header` (the first line),
+`start` (a driver has started), `metrics`, `params`, `tags`, `dataset`, `artifact`, `event` and `end`.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ log = logging.getLogger(__name__)
 
 FORMAT = 1
 LOCK = "journal.lock"
-# Fields of entries that may contain a password.
+# Fields of entries whose values may contain a password.
 _FREE_TEXT = ("params", "tags", "summary", "source")
 _NAME = re.compile(r"journal(?:\.(\d+))?\.jsonl")
-# How long a starting run waits for a process that is sending an old run from its directory.
+# How long a starting run waits for a process that is sending an old run from the same directory.
 LOCK_WAIT_SECS = 5.0
 
 
 @dataclass(frozen=True)
 class Header:
-    """The first line of a journal: how to create its run in MLflow.
+    """The first line of a journal, which describes how to create the journal's run in MLflow.
 
-    `parent` is the directory of the sweep that the run belongs to. `continues` is the MLflow run of another directory
-    that this journal continues. If that run has finished, is not in this store, or another journal has continued it
-    since `continues_journal` wrote it, a new run only names it in a tag.
+    `parent` is the directory of the sweep to which the run belongs. `continues` is the MLflow run of another directory
+    that this journal continues. If that run has finished, is not in this store, or has been continued by another
+    journal since `continues_journal` wrote it, a new run is created instead, which names that run in a tag.
     """
 
     uri: str
@@ -66,7 +67,7 @@ def now_ms() -> int:
 
 
 def journals(folder: Path) -> list[Path]:
-    """Returns the journals of a run directory, oldest first. The last one belongs to the current run."""
+    """Returns the journals of a run directory, oldest first. The last journal belongs to the current run."""
     found = [
         (int(match[1] or 1), path)
         for path in folder.glob("journal*.jsonl")
@@ -76,13 +77,13 @@ def journals(folder: Path) -> list[Path]:
 
 
 def begun(folder: Path) -> list[Path]:
-    """Returns the journals of a directory that have a header. A full disk can leave a journal without one, and then its
-    run is unknown."""
+    """Returns the journals of a directory that have a header. A full disk can leave a journal without a header; the run
+    of such a journal is unknown."""
     return [path for path in journals(folder) if has_header(path)]
 
 
 def has_header(path: Path) -> bool:
-    """Tells whether a journal begins with a valid header. Raises OSError if it cannot be read."""
+    """Tells whether a journal begins with a valid header. Raises OSError if the journal cannot be read."""
     try:
         read_header(path)
     except ConfigError:
@@ -111,9 +112,9 @@ def read_header(path: Path) -> Header:
 
 
 def entries(path: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yields each entry from a byte position on, with the position after it.
+    """Yields each entry from the byte position `offset` on, with the position after the entry.
 
-    Skips what a crash left half-written: a last line without a newline, or a line that is not a JSON object.
+    Skips lines that a crash left half-written: a last line without a newline, or a line that is not a JSON object.
     """
     with open_regular(path) as file:
         file.seek(offset)
@@ -135,14 +136,15 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 
 def as_json(value: float) -> float | str:
-    """Converts a number for the journal. JSON has no NaN or infinity, so they become strings that `float` can parse."""
+    """Converts a number for the journal. JSON has no NaN or infinity, so these become strings that `float` can
+    parse."""
     return value if math.isfinite(value) else str(value)
 
 
 @dataclass(frozen=True)
 class Standing:
     """The state of a journal. `start` is the last `start` entry, or None; `is_ended` tells whether an `end` entry
-    follows it. `last_steps` and `last_values` have the last point of each metric."""
+    follows it. `last_steps` and `last_values` contain the step and value of each metric's last point."""
 
     start: Mapping[str, Any] | None
     is_ended: bool
@@ -168,11 +170,12 @@ def standing(path: Path) -> Standing:
 
 @contextmanager
 def writing(folder: Path, *, wait_secs: float) -> Iterator[None]:
-    """Holds the lock for appending to the journals of a directory. The kernel releases it when the process dies.
+    """Holds the lock for appending to the journals of a directory. The kernel releases the lock when the process dies.
 
-    Raises BlockingIOError if another process holds it for longer than `wait_secs`.
+    Raises BlockingIOError if another process holds the lock for longer than `wait_secs`.
     """
-    # A symbolic link would let the folder's owner create a file elsewhere; a FIFO would block for ever.
+    # The flags guard against a symbolic link, through which the folder's owner could create a file elsewhere, and a
+    # FIFO, which would block for ever.
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
     with open(os.open(folder / LOCK, flags, 0o644), "a", encoding="utf-8") as lock:
         deadline = time.monotonic() + wait_secs
@@ -188,15 +191,16 @@ def writing(folder: Path, *, wait_secs: float) -> Iterator[None]:
 
 
 class Journal:
-    """Appends to one journal. The caller holds `writing`. Appended entries survive the death of this process.
+    """Appends to one journal. The caller must hold the lock `writing`. Appended entries survive the death of this
+    process.
 
-    A full disk loses entries but does not stop the run; the log says so once. Only the `header` is required: raises
-    StorageError if it cannot be written.
+    If the disk is full, entries are lost, but the run does not stop; the log reports the loss once. Only the `header`
+    is required: raises StorageError if the header cannot be written.
     """
 
     def __init__(self, path: Path, header: Header | None = None) -> None:
         self.path = path
-        # Unbuffered: appended entries must survive the death of this process.
+        # The file is unbuffered, because appended entries must survive the death of this process.
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
         size = os.fstat(self._file).st_size
         self._torn = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
@@ -222,7 +226,7 @@ class Journal:
 
     def _write(self, line: bytes) -> None:
         if self._torn:
-            # End a half-written line first, so that it does not corrupt this one.
+            # End a half-written line first, because it would corrupt the new line.
             line = b"\n" + line
         try:
             written = os.write(self._file, line)
@@ -234,11 +238,11 @@ class Journal:
             self._lose("no space left")
 
     def append_start(self, **fields: Any) -> None:
-        """Appends that this process begins or continues the run."""
+        """Appends a `start` entry, which records that this process begins or continues the run."""
         self.append("start", time_ms=now_ms(), host=socket.gethostname(), pid=os.getpid(), **fields)
 
     def append_end(self, status: str) -> None:
-        """Appends how the run ended."""
+        """Appends an `end` entry, which records how the run ended."""
         self.append("end", status=status, time_ms=now_ms())
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The driver's tracker: appends to the journal without waiting, while a thread sends the journal to MLflow."""
+"""The driver's tracker. It appends to the journal without waiting, while a thread sends the journal to MLflow."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 
 class JournalTracker(Tracker):
-    """Records one run in the journal of its directory. Create it when the run is about to start.
+    """Records one run in the journal of the run's directory. Create the tracker when the run is about to start.
 
-    If `goes_on` is set, the run continues the directory's latest journal and its MLflow run; otherwise it begins a new
-    journal. `summary` has the fields for `summary.json` if the driver is killed. Raises ConfigError if another run is
-    active in the directory, and StorageError if the journal cannot be begun.
+    If `goes_on` is set, the run continues the directory's latest journal and the MLflow run of that journal; otherwise
+    it begins a new journal. `summary` contains the fields for `summary.json` in case the driver is killed. Raises
+    ConfigError if another run is active in the directory, and StorageError if the journal cannot be begun.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class JournalTracker(Tracker):
             if header.experiment != was.experiment:
                 log.warning("the run continues in experiment %s, not in %s", was.experiment, header.experiment)
         else:
-            # The new run has replaced the files of the old one.
+            # The new run has replaced the files of the old run.
             end_open_journals(run_dir, before, with_files=False)
             forget_run(run_dir)
             self._journal = Journal(journals.next_journal(run_dir), header)
@@ -86,13 +86,13 @@ class JournalTracker(Tracker):
         return self._sender.run_id or read_run_id(self._run_dir)
 
     def log_params(self, params: Mapping[str, Any]) -> None:
-        """Records a nested configuration as flat parameters such as `comm.name`."""
+        """Records a nested configuration as flat parameters, such as `comm.name`."""
         for some in _in_parts(flatten(params), PARAMS_PER_BATCH):
             self._journal.append("params", params=some)
 
     def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> None:
-        """Records the metrics of one step, without those that are None or that were recorded for this step before a
-        resume."""
+        """Records the metrics of one step. Leaves out metrics that are None or that were recorded for this step before
+        a resume."""
         known = {valid_key(key): float(value) for key, value in metrics.items() if value is not None}
         fresh = {key: value for key, value in known.items() if step > self._last_steps.get(key, -1)}
         for some in _in_parts(fresh, POINTS_PER_BATCH):
@@ -109,8 +109,8 @@ class JournalTracker(Tracker):
         self._journal.append("tags", tags={valid_key(str(key)): str(value) for key, value in tags.items()})
 
     def log_artifact(self, path: str | Path, folder: str | None = None) -> None:
-        """Records a file or folder to copy. Its contents at the time of sending count. A path outside the run's folder
-        may be copied to the outbox at once, and later additions are then missing."""
+        """Records a file or folder to copy. The contents at the time of sending are copied. A path outside the run's
+        folder may be copied to the outbox immediately, in which case later additions are missing."""
         name = self._in_run(path)
         if name is not None:
             self._journal.append("artifact", path=name, folder=folder)
@@ -128,7 +128,7 @@ class JournalTracker(Tracker):
         self._log_event("model", saved_model=saved_model)
 
     def history(self) -> History:
-        """Returns all metrics in the journal and its tags."""
+        """Returns all metrics in the journal and the tags in its header."""
         metrics: dict[str, list[tuple[int, float]]] = defaultdict(list)
         for entry, _ in journals.entries(self._journal.path):
             if entry["kind"] == "metrics":
@@ -142,8 +142,8 @@ class JournalTracker(Tracker):
             self._journal.append("event", event=kind, fields=names)
 
     def _in_run(self, path: str | Path) -> str | None:
-        """Returns the path relative to the run's folder, so that the folder can be moved. A path outside it is put into
-        the outbox; returns None if that fails."""
+        """Returns the path relative to the run's folder, which allows the folder to be moved later. A path outside the
+        folder is put into the outbox; returns None if that fails."""
         whole = Path(path).absolute()
         try:
             if not (whole.is_relative_to(self._run_dir) and whole.resolve().is_relative_to(self._run_dir)):
@@ -154,8 +154,8 @@ class JournalTracker(Tracker):
         return str(whole.relative_to(self._run_dir))
 
     def end(self, status: Status, hurry: Callable[[], bool] = lambda: False) -> None:
-        """Records how the run ended and waits for the rest to be sent. Prints how many entries remain unsent and how to
-        send them."""
+        """Records how the run ended and waits until the remaining entries are sent. If entries remain unsent, prints
+        their number and the command that sends them."""
         if self._ended:
             return
         self._ended = True

@@ -1,7 +1,8 @@
-"""MLflow 3's logged models: one for each step whose checkpoint becomes an artifact, with the metrics of that step.
+"""Manages MLflow 3's logged models: one model for each step whose checkpoint becomes an artifact, with the metrics of
+that step.
 
-A logged model is identified by its run and its name, which contains the step, so sending twice creates it once. Stores
-older than MLflow 3 have no logged models; the log says so once, and nothing else changes.
+A logged model is identified by its run and its name, which contains the step, so sending a model twice creates it only
+once. Stores older than MLflow 3 have no logged models; the log reports that once, and nothing else changes.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-# A file in the logged model that says where the checkpoint's files are.
+# A file in the logged model that contains the address of the checkpoint's files.
 POINTER = "checkpoint.json"
 # Error codes of a store that does not support logged models.
 _UNKNOWN_CALL = ("ENDPOINT_NOT_FOUND", "NOT_IMPLEMENTED", "FEATURE_DISABLED")
 
 
 def step_in(checkpoint: str) -> int | None:
-    """Returns the step in a checkpoint's name such as `model.ckpt-300`, or None if it has none."""
+    """Returns the step in a checkpoint's name, such as `model.ckpt-300`, or None if the name contains no step."""
     found = re.search(r"-(\d+)$", checkpoint)
     return int(found[1]) if found else None
 
 
 class LoggedModels:
-    """The logged models of one run. Each method may be called twice, and does nothing if the store has no logged
+    """The logged models of one run. Each method can safely be called twice, and does nothing if the store has no logged
     models."""
 
     def __init__(self, client: MlflowClient, run_id: str, experiment_id: str) -> None:
@@ -47,8 +48,8 @@ class LoggedModels:
         self._ids: dict[int, str] = {}
 
     def add_checkpoint(self, checkpoint: str, uri: str) -> None:
-        """Creates the logged model of a checkpoint, with a small file that says where the checkpoint is. The file is
-        omitted if the model already contains artifacts, such as the model for serving."""
+        """Creates the logged model of a checkpoint, with a small file that contains the checkpoint's address. The file
+        is omitted if the model already contains artifacts, such as the model for serving."""
         model = self._made(checkpoint)
         if model is None:
             return
@@ -61,21 +62,22 @@ class LoggedModels:
         self._close(model, checkpoint)
 
     def id_for_serving(self, checkpoint: str) -> str | None:
-        """Returns the id of a checkpoint's logged model, which is created if needed; None if the store has no logged
-        models."""
+        """Returns the id of a checkpoint's logged model, which is created if needed. Returns None if the store has no
+        logged models."""
         model = self._made(checkpoint)
         return None if model is None else str(model.model_id)
 
     def add_model(self, checkpoint: str, folder: Path) -> None:
-        """Adds an MLflow model, so that `mlflow.pyfunc.load_model("models:/ID")` can load it."""
+        """Adds the MLflow model in `folder` to the checkpoint's logged model. `mlflow.pyfunc.load_model("models:/ID")`
+        can then load the model."""
         model = self._made(checkpoint)
         if model is not None:
             self._client.log_model_artifacts(model.model_id, str(folder))
             self._close(model, checkpoint)
 
     def log(self, step: int, points: Sequence[Point], datasets: Mapping[str, Mapping[str, str]]) -> None:
-        """Adds points to the logged model of a step, if there is one. Validation metrics refer to
-        `datasets["validation"]`, all others to `datasets["training"]`."""
+        """Adds points to the logged model of a step, if that step has a logged model. Validation metrics refer to
+        `datasets["validation"]`, and all other metrics refer to `datasets["training"]`."""
         from mlflow.entities import Metric
 
         model_id = self._ids.get(step) or self._found(step)
@@ -125,7 +127,7 @@ class LoggedModels:
         return found[0] if found else None
 
     def _close(self, model: LoggedModel, checkpoint: str) -> None:
-        """Marks the model as ready and as an output of its run."""
+        """Marks the model as ready, and as an output of its run."""
         from mlflow.entities import LoggedModelOutput
 
         step = step_in(checkpoint)

@@ -1,7 +1,7 @@
-"""Makes an MLflow model from a run's SavedModel. `mlflow.pyfunc.load_model` needs TensorFlow to load it, but not this
-package.
+"""Makes an MLflow model from a run's SavedModel. To load the model, `mlflow.pyfunc.load_model` needs TensorFlow but not
+this package.
 
-MLflow's own TensorFlow flavor can load a SavedModel by tags and signature, but offers no way to log one.
+MLflow's own TensorFlow flavor can load a SavedModel by tags and signature, but offers no way to log a SavedModel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ARTIFACT_FOLDER = "model"
 SAVED_MODEL = "saved_model"
-# Written by export/saved_model.py.
+# export/saved_model.py writes this file.
 DESCRIPTION = Path("assets.extra") / "serving.json"
 
 
@@ -49,8 +49,8 @@ def send(
 
 
 def write_model(saved_model: Path, folder: Path, *, run_id: str | None = None, model_id: str | None = None) -> None:
-    """Writes an MLflow model with signature and input example to the new folder `folder`. Hard-links the SavedModel's
-    files if both are on one file system."""
+    """Writes an MLflow model with a signature and an input example to the new folder `folder`. Hard-links the
+    SavedModel's files if `folder` is on the same file system."""
     import mlflow
     import numpy as np
     from mlflow import pyfunc
@@ -80,14 +80,14 @@ def write_model(saved_model: Path, folder: Path, *, run_id: str | None = None, m
             signature=ModelSignature(_schema(described["inputs"]), _schema(described["outputs"])),
             input_example=example,
             pip_requirements=[f"mlflow=={mlflow.__version__}", f"tensorflow=={described['tensorflow']}"],
-            # Without this, MLflow uses the lock file in the current folder as the model's.
+            # Without this argument, MLflow treats the lock file in the current folder as the model's lock file.
             uv_project_path=no_project,
         )
     shutil.copytree(saved_model, folder / SAVED_MODEL, copy_function=link_or_copy)
 
 
 def _schema(specs: Mapping[str, Any]) -> Schema | None:
-    """Returns None if a rank is unknown, which MLflow cannot express."""
+    """Returns the schema of named tensors, or None if a rank is unknown, which MLflow cannot express."""
     import numpy as np
     from mlflow.types import Schema, TensorSpec
 

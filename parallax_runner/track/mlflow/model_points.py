@@ -1,4 +1,4 @@
-"""Finds the points of a journal that belong to the checkpoint of a step."""
+"""Selects the points in a journal that belong to the checkpoint of a step."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ QUALITY = ("train/", "validation/")
 
 
 def quality(points: Iterable[Point]) -> list[Point]:
-    """Returns the points that measure model quality. Values that are not finite are omitted, since MLflow would store
-    zero for them."""
+    """Returns the points that measure model quality. Points with values that are not finite are omitted, since MLflow
+    would store zero for them."""
     return [point for point in points if point.key.startswith(QUALITY) and math.isfinite(point.value)]
 
 
@@ -29,10 +29,11 @@ Datasets = dict[str, dict[str, str]]
 def points_of_models(
     path: Path, points_of: Callable[[Mapping[str, Any]], list[Point]]
 ) -> Iterator[tuple[int, list[Point], Datasets]]:
-    """Yields each step whose checkpoint the journal names, the last point of each metric up to that step, and the data
-    sets at that time.
+    """Yields a tuple for each step whose checkpoint the journal names: the step, the last point of each metric up to
+    that step, and the data sets that were in use at that time.
 
-    A checkpoint may lie between two reports. `points_of` returns the points of an entry.
+    The last point can be earlier than the step, because a checkpoint can lie between two reports. `points_of` returns
+    the points of an entry.
     """
     history: dict[str, list[Point]] = defaultdict(list)
     datasets: Datasets = {}
@@ -55,7 +56,7 @@ def step_of(entry: Mapping[str, Any]) -> int | None:
 
 
 def named(entry: Mapping[str, Any]) -> Datasets:
-    """Returns the name and digest of an entry's data set, under its context."""
+    """Returns the name and digest of an entry's data set, with the data set's context as the key."""
     return {entry["context"]: {"name": entry["name"], "digest": entry["digest"]}}
 
 

@@ -1,6 +1,7 @@
-"""Lists the runs of this user that are not sent completely: a small file per run directory, in the user's state folder.
+"""Lists the runs of this user that have not been sent completely. The list has one small file per run directory, in the
+user's state folder.
 
-A killed driver cannot finish its run; the next driver finds the run here.
+A killed driver cannot finish its run, so the next driver looks up such runs here.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A run directory and its driver process. `process_started_secs` (Unix time) distinguishes it from a later process
-    with the same pid."""
+    """A run directory and its driver process. `process_started_secs` (Unix time) distinguishes the driver process from
+    a later process with the same pid."""
 
     run_dir: str
     host: str
@@ -37,7 +38,7 @@ class OpenRun:
 
     @property
     def is_alive(self) -> bool:
-        """Tells whether the process still runs. Valid only on its host."""
+        """Tells whether the process still runs. The result is valid only on the process's host."""
         try:
             return abs(psutil.Process(self.pid).create_time() - self.process_started_secs) < 1.0
         except psutil.NoSuchProcess:
@@ -47,7 +48,7 @@ class OpenRun:
 
 
 def folder() -> Path:
-    """Returns the folder of the files."""
+    """Returns the folder that contains the files of the list."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "parallax_runner" / "open_runs"
 
@@ -63,8 +64,8 @@ def register(run_dir: Path) -> None:
 
 
 def forget(run_dir: Path, entry: OpenRun | None = None) -> None:
-    """Deletes the file of `run_dir`, once everything is sent. With `entry`, deletes it only if it still contains
-    `entry`, and no other process has registered since."""
+    """Deletes the file of `run_dir`, once everything has been sent. With `entry`, deletes the file only if it still
+    contains `entry`, which means that no other process has registered since."""
     try:
         if entry is None or entry in listed():
             _path(run_dir).unlink(missing_ok=True)

@@ -1,4 +1,5 @@
-"""The part of a run's folder in which files wait to be sent. Only files in the outbox are deleted after sending."""
+"""The outbox: the part of a run's folder in which files wait to be sent. Only files in the outbox are deleted after
+they have been sent."""
 
 from __future__ import annotations
 
@@ -18,9 +19,10 @@ def folder_of(run_dir: Path) -> Path:
 
 
 def hold(path: Path, run_dir: Path) -> Path:
-    """Puts a file or folder from elsewhere into the outbox, by hard links if possible, and returns its path there.
+    """Puts a file or folder from elsewhere into the outbox, by hard links if possible, and returns the path in the
+    outbox.
 
-    This is necessary because a journal names only paths inside its run's folder. Raises OSError.
+    This is necessary because a journal can name only paths inside its run's folder. Raises OSError.
     """
     folder = folder_of(run_dir) / _FILES / uuid.uuid4().hex
     folder.mkdir(parents=True)
@@ -37,7 +39,8 @@ def hold(path: Path, run_dir: Path) -> Path:
 
 
 def is_held(path: Path, run_dir: Path) -> bool:
-    """Tells whether a path is where `hold` puts files: in a folder of the outbox that is not a symbolic link."""
+    """Tells whether a path is in a place where `hold` puts files: in a folder of the outbox that is not a symbolic
+    link."""
     folder = path.parent
     try:
         return folder.resolve().parent == folder_of(run_dir.resolve()) / _FILES and not folder.is_symlink()
@@ -46,5 +49,5 @@ def is_held(path: Path, run_dir: Path) -> bool:
 
 
 def release(held: Path) -> None:
-    """Deletes a path that `hold` returned, with its folder."""
+    """Deletes a path that `hold` returned, together with the folder that `hold` created for it."""
     shutil.rmtree(held.parent, ignore_errors=True)

@@ -1,5 +1,5 @@
-"""Stores the MLflow run of a run directory: a small file that the driver writes as soon as the store has created the
-run."""
+"""Stores which MLflow run belongs to a run directory, in a small file that the driver writes as soon as the store has
+created the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE_NAME = "mlflow_run.json"
 
 
 def read_run(run_dir: Path) -> dict[str, Any]:
-    """Returns `run_id`, `uri` and `experiment_id`; empty while they are unknown."""
+    """Returns `run_id`, `uri` and `experiment_id`, or an empty dict while they are unknown."""
     try:
         fields = json.loads(read_regular(run_dir / FILE_NAME))
     except (OSError, ValueError, RecursionError):
@@ -24,12 +24,12 @@ def read_run(run_dir: Path) -> dict[str, Any]:
 
 
 def read_run_id(run_dir: Path) -> str | None:
-    """Returns the MLflow run's id, or None while it is unknown."""
+    """Returns the MLflow run's id, or None while the id is unknown."""
     return read_run(run_dir).get("run_id")
 
 
 def write_run(run_dir: Path, *, run_id: str, uri: str, experiment_id: str) -> None:
-    """Writes the file, which checkpoints, the jobs of a sweep and users read."""
+    """Writes the file, which is read for checkpoints, by the jobs of a sweep and by users."""
     replace_json(run_dir / FILE_NAME, {"run_id": run_id, "uri": masked_uri(uri), "experiment_id": experiment_id})
 
 
@@ -49,5 +49,5 @@ def forget_run(run_dir: Path) -> None:
 
 
 def replace_json(path: Path, fields: Any) -> None:
-    """Writes a small JSON file as a whole, since other processes may read it at any time."""
+    """Writes a small JSON file atomically, since other processes may read the file at any time."""
     write_whole(path, json.dumps(fields) + "\n")

@@ -1,5 +1,5 @@
-"""Opens and writes runs in MLflow. Only this module, `errors`, `logged_models` and the event modules import MLflow, and
-only when a run is opened.
+"""Opens runs in MLflow and writes to them. Only this module, `errors`, `logged_models` and the event modules import
+MLflow, and only when a run is opened.
 
 Runs are always addressed by id, never through the environment or MLflow's global state.
 """
@@ -45,7 +45,8 @@ JOURNAL_TAG = "parallax.journal"
 RESUMED_TAG = "parallax.resumed_from"
 CHANGED_TAG = "parallax.changed_params"
 PARENT_TAG = "mlflow.parentRunId"
-# With its own defaults MLflow blocks for minutes when its server is down. The sender retries anyway.
+# With its own defaults, MLflow blocks for minutes when the server is down. Retries by MLflow are unnecessary, because
+# the sender retries.
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -55,13 +56,14 @@ _ENVIRONMENT = {
 
 
 def prepare_environment() -> None:
-    """Sets the MLflow settings that must be set before its import. Keeps those that the user has set."""
+    """Sets the environment variables that MLflow needs before its import. Keeps the values that the user has set."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 
 
 def open_run(header: Header, known: Opened | None, parent_run_id: str | None) -> StoreRun:
-    """Opens the run of a journal: the known one, or one that was created but whose reply was lost, or a new one.
+    """Opens the run of a journal. This is the run `known`, a run to continue, a run that an earlier attempt created
+    without receiving the store's reply, or a new run.
 
     Raises OutOfReach and Refused.
     """
@@ -77,7 +79,8 @@ def open_run(header: Header, known: Opened | None, parent_run_id: str | None) ->
                     raise Gone(f"run {known.run_id} was deleted in MLflow; `mlflow runs restore` brings it back")
                 if run.data.tags.get(JOURNAL_TAG, header.journal_id) == header.journal_id:
                     return MlflowRun(client, run, known.floors)
-                # Another directory has continued this run in the meantime, so this journal becomes a branch.
+                # Another directory has continued this run in the meantime, so this journal gets a new run that branches
+                # off.
                 header = dataclasses.replace(header, continues=known.run_id, continues_journal=header.journal_id)
             experiment_id = _experiment_id(client, header.experiment, database)
             continued = _continued(client, header)
@@ -90,7 +93,7 @@ def open_run(header: Header, known: Opened | None, parent_run_id: str | None) ->
 
 
 class MlflowRun:
-    """An open MLflow run; implements StoreRun."""
+    """Implements StoreRun for an open MLflow run."""
 
     def __init__(self, client: MlflowClient, run: Run, floors: Mapping[str, int]) -> None:
         self.opened = Opened(run.info.run_id, run.info.experiment_id, dict(floors))
@@ -101,8 +104,8 @@ class MlflowRun:
         self._changed = parse_changed(run.data.tags.get(CHANGED_TAG))
 
     def log(self, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
-        """Sends everything in one call. Parameters that already have another value go into a tag, since MLflow keeps
-        the first value."""
+        """Sends everything in one call. Parameters that already have a different value go into a tag, since MLflow
+        keeps the first value."""
         from mlflow.entities import Metric, Param, RunTag
 
         changed = {key: value for key, value in params.items() if self._params.get(key, value) != value}
@@ -122,7 +125,7 @@ class MlflowRun:
         self._params |= fresh
 
     def log_artifact(self, path: Path, folder: str | None) -> None:
-        """Copies a file, or a folder under its own name."""
+        """Copies a file, or copies a folder under its own name."""
         if not os.access(path, os.R_OK):
             raise EntryRefused("it does not exist, or cannot be read")
         if path.is_dir():
@@ -132,22 +135,22 @@ class MlflowRun:
             self._copy(str(path), partial(self._client.log_artifact, self._run_id, str(path), artifact_path=folder))
 
     def log_event(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Calls `send` of the module named `kind`."""
+        """Calls the function `send` in the module named `kind`."""
         send = importlib.import_module(f"parallax_runner.track.mlflow.{kind}").send
         self._copy(f"{kind} {fields}", partial(send, self._client, self._run_id, dict(fields), self._logged_models))
 
     def log_dataset(self, fields: Mapping[str, Any]) -> None:
-        """Sends a data set. A store too old to have inputs refuses the entry."""
+        """Sends a data set. A store that is too old to support data sets refuses the entry."""
         self._call(partial(dataset.send, self._client, self._run_id, fields))
 
     def log_of_model(self, step: int, points: Sequence[Point], datasets: Mapping[str, Mapping[str, str]]) -> None:
-        """Adds points to a logged model. Points that it already has are not duplicated. Gives up after repeated
-        failures, like a file copy."""
+        """Adds points to a logged model. Points that the model already has are not duplicated. After repeated failures,
+        the method gives up, as for file copies."""
         self._copy(f"metrics of step {step}", partial(self._logged_models.log, step, points, datasets))
 
     def _copy(self, what: str, action: Callable[[], Any]) -> None:
-        """Copies a file, which may fail while the store itself works. A file that cannot be copied must not block later
-        entries for ever.
+        """Runs an action that copies a file, which may fail although the store itself works. A file that cannot be
+        copied must not block later entries for ever.
 
         Raises CopyFailed, or EntryRefused after MAX_COPY_FAILURES attempts.
         """
@@ -161,7 +164,7 @@ class MlflowRun:
             raise EntryRefused(f"tried {MAX_COPY_FAILURES} times: {error}") from error
 
     def set_running(self) -> None:
-        """Sets the status to RUNNING, also for a run that is continued."""
+        """Sets the status to RUNNING, even if the run is being continued."""
         self._call(partial(self._client.update_run, self._run_id, status="RUNNING"))
 
     def set_ended(self, status: str, time_ms: int) -> None:
@@ -171,7 +174,7 @@ class MlflowRun:
     def _call(self, action: Callable[[], Any]) -> None:
         try:
             action()
-        except Exception as error:  # whatever the store, its driver or the network raises, training goes on
+        except Exception as error:  # training goes on, whatever the store, its driver or the network raises
             if not is_permanent(error):
                 raise OutOfReach(one_line(error)) from error
             self._check_that_it_is_there()
@@ -189,10 +192,10 @@ class MlflowRun:
 
 
 def _import_mlflow(database: Path | None) -> None:
-    """Imports MLflow, which takes seconds, before this process holds the store's lock."""
+    """Imports MLflow. The import takes seconds, so it must happen before this process holds the store's lock."""
     import mlflow  # noqa: F401
 
-    # After the import, which sets the loggers' levels itself.
+    # The levels are set after the import, because the import sets them too.
     for name in ("mlflow", "alembic", "urllib3"):
         logging.getLogger(name).setLevel(logging.ERROR)
     if database is not None:
@@ -200,7 +203,7 @@ def _import_mlflow(database: Path | None) -> None:
 
 
 def _client(uri: str) -> MlflowClient:
-    """Connects to the store. This creates the tables of a new database, or migrates those of an old one."""
+    """Connects to the store, which creates the tables in a new database or migrates the tables in an old database."""
     from mlflow import MlflowClient
 
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
@@ -215,7 +218,7 @@ def _experiment_id(client: MlflowClient, name: str, database: Path | None) -> st
         try:
             return str(client.create_experiment(name, artifact_location=artifacts))
         except MlflowException as error:
-            # Another job has created it in the meantime. The store lock cannot prevent that on a server.
+            # Another job has created the experiment in the meantime. The store lock cannot prevent that on a server.
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
             found = client.get_experiment_by_name(name)
@@ -239,15 +242,16 @@ def _continued(client: MlflowClient, header: Header) -> Run | None:
             return None
         raise
     writer = run.data.tags.get(JOURNAL_TAG)
-    if writer == header.journal_id:  # this journal took the run over, but crashed before noting it
+    if writer == header.journal_id:  # this journal's process took over the run but crashed before recording that
         return run
-    # A RUNNING run belongs to a live driver. A run with another writer has been taken over by another journal.
+    # A run with the status RUNNING belongs to a live driver. A run with a different writer has been taken over by
+    # another journal.
     is_free = run.info.lifecycle_stage == "active" and run.info.status in ("FAILED", "KILLED")
     return run if is_free and header.continues_journal in (None, writer) else None
 
 
 def _take_over(client: MlflowClient, run: Run, header: Header) -> None:
-    """Makes this journal the writer of the run, so that no other directory continues it."""
+    """Makes this journal the writer of the run, which prevents other directories from continuing the run."""
     from mlflow.entities import RunTag
 
     tags = {key: value[:MAX_TAG_CHARS] for key, value in header.tags.items()} | {JOURNAL_TAG: header.journal_id}

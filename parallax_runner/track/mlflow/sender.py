@@ -22,19 +22,20 @@ log = logging.getLogger(__name__)
 
 SEND_EVERY_SECS = 2.0
 MAX_PAUSE_SECS = 30.0
-# How long the end of a run waits for a store that does not answer, and for one that does. The first limit applies once
-# a hanging call has timed out.
+# How long a run waits at its end for a store that does not answer, and for a store that answers. The first limit
+# applies once a hanging call has timed out.
 OUT_OF_REACH_SECS = 5.0
 MAX_END_SECS = 60.0
-TELL_SECS = 3.0  # of waiting, before a message is printed
-# Errors of a SQLite file that another process is creating, and how many of them pass before a message is printed.
+TELL_SECS = 3.0  # how long to wait before a message is printed
+# Errors from a SQLite file that another process is creating, and how many of these errors are ignored before a message
+# is printed.
 BEING_CREATED = re.compile(r"is locked|no such table|already exists|UNIQUE constraint")
 UNTOLD_FAILURES = 2
 
 
 class Sender:
-    """Sends what earlier runs have left unsent, then one journal, until `close`. `header` is the header of the journal,
-    with the full address of the store."""
+    """Sends the entries that earlier runs have left unsent, and then one journal, until `close` is called. `header` is
+    the header of the journal, with the full address of the store."""
 
     def __init__(self, path: Path, open_run: OpenRun, header: Header) -> None:
         self._path, self._run_dir, self._open_run, self._header = path, path.parent, open_run, header
@@ -49,15 +50,16 @@ class Sender:
 
     @property
     def run_id(self) -> str | None:
-        """The id of the store's run, or None while it is unknown."""
+        """The id of the store's run, or None while the id is unknown."""
         opened = self._delivery.opened if self._delivery else None
         return opened.run_id if opened else None
 
     def close(self, hurry: Callable[[], bool] = lambda: False) -> bool:
-        """Waits until everything is sent, or the time limit is reached. Call it after the journal's last entry.
+        """Waits until everything has been sent or the time limit is reached. Call this method after the journal's last
+        entry has been written.
 
-        Returns whether everything was sent. If `hurry()` is true, it waits only for a few seconds. Unsent entries stay
-        in the journal, and the run stays registered as open.
+        Returns whether everything has been sent. If `hurry()` returns true, the method waits for only a few seconds.
+        Unsent entries stay in the journal, and the run stays registered as open.
         """
         self._finishing.set()
         started_secs, told = time.monotonic(), False
@@ -92,7 +94,7 @@ class Sender:
         except Refused as error:
             self.trouble = str(error)
             self._tell(f"MLflow refuses this run: {error}")
-        except Exception as error:  # whatever happens, the run goes on, and the journal has everything
+        except Exception as error:  # the run goes on, whatever happens, and the journal has everything
             log.exception("the sender has failed")
             self.trouble = masked(f"{type(error).__name__}: {error}")
             self._tell(f"sending this run to MLflow has failed: {self.trouble}")
@@ -102,7 +104,7 @@ class Sender:
     def _deliver(self, delivery: Delivery) -> None:
         failures = 0
         while not self._abandoned.is_set():
-            # Read first, so that every entry appended before it was set is sent below.
+            # Read the flag first. Every entry that was appended before the flag was set is then sent below.
             finishing = self._finishing.is_set()
             try:
                 while not self._abandoned.is_set() and delivery.send_next():
@@ -112,7 +114,7 @@ class Sender:
                     return
                 failures, pause_secs = 0, SEND_EVERY_SECS
             except ParentUnknown as error:
-                # The store was not called. If it is out of reach, the sweep's own run reports that.
+                # The store was not called. If the store is out of reach, the sweep's own run reports that.
                 self.trouble, pause_secs = str(error), SEND_EVERY_SECS
                 log.info("%s", error)
             except OutOfReach as error:
@@ -130,7 +132,7 @@ class Sender:
     def _finish(self) -> None:
         self.all_sent = True
         try:
-            # Earlier runs of this directory.
+            # Send earlier runs in this directory too.
             if send_rest(self._run_dir, self._open_run):
                 open_runs.forget(self._run_dir)
         except (OutOfReach, Refused, Busy) as error:
@@ -149,6 +151,6 @@ class Sender:
         self._has_told = True
 
     def _tell(self, reason: str) -> None:
-        """Also prints a warning on the terminal, since the configuration may be wrong."""
+        """Logs a warning and also prints it on the terminal, since the configuration may be wrong."""
         log.warning("%s (training goes on)", reason)
         print(f"parallax_runner: {reason}; training goes on, and its metrics are kept in {self._path}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Records the end of runs whose driver was killed, and sends what other runs have left unsent."""
+"""Records the end of runs whose driver was killed, and sends the entries that other runs have left unsent."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ log = logging.getLogger(__name__)
 
 KILLED = "the driver was killed before it could record how the run ended"
 ERROR_TAG = "error"
-# Errors that affect one folder and must not stop the others.
+# Errors that affect one folder and must not stop the sending of other folders.
 _OF_THE_STORE = (Refused, ConfigError, OSError)
 _OF_DAMAGE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError)
-# The artifacts that the driver would have added at the end.
+# The artifacts that a driver adds at the end of a run.
 LEFT_BEHIND = ("config.yaml", "plan.json", SUMMARY, "logs")
 
 
 def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] = lambda: False) -> None:
-    """Settles and sends all runs of this user on this host that have no live driver, except `own_dir`.
+    """Settles and sends all runs of this user on this host that have no live driver, except the run in `own_dir`.
 
-    Raises nothing: if a store is out of reach, the next start tries again. Runs that can never be sent are forgotten:
-    those deleted in MLflow, and those whose directory or journal no longer exists.
+    Raises nothing. If a store is out of reach, the next start tries again. Runs that can never be sent are forgotten:
+    runs that were deleted in MLflow, and runs whose directory or journal no longer exists.
     """
     unreachable: set[str] = set()
-    # Sorted by path: the run of a sweep comes before its jobs, which need its id.
+    # The entries are sorted by path. The run of a sweep comes before the sweep's jobs, which need the id of that run.
     for entry in sorted(open_runs.listed(), key=lambda entry: entry.run_dir):
         run_dir = Path(entry.run_dir)
         if stopped() or not entry.is_here or run_dir == own_dir:
@@ -45,8 +45,8 @@ def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] 
             if not _has_journal(run_dir):
                 open_runs.forget(run_dir, entry)
                 continue
-            # A live process may be a sweep that is now running other jobs. If this run has not ended, its driver sends
-            # it.
+            # A live process may be a sweep that is now running other jobs. If this run has not ended, the process is
+            # still this run's driver, and the driver sends the run.
             if not entry.is_alive:
                 settle(run_dir)
             elif not journals.standing(journals.begun(run_dir)[-1]).is_ended:
@@ -63,7 +63,8 @@ def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] 
 
 
 def _has_journal(run_dir: Path) -> bool:
-    """Raises OSError if the directory cannot be read, because it may have a journal."""
+    """Tells whether a directory has a journal. Raises OSError if the directory cannot be read, because it may have a
+    journal."""
     try:
         os.listdir(run_dir)
     except (FileNotFoundError, NotADirectoryError):
@@ -72,17 +73,17 @@ def _has_journal(run_dir: Path) -> bool:
 
 
 def settle(run_dir: Path) -> None:
-    """Ends the journals of a directory without a live driver, if they have no end.
+    """Ends those journals in a directory that have no end yet. The directory must not have a live driver.
 
-    Raises BlockingIOError if a driver is still working there.
+    Raises BlockingIOError if a driver is still working in the directory.
     """
     with journals.writing(run_dir, wait_secs=0.0):
         end_open_journals(run_dir, journals.begun(run_dir))
 
 
 def end_open_journals(run_dir: Path, paths: list[Path], *, with_files: bool = True) -> None:
-    """Appends what a killed driver could not. The caller holds `journal.writing`. Files are added only if `with_files`
-    is set, and only to the latest journal."""
+    """Appends the entries that a killed driver could not append. The caller must hold `journal.writing`. Files are
+    added only if `with_files` is set, and only to the latest journal."""
     for path in paths:
         standing = journals.standing(path)
         if standing.is_ended or standing.start is None:
@@ -102,11 +103,12 @@ def end_open_journals(run_dir: Path, paths: list[Path], *, with_files: bool = Tr
 
 
 def _in_run(run_dir: Path, name: str, journal: Path) -> str | None:
-    """Returns the path of a file that a driver left, relative to the run's folder; None if it is elsewhere and cannot
-    be put into the outbox.
+    """Returns the path, relative to the run's folder, of a file that a driver left. Returns None if the file is outside
+    the folder and cannot be put into the outbox.
 
-    A link out of the folder, such as the one that redirect_path creates for the logs, is followed only if this user's
-    state folder has an entry for the folder. In any other folder the link could lead to any file.
+    A link that leads out of the folder, such as the link that redirect_path creates for the logs, is followed only if
+    this user's state folder has an entry for the run's folder and the journal is this user's own. In any other folder,
+    the link could lead to any file.
     """
     path = run_dir / name
     if path.resolve().is_relative_to(run_dir.resolve()):
@@ -123,10 +125,11 @@ def _in_run(run_dir: Path, name: str, journal: Path) -> str | None:
 
 
 def send_rest(run_dir: Path, open_run: OpenRun, unreachable: set[str] | None = None, *, uri: str | None = None) -> bool:
-    """Sends the unsent entries of a directory's journals to the store `uri`, or to the one that each journal names.
-    Returns True if all journals have also ended, so that no more entries can follow.
+    """Sends the unsent entries in a directory's journals to the store `uri`, or else to the store that each journal
+    names. Returns True if all journals have also ended, which means that no more entries can follow.
 
-    Skips stores in `unreachable` and adds those that do not answer. Raises OutOfReach, Refused, Busy.
+    Does not try stores in `unreachable`, and adds stores that do not answer to `unreachable`. Raises OutOfReach,
+    Refused and Busy.
     """
     all_ended = True
     for path in journals.begun(run_dir):
@@ -149,7 +152,7 @@ def send_rest(run_dir: Path, open_run: OpenRun, unreachable: set[str] | None = N
 
 
 def _summary_of(standing: Standing, run_dir: Path) -> dict[str, object]:
-    """Completes the summary that the driver began with the values of its last metrics."""
+    """Completes the summary that the driver began. Adds the outcome and the last recorded values."""
     assert standing.start is not None
     return {
         **standing.start["summary"],

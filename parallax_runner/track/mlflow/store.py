@@ -15,7 +15,7 @@ class OutOfReach(Exception):
 
 
 class ParentUnknown(OutOfReach):
-    """The run of a sweep's job cannot be created before the run of the sweep."""
+    """The run of a sweep's job cannot be created yet, because the run of the sweep does not exist."""
 
 
 class CopyFailed(OutOfReach):
@@ -32,11 +32,11 @@ class Gone(Refused):
 
 
 class EntryRefused(Exception):
-    """The store accepts the run, but refuses this entry."""
+    """The store accepts the run but refuses this entry."""
 
 
 class Point(NamedTuple):
-    """One number of one step; `time_ms` is Unix time."""
+    """One metric value at one step. `time_ms` is Unix time."""
 
     key: str
     value: float
@@ -46,7 +46,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Opened:
-    """The store's run of a journal. `floors` has, by metric, the last step that the run had before this journal
+    """The store's run for a journal. `floors` maps each metric to the last step that the run had before this journal
     continued it."""
 
     run_id: str
@@ -55,7 +55,7 @@ class Opened:
 
 
 class StoreRun(Protocol):
-    """A run of the store that is open for writing. All methods are idempotent."""
+    """A run in the store that is open for writing. All methods are idempotent."""
 
     opened: Opened
 
@@ -72,8 +72,8 @@ class StoreRun(Protocol):
         """Makes a data set an input of the run."""
 
     def log_of_model(self, step: int, points: Sequence[Point], datasets: Mapping[str, Mapping[str, str]]) -> None:
-        """Adds points of the run to the logged model of a step, if there is one. `datasets` has the name and digest of
-        each context."""
+        """Adds points of the run to the logged model of a step, if that step has a logged model. `datasets` maps each
+        context to the name and digest of its data set."""
 
     def set_running(self) -> None:
         """Marks the run as running."""
@@ -82,5 +82,5 @@ class StoreRun(Protocol):
         """Marks the run as finished, failed or interrupted."""
 
 
-# Arguments: the header, the run if it is already known, and the parent's run id. Returns the open run.
+# Takes the header, the run if it is already known, and the parent's run id. Returns the open run.
 OpenRun = Callable[[Header, Opened | None, str | None], StoreRun]

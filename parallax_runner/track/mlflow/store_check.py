@@ -1,4 +1,4 @@
-"""Checks the store of a configuration, as far as possible without importing MLflow."""
+"""Checks the store that a configuration names, as far as possible without importing MLflow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAGIC = b"SQLite format 3\0"
 
 
 def check_store(uri: str | None, experiment: str) -> None:
-    """Raises ConfigError if runs can never be recorded there. Does not check whether a server answers."""
+    """Raises ConfigError if runs can never be recorded in this store. Does not check whether a server answers."""
     if not uri:
         raise ConfigError(
             f"tracking.uri={uri or ''!r} is empty: name a store such as sqlite:///mlflow.db, or tracking=off"
@@ -55,7 +55,7 @@ def _reason(uri: str) -> str | None:
         return f"expected one of the schemes {', '.join(f'{one}:' for one in SCHEMES)}, got {scheme}:"
     if scheme in ("http", "https") and not rest.strip("/"):
         return "it names no host"
-    if (meant := corrected_sqlite(uri)) is not None:  # from the environment, not checked yet
+    if (meant := corrected_sqlite(uri)) is not None:  # an address from the environment is not checked earlier
         return f"expected a path after three slashes: {meant}"
     database = sqlite_path(uri)
     return None if database is None else _reason_against(database)
@@ -71,7 +71,7 @@ def _reason_against(database: Path) -> str | None:
         os.stat(database)
     except FileNotFoundError:
         return None
-    except OSError as error:  # its name is too long, or there is a loop of links
+    except OSError as error:  # for example a name that is too long, or a loop of links
         return error.strerror
     if not os.access(database, os.R_OK | os.W_OK):
         return "it is not readable and writable"
@@ -86,8 +86,8 @@ def _reason_against(database: Path) -> str | None:
 
 
 def _is_deleted(database: Path, experiment: str) -> bool:
-    """Tells whether the experiment is marked as deleted; False if the database cannot be read, which MLflow reports
-    later."""
+    """Tells whether the experiment is marked as deleted. Returns False if the database cannot be read; MLflow reports
+    that problem later."""
     if not database.exists():
         return False
     try:

@@ -1,4 +1,5 @@
-"""Lets one process at a time open a SQLite store: if four processes create its tables at once, three crash."""
+"""Lets only one process at a time open a SQLite store. If four processes create the store's tables at the same time,
+three processes crash."""
 
 import fcntl
 from collections.abc import Iterator
@@ -10,8 +11,8 @@ from urllib.parse import unquote
 def sqlite_path(uri: str) -> Path | None:
     """Returns the absolute path of the database in `sqlite:///…`, or None for other stores and in-memory databases.
 
-    Parses the address as SQLAlchemy does: options begin at a question mark, and a question mark in the path is written
-    %3F.
+    Parses the address the way SQLAlchemy does: options begin at a question mark, and a question mark in the path is
+    written as %3F.
     """
     prefix = "sqlite:///"
     path = uri.removeprefix(prefix).partition("?")[0]
@@ -28,7 +29,8 @@ def sqlite_uri(database: Path, options: str = "") -> str:
 
 @contextmanager
 def store_lock(database: Path | None) -> Iterator[None]:
-    """Holds the lock file beside `database`, if there is one. Raises OSError if it cannot be written."""
+    """Holds the lock file beside `database`. Does nothing if `database` is None. Raises OSError if the lock file cannot
+    be written."""
     if database is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""`action=sync`: sends the unsent entries of a run's journals, or those of a sweep and its jobs. Builds no graph."""
+"""`action=sync`: sends the unsent entries in the journals of a run, or of a sweep and its jobs. Builds no graph."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from parallax_runner.track.mlflow.store import OutOfReach, Refused
 
 
 def sync(path: Path, uri: str | None = None) -> None:
-    """Settles and sends every journal under `path`, then what this user's other runs have left unsent.
+    """Settles and sends every journal under `path`, and then sends the entries that this user's other runs have left
+    unsent.
 
-    The journals are sent to the store `uri`. If it is None, each is sent to the store that it names, or to the
-    environment's store if another user wrote it. Raises ConfigError if there is no journal, and TrackingError if
-    something could not be sent.
+    The journals are sent to the store `uri`. If `uri` is None, each journal is sent to the store that it names, or to
+    the environment's store if the journal belongs to another user. Raises ConfigError if there is no journal, and
+    TrackingError if something could not be sent.
     """
     run_dirs = find_run_dirs(path)
     if not run_dirs:
@@ -37,7 +38,7 @@ def sync(path: Path, uri: str | None = None) -> None:
 
 
 def find_run_dirs(path: Path) -> list[Path]:
-    """Returns the folders with a journal at or below `path`. A sweep's folder comes before those of its jobs."""
+    """Returns the folders with a journal at or below `path`. A sweep's folder comes before the folders of its jobs."""
     return sorted(Path(folder).resolve() for folder, _, names in os.walk(path) if "journal.jsonl" in names)
 
 
@@ -74,8 +75,8 @@ def _sync_one(run_dir: Path, uri: str | None) -> str | None:
 
 
 def settle_dead(run_dir: Path) -> None:
-    """Ends the run's journals. Does nothing if its driver ran on another host, because only that host can tell whether
-    it is alive.
+    """Ends the run's journals. Does nothing if the run's driver ran on another host, because only that host can
+    determine whether the driver is alive.
 
     Raises BlockingIOError if the driver is alive.
     """

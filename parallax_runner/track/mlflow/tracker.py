@@ -1,4 +1,4 @@
-"""`tracking=mlflow`: turns what the driver knows about a run into the header of its journal."""
+"""`tracking=mlflow`: turns the driver's information about a run into the header of the run's journal."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from parallax_runner.track.tracker import RunInfo
 
 # MLflow shows these tags in separate columns.
 TAGS_OF_ORIGIN = {"user": "mlflow.user", "command": "mlflow.source.name", "git.commit": "mlflow.source.git.commit"}
-# The description of a run. It contains the command, because the run's page shows only the part of the source name after
-# the last slash.
+# The tag for the description of a run. The description contains the command, because the run's page shows only the part
+# of the source name after the last slash.
 DESCRIPTION = "mlflow.note.content"
 
 
 class MlflowTracker(JournalTracker):
-    """Records a run in its directory's journal, which is then sent to the store `tracking.uri`."""
+    """Records a run in the journal of the run's directory. The journal is then sent to the store `tracking.uri`."""
 
     @classmethod
     def check(cls, config: Mapping[str, Any]) -> None:
@@ -36,7 +36,7 @@ class MlflowTracker(JournalTracker):
 
     @classmethod
     def sync(cls, folder: Path, given: Mapping[str, Any]) -> None:
-        """Sends journals to the store that the command line names, or else to the one that each journal names."""
+        """Sends journals to the store that the command line names, or else to the store that each journal names."""
         sync(folder, chosen_uri(given["uri"]) if "uri" in given else None)
 
     @classmethod
@@ -45,7 +45,7 @@ class MlflowTracker(JournalTracker):
         return read_run_id(run_dir)
 
     def __init__(self, run: RunInfo) -> None:
-        """Begins or continues a journal. Raises ConfigError and StorageError as JournalTracker does."""
+        """Begins or continues a journal. Raises ConfigError and StorageError for the same reasons as JournalTracker."""
         uri = chosen_uri(run.config["tracking"]["uri"])
         goal = _goal(run, uri)
         super().__init__(run.run_dir, _header(run, uri, goal), goes_on=goal.goes_on, summary=run.summary)
