@@ -1,8 +1,9 @@
-"""Blocks SIGTERM and SIGUSR1, then becomes the given command. Run by path as `python -I -S deaf.py COMMAND…`.
+"""Blocks SIGTERM and SIGUSR1, then executes the given command. Run this file by its path: `python -I -S deaf.py
+COMMAND…`.
 
-Slurm ends a job with SIGTERM to all its processes at once, and may warn all of them with SIGUSR1 before. Only the
-driver must act on these signals: it makes the ranks save a checkpoint. Until then the ranks and the programs that
-started them must stay alive.
+Slurm ends a job by sending SIGTERM to all its processes at once, and can send all of them SIGUSR1 as a warning before
+that. Only the driver may act on these signals: it makes the ranks save a checkpoint. Until the checkpoint is saved, the
+ranks and the programs that started them must stay alive.
 """
 
 import os
@@ -12,6 +13,7 @@ import sys
 DEAF = (sys.executable, "-I", "-S", __file__)
 
 if __name__ == "__main__":
-    # A handler that the command installs would replace SIG_IGN, but does not unblock a signal.
+    # SIG_IGN would not be enough: a handler that the command installs would replace it. A handler does not unblock a
+    # signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1})
     os.execvp(sys.argv[1], sys.argv[1:])
