@@ -15,7 +15,7 @@ from parallax_runner.launch.manual import secret
 HOST = "{host}"
 # Prefixes of the variables that a process on another host gets. Variables that are specific to a machine are not sent.
 PASSED_ON = ("PYTHON", "TF_", "HOROVOD_", "NCCL_", "XDG_", "PARALLAX_")
-# Variables that are not sent to other hosts: secrets, which no process on another host needs and which could be sent
+# Variables that are not sent to other hosts: secrets, which no process on another host needs and which would be sent
 # unencrypted, and a variable that each scheduler sets itself.
 KEPT_HERE = (secret.VARIABLE, secret.REDIS_PASSWORD, "TF_CONFIG")
 

@@ -7,12 +7,12 @@ import traceback
 from parallax_runner.errors import ParallaxError
 from parallax_runner.files.credentials import masked
 
-# The exit statuses of a process ended by Ctrl-C, SIGTERM, the loss of its terminal, or Slurm's warning.
+# The exit statuses of a process that was ended by Ctrl-C, SIGTERM, the loss of its terminal, or Slurm's warning signal.
 INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGHUP, 128 + signal.SIGUSR1)
 
 
 def tell(error: BaseException) -> int:
-    """Prints what went wrong in one message. Returns the exit status."""
+    """Prints one message about the exception `error`. Returns the exit status."""
     if isinstance(error, ParallaxError):
         print(f"parallax_runner: {error}", file=sys.stderr)
         return error.exit_status

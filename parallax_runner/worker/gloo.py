@@ -9,10 +9,11 @@ from parallax_runner.rewrite.exchange import collectives
 
 
 def find_ranks(client: ControlClient) -> None:
-    """Sets the variables with which Horovod connects the ranks by Gloo. The launcher has set the variables of each
-    rank's place.
+    """Sets the environment variables that Horovod needs to connect the ranks through Gloo. The launcher has already set
+    the variables with each rank's numbers.
 
-    Gloo listens only at this host's address on the route to the driver. Blocks until rank 0 runs the store.
+    Gloo listens only at this host's address on the route to the driver. This function blocks until rank 0 runs the
+    store.
     """
     if os.environ["HOROVOD_RANK"] == "0":
         client.publish_store(f"{client.own_address}:{collectives.start_store()}")
@@ -27,7 +28,8 @@ def find_ranks(client: ControlClient) -> None:
 
 
 def interface_of(address: str) -> str:
-    """Returns the name of the network interface that has an address. Raises LookupError if there is none."""
+    """Returns the name of the network interface that has an address. Raises LookupError if no interface has this
+    address."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(one.address == address for one in addresses):
             return name
