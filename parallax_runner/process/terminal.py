@@ -65,7 +65,7 @@ class _Lossy(io.FileIO):
 class _Stream(io.TextIOWrapper):
     """A text stream over a lossy descriptor. Only the first loss is logged."""
 
-    mode = "w"  # as Python's own stream has it
+    mode = "w"  # the same as in Python's own stream
     _name: str
     _raw: _Lossy
     _logged = False
@@ -81,7 +81,7 @@ class _Stream(io.TextIOWrapper):
             encoding=before.encoding,
             errors=before.errors,
             line_buffering=before.line_buffering,
-            write_through=before.write_through,  # true if PYTHONUNBUFFERED is set
+            write_through=before.write_through,  # True if PYTHONUNBUFFERED is set
         )
 
     @classmethod
