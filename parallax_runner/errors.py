@@ -34,7 +34,7 @@ class DataError(ParallaxError):
 
 
 class PlanError(ParallaxError):
-    """The requested settings are not possible with this graph. Raised before any process starts."""
+    """The requested settings are not possible with this graph. This error is raised before any process starts."""
 
     exit_status = 2
 

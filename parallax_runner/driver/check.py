@@ -1,4 +1,4 @@
-"""Validates all jobs of a command line before Hydra runs the first one."""
+"""Validates all jobs of a command line before Hydra runs the first job."""
 
 import argparse
 import sys

@@ -75,8 +75,8 @@ BALANCED_BY_BOUNDS = (
 def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None = None) -> Objective | None:
     """Runs one job to its end. Returns its objective, or None if the action has none.
 
-    `source` provides the graph and the data, from the configuration or from a script. `epochs` is a function that makes
-    the object that is called between epochs from the run's record.
+    `source` provides the graph and the data, from the configuration or from a script. `epochs` is a function that takes
+    the run's record and returns the object that is called between epochs.
 
     Raises ParallaxError if the configuration, data, graph or plan is at fault, and SystemExit with the run's status if
     a run failed or was stopped.
@@ -189,8 +189,8 @@ def _leave_for_workers(config: RunConfig, single: SingleDeviceGraph, run_dir: Pa
 def _measured(
     config: RunConfig, source: Source, single: SingleDeviceGraph, run_dir: Path, interrupts: Interrupts
 ) -> Measured | None:
-    """Returns the measurement of the rows that steps touch. It comes from a trial if the configuration requests a
-    trial, otherwise from an earlier run if there was one.
+    """Returns the measurement of the rows that steps touch. The measurement comes from a trial if the configuration
+    requests a trial, otherwise from an earlier run if there was one.
 
     Returns None for a script, which feeds its data itself. The plan then uses upper bounds for the number of rows.
     """
@@ -231,8 +231,8 @@ def plan_alone(config: RunConfig, single: SingleDeviceGraph) -> Plan:
 
 @stage("plan")
 def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured | None = None) -> Plan:
-    """Returns the plan for this graph and cluster. `measured` contains the measured rows that steps touch, or is None
-    if they are unknown."""
+    """Returns the plan for this graph and cluster. `measured` describes the rows that steps touch, or is None if these
+    rows are unknown."""
     from parallax_runner.analysis.classify import classify
     from parallax_runner.analysis.devices import check_devices
     from parallax_runner.analysis.held_back import check_held_back
@@ -307,7 +307,8 @@ def _with_start(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset, 
 
 
 def _check_repeats(config: RunConfig) -> None:
-    """Raises ConfigError for a verification without steps, because it would find all variables equal."""
+    """Raises ConfigError for a verification without steps, because such a verification would find all variables
+    equal."""
     done = recovery.step_of(config)
     if config.action == "verify" and config.train.steps is not None and done >= config.train.steps:
         raise ConfigError(
@@ -401,7 +402,7 @@ def _run(
         if interrupts.received:
             _end_interrupted(run_dir, state.summary, interrupts, start.command(ckpt_path))
         raise
-    # If a verification found a difference, it has run to its end, so there is nothing to resume.
+    # A verification that found a difference is complete, so there is nothing to resume.
     ended_early = result.status != "finished"
     report.tell_end(summary, result.failure, run_dir, start.command(summary.ckpt_path) if ended_early else None)
     if summary.status != "finished":

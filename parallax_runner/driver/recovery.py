@@ -77,7 +77,7 @@ class Recovery:
 
     def newest(self) -> Path | None:
         """Returns the checkpoint from which the run can continue, or None. This is the newest complete checkpoint of
-        the run, or else the checkpoint from which the run began."""
+        the run or, if there is none, the checkpoint from which the run began."""
         began = self.config.ckpt.resume
         return self.newest_own() or (None if began == "never" or not self.config.ckpt.enabled else Path(began))
 

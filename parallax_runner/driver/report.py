@@ -52,7 +52,7 @@ def wide_console(plain_width: int) -> Console:
 
 
 def leave_outcome(plan: Plan, summary: RunSummary, done: Mapping[int, Mapping[str, Any]], run_dir: Path) -> None:
-    """Writes a file with the plan's predictions and the measured values. Also prints them if rows were measured and
+    """Writes a file with the plan's predictions and the measured values. Also prints both if rows were measured and
     there are several workers. `done` contains the last message of each rank."""
     sent = [entry["sent_bytes_by_variable"] for entry in done.values() if entry.get("sent_bytes_by_variable")]
     found = outcome.Outcome.of(plan, sent, step_ms=summary.step_ms_p50, sent_bytes=summary.sent_bytes_per_step)

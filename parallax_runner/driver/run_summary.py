@@ -118,7 +118,7 @@ class RunSummary:
         )
 
     def flat(self) -> dict[str, Any]:
-        """Returns the fields in the form in which the file contains them."""
+        """Returns the fields as they are written to the file."""
         return _flat(self)
 
 

@@ -81,7 +81,7 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
     lines += [f"#SBATCH {shlex.quote(word)}" for word in (shlex.split(own) if isinstance(own, str) else own)]
     # A requeued job resumes from its own checkpoint, even if its first start resumed from another checkpoint.
     again = " ${SLURM_RESTART_COUNT:+ckpt.resume=auto}" if config.ckpt.enabled else ""
-    words = command.split(" ", 1)[1]  # without "python": the job uses this interpreter, whatever its PATH says
+    words = command.split(" ", 1)[1]  # without "python": the job uses this interpreter, regardless of its PATH
     return "\n".join([*lines, "", f"exec {shlex.quote(sys.executable)} {words}{again}", ""])
 
 
@@ -115,8 +115,8 @@ def submit(path: Path) -> str:
 def hand_over(config: RunConfig, path: Path) -> None:
     """Submits the script if `cluster.submit` is set, and follows the job if `cluster.follow` is set.
 
-    Raises SystemExit with the job's exit status if the job failed. Raises KeyboardInterrupt on Ctrl-C; the job
-    continues then.
+    Raises SystemExit with the job's exit status if the job failed. Raises KeyboardInterrupt on Ctrl-C, but the job
+    continues.
     """
     if not config.cluster.submit:
         print(f"parallax_runner: written but not submitted: {path}", file=sys.stderr)
@@ -161,7 +161,7 @@ def standing(job: str) -> tuple[str, int]:
 
 def status_of(state: str, exit_code: str) -> int:
     """Returns the exit status that a shell would show: the job's exit status, or 128 plus the number of the signal that
-    ended the job. Returns 1 if the job failed with neither of them."""
+    ended the job. Returns 1 if the job did not complete and Slurm reports neither of them."""
     status, _, number = exit_code.partition(":")
     if state == ENDED_WELL:
         return 0

@@ -59,8 +59,8 @@ def supervise(
     """Runs the processes, with as many restarts as `restarts` allows. Returns the record and the result of the run.
 
     With `search`, the plan changes during the run. With `action=search`, the tracker receives no training metrics.
-    `goal` is the metric by which validations are compared. `epochs` is a function that makes the object that is called
-    between epochs from the record.
+    `goal` is the metric by which validations are compared. `epochs` is a function that takes the record and returns the
+    object that is called between epochs.
     """
     config, run_dir = start.config, start.run_dir
     only_searches = config.action == "search"
@@ -171,7 +171,7 @@ def _listener(
 
 def _best_keeper(config: RunConfig, goal: Goal) -> Callable[[int, float], None] | None:
     """Returns the function that records each validation in the checkpoint folder, so that the best checkpoint is kept.
-    Returns None if the run does not need it."""
+    Returns None if the run does not record validations there."""
     if not config.ckpt.enabled or config.action != "train":
         return None
     from parallax_runner.checkpoints.best import note_validated

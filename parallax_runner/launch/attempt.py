@@ -199,7 +199,8 @@ class Attempt:
             verdict.note_unreported_exits(self._workers, exit_status)
 
     def unexplained(self) -> bool:
-        """Whether it is still unknown how the process to blame ended, and a process that could report this is alive."""
+        """Whether the end of the process to blame is unexplained, and a process that could still explain it is
+        alive."""
         alive = any(child.exited_secs is None for child in self._children)
         return alive and self.first_failure().reason == DIED_SILENTLY
 
@@ -294,7 +295,7 @@ class Attempt:
             self._control.tell_proven()
 
     def _take_surplus(self, message: Message) -> None:
-        """Fails the run as a whole, because a surplus process belongs to no process of the plan."""
+        """Fails the run as a whole, because a surplus process does not correspond to any process of the plan."""
         role, index = message.role, message.index
         pid = next((one.pid for one in self._members() if (one.role, one.index) == (role, index)), None)
         self._run.recurs = True

@@ -2,13 +2,13 @@
  * process would bind the socket to all interfaces.
  *
  * TensorFlow's servers, mpirun's daemons and MPI over TCP bind to all interfaces and have no option for an address.
- * This library binds their sockets to the address from which this host reaches the address "towards". With 127.0.0.1,
- * only this machine can connect. With the driver's address, only machines that can reach that interface can connect. The
- * same holds for sockets that listen without a call of bind(). Sockets that are bound to a specific address, UDP sockets
- * and Unix sockets are not changed.
+ * This library binds their sockets to the address from which this host reaches the address "towards". With
+ * 127.0.0.1, only this machine can connect. With the driver's address, only machines that can reach that interface
+ * can connect. The same holds for sockets that listen without a call of bind(). Sockets that are bound to a specific
+ * address, UDP sockets and Unix sockets are not changed.
  *
- * The variable PARALLAX_BIND_TOWARDS is read when the process starts. parallax_bind_towards() can set the address later,
- * because a process with threads must not change its environment. If neither is used, no socket is changed.
+ * The variable PARALLAX_BIND_TOWARDS is read when the process starts. parallax_bind_towards() can set the address
+ * later, because a process with threads must not change its environment. If neither is used, no socket is changed.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -15,8 +15,8 @@ from parallax_runner.errors import LaunchError
 LIBRARY = Path(__file__).with_name("libbind_address.so")
 LOOPBACK = "127.0.0.1"
 PRELOAD = "LD_PRELOAD"
-# This variable holds an address. A process binds only to the local address from which it reaches that address, instead
-# of all interfaces.
+# This variable holds an address. A process then binds to the local address from which it reaches that address, and not
+# to all interfaces.
 TOWARDS = "PARALLAX_BIND_TOWARDS"
 # In LD_PRELOAD, the dynamic linker ends a path at each of these characters.
 SEPARATORS = frozenset(" :")

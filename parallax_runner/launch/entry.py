@@ -56,8 +56,8 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
-    # os._exit instead of sys.exit, because threads of TensorFlow and Horovod may wait for peers that have already
-    # ended.
+    # The process ends with os._exit instead of sys.exit, because threads of TensorFlow and Horovod may wait for peers
+    # that have already ended.
     if status or role == "server":
         os._exit(status)
     ended_well.append(True)

@@ -30,10 +30,10 @@ class Hosts:
     """The hosts of a run; at least one of them is another machine. Ranks fill the hosts in order. Server i is on host
     i, modulo the number of hosts.
 
-    `remote_shell` is the command that runs other commands on a host; it is split into words as a shell does. `address`
-    is the address at which the other hosts reach this machine. `network` ("10.0.0.0/24") is the network that this
-    machine shares with the other hosts, or None if there is a router between them. `is_allocated` means that a batch
-    system, not the remote shell, starts mpirun's daemons on the hosts.
+    `remote_shell` is the command that runs other commands on a host; it is split into words like a shell command.
+    `address` is the address at which the other hosts reach this machine. `network` ("10.0.0.0/24") is the network that
+    this machine shares with the other hosts, or None if there is a router between them. `is_allocated` means that a
+    batch system, not the remote shell, starts mpirun's daemons on the hosts.
     """
 
     places: tuple[Place, ...]

@@ -1,5 +1,5 @@
-"""Signals that end a run. While the driver works alone, a signal raises an exception. While it supervises, a signal
-sets a flag."""
+"""Signals that end a run. While the driver works alone, a signal raises an exception. While the driver supervises a
+run, a signal sets a flag."""
 
 import os
 import signal

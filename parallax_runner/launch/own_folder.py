@@ -48,8 +48,8 @@ class OwnFolder:
                 if path.exists():
                     return cls(path, descriptor)
                 os.close(descriptor)
-            # Another driver removed the folder before this process locked it, because it looked like the folder of a
-            # killed driver.
+            # Another driver removed the folder before this process locked it, because the folder looked as if a killed
+            # driver had left it.
 
     def remove(self) -> None:
         """Removes the folder with its contents."""

@@ -33,7 +33,8 @@ EXPLAIN_SECS = 8.0
 CLOSE_SECS = 10.0
 # A shutdown that takes longer than this is reported.
 TELL_CLOSE_SECS = 1.0
-# If a signal reaches the driver this soon after a worker's death, a batch system sent it to all processes at once.
+# If a signal reaches the driver within this time after a worker's death, a batch system is assumed to have sent it to
+# all processes at once.
 SIGNALLED_TOGETHER_SECS = 1.0
 
 
@@ -55,11 +56,11 @@ def run(
     on_stall: Callable[[str], None] | None = None,
     interrupts: Interrupts | None = None,
 ) -> RunResult:
-    """Runs all processes of `spec` until they are done, one dies, or SIGINT, SIGTERM or SIGHUP arrives.
+    """Runs all processes of `spec` until they are done, one of them dies, or SIGINT, SIGTERM or SIGHUP arrives.
 
-    `on_message` gets the messages hello, alive, done and fail and every report, in order of arrival. If it returns a
-    mapping, that is sent to all workers as an order. `on_tick` is called about ten times a second. `on_stall` gets a
-    sentence if no step ends for a long time. No process is left behind, even if one of these callbacks raises an
+    `on_message` gets the messages hello, alive, done and fail and every report, in order of arrival. A mapping that
+    `on_message` returns is sent to all workers as an order. `on_tick` is called about ten times a second. `on_stall`
+    gets a sentence if no step ends for a long time. No process is left behind, even if one of these callbacks raises an
     exception. `interrupts` can be an object that the caller has already entered. Raises LaunchError if a command cannot
     be executed, here or on one of the hosts.
     """

@@ -71,7 +71,7 @@ class LaunchProof:
         return not self._missing
 
     def take(self, role: str, index: int, claimed: Mapping[str, Any]) -> str | None:
-        """Checks the claim of one process. Returns what is wrong with it, or None."""
+        """Checks the claim of one process. Returns a description of the fault, or None if the claim is correct."""
         expected = {"plan": plan_fingerprint(self._job.run_dir), "versions": versions()}
         fault = fault_of(claimed, expected, index=index, workers=self._job.workers)
         if fault is None:
@@ -90,8 +90,8 @@ def surplus(job: Job, name: str, pid: object, host: str, *, beside: int | None) 
 
 
 def fault_of(claimed: Mapping[str, Any], expected: Mapping[str, Any], *, index: int, workers: int) -> str | None:
-    """Returns a sentence about how the claim of process `index` differs from what the driver expects, or None if there
-    is no difference."""
+    """Returns a description of the difference between the claim of process `index` and the expected claim, or None if
+    there is no difference."""
     size, rank = claimed["world_size"], claimed["rank"]
     if size == 1 and workers > 1:
         return (

@@ -1,4 +1,4 @@
-"""A replacement of tf.contrib.mpi_collectives, for scripts that mpirun starts directly: `mpirun -np 2 python
+"""A replacement for tf.contrib.mpi_collectives, for scripts that mpirun starts directly: `mpirun -np 2 python
 script.py`.
 
 Graphs use `tensorflow.compat.v1`, and can be built before MPI is initialised. Collectives on different ranks are

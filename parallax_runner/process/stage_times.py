@@ -37,12 +37,12 @@ def stage(name: str) -> Iterator[None]:
 
 
 def tell(name: str, secs: float) -> None:
-    """Logs a stage that ends now and took `secs`."""
+    """Logs a stage that ends now and took `secs` seconds."""
     log.info("stage %s: %.3f s", name, secs)
 
 
 def process_age_secs() -> float:
-    """Returns the time since the kernel created this process, in seconds. It is exact to one clock tick, which is
+    """Returns the time since the kernel created this process, in seconds. The time is exact to one clock tick, which is
     usually 10 ms."""
     after_name = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     start_ticks = int(after_name[19])

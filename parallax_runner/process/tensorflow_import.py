@@ -21,7 +21,7 @@ def import_tensorflow() -> None:
 
 @contextmanager
 def _keras_later() -> Iterator[None]:
-    """Sets a variable that makes TensorFlow look for a Keras that is not installed, and continue without one.
+    """Sets a variable that makes TensorFlow look for a Keras package that is not installed, and continue without one.
     `tf.keras` looks for Keras only when it is used. By then, the variable has been removed again."""
     if "TF_USE_LEGACY_KERAS" in os.environ or importlib.util.find_spec("tf_keras") is not None:
         yield

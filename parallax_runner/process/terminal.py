@@ -21,8 +21,8 @@ def keep_going() -> None:
     does not end the run.
 
     If one of the descriptors 0 to 2 is closed, it is opened as /dev/null. Otherwise a file or connection that the run
-    opens would get this number, and native code would write into that file. If other code has already replaced Python's
-    own stream, its stream is not replaced.
+    opens would get this number, and native code would write into that file. A stream with which other code has replaced
+    Python's own stream is not replaced again.
     """
     for descriptor in (0, 1, 2):
         if not _is_open(descriptor):
@@ -124,7 +124,8 @@ class _Stream(io.TextIOWrapper):
 
 
 def _is_own(stream: Any, descriptor: int) -> bool:
-    """Whether the stream is Python's own stream for this descriptor, or a stream of Python that is closed."""
+    """Whether the stream is Python's own stream for this descriptor, or one of Python's own streams that has been
+    closed."""
     return type(stream) is io.TextIOWrapper and (stream.closed or stream.fileno() == descriptor)
 
 

@@ -176,8 +176,9 @@ def export_graph(config: RunConfig, distributed: DistributedGraph) -> None:
 def join_ranks(plan: Plan, run_dir: Path, client: ControlClient) -> None:
     """Joins the other ranks if the plan needs collectives, and sends this process's claim to the driver.
 
-    No other thread may run during this call, and above all none that runs the user's code. When MPI starts, it reads
-    and sets environment variables, and no other thread may access them at the same time (docs/design/0034).
+    No other thread may run during this call, in particular no thread that runs the user's code. When MPI starts, it
+    reads and sets environment variables, and no other thread may access these variables at the same time
+    (docs/design/0034).
     """
     client.prove(claim(run_dir, _joined(plan, client) if uses_collectives(plan) else None))
 
@@ -255,7 +256,7 @@ def _verify(
 
 
 def start_of(config: RunConfig) -> Sidecar:
-    """Returns the start of a run: the sidecar of the checkpoint that it resumes, or a sidecar for step 0.
+    """Returns the start of a run: the sidecar of the checkpoint from which the run resumes, or a sidecar for step 0.
 
     Raises CheckpointError if the checkpoint's sidecar cannot be read.
     """
@@ -266,7 +267,7 @@ def start_of(config: RunConfig) -> Sidecar:
 
 def _on_checkpoint(config: RunConfig, client: ControlClient, prefix: Path) -> None:
     """Reports a checkpoint to the driver. If the checkpoint becomes an artifact, this function first protects it,
-    because it may be deleted when a later checkpoint is written."""
+    because the checkpoint may be deleted when a later checkpoint is written."""
     if config.tracking.enabled and config.tracking.log_checkpoints == "all":
         try:
             hold(prefix, Path(config.run_dir) / OUTBOX)
@@ -304,7 +305,7 @@ def make_saver(
     numbering: str = "",
 ) -> CheckpointSaver | None:
     """Returns a saver that writes checkpoints according to `ckpt`, or None if checkpoints are disabled. The run that
-    resumes needs `global_batch` and `numbering` to interpret the numbers of examples."""
+    resumes needs `global_batch` and `numbering` to interpret example numbers."""
     if not config.ckpt.enabled:
         return None
     trained = {gradient.variable for gradient in single.gradients}

@@ -1,7 +1,7 @@
 """Measures the cost model's constants on a cluster.
 
 A calibration starts ranks and servers like a run of this configuration, and measures the time of updates and exchanges
-of growing size. It saves the fitted constants for all later plans on this cluster. The file `constants.json` in its
+of growing size. The fitted constants are saved for all later plans on this cluster. The file `constants.json` in its
 run_dir is a copy.
 """
 

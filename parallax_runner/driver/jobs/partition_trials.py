@@ -3,8 +3,8 @@
 Without synchronisation, or with backup workers, there is no moment at which all ranks are between two steps. Each trial
 then begins from the checkpoint of the previous trial, and training begins from the checkpoint of the last trial. If the
 run writes checkpoints, these are the run's own checkpoints, so an interrupted run continues from them. A script and
-`action=verify` count their steps themselves. Their trials begin from initial values, and the training of these trials
-is discarded.
+`action=verify` count their steps themselves. In these two cases, trials begin from initial values, and the training
+that they do is discarded.
 """
 
 from __future__ import annotations

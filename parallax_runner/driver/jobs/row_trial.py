@@ -47,8 +47,8 @@ def measure(
     run_dir: Path,
     interrupts: Interrupts | None = None,
 ) -> Measured:
-    """Returns the cached result. If there is none, runs a trial, which takes one process and a few seconds. `alone` is
-    the plan of the graph with comm=local.
+    """Returns the cached result. If there is none, runs a trial, which uses one process and takes a few seconds.
+    `alone` is the plan of the graph with comm=local.
 
     Writes `run_dir/measured.json`. Raises LaunchError if the trial fails, and Interrupted if the user ends it.
     """
@@ -88,7 +88,7 @@ def _trial(
 
 def _kept(config: RunConfig, fingerprint: str) -> Path:
     """Returns the path of a cached measurement. The name depends on everything that affects the measurement, but not on
-    the seed: with another seed, other rows are drawn, but about as many."""
+    the seed: another seed changes which rows are drawn, but hardly how many."""
     data = frozen.plain(config.data)
     depends_on = [
         measured.FORMAT,

@@ -1,5 +1,5 @@
-"""Decides which process died first, so that processes that died as a consequence are not blamed. This module only
-computes."""
+"""Decides which process died first, so that processes that died as a consequence are not blamed. This module has no
+side effects."""
 
 import signal
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from parallax_runner.launch.control import wire
 from parallax_runner.launch.launchers.launcher import RankExit
 from parallax_runner.launch.watch.whereabouts import Whereabouts
 
-# Deaths within this time after the first sign of a failure count as having one cause, because grpc and Horovod notify
-# the other processes within a second or two.
+# All deaths within this time after the first sign of a failure are attributed to one cause, because grpc and Horovod
+# notify the other processes within a second or two.
 FOLLOW_SECS = 5.0
 # The reason given if neither the process nor the launcher reported anything.
 DIED_SILENTLY = "died without a message"
@@ -30,8 +30,8 @@ class Member:
     `lost_secs` is the monotonic time of the first sign that the member ended prematurely. `exit_status` is the negative
     signal number if a signal ended the member, and None if it is unknown. `error` is the error that the process itself
     reported, and `recurs` means that the error would occur again in another attempt. `wanted_status` is the exit status
-    that the process requests for the run. `verdict` is the driver's conclusion. The fields from `doing` on are from the
-    last report of the process.
+    that the process requests for the run. `verdict` is the driver's conclusion. `doing` and the fields after it are
+    from the last report of the process.
     """
 
     role: str
@@ -68,7 +68,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Failure:
-    """The process that died first, the reason, and its last lines of output.
+    """The process that died first, the reason for its death, and the last lines of its output.
 
     `role` is "worker", "server" or one of three other values: the name of the program that starts all workers, such as
     "mpirun", if that program failed; "driver" if there was no free port; "run" if no single process is to blame.
@@ -100,8 +100,9 @@ def first_lost(members: Sequence[Member], rank_exit: RankExit | None) -> Member:
     """Returns the lost member to blame. `rank_exit` is the rank that the launcher reports as the first to die, or None.
     Raises ValueError if no member is lost.
 
-    A process that was killed by a signal is blamed first. If there is none, the rank that the launcher names is blamed,
-    unless the end of the first lost member is explained. In all other cases, the first lost member is blamed.
+    A process that was killed by a signal is blamed first. If no process was killed by a signal, the rank that the
+    launcher names is blamed, unless the end of the first lost member is explained. In all other cases, the first lost
+    member is blamed.
     """
     lost = [(member.lost_secs, member) for member in members if member.lost_secs is not None]
     lost.sort(key=lambda pair: pair[0])

@@ -209,8 +209,9 @@ class ControlClient:
         while not self._leaving:
             time.sleep(every_secs)
             self._send(wire.ALIVE, **self._standing())
-            # If C code holds the GIL, this thread cannot reset this timer. A C thread of faulthandler then writes the
-            # stacks. TensorFlow's import also holds the GIL, so the timer is not used while the process starts.
+            # If C code holds the GIL, this thread cannot restart the timer below. A C thread of faulthandler then
+            # writes the stacks. TensorFlow's import also holds the GIL, so the timer is not used while the process
+            # starts.
             if self.doing != wire.STARTING:
                 faulthandler.dump_traceback_later(stacks_secs, file=STDERR)
         # If a thread or an exit handler of the user's code keeps this process alive, the log then shows which one.
@@ -224,7 +225,7 @@ class ControlClient:
         except (OSError, ValueError) as error:
             print(f"control connection: {error}", file=sys.stderr, flush=True)
         if not self._leaving:
-            # The message is written with a single write, because other threads may be printing. The process ends by
+            # The message is written with a single write, because other threads may be printing. The process ends with
             # _exit, because other threads may never end.
             os.write(2, b"the driver is gone (control connection closed): this process ends\n")
             _kill_children()

@@ -23,7 +23,7 @@ MAX_HELLO_BYTES = 4096
 # A report can be long: it contains a loss and a time for each step since the last report.
 MAX_LINE_BYTES = 64 * 2**20
 # The maximum number of connections that have not sent a hello, in addition to one per child. Above this limit, the
-# oldest such connection is closed. A child is safe from this, because it sends its hello at once.
+# oldest such connection is closed. Children are not affected, because they send their hello at once.
 MAX_STRANGERS = 16
 # If the driver has no file descriptor left for a connection, it tries again after this time.
 ACCEPT_AGAIN_SECS = 0.2
@@ -140,7 +140,7 @@ class ControlServer:
             raise
 
     def _know(self, connection: socket.socket) -> None:
-        """Removes a connection from the strangers."""
+        """Removes a connection from those that have not sent a hello."""
         with self._lock:
             self._strangers.pop(connection, None)
 

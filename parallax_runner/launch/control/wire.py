@@ -9,20 +9,21 @@ SHOWN_BYTES = 80
 
 CONTROL_ADDRESS = "PARALLAX_CONTROL"
 CONTROL_SECRET = "PARALLAX_CONTROL_SECRET"
-# Seconds between two heartbeats of a child.
+# This variable contains the number of seconds between two heartbeats of a child.
 ALIVE_SECS = "PARALLAX_ALIVE_SECS"
-# If the heartbeat thread of a child cannot run for this many seconds, the child writes its Python stacks into its log.
+# This variable contains a number of seconds. If the heartbeat thread of a child cannot run for that long, the child
+# writes its Python stacks into its log.
 STACKS_SECS = "PARALLAX_STACKS_SECS"
 # This variable contains the name of the variable that contains a worker's rank. Launchers use different variables for
 # the rank. RANK is for launchers that have no variable of their own.
 RANK_VARIABLE = "PARALLAX_RANK_VARIABLE"
 RANK = "PARALLAX_RANK"
 
-# Set if workers exchange gradients through Gloo and find each other through a store that rank 0 runs.
+# This variable is set if workers exchange gradients through Gloo and find each other through a store that rank 0 runs.
 GLOO = "PARALLAX_GLOO"
 
-# Set if only the driver may act on SIGTERM and SIGUSR1. A batch system sends these signals to all processes of a job at
-# once.
+# This variable is set if only the driver may act on SIGTERM and SIGUSR1. A batch system sends these signals to all
+# processes of a job at once.
 DEAF = "PARALLAX_DEAF"
 
 # The kinds below are reserved for the protocol. A report must not use them.

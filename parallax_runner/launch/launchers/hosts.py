@@ -51,8 +51,8 @@ class OverHosts(Mpirun):
         check_hosts(self.hosts, folders, stopped)
 
     def servers(self, job: Job) -> list[Command]:
-        """Returns one command per server. The remote shell starts the servers on other hosts. It receives their
-        environment, which contains the secret, on stdin."""
+        """Returns one command per server. The remote shell starts the servers on other hosts. The remote shell receives
+        the servers' environment, which contains the secret, on stdin."""
         here = super().servers(job)
         return [
             here[index] if host is None else self._remote(job, index, host)

@@ -34,8 +34,8 @@ def make_folders(
     alone: bool = True,
     shared_memory: Path = SHARED_MEMORY,
 ) -> dict[str, OwnFolder]:
-    """Removes the folders that killed runs left behind and makes new folders. Returns a dict from each variable that
-    passes a folder to mpirun to that folder.
+    """Removes the folders that killed runs left behind and makes new folders. Returns the folders in a dict. Each key
+    is the variable that passes the folder to mpirun.
 
     Makes no folder in place of a folder that the user has chosen on mpirun's command line `argv`, in a variable or in a
     parameter file. Makes a folder for shared-memory segments only if all ranks are on this machine (`alone`), because

@@ -1,4 +1,4 @@
-"""Options and variables with which mpirun starts ranks on other hosts and keeps them to one network."""
+"""Options and variables with which mpirun starts ranks on other hosts and restricts them to one network."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def line_of_a_rank(line: str) -> bool:
 
 
 def was_told_to_end(text: str, exit_status: int) -> bool:
-    """Whether mpirun ended in the way in which it ends after it receives a signal itself."""
+    """Whether the output and the exit status of mpirun show that mpirun itself received a signal."""
     return exit_status == 1 and all(line_of_a_rank(line) for line in text.splitlines() if line.strip())
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The number of batches whose ids are read, over all ranks and steps. Only the ids of these batches are computed. More
+# The number of batches whose ids are read, over all ranks and steps. For these batches, only the ids are computed. More
 # batches reveal more rare rows.
 SAMPLES = 40
 LEAST_STEPS = 5
@@ -39,7 +39,7 @@ WARM_UP_STEPS = 3
 
 def measure(run_dir: Path, _: int, client: ControlClient) -> None:
     """Writes `measured.json` into `run_dir`. The plan in `run_dir` is for a single process, but `cluster.workers` in
-    the configuration there is the number of ranks."""
+    its configuration is the number of ranks."""
     log_to_stderr()
     tell("start of Python", process_age_secs())
     import_tensorflow()
