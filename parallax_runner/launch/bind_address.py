@@ -1,6 +1,6 @@
-"""Binds the TCP sockets of a run's processes to one network interface. A library that is preloaded into them does this.
+"""Binds the TCP sockets of a run's processes to one network interface, by preloading a library into the processes.
 
-The comments in `bind_address.c` describe how the library works. It is compiled when this project is installed
+The comments in `bind_address.c` describe how the library works. The library is compiled when this project is installed
 (`hatch_build.py`).
 """
 

@@ -21,8 +21,8 @@ def keep_going() -> None:
     does not end the run.
 
     If one of the descriptors 0 to 2 is closed, it is opened as /dev/null. Otherwise a file or connection that the run
-    opens would get this number, and native code would write into that file. A stream with which other code has replaced
-    Python's own stream is not replaced again.
+    opens would get this number, and native code would write into that file. If other code has already replaced Python's
+    own stream, the new stream is left unchanged.
     """
     for descriptor in (0, 1, 2):
         if not _is_open(descriptor):

@@ -37,9 +37,10 @@ def make_folders(
     """Removes the folders that killed runs left behind and makes new folders. Returns the folders in a dict. Each key
     is the variable that passes the folder to mpirun.
 
-    Makes no folder in place of a folder that the user has chosen on mpirun's command line `argv`, in a variable or in a
-    parameter file. Makes a folder for shared-memory segments only if all ranks are on this machine (`alone`), because
-    that folder would not exist on other hosts. Raises LaunchError if the folder for temporary files cannot be made.
+    If the user has already chosen a folder on mpirun's command line `argv`, in a variable or in a parameter file, no
+    folder is made for that purpose. Makes a folder for shared-memory segments only if all ranks are on this machine
+    (`alone`), because that folder would not exist on other hosts. Raises LaunchError if the folder for temporary files
+    cannot be made.
     """
     temporary = Path(tempfile.gettempdir())
     for parent in (temporary, shared_memory):
