@@ -30,7 +30,7 @@ _MODULES = {
 }
 __all__ = [*_WHERE, *_MODULES]
 
-# Installed before the script builds its graph, so that every gradient from tf.gradients is recorded.
+# The hook is installed before the script builds its graph, so that every gradient from tf.gradients is recorded.
 import_hook.install()
 
 

@@ -1,4 +1,4 @@
-"""`python -m parallax_runner` and `parallax`: composes and checks all jobs, then lets Hydra run them."""
+"""`python -m parallax_runner` and `parallax`: composes and checks all jobs, and then has Hydra run them."""
 
 import argparse
 import contextlib
@@ -55,8 +55,8 @@ def main() -> int:
 
 
 def command() -> int:
-    """The console command `parallax`. Like `python -m`, it imports modules from the current folder, not from the folder
-    of the command."""
+    """The console command `parallax`. Like `python -m`, this command imports modules from the current folder, not from
+    the folder that contains the command."""
     if not sys.flags.safe_path:
         with contextlib.suppress(FileNotFoundError):  # the folder was deleted
             sys.path[0] = os.getcwd()
@@ -64,7 +64,7 @@ def command() -> int:
 
 
 def answer(arguments: argparse.Namespace) -> str | None:
-    """Returns the text that this project prints instead of Hydra, or None if Hydra or a run handles the command."""
+    """Returns the text that this project prints in place of Hydra, or None if Hydra or a run handles the command."""
     if arguments.shell_completion:
         completion.show_hydra_a_line_it_knows()
         return completion.script(arguments.overrides)
@@ -79,7 +79,7 @@ def _hydra() -> None:
 
 
 def _sweep(sweep: CheckedSweep, overrides: list[str]) -> int:
-    # Imported here, because a single run does not need it and would start more slowly.
+    # This module is imported here, because a single run does not need it and would start more slowly with it.
     from parallax_runner.sweep.sweep import run_sweep
 
     typed = sys.argv[1:]
@@ -108,7 +108,7 @@ def parse() -> argparse.Namespace:
     its first value.
     """
     parser = get_args_parser()
-    parser._optionals.conflict_handler = "resolve"  # Hydra has a --version of its own
+    parser._optionals.conflict_handler = "resolve"  # Hydra already has an option --version
     parser.add_argument("--version", action=ShowVersion, const=lambda: str(program()))
     arguments = parsed(parser, sys.argv[1:])
     _check_working_directory()

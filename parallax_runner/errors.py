@@ -7,7 +7,7 @@ from parallax_runner.files.credentials import masked
 
 
 class ParallaxError(Exception):
-    """The base class. The message names the key or path, the value and the remedy."""
+    """The base class of this package's errors. The message names the key or path, the value and the remedy."""
 
     exit_status = 1
 
@@ -17,12 +17,12 @@ class ParallaxError(Exception):
 
 
 class Interrupted(BaseException):
-    """The user or the batch system wants this run to end. It is not an error, so `except Exception` does not catch
-    it."""
+    """Raised when the user or the batch system ends this run. This exception is not an error, so `except Exception`
+    does not catch it."""
 
 
 class ConfigError(ParallaxError):
-    """A wrong key, type, value or combination in the configuration."""
+    """The configuration contains a wrong key, type, value or combination."""
 
     exit_status = 2
 
@@ -34,7 +34,7 @@ class DataError(ParallaxError):
 
 
 class PlanError(ParallaxError):
-    """The requested settings are not possible with this graph. Raised before any process starts."""
+    """The requested settings are not possible with this graph. This error is raised before any process starts."""
 
     exit_status = 2
 
@@ -83,7 +83,7 @@ _STORAGE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO,
 
 
 def is_of_storage(error: BaseException) -> bool:
-    """Whether the disk, not the program, caused the error. A restarted run would meet the same error."""
+    """Whether the disk, not the program, caused the error. A restarted run would fail with the same error."""
     return isinstance(error, OSError) and error.errno in _STORAGE_ERRNOS
 
 

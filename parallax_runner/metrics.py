@@ -1,7 +1,7 @@
-"""Metrics that a model's function or a training step returns: `{"metrics": {"auc": metrics.auc(labels, logits)}}`.
+"""Metrics that a model's function or a training step can return: `{"metrics": {"auc": metrics.auc(labels, logits)}}`.
 
 Each metric is computed from sums over examples, so it is exact over all batches and ranks. No metric is a mean of the
-batches' values. Optional weights are non-negative numbers, one per value or example.
+values of single batches. Optional weights are non-negative numbers, one per value or example.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ __all__ = ["accuracy", "auc", "log_loss", "mean", "perplexity", "precision_at_k"
 
 
 def mean(values: Any, weights: Any = None, *, direction: Direction | None = None) -> Metric:
-    """Returns the weighted mean of `values`, which are numbers of any shape. `weights` have the same shape, or one that
-    broadcasts to it.
+    """Returns the weighted mean of `values`, which are numbers of any shape. `weights` have the same shape, or a shape
+    that broadcasts to it.
 
     `direction` is "minimize" or "maximize". A mean that serves as an objective needs a direction.
     """
@@ -31,8 +31,8 @@ def mean(values: Any, weights: Any = None, *, direction: Direction | None = None
 def accuracy(labels: Any, predictions: Any, weights: Any = None) -> Metric:
     """Returns the fraction of examples whose class is predicted correctly.
 
-    `labels`: integers or booleans [...]. `predictions`: either classes of the shape of `labels`, or floating-point
-    scores [..., classes], of which the largest is the predicted class.
+    `labels`: integers or booleans [...]. `predictions`: either classes with the shape of `labels`, or floating-point
+    scores [..., classes]. The class with the largest score is the predicted class.
     """
     labels, predictions = tf.convert_to_tensor(labels), tf.convert_to_tensor(predictions)
     if predictions.dtype.is_floating and predictions.shape.rank == (labels.shape.rank or 0) + 1:
@@ -45,14 +45,15 @@ def auc(labels: Any, predictions: Any, weights: Any = None, *, from_logits: bool
     """Returns the area under the ROC curve, by the trapezoidal rule over `bins` + 1 equidistant thresholds.
 
     `labels`: 0 or 1. `predictions`: probabilities, or logits with `from_logits`. Both have the same number of elements.
-    With `bins=199` the thresholds and the value are those of `keras.metrics.AUC()`.
+    With `bins=199`, the thresholds and the value are the same as those of `keras.metrics.AUC()`.
     """
     positive = _column(labels)
     probability = _column(predictions)
     if from_logits:
         probability = tf.sigmoid(probability)
     weight = tf.ones_like(positive) if weights is None else tf.broadcast_to(_column(weights), tf.shape(positive))
-    # An example in bin b counts as above the thresholds 0 … b. Probability 0 counts as above the first threshold.
+    # An example in bin b counts as above the thresholds 0 … b. An example with probability 0 counts as above the first
+    # threshold.
     bin_number = tf.clip_by_value(tf.cast(tf.math.ceil(probability * bins), tf.int32) - 1, 0, bins - 1)
     histograms = [
         tf.math.unsorted_segment_sum(weight * share, bin_number, bins) for share in (positive, 1.0 - positive)
@@ -61,8 +62,8 @@ def auc(labels: Any, predictions: Any, weights: Any = None, *, from_logits: bool
 
 
 def log_loss(labels: Any, predictions: Any, weights: Any = None, *, from_logits: bool = False) -> Metric:
-    """Returns the mean binary cross entropy in nats. `labels`: 0 to 1. `predictions`: probabilities, or logits with
-    `from_logits`."""
+    """Returns the mean binary cross entropy in nats. `labels`: numbers from 0 to 1. `predictions`: probabilities, or
+    logits if `from_logits` is True."""
     positive, given = _column(labels), _column(predictions)
     if from_logits:
         losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=positive, logits=given)
@@ -73,14 +74,16 @@ def log_loss(labels: Any, predictions: Any, weights: Any = None, *, from_logits:
 
 
 def rmse(labels: Any, predictions: Any, weights: Any = None) -> Metric:
-    """Returns the root of the mean squared error. `labels` and `predictions` are numbers of the same shape."""
+    """Returns the square root of the mean squared error. `labels` and `predictions` are numbers of the same shape."""
     errors = tf.cast(labels, tf.float32) - tf.cast(predictions, tf.float32)
     return _ratio(tf.square(errors), weights, lambda sums: math.sqrt(_quotient(sums)), "minimize")
 
 
 def perplexity(losses: Any, weights: Any = None) -> Metric:
-    """Returns the exponential of the weighted mean of `losses`, in nats per word. The weight of padding is 0."""
-    # The exponential of more than about 709 overflows a double. Such a model has learned nothing anyway.
+    """Returns the exponential of the weighted mean of `losses`, which are in nats per word. Give padding the weight
+    0."""
+    # The exponential of a number above about 709 overflows a double. A model with such a mean loss has learned nothing,
+    # so the limit does no harm.
     return _ratio(losses, weights, lambda sums: math.exp(min(_quotient(sums), 700.0)), "minimize")
 
 
@@ -106,8 +109,8 @@ def recall_at_k(labels: Any, scores: Any, k: int) -> Metric:
 
 
 def _hits(labels: Any, scores: Any, k: int) -> tuple[Any, Any]:
-    """Returns two float32 tensors [batch]: the number of relevant items among the first k, and of all relevant
-    items."""
+    """Returns two float32 tensors [batch]: the number of relevant items among the first k items, and the number of all
+    relevant items."""
     labels = tf.convert_to_tensor(labels)
     if labels.shape.rank == 1:
         labels = labels[:, tf.newaxis]
@@ -134,7 +137,7 @@ def _quotient(sums: Sequence[Any]) -> float:
 
 
 def _area(sums: Sequence[Any]) -> float:
-    """Computes the area from histograms of positive and negative examples over equal bins of [0, 1]."""
+    """Computes the area from the histograms of positive and of negative examples over equal bins of [0, 1]."""
     above = [np.append(np.cumsum(np.asarray(one, np.float64)[::-1])[::-1], 0.0) for one in sums]
     positive, negative = (one / one[0] if one[0] else np.full_like(one, np.nan) for one in above)
     return float(np.trapezoid(positive[::-1], negative[::-1]))

@@ -1,1 +1,2 @@
-"""The process that the user starts. It plans, launches, supervises and records a run, and prints the outcome."""
+"""The process that the user starts. This process plans, launches, supervises and records a run, and prints the
+outcome."""

@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 
 class RunArtifacts:
-    """The artifacts of one run. Make this object before the launch: checkpoints that exist by then belong to another
-    run."""
+    """The artifacts of one run. Create this object before the launch, because checkpoints that exist at that time are
+    taken for those of another run."""
 
     def __init__(self, config: RunConfig, run_dir: Path, tracker: Tracker) -> None:
         self._run_dir, self._tracker, self._is_tracked = run_dir, tracker, config.tracking.enabled
@@ -32,12 +32,12 @@ class RunArtifacts:
         self._checkpoints = CheckpointArtifacts(which, ckpt_dir, run_dir, tracker.log_checkpoint)
 
     def on_checkpoint(self, prefix: Path) -> None:
-        """Records a checkpoint that was written."""
+        """Records a checkpoint that has been written."""
         self._checkpoints.on_checkpoint(prefix)
 
     def close(self, summary_path: Path, saved_model: str | None, keras_model: str | None = None) -> None:
-        """Logs all artifacts at the end of the run, small ones first. `saved_model` is a folder, `keras_model` a
-        file."""
+        """Logs all artifacts at the end of the run, the small artifacts first. `saved_model` is a folder, and
+        `keras_model` is a file."""
         if not self._is_tracked:
             return
         record = (self._run_dir / frozen.FILE_NAME, self._run_dir / "plan.json", summary_path)
@@ -63,6 +63,6 @@ class RunArtifacts:
 
         try:
             return [self._run_dir / plots.FOLDER] if plots.plot_run(self._run_dir, self._tracker.history()) else []
-        except Exception as error:  # such as a broken font cache or a full disk; the numbers are recorded anyway
+        except Exception as error:  # such as a broken font cache or a full disk; the numbers are recorded nevertheless
             log.warning("no plots: %s: %s", type(error).__name__, error)
             return []

@@ -1,4 +1,4 @@
-"""Validates all jobs of a command line before Hydra runs the first one."""
+"""Validates all jobs of a command line before Hydra runs the first job."""
 
 import argparse
 import sys
@@ -22,8 +22,8 @@ from parallax_runner.planning.routes.check import check_routes, unused
 
 @dataclass(frozen=True)
 class CheckedJob:
-    """One job. `config` is resolved and has no `hydra` node. `overrides` are all overrides except those of that node.
-    `title` has the overrides that differ among the jobs."""
+    """One job. `config` is resolved and has no `hydra` node. `overrides` contains all overrides except those for the
+    `hydra` node. `title` contains the overrides that differ among the jobs."""
 
     config: RunConfig
     title: str
@@ -32,7 +32,7 @@ class CheckedJob:
 
 @dataclass(frozen=True)
 class CheckedSweep:
-    """A sweep whose jobs are all valid, in the folder `dir`.
+    """A sweep whose jobs are all valid. `dir` is the folder of the sweep.
 
     `jobs` is empty if a sweeper chooses values during the sweep. `first` is the configuration of the first job, or the
     common part of the jobs to come. `swept` maps each swept key to its values on the command line, such as `mpi,ps`.
@@ -58,11 +58,11 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
     """Composes and validates all jobs of Hydra's parsed command line. Returns the sweep, or None for a single job.
 
     Raises:
-        ConfigError: for the first error, in one message.
-        SystemExit: with status 0, in a Slurm task that is not the driver.
+        ConfigError: for the first error that is found, with one message. SystemExit: with status 0, if this process is
+        a Slurm task that is not the driver.
     """
     composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
-    if arguments.cfg is not None:  # the command only shows the configuration, so the values need not be valid
+    if arguments.cfg is not None:  # the command only prints the configuration, so the values need not be valid
         composer.job(arguments.overrides)
         return None
     command = composer.command(arguments.overrides, multirun=arguments.multirun)
@@ -123,7 +123,7 @@ def validated(job: Job) -> RunConfig:
 def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[CheckedJob]:
     folders: set[Path] = set()
     checked = []
-    notes: dict[str, str] = {}  # by key: a note that many jobs share is printed once
+    notes: dict[str, str] = {}  # Maps each key to a note. A note that many jobs share is printed once.
     for job in jobs:
         title, overrides = as_typed(job.config.hydra)
         direction = job.config.hydra.sweeper.get("direction")

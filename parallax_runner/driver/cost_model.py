@@ -1,4 +1,4 @@
-"""The cost model for a requested plan, and the constants of a configuration's cluster."""
+"""The cost model for a requested plan, and the cost constants for the cluster of a configuration."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from parallax_runner.planning.plan_request import PlanRequest
 
 
 def cost_model(request: PlanRequest, known: Constants) -> CostModel:
-    """Returns the cost model for the requested processes. Each process counts as a host, because the constants are per
-    process, too."""
+    """Returns the cost model for the requested processes. Each process counts as a host, because the constants are also
+    per process."""
     return CostModel(
         cluster=Cluster(request.workers, request.servers),
         constants=known,
@@ -36,15 +36,16 @@ def cost_model(request: PlanRequest, known: Constants) -> CostModel:
 
 
 def constants_of(config: RunConfig) -> Constants:
-    """Returns the constants that scripts/calibrate measured on this cluster, or else the defaults."""
+    """Returns the constants that scripts/calibrate measured on this cluster, or the defaults if there are none."""
     try:
         return constants.load(constants_path(config))
-    except (OSError, ValueError, KeyError, TypeError):  # no file, or a file of another version
+    except (OSError, ValueError, KeyError, TypeError):  # There is no file, or it has another version.
         return DEFAULTS
 
 
 def constants_path(config: RunConfig) -> Path:
-    """Returns the path of the constants of the configuration's cluster. Hosts and their cores identify the cluster."""
+    """Returns the path of the constants for the configuration's cluster. The cluster is identified by its hosts and
+    their cores."""
     lines, threads = config.cluster.resource_info, config.cluster.threads_per_worker
     described = [constants.FORMAT, lines, platform.node(), os.cpu_count(), threads]
     return cache_root() / "calibration" / f"{cache_key(described)}.json"

@@ -16,11 +16,11 @@ DIGEST_CHARS = 16
 
 
 def dataset_facts(config: RunConfig, dataset: Dataset) -> list[DatasetFacts]:
-    """Returns the facts about the training data and the validation data, if any. Returns none for a script, which reads
-    its data itself.
+    """Returns the facts about the training data, and about the validation data if there are any. Returns an empty list
+    for a script, which reads its data itself.
 
     The digest covers the configuration of the data, the features' shapes and dtypes, and the numbering of the examples.
-    The examples are not read for it.
+    The examples are not read for the digest.
     """
     target = config.model["_target_"]
     if target == SCRIPT:

@@ -10,13 +10,14 @@ from parallax_runner.track.run_record import RunRecord
 
 
 class EpochCalls(Protocol):
-    """The callbacks between epochs, in the driver's process. Epochs are counted from 0."""
+    """The callbacks between epochs. They run in the driver's process. Epochs are counted from 0."""
 
     def begin(self, epoch: int) -> None:
-        """Called before the first step of an epoch."""
+        """This method is called before the first step of an epoch."""
 
     def end(self, epoch: int) -> None:
-        """Called after the last step of an epoch, when its checkpoint is written and its validation is done."""
+        """This method is called after the last step of an epoch, when its checkpoint is written and its validation is
+        done."""
 
     @property
     def stops(self) -> bool:
@@ -24,7 +25,7 @@ class EpochCalls(Protocol):
 
     @property
     def learning_rate(self) -> float | None:
-        """The learning rate of the next steps, or None if nothing has changed it."""
+        """The learning rate for the next steps, or None if no callback has changed it."""
 
 
 @dataclass
@@ -37,16 +38,16 @@ class Epochs:
     first: int = 0
     _begun: int | None = None
     _ended: int | None = None
-    _rates: dict[int, float | None] = field(default_factory=dict)  # by epoch, for epochs that a restart repeats
+    _rates: dict[int, float | None] = field(default_factory=dict)  # keys are epochs; a restart repeats some of them
     _waiting: set[int] = field(default_factory=set)
 
     def restart(self) -> None:
-        """Resets the waiting ranks when all ranks start again from a checkpoint."""
+        """Clears the set of waiting ranks when all ranks start again from a checkpoint."""
         self._waiting = set()
 
     def on_segment(self, rank: int, step: int, step_secs: Sequence[float]) -> dict[str, Any] | None:
-        """Returns the order to all ranks when the last rank has reached `step`, otherwise None. The callbacks of an
-        epoch are called once, even if a restart repeats its steps."""
+        """Returns the order for all ranks when the last rank has reached `step`. Before that, returns None. The
+        callbacks of an epoch are called once, even if a restart repeats the steps of that epoch."""
         del step_secs
         self._waiting.add(rank)
         if len(self._waiting) < self.workers:
@@ -64,7 +65,7 @@ class Epochs:
         return {"plan": None, "until": until, "ends": self.calls.stops, "learning_rate": rate}
 
     def finish(self, step: int) -> None:
-        """Ends the last epoch if it is complete. Call it after the run, when `step` steps are done."""
+        """Ends the last epoch if it is complete. Call this method after the run, when `step` steps are done."""
         if step % self.steps == 0 and step > 0:
             self._end(self.first + step // self.steps - 1)
 
@@ -74,5 +75,5 @@ class Epochs:
             self.calls.end(epoch)
 
 
-# Makes the epochs of a run from its record.
+# A function that makes the epochs of a run from the run's record.
 MakeEpochs = Callable[[RunRecord], Epochs]

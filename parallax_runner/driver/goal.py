@@ -1,4 +1,5 @@
-"""The metric by which runs are compared: `train.objective`, else the model's `validation_metric`, else the loss."""
+"""The metric by which runs are compared: `train.objective` if it is set, otherwise the model's `validation_metric` if
+it has one, otherwise the loss."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def goal_of(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> G
     """Returns the goal of a run.
 
     Raises ConfigError if the configuration names a metric that validations do not compute, and PlanError if the model
-    does.
+    names such a metric.
     """
     by_model = _named_by_model(single)
     if config.train.objective is None:
@@ -31,7 +32,7 @@ def goal_of(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> G
 
 
 def _goals_of(single: SingleDeviceGraph) -> dict[str, Goal | None]:
-    """Returns the goals that a validation computes, by name. The goal is None if it is unknown which values are
+    """Returns the goals that a validation computes, by name. A goal is None if it is unknown which of its values are
     better."""
     directions = {} if single.validation_metrics is None else single.validation_metrics.directions
     found = {name: None if direction is None else Goal(name, name, direction) for name, direction in directions.items()}

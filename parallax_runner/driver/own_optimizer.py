@@ -1,5 +1,5 @@
-"""Handles models with their own optimizer: Keras models and training steps. The group `optimizer` is for other
-models."""
+"""Handles models that have their own optimizer: Keras models and training steps. The configuration group `optimizer` is
+for other models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import ConfigError
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
-# The default choice of conf/config.yaml.
+# The optimizer that conf/config.yaml chooses by default.
 DEFAULT = "adagrad"
 
 

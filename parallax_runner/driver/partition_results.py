@@ -18,8 +18,8 @@ PLOTS = "plots"
 
 @dataclass(frozen=True)
 class SearchSummary:
-    """The search in `summary.json`, with the field names of the file: the trials, the curve and the choice. Steps and
-    seconds count only trials that were part of training."""
+    """The fields of `summary.json` about the search, with the names that they have in the file: the trials, the curve
+    and the choice. The numbers of steps and seconds include only trials that were part of training."""
 
     partition_candidates: tuple[int, ...]
     partition_step_ms: tuple[float, ...]
@@ -33,7 +33,7 @@ class SearchSummary:
 
     @classmethod
     def of(cls, trials: Sequence[Trial], choice: Choice | None) -> SearchSummary:
-        """Returns the summary of trials and choice."""
+        """Returns the summary of the trials and the choice."""
         curve = None if choice is None else choice.curve
         return cls(
             partition_candidates=tuple(trial.partitions for trial in trials),
@@ -47,9 +47,9 @@ class SearchSummary:
 
 
 def track(trials: Sequence[Trial], choice: Choice | None, tracker: Tracker, run_dir: Path) -> None:
-    """Logs the step times, as a plot and as metrics whose step is the number of shards. Metrics are logged only when
-    the search has ended: a tracker accepts steps only in ascending order, and a continued search may also try smaller
-    numbers."""
+    """Logs the step times as a plot, and as metrics whose step is the number of shards. Metrics are logged only when
+    the search has ended, because a tracker accepts steps only in ascending order, and a search that is continued can
+    also try smaller numbers of shards."""
     if not trials:
         return
     if choice is not None:
@@ -58,7 +58,7 @@ def track(trials: Sequence[Trial], choice: Choice | None, tracker: Tracker, run_
     path = run_dir / PLOTS / plot.FILE_NAME
     try:
         plot.draw(trials, choice, path)
-    except Exception as error:  # such as a broken font cache or a full disk; the numbers are saved anyway
+    except Exception as error:  # such as a broken font cache or a full disk; the numbers are saved nevertheless
         log.warning("no plot of the search: %s: %s", type(error).__name__, error)
         return
     tracker.log_artifact(path, PLOTS)

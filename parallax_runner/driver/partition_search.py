@@ -1,4 +1,5 @@
-"""`partition=search`: finds the best number of shards of sparse variables in short trials that are part of training."""
+"""`partition=search`: finds the best number of shards for sparse variables in short trials that are part of
+training."""
 
 from __future__ import annotations
 
@@ -52,10 +53,10 @@ def is_due(config: RunConfig, plan: Plan) -> bool:
 
 
 class PartitionSearch:
-    """The search of one run: the next plan, and the results of the trials.
+    """The search in one run: it chooses the next plan and collects the results of the trials.
 
-    Trials and choice are saved in the run's folder and in the user's cache. A later search for the same graph, data and
-    cluster continues from them. With `action=search`, only an unfinished search is continued.
+    The trials and the choice are saved in the run's folder and in the user's cache. A later search for the same graph,
+    data and cluster continues from them. With `action=search`, only an unfinished search is continued.
     """
 
     def __init__(
@@ -88,13 +89,14 @@ class PartitionSearch:
 
     @property
     def trial_steps(self) -> int:
-        """The number of steps of one trial, including warm-up."""
+        """The number of steps in one trial, including warm-up."""
         steps = self._config.partition.steps_per_trial
         assert steps is not None  # config/validate_partition.py
         return WARM_UP_STEPS + steps
 
     def next_plan(self) -> Plan:
-        """Returns the plan for the next number to try. If no number is left, makes the choice and returns its plan."""
+        """Returns the plan for the next number of shards to try. If no number is left, makes the choice and returns the
+        plan for the chosen number."""
         if self.choice is None:
             number = next_partitions(self.trials, self._allowed)
             if number is None:
@@ -111,11 +113,11 @@ class PartitionSearch:
         return self.plan
 
     def begin(self, config: RunConfig) -> RunConfig:
-        """Prepares an attempt: writes `plan.json` and `config.yaml`, and returns the configuration."""
+        """Prepares an attempt: writes `plan.json` and `config.yaml`, and returns the configuration for the attempt."""
         self._by_rank = {}
         plans.save(self.next_plan(), self._run_dir / plans.FILE_NAME)
         begun = with_partitions(config, self.partitions if self.choice is not None else config.partition.num)
-        if config.action == "search":  # the run ends when the choice is made
+        if config.action == "search":  # The run ends when the choice is made.
             steps = MOST_TRIALS * self.trial_steps + 1
             train = dataclasses.replace(begun.train, steps=steps, log_every=steps)
             begun = dataclasses.replace(begun, train=train)
@@ -123,8 +125,8 @@ class PartitionSearch:
         return begun
 
     def on_segment(self, rank: int, step: int, step_secs: Sequence[float]) -> dict[str, Any] | None:
-        """Records a rank's step times of the segment up to `step`. Returns the order to all ranks when the last rank
-        has reported, otherwise None."""
+        """Records a rank's step times in the segment that ends at `step`. Returns the order for all ranks when the last
+        rank has reported. Before that, returns None."""
         self._by_rank[rank] = step_secs
         if len(self._by_rank) < self.plan.workers:
             return None
@@ -141,7 +143,7 @@ class PartitionSearch:
         }
 
     def on_recut(self, rank: int, secs: float) -> None:
-        """Counts the time that the ranks took to change to another plan."""
+        """Adds the time that the ranks took to change to another plan."""
         self._count(0, secs)
         log.info("search: resharded into %s in %.1f s", _counted(self.partitions), secs)
 
@@ -160,7 +162,7 @@ class PartitionSearch:
         return found
 
     def close(self) -> None:
-        """Records the outcome of the search, also if it was interrupted."""
+        """Records the outcome of the search, even if the search was interrupted."""
         if not self._was_tracked:
             track(self.trials, self.choice, self._tracker, self._run_dir)
         if self.choice is None:
@@ -168,7 +170,8 @@ class PartitionSearch:
             tell(f"not finished: {kept}; a trial takes {self.trial_steps} steps")
 
     def _take_up(self) -> None:
-        """Continues from the trials and choice of an earlier search, in this folder or in the cache."""
+        """Continues from the trials and the choice of an earlier search that is saved in this folder or in the
+        cache."""
         for path in self._paths:
             found = record.load(self._made_for, path)
             if not found.trials or (found.choice is not None and self._config.action == "search"):
@@ -214,14 +217,15 @@ def with_partitions(config: RunConfig, partitions: int) -> RunConfig:
 
 
 def _range(config: RunConfig, plan: Plan) -> Range | None:
-    """Returns the range of numbers to try, or None if the plan shards no variable. Raises PlanError if a variable has
-    too few rows."""
+    """Returns the range of numbers of shards to try, or None if the plan shards no variable. Raises PlanError if a
+    variable has too few rows."""
     assert config.partition.min is not None  # config/validate_partition.py
     return range_of(plan, least=config.partition.min, most=config.partition.max)
 
 
 def _made_for(config: RunConfig, plan: Plan) -> dict[str, Any]:
-    """Returns the key of a choice: it is valid for the same graph, data, cluster, communication mode and search."""
+    """Returns the key under which a choice is saved. A choice is valid only for the same graph, data, cluster,
+    communication mode and search settings."""
     content = frozen.plain(config)
     asked = {key: value for key, value in content["partition"].items() if key not in ("num", "cut")}
     return {

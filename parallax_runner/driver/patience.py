@@ -15,8 +15,9 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Patience:
-    """Implements `EpochCalls`. An epoch is the time between two validations. Training ends after `most` consecutive
-    validations without a better value of the record's goal. A run that is restarted by hand counts from zero."""
+    """Implements `EpochCalls`. Here, an epoch is the time between two validations. Training ends after `most`
+    consecutive validations without a better value of the record's goal. In a run that the user restarts, the count
+    begins at zero again."""
 
     record: RunRecord
     most: int
@@ -42,12 +43,13 @@ class Patience:
 
     @property
     def stops(self) -> bool:
-        """Whether `most` consecutive validations found no better value."""
+        """Whether the last `most` validations found no better value."""
         return self._without >= self.most
 
 
 def epochs_of(config: RunConfig) -> MakeEpochs | None:
-    """Returns the function that makes epochs that end with a validation, or None if there is no patience limit."""
+    """Returns the function that makes epochs, each of which ends with a validation. Returns None if there is no
+    patience limit."""
     most, steps = config.train.patience, config.train.validate_steps
     if config.action != "train" or most is None or steps is None:
         return None

@@ -1,4 +1,4 @@
-"""The phases of a run between its plan and its first step, in one line each."""
+"""The phases of a run between its plan and its first step. Each phase is shown in one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 from parallax_runner.plan.plan import Plan
 
-# The slow stages of the chief's start, by the names under which it reports them (process/stage_times.py).
+# The slow stages of the chief's start. The keys are the names under which the chief reports the stages
+# (process/stage_times.py).
 PHASES = {
     "import TensorFlow": "loading TensorFlow",
     "graph": "building the graph",
@@ -18,13 +19,13 @@ RESTORING = "restoring step {step}"
 
 
 def starting(plan: Plan) -> str:
-    """Returns for example "starting 2 workers and 1 server"."""
+    """Returns the line for the start of the processes, for example "starting 2 workers and 1 server"."""
     servers = f" and {_counted(plan.servers, 'server')}" if plan.servers else ""
     return f"starting {_counted(plan.workers, 'worker')}{servers}"
 
 
 def on_stage(show: Callable[[str], None], step: int) -> Callable[..., Mapping[str, Any] | None]:
-    """Returns the handler that shows the stages of ranks that start from `step`."""
+    """Returns the handler that shows the stages of the chief in a run that starts from `step`."""
 
     def heard(rank: int, name: str) -> None:
         phase = RESTORING.format(step=step) if name == "initialize" and step else PHASES.get(name)

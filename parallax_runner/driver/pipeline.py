@@ -75,13 +75,13 @@ BALANCED_BY_BOUNDS = (
 def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None = None) -> Objective | None:
     """Runs one job to its end. Returns its objective, or None if the action has none.
 
-    `source` provides the graph and the data, from the configuration or from a script. `epochs` makes, from the run's
-    record, the object that is called between epochs.
+    `source` provides the graph and the data, from the configuration or from a script. `epochs` is a function that takes
+    the run's record and returns the object that is called between epochs.
 
     Raises ParallaxError if the configuration, data, graph or plan is at fault, and SystemExit with the run's status if
     a run failed or was stopped.
     """
-    # Hides TensorFlow's notes about its build, but not its errors.
+    # This setting hides TensorFlow's notes about its build, but not its errors.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     run_dir = Path(config.run_dir).resolve()
     config = size_cluster(config)
@@ -101,7 +101,7 @@ def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None =
             reason = str(told) if isinstance(told, ParallaxError) else f"{type(told).__name__}: {told}"
             report.leave_summary(run_dir, dataclasses.replace(state.known(), status="failed", error=reason))
             raise told from told.__cause__
-    if state.job_script is not None:  # the job may start in this folder at once, so the lock must be released
+    if state.job_script is not None:  # the job can start in this folder at once, so the lock must be released first
         slurm_job.hand_over(config, state.job_script)
     return objective
 
@@ -129,7 +129,7 @@ def _drive(
     stages.tell("start of Python", stages.process_age_secs())
     recovery.forget_failure(run_dir)
     before = read_summary(run_dir)
-    # The summary of an earlier run must not be mistaken for this run's.
+    # The summary of an earlier run must not be mistaken for the summary of this run.
     (run_dir / SUMMARY).unlink(missing_ok=True)
     if (recorder := tracker_class(config)) is not None:
         recorder.check(frozen.plain(config))
@@ -178,7 +178,7 @@ def _drive(
 
 
 def _leave_for_workers(config: RunConfig, single: SingleDeviceGraph, run_dir: Path) -> None:
-    """Writes the files that workers need to build the same graph, or to report where theirs differs."""
+    """Writes the files that workers need to build the same graph, or to report where their graph differs."""
     from parallax_runner.graph import fingerprint, generators
 
     fingerprint.Outline.of(single.meta_graph.graph_def).save(run_dir / fingerprint.FILE_NAME)
@@ -189,10 +189,10 @@ def _leave_for_workers(config: RunConfig, single: SingleDeviceGraph, run_dir: Pa
 def _measured(
     config: RunConfig, source: Source, single: SingleDeviceGraph, run_dir: Path, interrupts: Interrupts
 ) -> Measured | None:
-    """Returns the measurement of the rows that steps touch: by a trial if the configuration asks for it, otherwise from
-    an earlier run, if any.
+    """Returns the measurement of the rows that steps touch. The measurement comes from a trial if the configuration
+    requests a trial, otherwise from an earlier run if there was one.
 
-    Returns None for a script, which feeds its data itself. The plan then uses upper bounds.
+    Returns None for a script, which feeds its data itself. The plan then uses upper bounds for the number of rows.
     """
     if source is not MODEL:
         return None
@@ -216,7 +216,7 @@ def _measure(config: RunConfig, source: Source, run_dir: Path, interrupts: Inter
 
 
 def plan_alone(config: RunConfig, single: SingleDeviceGraph) -> Plan:
-    """Returns the plan of a single process with one replica, which waits for no other process."""
+    """Returns the plan for a single process with one replica. This process waits for no other process."""
     from parallax_runner.graph.devices import without_tasks
 
     ps = dataclasses.replace(config.comm.ps, staleness=None, backup_workers=0)
@@ -231,7 +231,8 @@ def plan_alone(config: RunConfig, single: SingleDeviceGraph) -> Plan:
 
 @stage("plan")
 def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured | None = None) -> Plan:
-    """Returns the plan for this graph and cluster. `measured` has the rows that steps touch, if they are known."""
+    """Returns the plan for this graph and cluster. `measured` describes the rows that steps touch, or is None if these
+    rows are unknown."""
     from parallax_runner.analysis.classify import classify
     from parallax_runner.analysis.devices import check_devices
     from parallax_runner.analysis.held_back import check_held_back
@@ -281,14 +282,14 @@ def _with_start(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset, 
         model = {**model, "first_process": str(run_dir)}
     if profile.dir is not None:
         profile = dataclasses.replace(profile, dir=str(Path(profile.dir).resolve()))
-    if config.action == "search":  # the result is a choice, not a trained model
+    if config.action == "search":  # the result is a chosen number of shards, not a trained model
         ckpt = dataclasses.replace(ckpt, enabled=False)
     if ckpt.enabled:
         ckpt = dataclasses.replace(ckpt, dir=os.path.realpath(ckpt.folder))
         folder = Path(ckpt.folder)
         notes = prepare(folder)
         found = find_start(config.ckpt.resume, folder)
-        # `prepare` and `find_start` both clean up the folder, and each reports what it cannot remove.
+        # `prepare` and `find_start` both clean up the folder, and both report the files that they cannot remove.
         for note in filter(None, dict.fromkeys((*notes, *found.notes, fault_of_best(folder)))):
             log.warning("%s", note)
             print(f"parallax_runner: {note}", file=sys.stderr)
@@ -306,7 +307,8 @@ def _with_start(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset, 
 
 
 def _check_repeats(config: RunConfig) -> None:
-    """Raises ConfigError for a verification without steps, which would find everything equal."""
+    """Raises ConfigError for a verification without steps, because such a verification would find all variables
+    equal."""
     done = recovery.step_of(config)
     if config.action == "verify" and config.train.steps is not None and done >= config.train.steps:
         raise ConfigError(
@@ -382,7 +384,7 @@ def _run(
         summary_path = report.leave_summary(run_dir, summary)
         if config.action == "train" and result.status == "finished":
             report.leave_outcome(plan, summary, _last_words(result), run_dir)
-        # The run has ended. A signal from now on means: do not wait for the tracker.
+        # The run has ended. A signal that arrives from now on means that this process must not wait for the tracker.
         was_interrupted = interrupts.received
         with interrupts.noted():
             report.tell_profile(config.profile)
@@ -400,7 +402,7 @@ def _run(
         if interrupts.received:
             _end_interrupted(run_dir, state.summary, interrupts, start.command(ckpt_path))
         raise
-    # A verification that found a difference has run to its end, so there is nothing to resume.
+    # A verification that found a difference is complete, so there is nothing to resume.
     ended_early = result.status != "finished"
     report.tell_end(summary, result.failure, run_dir, start.command(summary.ckpt_path) if ended_early else None)
     if summary.status != "finished":

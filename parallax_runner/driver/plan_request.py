@@ -18,7 +18,8 @@ from parallax_runner.planning.presets import preset_of
 def plan_request(
     config: RunConfig, variables: Sequence[VariableInfo], fingerprint: str, measured: Measured | None
 ) -> PlanRequest:
-    """Returns the request for the plan of a run. With comm=auto the choice of routes is still missing."""
+    """Returns the request for the plan of a run. With comm=auto, the request does not contain a choice of routes
+    yet."""
     return PlanRequest(
         comm=config.comm.name,
         variables=tuple(variables),
@@ -37,5 +38,5 @@ def plan_request(
 
 
 def cut_of(config: RunConfig) -> Cut:
-    """Returns how sparse variables share the configured number of shards."""
+    """Returns the rule by which the configured number of shards is applied to sparse variables."""
     return Cut.BY_BYTES if config.partition.name == "search" else Cut(config.partition.cut)

@@ -1,4 +1,4 @@
-"""Opens the record of a run with the tracker that the configuration names."""
+"""Opens the record of a run in the tracker that the configuration names."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def tracker_class(config: RunConfig) -> type[Tracker] | None:
 
 @stage("tracking")
 def open_tracker(config: RunConfig, plan: Plan, run_dir: Path, summary: Mapping[str, Any]) -> Tracker:
-    """Opens the record of this job and logs its parameters. Returns a `NoTracker` if tracking is off. `summary` has the
-    summary so far."""
+    """Opens the record of this job and logs its parameters. Returns a `NoTracker` if nothing is recorded. `summary`
+    contains the fields of the summary that are known so far."""
     cls = tracker_class(config)
     if cls is None:
         return NoTracker()
@@ -47,7 +47,7 @@ def open_tracker(config: RunConfig, plan: Plan, run_dir: Path, summary: Mapping[
 
 
 def default_run_name(config: RunConfig, plan: Plan, now: time.struct_time) -> str:
-    """Returns a name with the kind and start time of a run, for example `lm-hybrid-2w-20261124-083000`."""
+    """Returns a name that contains the kind and the start time of a run, for example `lm-hybrid-2w-20261124-083000`."""
     action = () if config.action == "train" else (config.action,)
     return "-".join(
         (*action, name_of_model(config), plan.comm, f"{plan.workers}w", time.strftime("%Y%m%d-%H%M%S", now))
@@ -55,7 +55,7 @@ def default_run_name(config: RunConfig, plan: Plan, now: time.struct_time) -> st
 
 
 def name_of_model(config: RunConfig) -> str:
-    """Returns the name of the chosen `model`, or of the script that brings its own model."""
+    """Returns the name of the chosen `model`, or the name of the script if the script has its own model."""
     if config.model["_target_"] == SCRIPT:
         return Path(config.model["path"]).stem
     return config.model_name

@@ -1,4 +1,4 @@
-"""Recovery after a failure: the checkpoint for an automatic restart, and `failure.json` for a restart by hand."""
+"""Recovery after a failure: the checkpoint for an automatic restart, and `failure.json` for a restart by the user."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ FAILURE = "failure.json"
 
 @dataclass
 class Restarts:
-    """Counts the restarts of a run after failures: `done` so far, `most` allowed."""
+    """Counts the restarts of a run after failures. `done` is the number of restarts so far, and `most` is the number
+    that is allowed."""
 
     most: int
     done: int = 0
 
     def failure_to_retry(self, result: RunResult, *, was_stopped: bool) -> Failure | None:
-        """The failure to retry after, or None if the run should not restart."""
+        """Returns the failure after which the run should restart, or None if it should not restart."""
         failure = result.failure
         return None if failure is None or failure.recurs or was_stopped or self.done >= self.most else failure
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """The facts about a run that must be recorded before it begins. `config` has `ckpt.resume` resolved, and `resume`
-    is the user's original value. `before` is the write number of the newest checkpoint in the folder: checkpoints up to
-    it are not this run's."""
+    """The facts about a run that must be recorded before the run begins. In `config`, `ckpt.resume` is resolved;
+    `resume` is the user's original value. `before` is the write number of the newest checkpoint in the folder at that
+    time. This run has written only checkpoints with higher numbers."""
 
     run_dir: Path
     config: RunConfig
@@ -75,7 +76,8 @@ class Recovery:
         return start.prefix if is_own else None
 
     def newest(self) -> Path | None:
-        """Returns the checkpoint from which the run can continue: its newest complete one, or the one it began from."""
+        """Returns the checkpoint from which the run can continue, or None. This is the newest complete checkpoint of
+        the run or, if there is none, the checkpoint from which the run began."""
         began = self.config.ckpt.resume
         return self.newest_own() or (None if began == "never" or not self.config.ckpt.enabled else Path(began))
 
@@ -83,11 +85,12 @@ class Recovery:
         try:
             is_here = os.path.samefile(prefix.parent, self.config.ckpt.folder)
             return is_here and read_sidecar(prefix).write_number > self.before
-        except (CheckpointError, OSError):  # a broken disk may be the failure
+        except (CheckpointError, OSError):  # a broken disk may be the cause of the failure
             return False
 
     def again(self) -> RunConfig:
-        """Returns the configuration for another attempt. It starts from the newest checkpoint, if there is one."""
+        """Returns the configuration for another attempt. The attempt starts from the newest checkpoint if there is
+        one."""
         newest = self.newest()
         if newest is None:
             return self.config
@@ -95,12 +98,13 @@ class Recovery:
         return dataclasses.replace(self.config, ckpt=ckpt)
 
     def command(self, ckpt_path: str | None) -> str | None:
-        """Returns the command with which the user continues this run. Its newest checkpoint is at `ckpt_path`."""
+        """Returns the command with which the user continues this run. `ckpt_path` is the newest checkpoint of the
+        run."""
         has_own = ckpt_path is not None and self.config.ckpt.enabled and self._has_written(Path(ckpt_path))
         return resume_command(self.run_dir, has_own_checkpoint=has_own, resume=self.resume)
 
     def leave_failure(self, failure: Failure, *, step: int, restarts: int, ckpt_path: str | None) -> None:
-        """Writes `failure.json`. The run can continue from `ckpt_path`."""
+        """Writes `failure.json`. `ckpt_path` is the checkpoint from which the run can continue."""
         fields: dict[str, Any] = {
             "reason": str(failure),
             "first": {
@@ -134,7 +138,7 @@ def forget_failure(run_dir: Path) -> None:
 
 
 def step_of(config: RunConfig) -> int:
-    """Returns the number of steps that are done when a run with this configuration begins. `ckpt.resume` is
+    """Returns the number of steps that are done when a run with this configuration begins. `ckpt.resume` must be
     resolved."""
     resume = config.ckpt.resume
     return 0 if resume == "never" else read_sidecar(Path(resume)).step

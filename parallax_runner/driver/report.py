@@ -1,4 +1,4 @@
-"""The driver's output for people: the plan, `summary.json`, and the last lines on the terminal."""
+"""The driver's output for users: the plan, `summary.json`, and the last lines on the terminal."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from parallax_runner.track.run_record import SUMMARY, write_summary
 
 log = logging.getLogger(__name__)
 
-PLAIN_WIDTH = 140  # columns of tables if stderr is not a terminal
+PLAIN_WIDTH = 140  # the width of tables if stderr is not a terminal
 
 
 def show_plan(plan: Plan, *, constants: Constants | None = None, advice: str | None = None) -> None:
-    """Prints the table of variables, the plan's notes and the advice. If the cost model's `constants` are given and the
-    plan has costs, also prints the cost of each route and the constants."""
+    """Prints the table of variables, the plan's notes and the advice. If the `constants` of the cost model are given
+    and the plan has several workers and contains costs, also prints the cost of each route and the constants."""
     console = wide_console(PLAIN_WIDTH)
     console.print(plan_table(plan))
     if constants is not None and plan.workers > 1 and any(variable.costs for variable in plan.variables):
@@ -52,8 +52,8 @@ def wide_console(plain_width: int) -> Console:
 
 
 def leave_outcome(plan: Plan, summary: RunSummary, done: Mapping[int, Mapping[str, Any]], run_dir: Path) -> None:
-    """Writes the plan's predictions beside the measured values. Also prints them if rows were measured. `done` has the
-    last messages of the ranks."""
+    """Writes a file with the plan's predictions and the measured values. Also prints both if rows were measured and
+    there are several workers. `done` contains the last message of each rank."""
     sent = [entry["sent_bytes_by_variable"] for entry in done.values() if entry.get("sent_bytes_by_variable")]
     found = outcome.Outcome.of(plan, sent, step_ms=summary.step_ms_p50, sent_bytes=summary.sent_bytes_per_step)
     try:
@@ -66,7 +66,7 @@ def leave_outcome(plan: Plan, summary: RunSummary, done: Mapping[int, Mapping[st
 
 def explain_storage(error: BaseException, run_dir: Path) -> BaseException:
     """Returns the error itself, or a StorageError with the file and the remedy if the disk is at fault. An error
-    without a file name may come from any file."""
+    without a file name can be about any file."""
     if not isinstance(error, OSError) or not (
         is_of_storage(error) or Path(error.filename or "").is_relative_to(run_dir)
     ):
@@ -81,8 +81,8 @@ def explain_storage(error: BaseException, run_dir: Path) -> BaseException:
 
 
 def leave_summary(run_dir: Path, summary: RunSummary) -> Path:
-    """Writes `summary.json`. If that fails, prints a message and does not raise: the reason of the run's end matters
-    more."""
+    """Writes `summary.json`. If that fails, prints a message and raises nothing, because the reason why the run ended
+    is more important."""
     try:
         return write_summary(run_dir, masked_values(summary.flat()))
     except OSError as error:
@@ -91,14 +91,14 @@ def leave_summary(run_dir: Path, summary: RunSummary) -> Path:
 
 
 def tell_restart(failure: Failure, *, step: int, restart: int, max_restarts: int) -> None:
-    """Prints one line: which process died, and from which step the run continues."""
+    """Prints one line that says which process died, and from which step the run continues."""
     line = f"{failure}; restart {restart} of {max_restarts} from step {step}"
     log.warning("%s", line)
     print(line, file=sys.stderr)
 
 
 def tell_stall(news: str) -> None:
-    """Prints one line when no step ends for long."""
+    """Prints one line if no step ends for a long time."""
     print(f"parallax_runner: {news}", file=sys.stderr)
 
 
@@ -108,12 +108,12 @@ def tell_skipped(step: int) -> None:
 
 
 def tell_printed(rank: int, stream: str, line: str) -> None:
-    """Prints a line that the script printed in a worker, to the same stream."""
+    """Prints a line that the script printed in a worker. The line is printed to the same stream."""
     print(f"[worker {rank}] {line}", file=sys.stdout if stream == "stdout" else sys.stderr, flush=True)
 
 
 def tell_profile(profile: ProfileConfig) -> None:
-    """Makes a trace and tables from the ranks' profiles, and prints one line about the result."""
+    """Makes a trace and tables from the profiles of the ranks, and prints one line about the result."""
     if profile.name == "off":
         return
     from parallax_runner.profile.end_of_run import summarize_profile
@@ -127,20 +127,21 @@ def _repeated(summary: RunSummary) -> str:
 
 
 def _saved(ckpt_path: str | None) -> str:
-    """Returns how many steps are saved, or an empty string if that is unknown, as in a run that was stopped early."""
+    """Returns a text that says how many steps are saved. Returns an empty string if this is unknown, for example if the
+    run has no checkpoint yet."""
     try:
         return "" if ckpt_path is None else f"{step_of(Path(ckpt_path))} steps are saved; "
-    except ValueError:  # the checkpoint was renamed
+    except ValueError:  # the user has renamed the checkpoint
         return ""
 
 
 def tell_end(summary: RunSummary, failure: Failure | None, run_dir: Path, resume_command: str | None = None) -> None:
     """Prints the last lines on the terminal: how the run ended and how to resume it. After a failure, also prints the
-    last output of the failed process and what the others were doing."""
+    last output of the failed process and what the other processes were doing."""
     if failure is not None:
         last_lines = "".join(f"    {line}\n" for line in failure.last_lines)
         said = f"its last lines:\n{last_lines}" if last_lines else "it said nothing\n"
-        if failure.recurs:  # the message explains the error; the traceback is in the log
+        if failure.recurs:  # The message explains the error, and the traceback is in the log.
             said = ""
         others = "".join(f"    {line}\n" for line in describe(failure.others))
         meanwhile = f"meanwhile:\n{others}" if others else ""

@@ -1,4 +1,4 @@
-"""Keeps a second driver out of a run directory that is in use."""
+"""Prevents a second driver from using a run directory that is in use."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def alone_in(run_dir: Path) -> Iterator[None]:
-    """Makes the directory and locks it. The kernel unlocks it when the process ends in any way.
+    """Makes the directory and locks it. When the process ends, for whatever reason, the kernel unlocks the directory.
 
-    Raises ConfigError if another process has locked it, before anything is written there, and OSError if the directory
-    cannot be made.
+    Raises ConfigError if another process has locked the directory. In that case, nothing has been written there. Raises
+    OSError if the directory cannot be made.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     folder = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)
@@ -30,7 +30,7 @@ def alone_in(run_dir: Path) -> Iterator[None]:
             raise ConfigError(
                 f"run_dir={run_dir}: another run is going on there; wait for its end, or give hydra.run.dir=ANOTHER"
             ) from error
-        except OSError as error:  # Some network file systems do not lock folders.
+        except OSError as error:  # Some network file systems cannot lock folders.
             log.warning("%s cannot be locked: %s", run_dir, error)
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The state of a run in the driver. The summary is made from it, whatever ends the run."""
+"""The state of a run in the driver. The summary is made from this state, no matter how the run ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from parallax_runner.driver.run_summary import RunSummary
 
 @dataclass
 class RunState:
-    """The state of one run. `summary` has the results of the stages; `restarts` and `search` are tracked separately."""
+    """The state of one run. `summary` contains the results of the stages. `restarts` and `search` are kept
+    separately."""
 
     summary: RunSummary
     restarts: Restarts

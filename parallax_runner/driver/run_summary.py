@@ -15,13 +15,13 @@ from parallax_runner.track.origin import program
 from parallax_runner.track.run_record import RunRecord, counts_of, histogram_of
 from parallax_runner.track.tracker import Status
 
-# The fields of the chief's last message that have the same names in the summary.
+# Fields of the chief's last message that have the same names in the summary.
 OF_CHIEF = ("steps", "skipped_steps", "steps_per_sec", "step_ms_p50", "step_ms_p90", "ckpt_path")
 
 
 @dataclass(frozen=True)
 class ExportSummary:
-    """The folder of the model for serving, or the reason why there is none."""
+    """The folder of the model for serving, or the reason why there is no such model."""
 
     saved_model: str | None
     saved_model_error: str | None
@@ -29,7 +29,7 @@ class ExportSummary:
 
 @dataclass(frozen=True)
 class ObjectiveSummary:
-    """The metric by which the run is compared, its value, and which values are better."""
+    """The metric by which the run is compared, its value, and the direction in which values are better."""
 
     objective: str
     objective_value: float | None
@@ -38,7 +38,7 @@ class ObjectiveSummary:
 
 @dataclass(frozen=True)
 class KerasSummary:
-    """The `.keras` file of a Keras model, or the reason why there is none."""
+    """The `.keras` file of a Keras model, or the reason why there is no such file."""
 
     keras_model: str | None
     keras_model_error: str | None
@@ -46,7 +46,7 @@ class KerasSummary:
 
 @dataclass(frozen=True)
 class VerifySummary:
-    """The result of action=verify. A difference that is not a finite number is given as text."""
+    """The result of action=verify. A difference that is not a finite number is stored as text."""
 
     verified: bool
     max_difference: float | str | None
@@ -54,11 +54,11 @@ class VerifySummary:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """All fields of `summary.json` (docs/concepts.md, «What a run leaves behind»), in the order of the file. A part
-    with several fields is flattened in its place. A field that is `optional` and None is left out.
+    """All fields of `summary.json` (docs/concepts.md, «What a run leaves behind»), in the order of the file. The fields
+    of a nested part are written in the place of that part. A field that is `optional` and None is left out.
 
-    `version` and `commit` are this program's. `observed` has the counts of staleness and dropped gradients, `training`
-    the metrics of the last training steps, and `validation` the results of the last validation.
+    `version` and `commit` are those of this program. `observed` contains the counts of staleness and dropped gradients,
+    `training` the metrics of the last training steps, and `validation` the results of the last validation.
     """
 
     status: Status
@@ -97,7 +97,7 @@ class RunSummary:
 
     @property
     def objective(self) -> Objective:
-        """The metric by which the run is compared. It is the training loss if there is no other."""
+        """The metric by which the run is compared. It is the training loss if there is no other metric."""
         found = self.compared
         if found is None:
             return Objective(TRAINING_LOSS.name, self.loss_last, TRAINING_LOSS.direction)
@@ -118,13 +118,13 @@ class RunSummary:
         )
 
     def flat(self) -> dict[str, Any]:
-        """Returns the fields as the file has them."""
+        """Returns the fields as they are written to the file."""
         return _flat(self)
 
 
 def global_batch(config: RunConfig, contributors: int) -> int | None:
-    """Returns the number of examples in a step of `contributors` replicas. None for a script, because only the script
-    knows how many it feeds."""
+    """Returns the number of examples in a step of `contributors` replicas. Returns None for a script, because the
+    number of examples that a script feeds is not in the configuration."""
     return None if config.model["_target_"] == SCRIPT else int(config.data["batch_size"]) * contributors
 
 
@@ -164,7 +164,7 @@ def with_training(
 
 
 def _compared(record: RunRecord, loss_last: float | None) -> ObjectiveSummary:
-    """Compares by the goal of the run if its last validation computed a value, otherwise by the training loss."""
+    """Returns the goal of the run with its value if the last validation computed one, otherwise the training loss."""
     value = record.goal.in_validation(record.validation)
     if value is None:
         return ObjectiveSummary(TRAINING_LOSS.name, loss_last, TRAINING_LOSS.direction)

@@ -1,4 +1,4 @@
-"""`action=simulate`: predicts how fast each communication mode would be on a cluster that need not exist."""
+"""`action=simulate`: predicts the speed of each communication mode on a cluster that need not exist."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ log = logging.getLogger(__name__)
 FILE_NAME = "simulation.json"
 MARKDOWN = "simulation.md"
 PLOT = "plots/simulation.png"
-PLAIN_WIDTH = 160  # columns of the table if stderr is not a terminal
+PLAIN_WIDTH = 160  # the width of the table if stderr is not a terminal
 
 
 def run_simulation(config: RunConfig, run_dir: Path, measure: Callable[[], Measured]) -> Simulation:
-    """Simulates 1 to cluster.workers ranks, from a measurement in a file or else from `measure`. Writes a table as JSON
-    and Markdown and a plot into `run_dir`. Raises ConfigError if the file is not a measurement."""
+    """Simulates 1 to cluster.workers ranks. The simulation uses the measurement in the file `simulate.profile` if it is
+    set, otherwise the result of `measure`. Writes a table as JSON and Markdown, and a plot, into `run_dir`. Raises
+    ConfigError if the file is not a measurement."""
     found = _given(config.simulate.profile) if config.simulate.profile is not None else measure()
     constants = constants_of(config).with_link(
         gbit_per_sec=config.simulate.bandwidth_gbit_per_sec, latency_us=config.simulate.latency_us
@@ -47,7 +48,7 @@ def run_simulation(config: RunConfig, run_dir: Path, measure: Callable[[], Measu
     write_whole(run_dir / MARKDOWN, show.markdown(simulation))
     try:
         show.draw(simulation, run_dir / PLOT, _title(config, constants))
-    except Exception as error:  # such as a broken font cache or a full disk; the numbers are saved anyway
+    except Exception as error:  # such as a broken font cache or a full disk; the numbers are saved nevertheless
         log.warning("no plot of the simulation: %s: %s", type(error).__name__, error)
     console = wide_console(PLAIN_WIDTH)
     console.print(show.table(simulation))
@@ -58,7 +59,7 @@ def run_simulation(config: RunConfig, run_dir: Path, measure: Callable[[], Measu
 
 
 def _title(config: RunConfig, constants: Constants) -> str:
-    """Returns for example "lm, links of 10 Gbit/s and 20 µs, 1 worker per host"."""
+    """Returns the title of the plot, for example "lm, links of 10 Gbit/s and 20 µs, 1 worker per host"."""
     profile, workers = config.simulate.profile, config.simulate.workers_per_host
     model = name_of_model(config) if profile is None else Path(profile).name
     link = constants.allreduce

@@ -1,4 +1,4 @@
-"""Submits a run to Slurm: writes the job script, submits it, follows the job and reports how it ends."""
+"""Submits a run to Slurm: writes the job script, submits the script, follows the job and reports how the job ends."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from parallax_runner.plan.plan import Plan
 SCRIPT = "job.sbatch"
 LOG = "slurm-{job}.log"
 SUBMITTED_ACTIONS = ("train", "verify", "search")
-# The time between Slurm's warning and the time limit. It must suffice for a last step and a checkpoint.
+# The time between Slurm's warning signal and the time limit. It must be long enough for a last step and a checkpoint.
 WARNING_SECS = 120
-# The time limit is this multiple of the predicted time, plus the time before the first step and after the last one.
+# The time limit is this multiple of the predicted time, plus the time before the first step and after the last step.
 TIME_MARGIN = 2.0
 START_AND_END_SECS = 600
 # The memory of a process with TensorFlow and no variables, and the number of copies of each variable and its slots in
@@ -39,14 +39,15 @@ WAITING = frozenset({"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPEND
 
 
 def is_to_submit(config: RunConfig) -> bool:
-    """Whether this run must be submitted to Slurm and is not in a job yet."""
+    """Whether this run must be submitted to Slurm. This is False inside a Slurm job."""
     return config.cluster.launcher == LAUNCHER and job_id() is None and config.action in SUBMITTED_ACTIONS
 
 
 def write_script(config: RunConfig, plan: Plan, run_dir: Path, command: str | None) -> Path:
-    """Writes `job.sbatch`, which runs `command` in the current folder, and returns its path.
+    """Writes `job.sbatch`, which runs `command` in the current folder, and returns the path of the file.
 
-    Raises LaunchError if the command is unknown, as for a script that called parallel_run, or for a job of a sweep.
+    Raises LaunchError for a job of a sweep, or if the command is unknown, for example for a script that called
+    parallel_run.
     """
     if command is None or config.sweep.dir is not None:
         raise LaunchError(
@@ -59,7 +60,7 @@ def write_script(config: RunConfig, plan: Plan, run_dir: Path, command: str | No
 
 
 def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
-    """Returns the text of `job.sbatch`. The user's own options come last and override the others."""
+    """Returns the text of `job.sbatch`. The user's own options come last and override the other options."""
     cluster = config.cluster
     options = {
         "job-name": run_dir.name,
@@ -78,14 +79,14 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
     lines.append("#SBATCH --requeue")
     own = cluster.sbatch_options
     lines += [f"#SBATCH {shlex.quote(word)}" for word in (shlex.split(own) if isinstance(own, str) else own)]
-    # A requeued job resumes from its own checkpoint, even if its first start resumed from another one.
+    # A requeued job resumes from its own checkpoint, even if its first start resumed from another checkpoint.
     again = " ${SLURM_RESTART_COUNT:+ckpt.resume=auto}" if config.ckpt.enabled else ""
-    words = command.split(" ", 1)[1]  # without "python": the job uses this interpreter, whatever its PATH says
+    words = command.split(" ", 1)[1]  # without "python": the job uses this interpreter, regardless of its PATH
     return "\n".join([*lines, "", f"exec {shlex.quote(sys.executable)} {words}{again}", ""])
 
 
 def predicted_minutes(config: RunConfig, plan: Plan) -> int | None:
-    """Returns the time limit that follows from the predicted step time, or None if there is no prediction."""
+    """Returns the time limit that is computed from the predicted step time, or None if there is no prediction."""
     step_ms, steps = plan.predicted.step_ms, config.train.steps
     if step_ms is None or steps is None:
         return None
@@ -93,7 +94,8 @@ def predicted_minutes(config: RunConfig, plan: Plan) -> int | None:
 
 
 def memory_mib(tasks: int, plan: Plan) -> int:
-    """Returns the memory for a node's workers and server, and for the driver on the first node, in MiB."""
+    """Returns the memory in MiB that a node needs for its workers, its server, and the driver, which runs on the first
+    node."""
     variables = sum(one.size_bytes * (1 + len(one.slots)) for one in plan.variables)
     processes = tasks // plan.replicas_per_worker + (1 if plan.servers else 0)
     return (processes + 1) * PROCESS_MIB + math.ceil(processes * COPIES * variables / 2**20)
@@ -113,8 +115,8 @@ def submit(path: Path) -> str:
 def hand_over(config: RunConfig, path: Path) -> None:
     """Submits the script if `cluster.submit` is set, and follows the job if `cluster.follow` is set.
 
-    Raises SystemExit with the job's status if the job failed, and KeyboardInterrupt on Ctrl-C, which does not end the
-    job.
+    Raises SystemExit with the job's exit status if the job failed. Raises KeyboardInterrupt on Ctrl-C, but the job
+    continues.
     """
     if not config.cluster.submit:
         print(f"parallax_runner: written but not submitted: {path}", file=sys.stderr)
@@ -127,7 +129,7 @@ def hand_over(config: RunConfig, path: Path) -> None:
 
 
 def follow(job: str, log: Path) -> int:
-    """Copies the job's log to stderr until the job has ended, and returns its exit status."""
+    """Copies the job's log to stderr until the job has ended, and returns the exit status of the job."""
     shown = 0
     while True:
         state, exit_status = standing(job)
@@ -145,21 +147,21 @@ def follow(job: str, log: Path) -> int:
 
 
 def standing(job: str) -> tuple[str, int]:
-    """Returns a job's state and exit status from Slurm's controller, because there may be no accounting. The controller
-    forgets old jobs."""
+    """Returns a job's state and exit status. They come from Slurm's controller, because not every cluster has
+    accounting. The controller does not keep old jobs."""
     argv = ["scontrol", "show", "job", "--oneliner", job]
     done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode and "Invalid job id" in done.stderr:
         return "FORGOTTEN", 1
-    if done.returncode:  # the controller may be restarting
+    if done.returncode:  # The controller may be restarting.
         return "PENDING", 0
     fields: Mapping[str, str] = dict(re.findall(r"(\S+?)=(\S*)", done.stdout))
     return fields["JobState"], status_of(fields["JobState"], fields.get("ExitCode", "0:0"))
 
 
 def status_of(state: str, exit_code: str) -> int:
-    """Returns the exit status that a shell would show: the status, or 128 plus the signal. It is 1 if Slurm ended the
-    job without either."""
+    """Returns the exit status that a shell would show: the job's exit status, or 128 plus the number of the signal that
+    ended the job. Returns 1 if the job did not complete and Slurm reports neither of them."""
     status, _, number = exit_code.partition(":")
     if state == ENDED_WELL:
         return 0

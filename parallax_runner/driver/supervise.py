@@ -58,11 +58,11 @@ def supervise(
     search: PartitionSearch | None = None,
     epochs: MakeEpochs | None = None,
 ) -> tuple[RunRecord, processes.RunResult]:
-    """Runs the processes, with as many restarts as `restarts` allows. Returns the record and how the run ended.
+    """Runs the processes, with as many restarts as `restarts` allows. Returns the record and the result of the run.
 
-    With `search` the plan changes during the run. With `action=search` the tracker gets no training metrics. `goal` is
-    the metric by which validations are compared. `epochs` makes, from the record, the object that is called between
-    epochs.
+    With `search`, the plan changes during the run. With `action=search`, the tracker receives no training metrics.
+    `goal` is the metric by which validations are compared. `epochs` is a function that takes the record and returns the
+    object that is called between epochs.
     """
     config, run_dir = start.config, start.run_dir
     only_searches = config.action == "search"
@@ -172,7 +172,8 @@ def _listener(
 
 
 def _best_keeper(config: RunConfig, goal: Goal) -> Callable[[int, float], None] | None:
-    """Returns the function that records each validation beside the checkpoints, so that the best checkpoint is kept."""
+    """Returns the function that records each validation in the checkpoint folder, so that the best checkpoint is kept.
+    Returns None if the run does not record validations there."""
     if not config.ckpt.enabled or config.action != "train":
         return None
     from parallax_runner.checkpoints.best import note_validated
@@ -180,7 +181,7 @@ def _best_keeper(config: RunConfig, goal: Goal) -> Callable[[int, float], None] 
     def keep(step: int, value: float) -> None:
         try:
             note_validated(Path(config.ckpt.folder), step, value, goal)
-        except CheckpointError as error:  # training does not depend on this record, so it goes on
+        except CheckpointError as error:  # training continues, because it does not depend on this record
             log.warning("%s", error)
 
     return keep

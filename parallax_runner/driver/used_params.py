@@ -1,4 +1,5 @@
-"""The parameters that a tracker records for a run: its configuration without the parts that it does not use."""
+"""The parameters that a tracker records for a run: the run's configuration without the parts that the run does not
+use."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ from parallax_runner.planning.routes.registry import route_named
 
 
 def used_params(config: RunConfig) -> dict[str, Any]:
-    """Returns the parameters as nested dictionaries without null. A disabled group keeps only the key that disables it.
-    Before a search the number of partitions is left out, because a recorded parameter cannot change."""
+    """Returns the parameters as nested dictionaries without null values. If a group is disabled, only the key that
+    disables it is kept. Before a search, the number of partitions is left out, because a recorded parameter cannot
+    change."""
     params = plain(config)
     comm, partition = params["comm"], params["partition"]
     if not uses_servers(config):

@@ -1,4 +1,5 @@
-"""Decides whether a run can validate its model. With less than a batch of validation examples it does not."""
+"""Decides whether a run can validate its model. Most models cannot be validated on less than a batch of validation
+examples."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def is_possible(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
-    """Whether there is a validation loss, and a batch to validate on."""
+    """Whether there is a validation loss, and enough validation examples."""
     least = 1 if single.validates_any_size else config.data["batch_size"]
     return single.validation_loss is not None and dataset.validation_size >= least
 
 
 def lacks_examples(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
-    """Whether a model with a validation loss is not validated because there is less than a batch of examples."""
+    """Whether a model that has a validation loss is not validated, because there is less than a batch of examples."""
     return (
         single.validation_loss is not None and dataset.validation_size > 0 and not is_possible(config, single, dataset)
     )
@@ -30,7 +31,7 @@ def lacks_examples(config: RunConfig, single: SingleDeviceGraph, dataset: Datase
 def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: Dataset) -> Plan:
     """Returns the plan, with a note if nothing will be validated.
 
-    Raises ConfigError if the configuration asks for a validation that is impossible, and PlanError if the model's
+    Raises ConfigError if the configuration requests a validation that is impossible, and PlanError if the model's
     validation loss is invalid.
     """
     _check_batch(config, plan, dataset)
@@ -49,7 +50,7 @@ def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: D
 
 
 def _check_batch(config: RunConfig, plan: Plan, dataset: Dataset) -> None:
-    """Checks the batch size of a `tf.data.Dataset`, whose batches are for all workers together."""
+    """Checks the batch size if the data are a `tf.data.Dataset`, whose batches are for all workers together."""
     whole, size = getattr(dataset, "global_batch", None), config.data["batch_size"]
     if whole is not None and size * plan.replicas != whole:
         part = f"{whole // plan.replicas}" if whole % plan.replicas == 0 else "impossible, as it is not a whole number"
@@ -60,7 +61,7 @@ def _check_batch(config: RunConfig, plan: Plan, dataset: Dataset) -> None:
 
 
 def why_not(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> str:
-    """Returns why nothing can be validated."""
+    """Returns the reason why nothing can be validated."""
     return "the model has no validation_loss" if single.validation_loss is None else _too_few(config, dataset)
 
 

@@ -1,1 +1,1 @@
-"""Starts the workers and servers of a run, watches them and ends them; imports no TensorFlow and no Horovod."""
+"""Starts the workers and servers of a run, watches them and ends them. Imports neither TensorFlow nor Horovod."""

@@ -1,4 +1,5 @@
-"""One attempt at a run: starts the processes, tracks which are connected, done or lost, and ends them all."""
+"""One attempt at a run: starts the processes, tracks which of them are connected, done or lost, and ends all of
+them."""
 
 import logging
 import socket
@@ -31,14 +32,14 @@ log = logging.getLogger(__name__)
 TICK_SECS = 0.1
 # How long to wait for the last message of a process that has exited.
 LAST_WORDS_SECS = 1.0
-# How long the others may take to say where they were.
+# How long the other processes have to report where they were.
 ANSWER_SECS = 1.0
 _INTERNAL_KINDS = frozenset({wire.CLOSED, wire.PORT_TAKEN, wire.STANDS, wire.PROOF})
 
 
 @dataclass
 class _Child:
-    """A process that the driver itself started, and the members that end with it."""
+    """A process that the driver itself started, and the members that end when that process ends."""
 
     process: subprocess.Popen[bytes]
     members: Sequence[Member]
@@ -46,8 +47,8 @@ class _Child:
 
 
 class Attempt:
-    """The processes of one attempt. Use it as a context manager: leaving it always ends every process, and does so
-    without waiting once `in_hurry()` holds."""
+    """The processes of one attempt. Use the object as a context manager: on exit it always ends every process, and it
+    does not wait for them once `in_hurry()` returns True."""
 
     def __init__(
         self,
@@ -95,13 +96,14 @@ class Attempt:
         self._start_each("workers", workers, of_workers)
 
     def pump(self, until: Callable[[], bool], timeout_secs: float | None = None) -> bool:
-        """Handles messages until `until()` holds. Returns False if `timeout_secs` passed first."""
+        """Handles messages until `until()` returns True. Returns False if `timeout_secs` seconds pass before that."""
         deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
         while not until():
             if deadline is not None and time.monotonic() > deadline:
                 return False
             message = self._control.next_message(TICK_SECS)
-            # Limit this loop, so that many messages do not delay the checks for signals and deaths.
+            # The time of this loop is limited so that a flood of messages cannot delay the checks for signals and dead
+            # processes.
             tick_ends = time.monotonic() + TICK_SECS
             while message is not None:
                 self._take(message)
@@ -113,8 +115,8 @@ class Attempt:
         return True
 
     def ask_where(self, *, stacks: bool = False) -> None:
-        """Asks all live processes where they are, and waits for the answers for a second at most. With `stacks` they
-        also write their Python stacks into their logs."""
+        """Asks all live processes where they are, and waits at most one second for the answers. With `stacks`, the
+        processes also write their Python stacks into their logs."""
         asked = [one for one in self._members() if one.connected and not one.done and one.lost_secs is None]
         for one in asked:
             one.where = one.inside = None
@@ -122,12 +124,13 @@ class Attempt:
         self.pump(lambda: all(one.where is not None or not one.connected for one in asked), ANSWER_SECS)
 
     def has_stall_news(self) -> bool:
-        """Whether there is news about steps that do not end."""
+        """Whether there is something new to report about steps that do not end."""
         return self._stall.is_due
 
     def stall_news(self) -> str | None:
-        """Returns a sentence that says which worker is in which step, and which waits for which. After the timeout the
-        attempt has failed. Returns None if the answers show that a step has ended in the meantime."""
+        """Returns a sentence that says which worker is in which step, and which workers wait for which. After the
+        timeout, the attempt counts as failed. Returns None if the answers show that a step has ended in the
+        meantime."""
         was_over = self._stall.is_over
         self.ask_where(stacks=was_over)
         together = self._spec.together
@@ -145,7 +148,8 @@ class Attempt:
         return blamed.verdict
 
     def any_frozen(self) -> bool:
-        """Whether the driver declared some process lost, for example a silent one. It will not end by itself."""
+        """Whether the driver has declared a process lost, for example because the process was silent. Such a process
+        does not end by itself."""
         return any(member.verdict is not None for member in self._members())
 
     def stop_workers(self) -> None:
@@ -153,7 +157,7 @@ class Attempt:
         self._control.stop("worker")
 
     def stop_servers(self) -> None:
-        """Asks the servers to end. From now on the end of a server is no failure."""
+        """Asks the servers to end. From now on, the end of a server does not count as a failure."""
         self._servers_may_end = True
         self._control.stop("server")
 
@@ -162,7 +166,8 @@ class Attempt:
         return all(member.done for member in self._workers)
 
     def workers_exited(self) -> bool:
-        """Whether the processes that the driver started for workers have exited: mpirun, or the workers themselves."""
+        """Whether the processes that the driver started for the workers have exited. They are mpirun, or the workers
+        themselves."""
         return all(child.process.poll() is not None for child in self._children if child.members[0].role == "worker")
 
     def first_lost_secs(self) -> float | None:
@@ -170,22 +175,23 @@ class Attempt:
         return min((m.lost_secs for m in self._members() if m.lost_secs is not None), default=None)
 
     def all_exited(self) -> bool:
-        """Whether every process that the driver started has exited, with its status recorded and connections closed."""
+        """Whether every process that the driver started has exited, its status is recorded, and all connections are
+        closed."""
         return all(child.exited_secs is not None for child in self._children) and not self._connected()
 
     def unfinished(self) -> str:
-        """Returns the names of the processes that have not ended, for a message."""
+        """Returns the names of the processes that have not ended, as text for a message."""
         alive = [member for child in self._children if child.process.poll() is None for member in child.members]
         named = [f"{member.role} {member.index}" for member in alive if member.connected]
         return ", ".join(named) or next((one.role for one in alive if one is self._program), "connections")
 
     def waiting_for(self) -> str:
-        """Returns the workers that are not done, and what each is doing, for a message."""
+        """Returns the workers that are not done and what each of them is doing, as text for a message."""
         return waiting_for(self._workers)
 
     def note_unreported_exits(self) -> None:
-        """Records the exit status of workers for which the launcher's program has reported none. Call it when the
-        program has had time to report."""
+        """Records the exit status of workers for which the launcher's program has reported no status. Call this method
+        only after the program has had time to report."""
         exit_status = self._launcher.unreported_exit_status
         if self._program is None or exit_status is None:
             return
@@ -193,13 +199,14 @@ class Attempt:
             verdict.note_unreported_exits(self._workers, exit_status)
 
     def unexplained(self) -> bool:
-        """Whether it is unknown how the process to blame ended, while a process that may still report it is alive."""
+        """Whether the end of the process to blame is unexplained, and a process that could still explain it is
+        alive."""
         alive = any(child.exited_secs is None for child in self._children)
         return alive and self.first_failure().reason == DIED_SILENTLY
 
     def first_failure(self) -> Failure:
-        """Returns the failure with the process to blame. It reads the output of the launcher and the process, so call
-        it when all have exited."""
+        """Returns the failure, which names the process to blame. This method reads the output of the launcher and of
+        that process, so call it after all processes have exited."""
         return verdict.find_failure(self._workers, self._servers, self._program, self._run, self._logs, self._launcher)
 
     def _members(self) -> list[Member]:
@@ -225,7 +232,7 @@ class Attempt:
             self._start(command, those)
 
     def _start(self, command: Command, members: Sequence[Member]) -> None:
-        """Starts a command whose process ends with `members`. The last of them is the command's own process."""
+        """Starts a command. The members `members` end when its process ends; the last member is that process itself."""
         itself = members[-1]
         # The output of the program that starts all workers is parsed for this attempt, so it must not contain the
         # output of an earlier attempt.
@@ -267,7 +274,8 @@ class Attempt:
             self._tell(message, member)
 
     def _tell(self, message: Message, member: Member) -> None:
-        """Passes a message on. If the callback raises because the run cannot go on, that is the process's failure."""
+        """Passes a message on. If the callback raises an error because the run cannot continue, the error counts as the
+        failure of the process that sent the message."""
         try:
             order = self._on_message(message)
         except ParallaxError as error:
@@ -287,7 +295,7 @@ class Attempt:
             self._control.tell_proven()
 
     def _take_surplus(self, message: Message) -> None:
-        """Fails the run as a whole: a surplus process is not one of the plan's."""
+        """Fails the run as a whole, because a surplus process does not correspond to any process of the plan."""
         role, index = message.role, message.index
         pid = next((one.pid for one in self._members() if (one.role, one.index) == (role, index)), None)
         self._run.recurs = True
@@ -310,15 +318,16 @@ class Attempt:
                 continue
             if child.exited_secs is None:
                 child.exited_secs = now
-                # The exit status of a program that starts all workers is its own, and says nothing about single
-                # workers.
+                # The exit status of a program that starts all workers describes only that program. It says nothing
+                # about single workers.
                 child.members[-1].exit_status = status
                 child.members[-1].is_gone = status == self._launcher.lost_exit_status
                 if child.members[-1] is self._program and status < 0:
-                    # The program itself got a signal. After a worker's death its status would be positive.
+                    # The program itself was ended by a signal. If a worker had died, the program's status would be
+                    # positive.
                     self._program.lose(now)
-            # Usually the end of the connection marks a member as lost. This is for members that never had a connection,
-            # or whose forked child keeps it open.
+            # Usually the end of the connection marks a member as lost. This check is for members that never had a
+            # connection, and for members whose forked child keeps the connection open.
             if now - child.exited_secs > LAST_WORDS_SECS:
                 for member in child.members:
                     if not member.done and member is not self._program:

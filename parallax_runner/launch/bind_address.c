@@ -1,10 +1,11 @@
-/* Preloaded into the processes of a run: a TCP socket bound to all interfaces gets the address of one.
+/* A library that is preloaded into the processes of a run. It binds a TCP socket to the address of one interface if the
+ * process would bind the socket to all interfaces.
  *
  * TensorFlow's servers, mpirun's daemons and MPI over TCP bind to all interfaces and have no option for an address.
- * This library binds them to the address from which this host reaches the address "towards". With 127.0.0.1 only this
- * machine can connect; with the driver's address only machines that can reach that interface. The same holds for
- * sockets that listen without a call of bind(). Sockets bound to a specific address, UDP and Unix sockets are not
- * changed.
+ * This library binds their sockets to the address from which this host reaches the address "towards". With
+ * 127.0.0.1, only this machine can connect. With the driver's address, only machines that can reach that interface
+ * can connect. The same holds for sockets that listen without a call of bind(). Sockets that are bound to a specific
+ * address, UDP sockets and Unix sockets are not changed.
  *
  * PARALLAX_BIND_TOWARDS is read when the process starts. parallax_bind_towards() sets the address later, because a
  * process with threads must not change its environment. Without either, nothing is changed.
@@ -28,7 +29,7 @@
 
 static _Atomic in_addr_t towards = INADDR_ANY;
 
-/* An invalid address counts as 127.0.0.1, so that it does not leave sockets open to other machines. */
+/* An invalid address counts as 127.0.0.1, so that sockets are not open to other machines by mistake. */
 void parallax_bind_towards(const char *address) {
     struct in_addr read;
     atomic_store(&towards, inet_pton(AF_INET, address, &read) == 1 ? read.s_addr : htonl(INADDR_LOOPBACK));
@@ -39,7 +40,7 @@ __attribute__((constructor)) static void read_environment(void) {
     if (address != NULL) parallax_bind_towards(address);
 }
 
-/* Finds the address that the kernel would send from; nothing is sent. */
+/* Finds the address from which the kernel would send to the target. Nothing is sent. */
 static int own_address(in_addr_t target, struct in_addr *own) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(DISCARD_PORT), .sin_addr.s_addr = target};
     socklen_t length = sizeof address;
@@ -105,7 +106,7 @@ int bind(int fd, const struct sockaddr *address, socklen_t length) {
         return next(fd, (struct sockaddr *)&four, sizeof four);
     }
     struct sockaddr_in6 six = *(const struct sockaddr_in6 *)address;
-    if (option(fd, IPPROTO_IPV6, IPV6_V6ONLY) == 1) { /* such a socket cannot have the host's IPv4 address */
+    if (option(fd, IPPROTO_IPV6, IPV6_V6ONLY) == 1) { /* an IPv6-only socket cannot have the host's IPv4 address */
         six.sin6_addr = in6addr_loopback;
     } else {
         memset(&six.sin6_addr, 0, 10);
@@ -115,7 +116,7 @@ int bind(int fd, const struct sockaddr *address, socklen_t length) {
     return next(fd, (struct sockaddr *)&six, sizeof six);
 }
 
-/* A socket that listens without bind() gets all interfaces and a free port. */
+/* The kernel binds a socket that listens without bind() to all interfaces and a free port. Bind it before that. */
 int listen(int fd, int backlog) {
     static int (*next)(int, int);
     if (next == NULL) next = (int (*)(int, int))dlsym(RTLD_NEXT, "listen");
@@ -125,7 +126,7 @@ int listen(int fd, int backlog) {
         struct sockaddr_in6 six;
     } address;
     socklen_t length = sizeof address;
-    /* Both address families have the port at the same offset. The port of a bound socket is not 0. */
+    /* Both address families store the port at the same offset. The port of a bound socket is not 0. */
     if (atomic_load(&towards) != INADDR_ANY && getsockname(fd, &address.any_family, &length) == 0 &&
         is_any(&address.any_family, length) && address.four.sin_port == 0 && bind(fd, &address.any_family, length))
         return -1;

@@ -1,6 +1,7 @@
-"""Binds the TCP sockets of a run's processes to one network interface, with a library that is preloaded into them.
+"""Binds the TCP sockets of a run's processes to one network interface, by preloading a library into the processes.
 
-`bind_address.c` describes how it works. It is compiled when this project is installed (`hatch_build.py`).
+The comments in `bind_address.c` describe how the library works. The library is compiled when this project is installed
+(`hatch_build.py`).
 """
 
 import ctypes
@@ -15,21 +16,22 @@ from parallax_runner.errors import LaunchError
 LIBRARY = Path(__file__).with_name("libbind_address.so")
 LOOPBACK = "127.0.0.1"
 PRELOAD = "LD_PRELOAD"
-# Holds an address. A process binds to the local address from which it reaches that address, not to all interfaces.
+# This variable holds an address. A process then binds to the local address from which it reaches that address, and not
+# to all interfaces.
 TOWARDS = "PARALLAX_BIND_TOWARDS"
-# The dynamic linker ends a path at each of these characters.
+# In LD_PRELOAD, the dynamic linker ends a path at each of these characters.
 SEPARATORS = frozenset(" :")
 
 
 def preload(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns the variable that loads the library into a process. The user's own preloaded libraries come first,
-    because some of them, such as AddressSanitizer, must be first. Raises LaunchError."""
+    """Returns the environment variable that loads the library into a process. The user's own preloaded libraries come
+    first, because some libraries, such as AddressSanitizer, must be loaded first. Raises LaunchError."""
     return {PRELOAD: ":".join(filter(None, (environ.get(PRELOAD), library_path())))}
 
 
 @functools.cache
 def library_path() -> str:
-    """Returns a path of the library that the dynamic linker can read. Raises LaunchError if the library is missing."""
+    """Returns a path to the library that the dynamic linker can read. Raises LaunchError if the library is missing."""
     if not LIBRARY.is_file():
         raise LaunchError(
             f"{LIBRARY} is missing; without it other machines could reach this run. Install this project again "
@@ -37,12 +39,12 @@ def library_path() -> str:
         )
     if is_readable_elsewhere():
         return str(LIBRARY)
-    # A path through a file descriptor of this process, valid as long as this process lives.
+    # This path goes through a file descriptor of this process and is valid as long as this process lives.
     return f"/proc/{os.getpid()}/fd/{os.open(LIBRARY, os.O_RDONLY)}"
 
 
 def is_readable_elsewhere() -> bool:
-    """Whether the dynamic linker can read the library's own path, which is the same on all hosts."""
+    """Whether the dynamic linker can load the library from its installed path, which is the same on all hosts."""
     return not SEPARATORS.intersection(str(LIBRARY))
 
 
@@ -69,7 +71,7 @@ def host_named(address: str) -> Iterator[None]:
 
 
 def check_loaded() -> None:
-    """Raises LaunchError if this process should have loaded the library but has not."""
+    """Raises LaunchError if the library should be loaded into this process but is not."""
     if TOWARDS in os.environ:
         _loaded()
 

@@ -1,4 +1,4 @@
-"""The start and end of every child: its log, its connection to the driver, its last message."""
+"""The start and end of every child process: its log, its connection to the driver, and its last message."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from parallax_runner.process.user_code import describe_exit
 
 
 def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, ControlClient], None]) -> None:
-    """Runs `body` and ends the process. Sends a failure to the driver, and writes its traceback to the process's
-    log."""
+    """Runs `body` and ends the process. If `body` fails, sends the failure to the driver and writes the traceback to
+    the log of the process."""
     if wire.DEAF in os.environ:
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
@@ -33,17 +33,18 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
         sys.exit(f"parallax_runner: {error}")
     log = log_path(run_dir, role, index)
     ended_well: list[bool] = []
-    # Registered before `body` imports anything, so that it runs after all exit handlers registered there.
+    # Exit handlers run in reverse order. This one is registered before `body` imports anything, so it runs after all
+    # exit handlers that `body` registers.
     atexit.register(_skip_teardown, ended_well)
     try:
         redirect_output(log)
-        # After a crash in native code the log then has the line of Python that called it.
+        # After a crash in native code, the log then contains the Python line that called that code.
         faulthandler.enable(all_threads=False)
         bind_address.check_loaded()
         body(run_dir, index, client)
-    except BaseException as error:  # includes sys.exit in the user's code, which the driver must hear of
+    except BaseException as error:  # includes sys.exit in the user's code, which must be reported to the driver
         trace = _trace(error)
-        # Report to the driver first, because the disk of the log may be full.
+        # Report to the driver first, because writing to the log can fail, for example on a full disk.
         wanted = error.exit_status if isinstance(error, ScriptError) else None
         recurs = isinstance(error, ParallaxError) or is_of_storage(error)
         client.fail(_told(error, log), trace, recurs=recurs, exit_status=wanted)
@@ -55,7 +56,8 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
-    # Not sys.exit, because threads of TensorFlow and Horovod may wait for peers that are gone.
+    # The process ends with os._exit instead of sys.exit, because threads of TensorFlow and Horovod may wait for peers
+    # that have already ended.
     if status or role == "server":
         os._exit(status)
     ended_well.append(True)
@@ -64,11 +66,12 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
 def _skip_teardown(ended_well: list[bool]) -> None:
     """Ends a process that did its work, before Python frees its objects.
 
-    Freeing the graphs of a large model takes seconds of CPU time, on a busy machine longer than the driver waits.
+    Freeing the graphs of a large model takes seconds of CPU time. On a busy machine that is longer than the driver
+    waits.
     """
     mpi = sys.modules.get("mpi4py.MPI")
     if not ended_well or (mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()):
-        # Python's normal exit: either the process failed, or a script uses mpi4py, which finalizes MPI later.
+        # Python exits normally here: either the process failed, or a script uses mpi4py, which finalizes MPI later.
         return
     logging.shutdown()
     with contextlib.suppress(OSError):
@@ -78,7 +81,8 @@ def _skip_teardown(ended_well: list[bool]) -> None:
 
 
 def _trace(error: BaseException) -> str:
-    """Returns the traceback. For a script it begins with the script's own line, not with the code that runs it."""
+    """Returns the traceback. For a script, the traceback begins with the script's own line, not with the code that runs
+    the script."""
     whole = traceback.TracebackException.from_exception(error)
     runs_it = [number for number, frame in enumerate(whole.stack) if frame.filename == "<frozen runpy>"]
     if runs_it:
@@ -92,7 +96,7 @@ def _told(error: BaseException, log: Path) -> str:
     if isinstance(error, ParallaxError):
         return str(error)
     if isinstance(error, OSError) and is_of_storage(error) and error.filename is None:
-        # The error of a failed print does not name the file.
+        # The OSError that a failed print raises does not name the file.
         return f"{log}: cannot be written: {error.strerror}"
     if not isinstance(error, Exception):
         return f"the user's code: {describe_exit(error)}"

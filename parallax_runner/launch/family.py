@@ -1,4 +1,4 @@
-"""Finds and ends every descendant process of this run, so that none is left behind."""
+"""Finds and ends every descendant process of this run, so that no process is left behind."""
 
 import logging
 import os
@@ -17,25 +17,26 @@ _POLL_SECS = 0.05
 
 
 def find_family(leaders: Iterable[int], secret: str) -> list[psutil.Process]:
-    """Returns the living processes in the sessions led by the pids `leaders`, or with the run's secret in their
-    environment.
+    """Returns the living processes that are in a session led by a pid in `leaders`, or that have the run's secret in
+    their environment.
 
-    mpirun gives each rank its own process group, so groups do not identify a run, but sessions do. The environment
-    identifies processes that started a new session.
+    mpirun gives each rank its own process group, so process groups do not identify a run, but sessions do. Processes
+    that started a new session are identified by their environment.
     """
     sessions = set(leaders)
     return [process for process in psutil.process_iter() if _belongs(process, sessions, secret)]
 
 
 def end_family(children: Iterable[Popen[bytes]], secret: str, hurry: Callable[[], bool] = lambda: False) -> None:
-    """Ends the children and all their descendants. Sends SIGTERM, and SIGKILL after 3 s or once `hurry()` holds.
-    Returns when they are gone. A stopped process cannot handle SIGTERM, so it gets SIGKILL at once."""
+    """Ends the children and all their descendants. Sends SIGTERM first, and SIGKILL after 3 s or once `hurry()` returns
+    True. Returns when all these processes have ended, or 2 s after the first SIGKILL at the latest. A stopped process
+    cannot handle SIGTERM, so it gets SIGKILL at once."""
     children = list(children)
     for number, patience_secs in ((signal.SIGTERM, TERM_SECS), (signal.SIGKILL, KILL_SECS)):
         signalled: set[psutil.Process] = set()
         deadline = time.monotonic() + patience_secs
         while time.monotonic() < deadline and not (number == signal.SIGTERM and hurry()):
-            # List the processes again each time: one may have forked while the last list was made.
+            # List the processes again each time, because a process may have forked while the last list was made.
             family = find_family([child.pid for child in children], secret)
             if not family and all(child.poll() is not None for child in children):
                 return

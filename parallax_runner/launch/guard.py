@@ -1,7 +1,8 @@
-"""Asks the kernel to end this process when the driver ends, then becomes the given command.
+"""Requests that the kernel end this process when the driver ends, then executes the given command.
 
-Run by path as `python -I -S guard.py DRIVER_PID SIGNAL COMMAND…`. This program replaces Popen's preexec_fn: the driver
-has TensorFlow's threads by then, and in a process with threads, Python code between fork and exec may deadlock.
+Run this file by its path: `python -I -S guard.py DRIVER_PID SIGNAL COMMAND…`. This program is used instead of Popen's
+preexec_fn, because TensorFlow has started threads in the driver by then. In a process with threads, Python code between
+fork and exec can deadlock.
 """
 
 import ctypes
@@ -12,7 +13,8 @@ PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent(signal_number: int, parent_pid: int) -> None:
-    """Asks the kernel to send `signal_number` to this process when its parent ends. Exits if the parent has ended."""
+    """Requests that the kernel send `signal_number` to this process when its parent ends. Exits if the parent has
+    already ended."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
     if os.getppid() != parent_pid:
         sys.exit(1)

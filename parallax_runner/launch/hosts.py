@@ -1,4 +1,5 @@
-"""The hosts on which the processes of a run go, and the address of this machine at which they reach the driver."""
+"""The hosts on which the processes of a run are started, and the address of this machine at which they reach the
+driver."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import psutil
 
 from parallax_runner.errors import LaunchError
 
-# Nothing is sent to this port. The kernel only tells which route a packet would take.
+# Nothing is sent to this port. It is only used to find out from the kernel which route a packet would take.
 DISCARD_PORT = 9
 
 
@@ -26,11 +27,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Hosts:
-    """The hosts of a run, at least one of which is another machine. Ranks fill them in order; server i is on host i.
+    """The hosts of a run; at least one of them is another machine. Ranks fill the hosts in order. Server i is on host
+    i, modulo the number of hosts.
 
-    `remote_shell`, split as a shell does, runs a command on a host. `address` is this machine's address, at which the
-    others reach it. `network` ("10.0.0.0/24") is the network that it shares with them, or None if there is a router in
-    between. `is_allocated` says that a batch system, not the remote shell, starts mpirun's daemons on the hosts.
+    `remote_shell` is the command that runs other commands on a host; it is split into words like a shell command.
+    `address` is the address at which the other hosts reach this machine. `network` ("10.0.0.0/24") is the network that
+    this machine shares with the other hosts, or None if there is a router between them. `is_allocated` means that a
+    batch system, not the remote shell, starts mpirun's daemons on the hosts.
     """
 
     places: tuple[Place, ...]
@@ -45,7 +48,8 @@ class Hosts:
         return tuple(place.name for place in self.places if not place.is_here)
 
     def of_server(self, index: int) -> str | None:
-        """Returns the host on which the remote shell starts a server, or None for this machine."""
+        """Returns the host on which the remote shell starts the server `index`, or None if the server is on this
+        machine."""
         place = self.places[index % len(self.places)]
         return None if place.is_here else place.name
 
@@ -60,10 +64,10 @@ def find_hosts(places: Sequence[Place], remote_shell: str) -> Hosts | None:
 
 
 def way_to(host: str) -> tuple[str, str | None]:
-    """Returns the address from which this machine sends to a host, and the network of that address if the host is in
-    it.
+    """Returns the address from which this machine sends to a host. Also returns the network of that address if the host
+    is in the same network, otherwise None.
 
-    Raises LaunchError if the host's name has no address, or there is no route to it.
+    Raises LaunchError if the host's name has no address, or if there is no route to the host.
     """
     try:
         target = str(socket.getaddrinfo(host, DISCARD_PORT, socket.AF_INET, socket.SOCK_DGRAM)[0][4][0])

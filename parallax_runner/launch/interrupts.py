@@ -1,4 +1,5 @@
-"""Signals that end a run. They raise an exception while the driver works alone, and set a flag while it supervises."""
+"""Signals that end a run. While the driver works alone, a signal raises an exception. While the driver supervises a
+run, a signal sets a flag."""
 
 import os
 import signal
@@ -13,29 +14,31 @@ from parallax_runner.errors import Interrupted
 
 __all__ = ["Interrupted", "Interrupts", "ending_signals"]
 
-# One Ctrl-C may arrive twice: from the terminal, and from a wrapper such as `uv run` that forwards it.
+# The signal of one Ctrl-C can arrive twice: from the terminal, and from a wrapper such as `uv run` that forwards it.
 SAME_PRESS_SECS = 0.5
-# How long a supervising driver may take to end the run after the second signal. After that, the next signal kills the
+# How long a supervising driver has to end the run after the second signal. After this time, the next signal kills the
 # driver.
 FORCED_END_SECS = 5.0
 
 
 def ending_signals() -> tuple[signal.Signals, ...]:
-    """Returns the signals that end a run. SIGHUP, sent by a lost terminal, is left out if `nohup` made it ignored."""
+    """Returns the signals that end a run. SIGHUP, which a lost terminal causes, is left out if this process ignores it
+    because of `nohup`."""
     is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM, *(() if is_ignored else (signal.SIGHUP,)))
 
 
 class Interrupts:
-    """Handles the ending signals while it is entered. The first signal raises Interrupted, once. A second signal ends
-    this process at once, and the kernel then ends its children. Within `supervised` and `held` nothing is raised.
+    """A context manager that handles the ending signals. The first signal raises Interrupted. A second signal ends this
+    process at once, and the kernel then ends its children. Within `supervised`, `noted` and `held`, the signals raise
+    nothing.
 
-    A SIGHUP never counts as the second signal, because a lost terminal causes several, from the shell and from the
-    kernel. The first SIGTERM after a SIGHUP does not count either: a session manager sends it to all remaining
+    A SIGHUP never counts as the second signal, because a lost terminal causes several SIGHUPs, from the shell and from
+    the kernel. The first SIGTERM after a SIGHUP does not count either: a session manager sends SIGTERM to all remaining
     processes of a session.
 
-    `more` are additional signals that end this run. Outside the main thread Python allows no signal handlers, so
-    signals are not handled there.
+    `more` are additional signals that end this run. Python allows signal handlers only in the main thread, so an object
+    that is entered in another thread handles no signals.
     """
 
     def __init__(self, *more: signal.Signals) -> None:
@@ -66,7 +69,7 @@ class Interrupts:
 
     @property
     def exit_status(self) -> int:
-        """The exit status that a shell shows for a process ended by the signal: 130, 143 or 129."""
+        """The exit status that a shell shows for a process that the first signal ended: 130, 143 or 129."""
         return 128 + (self.first_signal or 0)
 
     @property
@@ -86,7 +89,8 @@ class Interrupts:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """For work after the end of a run: the first signal is recorded and stops nothing, the second one kills."""
+        """For work after the end of a run: the first signal is only recorded, and the second signal kills this
+        process."""
         self._held += 1
         try:
             yield
@@ -95,7 +99,7 @@ class Interrupts:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """For work that must not stop half-way: the first signal raises Interrupted at the end of the block."""
+        """For work that must not stop halfway: the first signal raises Interrupted only at the end of the block."""
         before = self.received
         self._held += 1
         try:

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 
 class Command(NamedTuple):
-    """An argument list, the variables that it needs in addition to the inherited environment, and its input, which
-    nobody else can read. The kernel sends `last_signal` when the driver dies: SIGTERM to a program that ends others."""
+    """A command: its arguments, the variables that it needs in addition to the inherited environment, and its standard
+    input, which no other user can read. When the driver dies, the kernel sends `last_signal` to the process. It is
+    SIGTERM for a program that must end other processes."""
 
     argv: list[str]
     env: dict[str, str]
@@ -26,10 +27,11 @@ class Command(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """The processes of one launch: the number of workers and servers, and the module that each runs.
+    """The processes of one launch: the number of workers and servers, and the modules that they run.
 
-    `env` has the variables that each process needs in addition to the inherited environment. When a launcher gets the
-    job, they include the driver's address and the run's secret, so they must not be put on a command line.
+    `env` contains the variables that each process needs in addition to the inherited environment. When a launcher gets
+    the job, these variables include the driver's address and the run's secret, so they must not be put on a command
+    line.
     """
 
     run_dir: Path
@@ -40,7 +42,8 @@ class Job:
     server_module: str = "parallax_runner.server"
 
     def worker_argv(self) -> list[str]:
-        """Returns the command of a worker, which finds its rank in the variable `Launcher.rank_variable`."""
+        """Returns the command of a worker. The worker reads its rank from the variable that `Launcher.rank_variable`
+        names."""
         return [sys.executable, "-m", self.worker_module, str(self.run_dir)]
 
     def server_argv(self, index: int) -> list[str]:
@@ -53,8 +56,8 @@ class LaunchSpec:
     """A job, its launcher, and the limits for its processes.
 
     All hosts must see the folders `shared`. A process that sends no heartbeat for `hang_timeout_secs` counts as dead.
-    If no step ends for `stall_timeout_secs`, the run fails; with None there are only notices. `together` says that
-    every step needs all workers.
+    If no step ends for `stall_timeout_secs`, the run fails; if `stall_timeout_secs` is None, stalls are only reported.
+    `together` means that every step needs all workers.
     """
 
     job: Job
@@ -68,7 +71,7 @@ class LaunchSpec:
 
 
 def thread_environment(threads: int, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns the variables that every child gets. `threads` is its number of compute threads."""
+    """Returns the variables that every child process gets. `threads` is the number of compute threads of each child."""
     return {
         "OMP_NUM_THREADS": str(threads),
         "TF_NUM_INTRAOP_THREADS": str(threads),

@@ -13,14 +13,14 @@ INDEXED = re.compile(r"(worker|server)_\d+\.log")
 
 
 def log_path(run_dir: str | Path, role: str, index: int) -> Path:
-    """Returns for example `run_dir/logs/worker_0.log`. The program that starts all workers has no index:
-    `mpirun.log`."""
+    """Returns the path of a log, for example `run_dir/logs/worker_0.log`. The program that starts all workers has no
+    index in its path: `mpirun.log`."""
     name = f"{role}_{index}.log" if role in ("worker", "server") else f"{role}.log"
     return Path(run_dir) / "logs" / name
 
 
 def own_logs(run_dir: str | Path, program: str | None) -> list[Path]:
-    """Returns the existing logs of this run. `run_dir/logs` may be a link to a folder that also has other files.
+    """Returns the existing logs of this run. `run_dir/logs` can be a link to a folder that also contains other files.
     `program` is the program that starts all workers."""
     without_index = {log_path(run_dir, role, 0).name for role in ("driver", program) if role is not None}
     return sorted(
@@ -31,10 +31,10 @@ def own_logs(run_dir: str | Path, program: str | None) -> list[Path]:
 
 
 def redirect_logs(run_dir: str | Path, path: str | Path | None) -> None:
-    """Makes `run_dir/logs` a link to the folder `path`, so that all processes write there. With None, `run_dir/logs` is
-    a normal folder.
+    """Makes `run_dir/logs` a link to the folder `path`, so that all processes write there. If `path` is None,
+    `run_dir/logs` is a normal folder.
 
-    Raises ConfigError if `run_dir/logs` has the logs of an earlier run.
+    Raises ConfigError if `run_dir/logs` contains the logs of an earlier run.
     """
     logs = Path(run_dir) / "logs"
     if logs.is_symlink():
@@ -49,7 +49,8 @@ def redirect_logs(run_dir: str | Path, path: str | Path | None) -> None:
 
 
 class LogFile(logging.FileHandler):
-    """A log file that reports a write error, such as a full disk, only once. The run matters more than its log."""
+    """A log file that reports write errors, such as a full disk, only once. A run continues even if its log cannot be
+    written."""
 
     _failed = False
 
@@ -73,8 +74,8 @@ def redirect_output(path: str | Path) -> None:
 
 
 def last_lines(path: str | Path, n: int = 20, *, start: int = 0) -> tuple[str, ...]:
-    """Returns the last `n` lines of a log from byte `start` on, or none if there is no file. Reads at most its last 64
-    KiB."""
+    """Returns the last `n` lines of the part of a log that begins at byte `start`, or no lines if there is no file.
+    Reads at most the last 64 KiB of the log."""
     try:
         with open(path, "rb") as log:
             log.seek(0, os.SEEK_END)

@@ -1,6 +1,7 @@
 """The program that the driver runs on another host: `python -I -S on_host.py start` or `check`, with details on stdin.
 
-It is run by path. Variables come through stdin, not in the command, where everybody on that host could read the secret.
+This file is run by its path. Environment variables are passed on stdin: on the command line, every user of that host
+could read the secret.
 """
 
 import json
@@ -14,14 +15,15 @@ CONNECT_TIMEOUT_SECS = 5.0
 
 
 def start(cwd: str, env: dict[str, str], argv: list[str]) -> None:
-    """Becomes the command `argv` in the folder `cwd`, with `env` added to the variables of the remote shell."""
+    """Executes the command `argv` in place of this program, in the folder `cwd`, with `env` added to the variables of
+    the remote shell."""
     os.chdir(cwd)
     os.execvpe(argv[0], argv, {**os.environ, **env})
 
 
 def check(cwd: str, tokens: list[str], driver: list[Any]) -> dict[str, Any]:
-    """Checks this host: which of the files `tokens` it does not see, whether it has `cwd`, and why it cannot connect to
-    the driver."""
+    """Checks this host. Returns which of the files `tokens` this host does not see, whether the folder `cwd` exists,
+    and the error if this host cannot connect to the driver."""
     return {
         "host": socket.gethostname(),
         "unseen": [token for token in tokens if not Path(token).is_file()],

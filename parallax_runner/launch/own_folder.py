@@ -1,9 +1,9 @@
-"""A folder for the files of one run's processes. It is removed even if the driver is killed.
+"""A folder for the files of one run's processes. If the driver is killed, the next driver removes the folder.
 
 The driver holds a lock on its folder, which the kernel releases when the driver ends. The next driver of the same user
 on the same host removes all folders without a lock. Folders of other hosts have other names, because a lock on a
-network file system may be valid on one host only. If folders cannot be locked, they are used without a lock, and the
-folder of a killed driver stays.
+network file system may be valid on one host only. If a folder cannot be locked, it is used without a lock, and it is
+not removed if its driver is killed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def prefix() -> str:
-    """Returns the prefix of the names of this host's folders. The rest of the name has no hyphen."""
+    """Returns the prefix of the names of this host's folders. The rest of a folder's name contains no hyphen."""
     return f"parallax_runner-{socket.gethostname()}-"
 
 
@@ -48,7 +48,8 @@ class OwnFolder:
                 if path.exists():
                     return cls(path, descriptor)
                 os.close(descriptor)
-            # Before the lock was taken, another driver removed the folder as a killed driver's.
+            # Another driver removed the folder before this process locked it, because the folder looked as if a killed
+            # driver had left it.
 
     def remove(self) -> None:
         """Removes the folder with its contents."""
@@ -57,7 +58,8 @@ class OwnFolder:
 
 
 def remove_left_over(parent: Path) -> None:
-    """Removes folders in `parent` that drivers of this user on this host left behind, as far as locks can tell."""
+    """Removes the folders in `parent` that drivers of this user left behind on this host. A folder without a lock
+    counts as left behind."""
     for path in _own_folders(parent):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

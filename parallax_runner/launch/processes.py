@@ -1,4 +1,4 @@
-"""Runs a LaunchSpec to its end: starts the processes, watches them, and leaves none behind."""
+"""Runs a LaunchSpec to its end: starts the processes, watches them, and leaves no process behind."""
 
 import logging
 import time
@@ -21,24 +21,26 @@ log = logging.getLogger(__name__)
 
 OnMessage = Callable[[Message], Mapping[str, Any] | None]
 
-# Another program may take a free port between the choice and the use.
+# The number of attempts. An attempt is repeated if another program takes a free port after it was chosen and before it
+# is used.
 MAX_ATTEMPTS = 5
-# After the first sign of a failure, the others have this long to end by themselves and say why.
+# After the first sign of a failure, the other processes have this long to end by themselves and to report why.
 SETTLE_SECS = 2.0
-# The additional time if it is not known how the first one ended. mpirun reports that when it ends, late on a busy
-# machine.
+# The additional time to wait if it is not known how the first process ended. mpirun reports this only when mpirun
+# itself ends, which can be late on a busy machine.
 EXPLAIN_SECS = 8.0
-# After the last worker is done, servers and interpreters have this long to shut down.
+# After the last worker is done, the servers and the Python interpreters have this long to shut down.
 CLOSE_SECS = 10.0
-# A shutdown longer than this is reported.
+# A shutdown that takes longer than this is reported.
 TELL_CLOSE_SECS = 1.0
-# If a signal reaches the driver this soon after a worker's death, a batch system sent it to all processes at once.
+# If a signal reaches the driver within this time after a worker's death, a batch system is assumed to have sent it to
+# all processes at once.
 SIGNALLED_TOGETHER_SECS = 1.0
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended; `done` holds the fields of each process's last message, by (role, index)."""
+    """How a run ended. `done` maps (role, index) to the fields of the last message of that process."""
 
     status: Literal["finished", "failed", "interrupted"]
     exit_status: int
@@ -54,12 +56,13 @@ def run(
     on_stall: Callable[[str], None] | None = None,
     interrupts: Interrupts | None = None,
 ) -> RunResult:
-    """Runs all processes of `spec` until they are done, one dies, or SIGINT, SIGTERM or SIGHUP arrives.
+    """Runs all processes of `spec` until they are done, one of them dies, or SIGINT, SIGTERM or SIGHUP arrives.
 
-    `on_message` gets hello, alive, done, fail and every report, in order of arrival. Its result is an order to all
-    workers. `on_tick` is called about ten times a second. `on_stall` gets a sentence if no step ends for long. No
-    process is left behind, even if one of these callbacks raises. `interrupts` may be one that the caller has already
-    entered. Raises LaunchError if a command cannot be executed, here or on one of the hosts.
+    `on_message` gets the messages hello, alive, done and fail and every report, in order of arrival. A mapping that
+    `on_message` returns is sent to all workers as an order. `on_tick` is called about ten times a second. `on_stall`
+    gets a sentence if no step ends for a long time. No process is left behind, even if one of these callbacks raises an
+    exception. `interrupts` can be an object that the caller has already entered. Raises LaunchError if a command cannot
+    be executed, here or on one of the hosts.
     """
     if interrupts is None:
         with Interrupts() as own:
@@ -68,7 +71,7 @@ def run(
         spec.launcher.check(spec.shared, lambda: interrupts.received)
         result = _attempt(spec, interrupts, on_message, on_tick, on_stall)
         if interrupts.received and result.status == "finished":
-            # Too late to change the result, but the sender of the signal expects its exit status.
+            # The signal arrived too late to change the result, but its sender expects the exit status for that signal.
             return replace(result, status="interrupted", exit_status=interrupts.exit_status)
     return result
 
@@ -123,7 +126,7 @@ def _supervise(
 
 def _tell_stall(attempt: Attempt, on_stall: Callable[[str], None] | None) -> None:
     news = attempt.stall_news()
-    # A stall that ends the attempt is reported as its failure.
+    # A stall that ends the attempt is not reported here, but as the failure of the attempt.
     if news is not None and attempt.first_lost_secs() is None:
         log.warning("%s", news)
         if on_stall is not None:
@@ -139,7 +142,7 @@ def _close(attempt: Attempt, interrupts: Interrupts) -> RunResult:
 
 
 def _settle(attempt: Attempt, interrupts: Interrupts) -> RunResult:
-    # Ask at once: under mpirun the others live only half a second longer.
+    # Ask at once, because mpirun ends the other ranks only half a second after the first one.
     attempt.ask_where()
     attempt.pump(lambda: attempt.all_exited() or attempt.any_frozen() or interrupts.received, SETTLE_SECS)
     attempt.pump(lambda: not attempt.unexplained() or interrupts.received, EXPLAIN_SECS)
@@ -172,7 +175,7 @@ def _interrupt(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> R
         return ended
 
     attempt.stop_workers()
-    # The heartbeats also say what the workers are doing, but only every few seconds.
+    # The heartbeats also report what the workers are doing, but only every few seconds.
     attempt.ask_where()
     attempt.pump(workers_ended, grace_secs)
     attempt.stop_servers()

@@ -1,4 +1,5 @@
-"""Each process describes itself before the first step; the driver compares that claim with the plan."""
+"""Each process sends a claim that describes itself before the first step. The driver compares the claim with the
+plan."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 from parallax_runner.launch.job import Job
 from parallax_runner.plan.plan import FILE_NAME
 
-# The name in messages, and the packages that may provide it. An environment has one of them.
+# Each name that is used in messages, and the packages that can provide it. One of these packages is installed.
 PACKAGES = {
     "TensorFlow": ("tensorflow", "tensorflow-cpu"),
     "Keras": ("keras",),
@@ -35,7 +36,8 @@ def claim(run_dir: Path, world: World | None) -> dict[str, Any]:
 
 
 def plan_fingerprint(run_dir: Path) -> str:
-    """Returns a hash of the plan file as this host sees it. A network file system may still show an older version."""
+    """Returns a hash of the plan file as this host sees it. A network file system may still show an older version of
+    the file."""
     return hashlib.sha256((run_dir / FILE_NAME).read_bytes()).hexdigest()[:16]
 
 
@@ -43,7 +45,7 @@ def plan_fingerprint(run_dir: Path) -> str:
 def versions() -> dict[str, str]:
     """Returns the versions of Python and of the packages that must be the same in all processes. A missing package has
     the version "none"."""
-    from importlib import metadata  # takes 30 ms, unless TensorFlow has imported it already
+    from importlib import metadata  # This import takes 30 ms, unless TensorFlow has already done it.
 
     def version_of(names: tuple[str, ...]) -> str:
         for name in names:
@@ -69,7 +71,7 @@ class LaunchProof:
         return not self._missing
 
     def take(self, role: str, index: int, claimed: Mapping[str, Any]) -> str | None:
-        """Checks the claim of one process. Returns what is wrong with it, or None."""
+        """Checks the claim of one process. Returns a description of the fault, or None if the claim is correct."""
         expected = {"plan": plan_fingerprint(self._job.run_dir), "versions": versions()}
         fault = fault_of(claimed, expected, index=index, workers=self._job.workers)
         if fault is None:
@@ -78,8 +80,8 @@ class LaunchProof:
 
 
 def surplus(job: Job, name: str, pid: object, host: str, *, beside: int | None) -> str:
-    """Returns the message for a process that says it is `name`. Either the process `beside` (a pid) already has that
-    name, or the plan has no such process."""
+    """Returns the message about a process that identifies itself as `name`. Either the process with the pid `beside`
+    already has that name, or the plan has no such process."""
     already = "" if beside is None else f", as pid {beside} does"
     return (
         f"pid {pid} on {host} says it is {name}{already}; expected {job.workers} workers and {job.servers} servers. "
@@ -88,7 +90,8 @@ def surplus(job: Job, name: str, pid: object, host: str, *, beside: int | None) 
 
 
 def fault_of(claimed: Mapping[str, Any], expected: Mapping[str, Any], *, index: int, workers: int) -> str | None:
-    """Returns how the claim of process `index` differs from what the driver expects, or None if it does not."""
+    """Returns a description of the difference between the claim of process `index` and the expected claim, or None if
+    there is no difference."""
     size, rank = claimed["world_size"], claimed["rank"]
     if size == 1 and workers > 1:
         return (

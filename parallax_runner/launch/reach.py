@@ -27,9 +27,9 @@ NOT_FOUND_STATUSES = (126, 127)
 
 
 def check_hosts(hosts: Hosts, folders: Sequence[Path], stopped: Callable[[], bool] = lambda: False) -> None:
-    """Checks all other machines at once. Returns early once `stopped()` holds.
+    """Checks all other machines at the same time. Returns early once `stopped()` returns True.
 
-    `folders` must be on a file system that all hosts share. Raises LaunchError for the first host at fault.
+    `folders` must be on a file system that all hosts share. Raises LaunchError for the first host that fails a check.
     """
     with _tokens(folders) as tokens, socket.create_server((hosts.address, 0), backlog=len(hosts.remote)) as listener:
         driver = listener.getsockname()[:2]
@@ -83,8 +83,8 @@ class _Question:
         return self._process.poll()
 
     def answer(self) -> dict[str, Any] | None:
-        """Returns the host's answer, or None if its output has none."""
-        for line in reversed(self._text(1).splitlines()):  # a login may print something before
+        """Returns the host's answer, or None if the output of the command contains no answer."""
+        for line in reversed(self._text(1).splitlines()):  # login scripts may print lines before the answer
             with contextlib.suppress(ValueError, RecursionError):
                 found = json.loads(line)
                 if isinstance(found, dict):

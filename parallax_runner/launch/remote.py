@@ -1,4 +1,4 @@
-"""Commands for another host: the arguments of the remote shell, and the input of the process there."""
+"""Commands for another host: the arguments of the remote shell, and the standard input of the process on that host."""
 
 import json
 import os
@@ -10,17 +10,18 @@ from typing import Any, NamedTuple
 from parallax_runner.launch import on_host
 from parallax_runner.launch.manual import secret
 
-# The placeholder for the host's name in the remote shell's command. Without it the name comes last.
+# The placeholder for the host's name in the remote shell's command. If the command has no placeholder, the name is
+# appended.
 HOST = "{host}"
 # Prefixes of the variables that a process on another host gets. Variables that are specific to a machine are not sent.
 PASSED_ON = ("PYTHON", "TF_", "HOROVOD_", "NCCL_", "XDG_", "PARALLAX_")
-# Secrets, which no process there needs and which would travel unencrypted, and a variable that each scheduler sets
-# itself.
+# Variables that are not sent to other hosts: secrets, which no process on another host needs and which would be sent
+# unencrypted, and a variable that each scheduler sets itself.
 KEPT_HERE = (secret.VARIABLE, secret.REDIS_PASSWORD, "TF_CONFIG")
 
 
 class RemoteCommand(NamedTuple):
-    """An argument list for this machine, and the input for it."""
+    """The arguments of a command that runs on this machine, and its standard input."""
 
     argv: list[str]
     said: bytes
@@ -48,7 +49,7 @@ def check_command(
 
 
 def _on_host(remote_shell: str, host: str, what: str, told: dict[str, Any]) -> RemoteCommand:
-    # The remote shell joins its arguments with blanks, and a shell on the host splits them again.
+    # The remote shell joins its arguments with spaces, and a shell on the host splits them again.
     command = shlex.join([sys.executable, "-I", "-S", on_host.__file__, what])
     words = shlex.split(remote_shell)
     words = [word.replace(HOST, host) for word in words] if HOST in remote_shell else [*words, host]

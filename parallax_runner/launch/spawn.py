@@ -1,4 +1,4 @@
-"""Starts one process of a run: guarded, in its own session, with its output in its log."""
+"""Starts one process of a run under `guard.py`, in its own session, with its output in its log."""
 
 import contextlib
 import os
@@ -12,8 +12,8 @@ from parallax_runner.launch.job import Command
 
 
 def spawn(command: Command, log_name: Path, *, anew: bool) -> subprocess.Popen[bytes]:
-    """Starts a process. Appends to its log, or overwrites the log if `anew`. Raises LaunchError if the command cannot
-    be executed."""
+    """Starts a process. Appends to its log, or overwrites the log if `anew` is True. Raises LaunchError if the command
+    cannot be executed."""
     guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(command.last_signal), *command.argv]
     try:
         log_name.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def spawn(command: Command, log_name: Path, *, anew: bool) -> subprocess.Popen[b
     except OSError as error:
         raise LaunchError(f"cannot start {command.argv[0]}: {error}") from error
     if process.stdin is not None:
-        # If a remote shell has ended already, its exit status will tell why.
+        # If a remote shell has already ended, its exit status will show the reason.
         with contextlib.suppress(BrokenPipeError), process.stdin:
             process.stdin.write(command.stdin)
     return process

@@ -1,8 +1,8 @@
-"""A replacement of tf.contrib.mpi_collectives, for scripts that mpirun starts directly: `mpirun -np 2 python
+"""A replacement for tf.contrib.mpi_collectives, for scripts that mpirun starts directly: `mpirun -np 2 python
 script.py`.
 
-Graphs use `tensorflow.compat.v1`, and may be built before MPI is initialised. Collectives of different ranks match by
-the names of their ops, so every rank must make the same collectives in the same order.
+Graphs use `tensorflow.compat.v1`, and can be built before MPI is initialised. Collectives on different ranks are
+matched by the names of their ops, so every rank must create the same collectives in the same order.
 """
 
 from parallax_runner.mpi_collectives.exchange import allgather, allreduce

@@ -16,14 +16,13 @@ DTYPES = (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)
 def allreduce(tensor: Any, average: bool = True) -> tf.Tensor | tf.IndexedSlices:
     """Returns the mean over ranks of a Tensor, a Variable or an IndexedSlices, or the sum with `average=False`.
 
-    Shape and dtype must be the same on all ranks; otherwise every rank gets an error that names the op. Collectives of
-    different ranks match by the op's name, which is "allreduce", "allreduce_1" and so on in order of creation. The
-    tensors' own names do not matter.
-    The mean of integers is rounded down. For an IndexedSlices, the ranks' rows and indices are concatenated, and the
-    mean divides the rows by the number of ranks. Rows with equal indices are not added up. No gradient flows through
-    this op: to train on the mean of gradients, use `DistributedOptimizer`.
+    Shape and dtype must be the same on all ranks; otherwise every rank gets an error that names the op. Collectives on
+    different ranks are matched by the op's name, which is "allreduce", "allreduce_1" and so on in order of creation.
+    The tensors' own names do not matter. The mean of integers is rounded down. For an IndexedSlices, the ranks' rows
+    and indices are concatenated, and for the mean the rows are divided by the number of ranks. Rows with equal indices
+    are not added up. No gradient flows through this op: to train on the mean of gradients, use `DistributedOptimizer`.
 
-    Raises CollectiveError for a dtype that ranks cannot add.
+    Raises CollectiveError for a dtype that cannot be summed over ranks.
     """
     if isinstance(tensor, tf.IndexedSlices):
         values, indices = allgather(tensor.values), allgather(tensor.indices)
@@ -39,11 +38,12 @@ def allreduce(tensor: Any, average: bool = True) -> tf.Tensor | tf.IndexedSlices
 def allgather(tensor: Any, name: str | None = None) -> tf.Tensor:
     """Returns the ranks' tensors, concatenated along the first dimension in rank order.
 
-    First dimensions may differ, and may be 0. The other dimensions and the dtype must be the same on all ranks;
-    otherwise every rank gets an error that names the op. Collectives of different ranks match by the op's name: `name`,
-    or else "allgather", "allgather_1" and so on in order of creation. No gradient flows through this op.
+    The first dimensions can differ between ranks, and can be 0. The other dimensions and the dtype must be the same on
+    all ranks; otherwise every rank gets an error that names the op. Collectives on different ranks are matched by the
+    op's name. It is `name` or, without `name`, "allgather", "allgather_1" and so on in order of creation. No gradient
+    flows through this op.
 
-    Raises CollectiveError for a scalar, or a dtype other than those of `allreduce`.
+    Raises CollectiveError for a scalar, or for a dtype that `allreduce` does not accept.
     """
     own, tensor = _named(tensor)
     _check_dtype("allgather", own, tensor)
@@ -56,13 +56,13 @@ def allgather(tensor: Any, name: str | None = None) -> tf.Tensor:
 
 def _kept_apart(result: tf.Tensor) -> tf.Tensor:
     """Marks a collective so that TensorFlow does not merge it with another collective of the same tensor. On other
-    ranks the two may have different tensors, and those ranks would then wait for ever."""
+    ranks, the two collectives may have different tensors, and those ranks would then wait forever."""
     result.op._set_attr("_collective", tf.AttrValue(s=result.op.name.encode()))
     return result
 
 
 def _named(tensor: Any) -> tuple[str, tf.Tensor]:
-    """Returns the name for error messages, which is a variable's own name, and the tensor."""
+    """Returns a name for error messages and the tensor. For a variable, the name is the variable's own name."""
     converted = tf.convert_to_tensor(tensor)
     named = tensor if hasattr(tensor, "name") else converted
     return named.name.removesuffix(":0"), converted

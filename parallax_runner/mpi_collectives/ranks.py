@@ -1,4 +1,4 @@
-"""Ops for this process's place among the ranks. MPI need not be initialised while a graph is built."""
+"""Ops that return this process's rank and the number of ranks. MPI need not be initialised while a graph is built."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from parallax_runner.rewrite.exchange import collectives
 
 
 def init(name: str | None = None) -> tf.Operation:
-    """Returns an op that joins the other ranks. `Session` joins automatically. Joining again does nothing."""
+    """Returns an op that joins the other ranks. `Session` joins the ranks automatically. Joining again does nothing."""
     return tf.numpy_function(_join, [], [], name=name or "mpi_init")
 
 
@@ -19,12 +19,12 @@ def size(name: str | None = None) -> tf.Tensor:
 
 
 def rank(name: str | None = None) -> tf.Tensor:
-    """Returns this process's rank, from 0 (scalar, int32)."""
+    """Returns this process's rank, counted from 0 (scalar, int32)."""
     return collectives.rank_op(name=name)
 
 
 def local_rank(name: str | None = None) -> tf.Tensor:
-    """Returns this process's rank among the ranks of its host, from 0 (scalar, int32)."""
+    """Returns this process's rank among the ranks on its host, counted from 0 (scalar, int32)."""
     return collectives.local_rank_op(name=name)
 
 

@@ -12,19 +12,20 @@ from parallax_runner.rewrite.exchange.constant_folding import turn_off_constant_
 class Session(tf.Session):
     """A tf.Session that joins the other ranks when it opens.
 
-    It has one device. If there are several GPUs and `config` chooses none, it is the GPU of this process's local rank.
-    One thread evaluates the graph, and constants are not folded (rewrite/exchange/constant_folding.py). To use another
-    kind of session, run `init` in it and give it an equivalent configuration.
+    The session uses one device. If there are several GPUs and `config` chooses none of them, the device is the GPU
+    whose number is this process's local rank, modulo the number of GPUs. One thread evaluates the graph, and constants
+    are not folded (rewrite/exchange/constant_folding.py). To use another kind of session, run `init` in it and give it
+    an equivalent configuration.
     """
 
     def __init__(self, target: str = "", graph: tf.Graph | None = None, config: tf.ConfigProto | None = None) -> None:
-        """Joins the other ranks. Raises CollectiveError if `config` shows this process several GPUs."""
+        """Joins the other ranks. Raises CollectiveError if `config` makes several GPUs visible to this process."""
         collectives.init()
         super().__init__(target, graph, config=for_one_rank(config, len(tf.config.list_physical_devices("GPU"))))
 
 
 def for_one_rank(config: tf.ConfigProto | None, gpus: int) -> tf.ConfigProto:
-    """Returns a copy of `config` for one rank on a host on which this process sees `gpus` GPUs."""
+    """Returns a copy of `config`, adapted for one rank on a host on which this process sees `gpus` GPUs."""
     adapted = tf.ConfigProto()
     if config is not None:
         adapted.CopyFrom(config)

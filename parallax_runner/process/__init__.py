@@ -1,1 +1,2 @@
-"""The tasks of every process: time its start, keep its output going, import TensorFlow, end with a status."""
+"""Tasks that every process has: measure its start, keep its output working, import TensorFlow, and end with an exit
+status."""

@@ -1,4 +1,4 @@
-"""Logs how long each stage of a process's start took, for people and for `scripts/bench startup`."""
+"""Logs how long each stage of a process's start took, for users and for `scripts/bench startup`."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ def stage(name: str) -> Iterator[None]:
 
 
 def tell(name: str, secs: float) -> None:
-    """Logs a stage that ends now and took `secs`."""
+    """Logs a stage that ends now and took `secs` seconds."""
     log.info("stage %s: %.3f s", name, secs)
 
 
 def process_age_secs() -> float:
-    """Returns the time since the kernel made this process, exact to a clock tick, which is usually 10 ms."""
+    """Returns the time since the kernel created this process, in seconds. The time is exact to one clock tick, which is
+    usually 10 ms."""
     after_name = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     start_ticks = int(after_name[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
@@ -64,5 +65,5 @@ def log_to(handler: logging.Handler) -> None:
 
 
 def log_to_stderr() -> None:
-    """Sends the package's log lines to stderr, which in a child goes to its log."""
+    """Sends the package's log lines to stderr. In a child process, stderr goes to the log of that process."""
     log_to(logging.StreamHandler(sys.stderr))

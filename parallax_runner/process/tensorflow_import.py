@@ -1,4 +1,5 @@
-"""Imports TensorFlow without Keras, which takes a third of the import time. `tf.keras` is loaded on its first use."""
+"""Imports TensorFlow without Keras, because Keras takes a third of the import time. `tf.keras` is loaded on its first
+use."""
 
 import importlib.util
 import os
@@ -10,7 +11,8 @@ from parallax_runner.process.stage_times import stage
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow. Call it before any module that imports TensorFlow; later calls do nothing."""
+    """Imports TensorFlow. Call this function before you import any module that imports TensorFlow. Later calls do
+    nothing."""
     if "tensorflow" in sys.modules:
         return
     with stage("import TensorFlow"), _keras_later():
@@ -19,8 +21,8 @@ def import_tensorflow() -> None:
 
 @contextmanager
 def _keras_later() -> Iterator[None]:
-    """Sets a variable that makes TensorFlow look for a Keras that is not installed, and continue without one.
-    `tf.keras` looks for Keras only when it is used. By then the variable has the user's setting again."""
+    """Sets a variable that makes TensorFlow look for a Keras package that is not installed, and continue without one.
+    `tf.keras` looks for Keras only when it is used. By then, the variable has been removed again."""
     if "TF_USE_LEGACY_KERAS" in os.environ or importlib.util.find_spec("tf_keras") is not None:
         yield
         return

@@ -1,5 +1,5 @@
-"""stdout and stderr of the process that the user starts. Output that cannot be written is lost and does not end the
-run.
+"""Handles stdout and stderr of the process that the user starts. Output that cannot be written is lost, but does not
+end the run.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ log = logging.getLogger(__name__)
 
 
 def keep_going() -> None:
-    """Replaces `sys.stdout` and `sys.stderr`, so that a failing terminal, pipe or file costs only output.
+    """Replaces `sys.stdout` and `sys.stderr`, so that a failure of the terminal, pipe or file loses only output and
+    does not end the run.
 
-    Closed descriptors 0 to 2 become /dev/null. Otherwise a file or connection that the run opens would get such a
-    number, and native code would write into it. A stream that replaced Python's own is left alone.
+    If one of the descriptors 0 to 2 is closed, it is opened as /dev/null. Otherwise a file or connection that the run
+    opens would get this number, and native code would write into that file. If other code has already replaced Python's
+    own stream, the new stream is left unchanged.
     """
     for descriptor in (0, 1, 2):
         if not _is_open(descriptor):
@@ -34,25 +36,25 @@ def keep_going() -> None:
 
 
 def log_losses() -> None:
-    """Logs losses from before there was a log."""
+    """Logs output losses that occurred before the log was set up."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, _Stream):
             stream.log_loss()
 
 
 class _Lossy(io.FileIO):
-    """A descriptor. Data that it refuses counts as written; `error` is the first error."""
+    """A file descriptor. Data that cannot be written to it counts as written. `error` is the first error."""
 
     error: OSError | None = None
 
     def write(self, data: Any) -> int:
-        """Writes all data, or loses the rest."""
+        """Writes all data. After an error, the rest of the data is lost."""
         rest = memoryview(data).cast("B")
         size_bytes = rest.nbytes
         try:
             while rest:
                 written = super().write(rest)
-                if written is None:  # another program that shares the terminal has made it non-blocking
+                if written is None:  # another program that uses the same terminal has made it non-blocking
                     select.select([], [self], [])
                 rest = rest[written or 0 :]
         except OSError as error:
@@ -61,9 +63,9 @@ class _Lossy(io.FileIO):
 
 
 class _Stream(io.TextIOWrapper):
-    """Text over a lossy descriptor; a loss is logged once."""
+    """A text stream over a lossy descriptor. Only the first loss is logged."""
 
-    mode = "w"  # as Python's own stream has it
+    mode = "w"  # the same as in Python's own stream
     _name: str
     _raw: _Lossy
     _logged = False
@@ -71,7 +73,7 @@ class _Stream(io.TextIOWrapper):
     @classmethod
     def over(cls, name: str, descriptor: int, before: io.TextIOWrapper) -> Self:
         """Returns a stream that replaces `before`."""
-        with contextlib.suppress(OSError, ValueError):  # the new stream will meet the same error
+        with contextlib.suppress(OSError, ValueError):  # the new stream will get the same error
             before.flush()
         return cls._of(
             name,
@@ -79,12 +81,13 @@ class _Stream(io.TextIOWrapper):
             encoding=before.encoding,
             errors=before.errors,
             line_buffering=before.line_buffering,
-            write_through=before.write_through,  # true if PYTHONUNBUFFERED is set
+            write_through=before.write_through,  # True if PYTHONUNBUFFERED is set
         )
 
     @classmethod
     def closed_from_the_start(cls, name: str) -> Self:
-        """Returns a stream to /dev/null, because the original descriptor may belong to another file by now."""
+        """Returns a stream to /dev/null. The original descriptor is not used, because it may belong to another file by
+        now."""
         raw = _Lossy(os.devnull, "w")
         raw.error = OSError(errno.EBADF, os.strerror(errno.EBADF))
         return cls._of(name, raw, encoding="utf-8", errors="backslashreplace")
@@ -98,30 +101,31 @@ class _Stream(io.TextIOWrapper):
 
     @property
     def name(self) -> str:
-        """The name, as Python's own stream has it."""
+        """The name of the stream, the same as the name of Python's own stream."""
         return f"<{self._name}>"
 
     def write(self, text: str) -> int:
-        """Writes text, or loses it."""
+        """Writes the text. If that fails, the text is lost."""
         written = super().write(text)
         self.log_loss()
         return written
 
     def flush(self) -> None:
-        """Writes what is buffered, or loses it."""
+        """Writes the buffered text. If that fails, the text is lost."""
         super().flush()
         self.log_loss()
 
     def log_loss(self) -> None:
-        """Logs the first loss once there is a log. It is not logged where it occurs, because a log may write to this
-        stream again."""
+        """Logs the first loss as soon as there is a log. The loss is not logged at the place where it occurs, because a
+        log may write to this stream again."""
         if self._raw.error is not None and not self._logged and logging.getLogger("parallax_runner").handlers:
             self._logged = True
             log.warning("%s cannot be written: %s; its output is lost, the run goes on", self._name, self._raw.error)
 
 
 def _is_own(stream: Any, descriptor: int) -> bool:
-    """Whether Python made the stream for this descriptor, or the stream is a closed one of Python's."""
+    """Whether the stream is Python's own stream for this descriptor, or one of Python's own streams that has been
+    closed."""
     return type(stream) is io.TextIOWrapper and (stream.closed or stream.fileno() == descriptor)
 
 

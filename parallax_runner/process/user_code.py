@@ -1,4 +1,4 @@
-"""Protects a run from user code that ends it with an exception that is no error, such as SystemExit."""
+"""Protects a run from user code that would end it with an exception that is not an error, such as SystemExit."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ _NOT_THE_USERS = ("site-packages", "dist-packages", "<frozen ", str(Path(__file_
 
 @contextmanager
 def must_not_exit(what: str, error_type: type[ParallaxError]) -> Iterator[None]:
-    """Converts SystemExit and similar exceptions within the block to an error that names `what` and the line.
+    """Converts SystemExit and similar exceptions within the block to an error that names `what` and the line of the
+    user's code.
 
-    Without this the process would end silently with the user's exit status, which may be 0. Exceptions of signals pass
-    through, because a worker that is ended by SIGINT may be started again.
+    Without this conversion, the process would end silently with the user's exit status, which can be 0. Exceptions that
+    signals raise are not converted, because a worker that SIGINT ended can be started again.
     """
     try:
         yield
@@ -28,7 +29,7 @@ def must_not_exit(what: str, error_type: type[ParallaxError]) -> Iterator[None]:
 
 
 def describe_exit(error: BaseException) -> str:
-    """Returns for example "it ends the process at models.py:3 (sys.exit(1)): SystemExit: 1"."""
+    """Returns a description such as "it ends the process at models.py:3 (sys.exit(1)): SystemExit: 1"."""
     return f"it ends the process at {place_of(error)}: {type(error).__name__}: {error}".rstrip(": ")
 
 

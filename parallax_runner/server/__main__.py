@@ -1,4 +1,5 @@
-"""One server: `python -m parallax_runner.server RUN_DIR INDEX`. It holds variables and runs the ops placed on it."""
+"""One server: `python -m parallax_runner.server RUN_DIR INDEX`. It stores variables and runs the ops that are placed on
+it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from parallax_runner.process.tensorflow_import import import_tensorflow
 
 
 def serve(run_dir: Path, index: int, client: ControlClient) -> None:
-    """Serves until the driver says that all workers are done."""
+    """Serves until the driver reports that all workers are done."""
     log_to_stderr()
     tell("start of Python", process_age_secs())
     import_tensorflow()
@@ -38,7 +39,7 @@ def serve(run_dir: Path, index: int, client: ControlClient) -> None:
 
 
 if __name__ == "__main__":
-    if wire.CONTROL_ADDRESS not in os.environ:  # started by hand or by a scheduler, not by a driver
+    if wire.CONTROL_ADDRESS not in os.environ:  # A user or a scheduler started this process, not a driver.
         from parallax_runner.frontdoors.entry import start
 
         sys.exit(start("server", sys.argv[1:]))

@@ -1,4 +1,5 @@
-"""One rank: `python -m parallax_runner.worker RUN_DIR`, as a launcher starts it. Without a driver it stands by."""
+"""One rank: `python -m parallax_runner.worker RUN_DIR`, as a launcher starts it. If no driver started this process, it
+stands by."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from parallax_runner.process.tensorflow_import import import_tensorflow
 
 
 def work(run_dir: Path, rank: int, client: ControlClient) -> None:
-    """Builds the graph again, rewrites it for this rank, trains, and reports the outcome to the driver."""
+    """Builds the graph again, rewrites it for this rank, trains, and reports the outcome to the driver. If the run has
+    a script, runs that script instead."""
     log_to_stderr()
     tell("start of Python", process_age_secs())
     if rank == 0:
@@ -33,7 +35,7 @@ def work(run_dir: Path, rank: int, client: ControlClient) -> None:
 
 
 if __name__ == "__main__":
-    if wire.CONTROL_ADDRESS not in os.environ:  # started by hand or by a scheduler, not by a driver
+    if wire.CONTROL_ADDRESS not in os.environ:  # A user or a scheduler started this process, not a driver.
         from parallax_runner.frontdoors.entry import start
 
         sys.exit(start("worker", sys.argv[1:]))

@@ -35,7 +35,8 @@ def ranks_found(client: ControlClient) -> Iterator[None]:
 
 
 def interface_of(address: str) -> str:
-    """Returns the name of the network interface that has an address. Raises LookupError if there is none."""
+    """Returns the name of the network interface that has an address. Raises LookupError if no interface has this
+    address."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(one.address == address for one in addresses):
             return name

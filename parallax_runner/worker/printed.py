@@ -30,12 +30,13 @@ class Printed(io.TextIOBase):
         return self._stream.buffer
 
     def reconfigure(self, **options: Any) -> None:
-        """Changes how the log is written. The driver still gets whole lines."""
+        """Changes how the log is written. The driver still receives complete lines."""
         assert isinstance(self._stream, io.TextIOWrapper)
         self._stream.reconfigure(**options)
 
     def fileno(self) -> int:
-        """Returns the log's descriptor. Output of a child process to it does not reach the driver."""
+        """Returns the log's descriptor. Output that a child process writes to this descriptor does not reach the
+        driver."""
         return self._stream.fileno()
 
     def write(self, text: str) -> int:
@@ -45,16 +46,16 @@ class Printed(io.TextIOBase):
         for line in lines:
             self._client.report("printed", stream=self._name, line=_left_of(self._line + line).rstrip("\r"))
             self._line = ""
-        # Of a progress bar that redraws itself without a newline, only the last state is kept.
+        # If a progress bar redraws itself without a newline, only its last state is kept.
         self._line = _left_of(self._line + last)
         return len(text)
 
     def flush(self) -> None:
-        """Flushes the log. An incomplete line is kept."""
+        """Flushes the log. An incomplete line is not sent to the driver yet."""
         self._stream.flush()
 
     def finish(self) -> TextIO:
-        """Sends the driver a last line without a newline. Returns the stream that this object replaces."""
+        """If the last line has no newline, sends it to the driver. Returns the stream that this object replaces."""
         if self._line:
             self._client.report("printed", stream=self._name, line=self._line.rstrip("\r"))
             self._line = ""
@@ -62,6 +63,6 @@ class Printed(io.TextIOBase):
 
 
 def _left_of(line: str) -> str:
-    """Returns what a terminal would show of a line: the text after the last carriage return."""
+    """Returns the part of a line that a terminal would show: the text after the last carriage return."""
     shown = line.rstrip("\r")
     return shown.rpartition("\r")[2] + line[len(shown) :][:1]

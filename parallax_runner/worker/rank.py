@@ -54,13 +54,13 @@ log = logging.getLogger(__name__)
 
 
 def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = MODEL) -> dict[str, Any]:
-    """Trains as the files in `run_dir` say. Returns this rank's results for the summary."""
+    """Trains according to the files in `run_dir`. Returns this rank's results for the summary."""
     config, plan = frozen.load(run_dir), plans.load(run_dir / "plan.json")
     join_ranks(plan, run_dir, client)
     dataset = source.load_dataset(config)
     single = source.build_graph(config, dataset)
     check_graph(single, plan, run_dir, rank)
-    seed_generators(config.train.seed)  # Python functions in the graph may draw random numbers in each step
+    seed_generators(config.train.seed)  # Python functions in the graph can draw random numbers in each step
     start = start_of(config)
     with stage("rewrite"):
         distributed = rewrite(config, plan, single, rank, first_step=start.step)
@@ -101,7 +101,8 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = M
 
 
 def check_graph(single: SingleDeviceGraph, plan: Plan, run_dir: Path, rank: int) -> None:
-    """Raises PlanError if a model's function has not built the same graph as in the driver, which wrote `run_dir`."""
+    """Raises PlanError if the model's function has not built the same graph in this process as in the driver, which
+    wrote the plan in `run_dir`."""
     difference = difference_of(single, plan, run_dir)
     if difference is not None:
         raise PlanError(
@@ -112,8 +113,8 @@ def check_graph(single: SingleDeviceGraph, plan: Plan, run_dir: Path, rank: int)
 
 
 def difference_of(single: SingleDeviceGraph, plan: Plan, run_dir: Path) -> str | None:
-    """Returns how this process's graph differs from the graph of the process that planned, or None if it does not. The
-    text is for a message, after "another graph"."""
+    """Returns how this process's graph differs from the graph of the process that made the plan, or None if they are
+    the same. The text is appended to "another graph" in a message."""
     if single.fingerprint == plan.fingerprint:
         return None
     try:
@@ -132,7 +133,8 @@ def segments_of(
     rank: int,
     learning_rate: LearningRate | None,
 ) -> Callable[[tf.Session, int, list[float]], Segment | None] | None:
-    """Returns the function that asks the driver how training goes on, or None if nothing changes until its end."""
+    """Returns the function that asks the driver how training continues, or None if nothing changes until the end of
+    training."""
     if not may_change(config, plan) and not frozen.has_epochs(config):
         return None
 
@@ -150,7 +152,8 @@ def segments_of(
 def rewrite(
     config: RunConfig, plan: Plan, single: SingleDeviceGraph, rank: int, *, first_step: int
 ) -> DistributedGraph:
-    """Returns this worker's graph as the configuration says. It is not finalized, so callers may still add ops."""
+    """Returns this worker's graph according to the configuration. The graph is not finalized, so callers can still add
+    ops."""
     return rewrite_for_rank(
         single,
         plan,
@@ -167,15 +170,16 @@ def export_graph(config: RunConfig, distributed: DistributedGraph) -> None:
     if config.export_graph_path is not None:
         folder = Path(config.export_graph_path)
         folder.mkdir(parents=True, exist_ok=True)
-        with distributed.graph.as_default():  # otherwise TensorFlow is in eager mode and refuses
+        with distributed.graph.as_default():  # In eager mode, TensorFlow refuses to export.
             tf.train.export_meta_graph(str(folder / f"worker_{distributed.rank}.meta"))
 
 
 def join_ranks(plan: Plan, run_dir: Path, client: ControlClient) -> None:
-    """Joins the other ranks if the plan needs it, and sends the driver this process's claim.
+    """Joins the other ranks if the plan needs collectives, and sends this process's claim to the driver.
 
-    No other thread may run meanwhile, least of all the user's code: MPI reads and sets environment variables when it
-    starts, and no other thread may touch them at the same time (docs/design/0034).
+    No other thread may run during this call, in particular no thread that runs the user's code. When MPI starts, it
+    reads and sets environment variables, and no other thread may access these variables at the same time
+    (docs/design/0034).
     """
     client.prove(claim(run_dir, _joined(plan, client) if uses_collectives(plan) else None))
 
@@ -222,12 +226,13 @@ def _verify(
     config: RunConfig,
     start: Sidecar,
 ) -> dict[str, Any]:
-    """Trains between two snapshots of all variables. Then the chief trains on one device, and compares."""
+    """Takes snapshots of all variables before and after training. Then the chief repeats the training on one device,
+    and compares the results."""
     loop.runner.saver, loop.validates = None, False
     is_chief = loop.runner.distributed.rank == 0
     initial = checkpoints.snapshot(loop.runner.session)
     outcome = loop.run(first_step=start.step, steps=config.train.total_steps, first_example=start.examples)
-    if outcome["steps"] < config.train.total_steps:  # stopped early: nothing to compare
+    if outcome["steps"] < config.train.total_steps:  # training stopped early, so there is nothing to compare
         return outcome
     final = checkpoints.snapshot(loop.runner.session)
     loop.runner.control.doing = "comparing with one device"
@@ -246,13 +251,13 @@ def _verify(
         initial=initial,
         final=final,
     )
-    # The table of all variables goes to this process's log.
+    # The table of all variables is printed to this process's log.
     Console(width=140).print(comparison_table(comparison))
     return outcome | {"comparison": comparison.as_json()}
 
 
 def start_of(config: RunConfig) -> Sidecar:
-    """Returns the start of a run: the sidecar of the checkpoint that it resumes, or a sidecar for step 0.
+    """Returns the start of a run: the sidecar of the checkpoint from which the run resumes, or a sidecar for step 0.
 
     Raises CheckpointError if the checkpoint's sidecar cannot be read.
     """
@@ -262,8 +267,8 @@ def start_of(config: RunConfig) -> Sidecar:
 
 
 def _on_checkpoint(config: RunConfig, client: ControlClient, prefix: Path) -> None:
-    """Reports a checkpoint to the driver. If the checkpoint becomes an artifact, this first protects it, because a
-    later checkpoint may delete it."""
+    """Reports a checkpoint to the driver. If the checkpoint becomes an artifact, this function first protects it,
+    because the checkpoint may be deleted when a later checkpoint is written."""
     if config.tracking.enabled and config.tracking.log_checkpoints == "all":
         try:
             hold(prefix, Path(config.run_dir) / OUTBOX)
@@ -273,7 +278,8 @@ def _on_checkpoint(config: RunConfig, client: ControlClient, prefix: Path) -> No
 
 
 def _run_id(config: RunConfig) -> str | None:
-    """Returns the id of the tracked run for a checkpoint's sidecar. Imports the tracker in the thread that writes."""
+    """Returns the id of the tracked run for a checkpoint's sidecar. The tracker is imported in the thread that writes
+    the checkpoint."""
     return find_tracker(config.tracking.tracker).run_id_in(Path(config.run_dir))
 
 
@@ -284,8 +290,8 @@ def saver_of(
     client: ControlClient,
     feed: Feed,
 ) -> CheckpointSaver | CheckpointPart | None:
-    """Returns this rank's part in checkpoints: the chief writes them, and the others send it the variables that only
-    they have."""
+    """Returns the object for this rank's part in checkpoints, or None if this rank has no part. The chief writes
+    checkpoints, and the other ranks send it the variables that only they have."""
     if checkpoints.is_chief:
         return make_saver(config, checkpoints, single, client, feed.global_batch, numbering_of(feed.dataset))
     return CheckpointPart(checkpoints) if config.ckpt.enabled and checkpoints.is_collective else None
@@ -299,8 +305,8 @@ def make_saver(
     global_batch: int = 0,
     numbering: str = "",
 ) -> CheckpointSaver | None:
-    """Returns a saver that writes checkpoints as `ckpt` says, or None if it is disabled. `global_batch` and `numbering`
-    tell the run that resumes what an example's number means."""
+    """Returns a saver that writes checkpoints according to `ckpt`, or None if checkpoints are disabled. The run that
+    resumes needs `global_batch` and `numbering` to interpret example numbers."""
     if not config.ckpt.enabled:
         return None
     trained = {gradient.variable for gradient in single.gradients}

@@ -1,4 +1,4 @@
-"""A worker that runs the user's script again, to its end (api/parallel_run.py)."""
+"""A worker that runs the user's script again from beginning to end (api/parallel_run.py)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ScriptSession(Protocol):
-    """The part of the session from `parallel_run` (api/session.py) that a worker uses."""
+    """The interface of the session from `parallel_run` (api/session.py) that a worker uses."""
 
     @property
     def plan(self) -> Plan:
@@ -39,8 +39,8 @@ class ScriptSession(Protocol):
 
 @dataclass
 class Worker:
-    """This process as a worker that runs a script. `generators` is set while the script runs, `session` once
-    parallel_run has made one."""
+    """The state of this process as a worker that runs a script. `generators` is set before the script starts. `session`
+    is set once parallel_run has made a session."""
 
     run_dir: Path
     rank: int
@@ -54,7 +54,7 @@ _workers: list[Worker] = []
 
 
 def this_worker() -> Worker | None:
-    """Returns the worker that this process is, or None in the process that the user started."""
+    """Returns the Worker object of this process, or None in the process that the user started."""
     return _workers[0] if _workers else None
 
 
@@ -97,7 +97,8 @@ def _print_plainly() -> None:
 
 
 def _leave(session: ScriptSession, client: ControlClient) -> None:
-    """Waits for the other workers' scripts. The driver detects a worker that waits for a step that never comes."""
+    """Waits until the scripts of the other workers have ended. The driver detects a worker that waits in a step that
+    can never end."""
     if session.plan.options.sync and session.plan.workers > 1:
         client.doing = "waiting for the other workers' scripts"
         client.leave(session.runner.step)

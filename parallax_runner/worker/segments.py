@@ -1,7 +1,8 @@
-"""Continues a rank's training after a segment. The driver says which plan comes next, and until which step.
+"""Continues a rank's training after a segment. The driver's order contains the next plan and the step until which it is
+used.
 
-The rank's process, its TensorFlow server and its variables stay. Its captured graph is rewritten for the new plan and
-runs in a new session on the same server. The chief moves the rows that the new plan places elsewhere.
+The rank's process, its TensorFlow server and its variables are kept. The rank's captured graph is rewritten for the new
+plan and runs in a new session on the same server. The chief moves the rows that have another place in the new plan.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from parallax_runner.train.segment import Graph, Segment
 class Segments:
     """The segments of one rank. `rewrite` makes the rank's graph for a plan and a number of finished steps.
     `open_session` opens a session for that graph on the server of an earlier session. `plan` is the current plan. An
-    order may change the `learning_rate`."""
+    order can change the `learning_rate`."""
 
     client: ControlClient
     plan: Plan
@@ -35,7 +36,7 @@ class Segments:
     learning_rate: LearningRate | None = None
 
     def next(self, session: tf.Session, step: int, step_secs: Sequence[float]) -> Segment | None:
-        """Reports the step times of the segment, and follows the driver's order, which comes when all ranks have
+        """Reports the step times of the segment, and executes the driver's order, which arrives when all ranks have
         reported. Returns None if training ends after `step`."""
         self.client.report("segment", step=step, step_secs=list(step_secs))
         self.client.doing = f"waiting for the driver's order after step {step}"
@@ -65,7 +66,7 @@ class Segments:
 
 
 def take_over(session: tf.Session, distributed: DistributedGraph, resharding: tf.Operation) -> None:
-    """Adapts the existing variables to the session's graph, on all ranks at once."""
+    """Adapts the existing variables to the session's graph. All ranks must call this function at the same time."""
     session.run(distributed.open_inputs)
     session.run(distributed.open_late_inputs)
     if distributed.rank == 0:

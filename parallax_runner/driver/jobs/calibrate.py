@@ -1,7 +1,8 @@
 """Measures the cost model's constants on a cluster.
 
-It starts ranks and servers like a run of this configuration, and times updates and exchanges of growing size. It saves
-the fitted constants for all later plans on this cluster. `constants.json` in its run_dir is a copy.
+A calibration starts ranks and servers like a run of this configuration, and measures the time of updates and exchanges
+of growing size. The fitted constants are saved for all later plans on this cluster. The file `constants.json` in its
+run_dir is a copy.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ FILE_NAME = "constants.json"
 
 
 def main(overrides: Sequence[str]) -> int:
-    """Calibrates, then shows and saves the constants. Returns the exit status."""
+    """Calibrates, then prints and saves the constants. Returns the exit status."""
     keep_going()
     try:
         config = composed(overrides)
@@ -68,7 +69,8 @@ def composed(overrides: Sequence[str]) -> RunConfig:
 
 
 def calibrate(config: RunConfig, folder: Path, interrupts: Interrupts) -> constants.Constants:
-    """Measures with two ranks, and with all ranks if there are more. Two cluster sizes show the cost of a round."""
+    """Measures with two ranks, and also with all ranks if there are more than two. The cost of one round can be
+    computed from two cluster sizes."""
     from parallax_runner.calibration.fit import fit
 
     samples: list[Sample] = []
@@ -80,7 +82,7 @@ def calibrate(config: RunConfig, folder: Path, interrupts: Interrupts) -> consta
 
 
 def measured(config: RunConfig, ranks: int, folder: Path, interrupts: Interrupts) -> list[Sample]:
-    """Returns the samples of one launch. It has one server on this machine, or one server per host.
+    """Returns the samples of one launch. The launch has one server on this machine, or one server on each host.
 
     Raises LaunchError if the launch fails.
     """
@@ -98,7 +100,8 @@ def measured(config: RunConfig, ranks: int, folder: Path, interrupts: Interrupts
 
 
 def spread(hosts: Sequence[Host], ranks: int) -> list[Host]:
-    """Returns the hosts for this many ranks. Few ranks get a host each, so that the link between hosts is measured."""
+    """Returns the hosts for `ranks` ranks. If there are enough hosts, each rank gets its own host, so that the link
+    between hosts is measured."""
     if ranks > len(hosts):
         return list(hosts)
     return [dataclasses.replace(host, slots=host.slots[:1]) for host in hosts[:ranks]]

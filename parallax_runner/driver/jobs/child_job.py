@@ -1,4 +1,5 @@
-"""Runs a short job in its own folder for the run that needs its result: row trials, calibrations, partition trials."""
+"""Runs a short job in its own folder for a run that needs its result. Such jobs are row trials, calibrations and
+partition trials."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def run_child_job(
     on_message: Callable[[processes.Message], None] = lambda message: None,
     on_stall: Callable[[str], None] | None = None,
 ) -> processes.RunResult:
-    """Runs the processes of `plan` in `config.run_dir` to their end. Each worker runs `module`."""
+    """Runs the processes of `plan` in the folder `config.run_dir` to their end. Each worker runs `module`."""
     folder = Path(config.run_dir)
     frozen.freeze(config, folder)
     plans.save(plan, folder / plans.FILE_NAME)
@@ -32,7 +33,7 @@ def run_child_job(
 
 
 def require_finished(result: processes.RunResult, what: str, folder: Path) -> None:
-    """Raises Interrupted if the user ended the job, LaunchError if it failed."""
+    """Raises Interrupted if the user ended the job, and LaunchError if the job failed."""
     if result.status == "interrupted":
         raise Interrupted
     if result.status != "finished":

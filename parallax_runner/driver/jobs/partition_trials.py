@@ -1,9 +1,10 @@
-"""Trials of `partition=search` as separate runs, for runs whose plan cannot change while processes are alive.
+"""Trials of `partition=search` as separate jobs, for runs whose plan cannot change while processes are alive.
 
-Without synchronisation, or with backup workers, there is no moment between two steps of all ranks. Each trial then
-begins from the checkpoint of the previous trial, and training from the checkpoint of the last one. They are the run's
-own checkpoints if it writes any, so an interrupted run continues from there. A script, and `action=verify`, count their
-steps themselves. Their trials begin from initial values, and their results are discarded.
+Without synchronisation, or with backup workers, there is no moment at which all ranks are between two steps. Each trial
+then begins from the checkpoint of the previous trial, and training begins from the checkpoint of the last trial. If the
+run writes checkpoints, these are the run's own checkpoints, so an interrupted run continues from them. A script and
+`action=verify` count their steps themselves. In these two cases, trials begin from initial values, and the training
+that they do is discarded.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from parallax_runner.search.trial import LEAST_STEPS, WARM_UP_STEPS, Trial
 def search_apart(
     search: PartitionSearch, start: Recovery, restarts: Restarts, interrupts: Interrupts
 ) -> tuple[Recovery, processes.RunResult | None]:
-    """Runs trials until the choice is made. Returns the start of training, and the result of the search if it failed or
-    if `action=search` asks for nothing else."""
+    """Runs trials until the choice is made. Returns the start of training. Also returns the result of the search if the
+    search failed or if the run ends with it (`action=search`), otherwise None."""
     config = start.config
     if not config.ckpt.enabled:
-        shutil.rmtree(_passed_on(start.run_dir), ignore_errors=True)  # of an earlier search
+        shutil.rmtree(_passed_on(start.run_dir), ignore_errors=True)  # left by an earlier search
     goes_on = config.action == "train" and config.model["_target_"] != frozen.SCRIPT
     while True:
         search.next_plan()
@@ -79,8 +80,8 @@ def _left_by(result: processes.RunResult) -> str | None:
 def _run_trial(
     config: RunConfig, search: PartitionSearch, run_dir: Path, interrupts: Interrupts
 ) -> tuple[processes.RunResult, Mapping[int, Sequence[float]]]:
-    """Runs a trial. Returns how it ended, and the seconds of each rank's steps. `run_dir` belongs to the run that
-    searches."""
+    """Runs a trial. Returns the result of the trial, and the times of each rank's steps in seconds. `run_dir` is the
+    folder of the run that searches."""
     from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
 
     folder = Path(config.run_dir)
@@ -118,12 +119,12 @@ def _trial_config(config: RunConfig, search: PartitionSearch, folder: Path, goes
 
 
 def _passed_on(run_dir: Path) -> Path:
-    """Returns the folder for the trials' checkpoints in a run that writes no checkpoints itself."""
+    """Returns the folder for the checkpoints of the trials if the run itself writes no checkpoints."""
     return run_dir / record.FOLDER / "ckpt"
 
 
 def _named(result: processes.RunResult, partitions: int, folder: Path) -> processes.RunResult:
-    """Returns the result with the trial named in its failure."""
+    """Returns the result. If it contains a failure, the failure also names the trial."""
     if result.failure is None:
         return result
     pieces = f"{partitions} partition{'' if partitions == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Runs a short trial if the cost model needs one, and caches its result for later runs."""
+"""Runs a short row trial if the cost model needs its result, and caches the result for later runs."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ MODULE = "parallax_runner.worker.row_trial"
 
 
 def known(config: RunConfig, fingerprint: str) -> Measured | None:
-    """Returns the result of an earlier trial of the same graph, data, ranks and machine, or None."""
+    """Returns the result of an earlier trial of the same graph and data on the same machine, with the same number of
+    ranks. Returns None if there is no such result."""
     try:
         return measured.load(_kept(config, fingerprint))
-    except (OSError, ValueError, KeyError, TypeError):  # no file, or a file of another version
+    except (OSError, ValueError, KeyError, TypeError):  # There is no file, or it has another version.
         return None
 
 
@@ -46,10 +47,10 @@ def measure(
     run_dir: Path,
     interrupts: Interrupts | None = None,
 ) -> Measured:
-    """Returns the cached result, or else runs a trial: one process, a few seconds. `alone` is the graph's plan under
-    comm=local.
+    """Returns the cached result. If there is none, runs a trial, which uses one process and takes a few seconds.
+    `alone` is the plan of the graph with comm=local.
 
-    Writes `run_dir/measured.json`. Raises LaunchError if the trial fails, Interrupted if the user ends it.
+    Writes `run_dir/measured.json`. Raises LaunchError if the trial fails, and Interrupted if the user ends it.
     """
     found = known(config, alone.fingerprint)
     if found is None:
@@ -87,7 +88,7 @@ def _trial(
 
 def _kept(config: RunConfig, fingerprint: str) -> Path:
     """Returns the path of a cached measurement. The name depends on everything that affects the measurement, but not on
-    the seed: another seed draws other rows, but as many."""
+    the seed: another seed changes which rows are drawn, but hardly how many."""
     data = frozen.plain(config.data)
     depends_on = [
         measured.FORMAT,

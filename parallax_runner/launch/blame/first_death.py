@@ -1,4 +1,5 @@
-"""Decides which process died first, so that processes that merely followed are not blamed. It is pure computation."""
+"""Decides which process died first, so that processes that died as a consequence are not blamed. This module has no
+side effects."""
 
 import signal
 from collections.abc import Sequence
@@ -8,7 +9,8 @@ from parallax_runner.launch.control import wire
 from parallax_runner.launch.launchers.launcher import RankExit
 from parallax_runner.launch.watch.whereabouts import Whereabouts
 
-# Deaths within this time of the first sign have one cause: grpc and Horovod notify the others within a second or two.
+# All deaths within this time after the first sign of a failure are attributed to one cause, because grpc and Horovod
+# notify the other processes within a second or two.
 FOLLOW_SECS = 5.0
 # The reason given if neither the process nor the launcher reported anything.
 DIED_SILENTLY = "died without a message"
@@ -16,13 +18,15 @@ DIED_SILENTLY = "died without a message"
 GONE = "its process was killed, or its machine is lost"
 # The signals of processes that give up because a peer is gone. Such a death may be a consequence of another one.
 _GIVES_UP_BY = frozenset({signal.SIGABRT, signal.SIGPIPE})
-# The signals with which a launcher ends workers. Before the culprit is known, no program ends a server like this.
+# The signals with which a launcher ends workers. No launcher sends them to servers before the process to blame is
+# known.
 _TOLD_BY = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
 @dataclass
 class Member:
-    """The driver's knowledge of one worker, one server, or the program that starts all workers (its name is the role).
+    """The state that the driver keeps for one worker, one server, or the program that starts all workers. The role of
+    that program is its name.
 
     `lost_secs` is the monotonic time of the first sign that the member ended prematurely. `exit_status` is minus the
     signal number for a death by signal, and None if unknown. The member `is_gone` if it ran elsewhere
@@ -55,24 +59,25 @@ class Member:
     inside: str | None = None
 
     def lose(self, secs: float) -> None:
-        """Records the first sign of a premature end. Later signs do not count."""
+        """Records the time of the first sign of a premature end. Later signs are ignored."""
         if self.lost_secs is None:
             self.lost_secs = secs
 
     def whereabouts(self) -> Whereabouts:
-        """Returns what the process was doing, as far as it has reported."""
+        """Returns what the process was doing, according to its last report."""
         where = f"ended: {self.error}" if self.where is None and self.error is not None else self.where
         return Whereabouts(self.role, self.index, self.host, self.doing, self.doing_secs, where, self.step, self.inside)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The process that died first, the reason, and its last lines of output.
+    """The process that died first, the reason for its death, and the last lines of its output.
 
-    `role` is worker, server or one of three other values: the name of the program that starts all workers, such as
-    mpirun, if that program failed; driver if there was no free port; run if no single process is to blame.
-    `exit_status` is minus the signal number for a death by signal. `others` are all processes that were not done.
-    `step` is the last step that any rank reported. `recurs` says that another attempt would fail in the same way.
+    `role` is "worker", "server" or one of three other values: the name of the program that starts all workers, such as
+    "mpirun", if that program failed; "driver" if there was no free port; "run" if no single process is to blame.
+    `exit_status` is the negative signal number if a signal ended the process. `others` are all processes that were not
+    done. `step` is the last step that any rank reported. `recurs` means that another attempt would fail in the same
+    way.
     """
 
     role: str
@@ -95,11 +100,12 @@ class Failure:
 
 
 def first_lost(members: Sequence[Member], rank_exit: RankExit | None) -> Member:
-    """Returns the lost member to blame. `rank_exit` is what the launcher reports. Raises ValueError if no member is
-    lost.
+    """Returns the lost member to blame. `rank_exit` is the rank that the launcher reports as the first to die, or None.
+    Raises ValueError if no member is lost.
 
-    A process killed by a signal comes first. Next comes the rank that the launcher names, unless the first lost member
-    has explained its end. Otherwise the first lost member is to blame.
+    A process that was killed by a signal is blamed first. If no process was killed by a signal, the rank that the
+    launcher names is blamed, unless the end of the first lost member is explained. In all other cases, the first lost
+    member is blamed.
     """
     lost = [(member.lost_secs, member) for member in members if member.lost_secs is not None]
     lost.sort(key=lambda pair: pair[0])
@@ -115,7 +121,7 @@ def first_lost(members: Sequence[Member], rank_exit: RankExit | None) -> Member:
 
 
 def reason_of(member: Member) -> str:
-    """Returns why a lost member ended, in its own words if it reported any."""
+    """Returns why a lost member ended. This is the error that the member reported, if there is one."""
     if member.error is not None:
         return member.error
     if member.verdict is not None:
@@ -134,7 +140,8 @@ def reason_of(member: Member) -> str:
 
 
 def signal_name(number: int) -> str:
-    """Returns "SIGKILL" for 9, and for example "signal 40" for a real-time signal, which has no name."""
+    """Returns the name of a signal, for example "SIGKILL" for 9. For a real-time signal, which has no name, returns for
+    example "signal 40"."""
     try:
         return signal.Signals(number).name
     except ValueError:

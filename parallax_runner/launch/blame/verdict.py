@@ -1,4 +1,4 @@
-"""Describes a failed attempt: which process is to blame, its last output, and where the others were."""
+"""Describes a failed attempt: which process is to blame, its last output, and where the other processes were."""
 
 import socket
 import time
@@ -10,14 +10,15 @@ from parallax_runner.launch.launchers.launcher import Launcher
 from parallax_runner.launch.logs import last_lines, log_path
 
 LAST_LINES = 20
-# More lines are shown of a traceback: its last lines may be TensorFlow's own calls, with the user's line further up.
+# More lines are shown for a traceback, because its last lines may be TensorFlow's own calls, with the user's line
+# further up.
 TRACEBACK_LINES = 100
-# How many lines are read from the output of the program that starts all workers.
+# The number of lines that are read from the output of the program that starts all workers.
 OUTPUT_LINES = 1000
 
 
 class Logs:
-    """The logs of one attempt. They begin where the logs of an earlier attempt in the same folder end."""
+    """The logs of one attempt. In each file, they begin where the output of earlier attempts ends."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
@@ -39,7 +40,8 @@ def find_failure(
     launcher: Launcher,
 ) -> Failure:
     """Returns the failure of an attempt in which at least one member is lost. `program` is the program that started all
-    workers, or None if each was started alone. `run` is lost if no single process is to blame."""
+    workers, or None if each worker was started separately. The member `run` is lost if no single process is to
+    blame."""
     output = "" if program is None else "\n".join(logs.tail(program.role, 0, OUTPUT_LINES))
     rank_exit = launcher.rank_exit(output)
     if rank_exit is not None and rank_exit.rank < len(workers):
@@ -66,8 +68,9 @@ def find_failure(
 
 
 def note_unreported_exits(workers: Sequence[Member], exit_status: int) -> None:
-    """Sets the exit status of workers that are gone while the program that started them goes on. It goes on only after
-    this exit status. This holds only for workers of this machine, whose end the program notices at once."""
+    """Sets the exit status of workers that have ended although the program that started them continues. The program
+    continues only if the worker exited with this status. The status is set only for workers on this machine, because
+    the program notices their end at once."""
     for member in workers:
         is_gone = member.lost_secs is not None and not member.connected and member.said_hello
         if is_gone and _explains_nothing(member) and member.host == socket.gethostname():

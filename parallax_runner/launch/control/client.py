@@ -1,4 +1,4 @@
-"""The child's end of the control connection, by which a worker or server talks with the driver."""
+"""The child's end of the control connection, over which a worker or server communicates with the driver."""
 
 import faulthandler
 import os
@@ -17,7 +17,7 @@ from parallax_runner.launch.watch.whereabouts import main_thread_place, python_i
 
 CONNECT_TIMEOUT_SECS = 30.0
 HEARD_TIMEOUT_SECS = 5.0
-# If the driver's machine leaves data unacknowledged for this long, it counts as gone.
+# If the driver's machine leaves data unacknowledged for this long, the driver counts as lost.
 DRIVER_SILENT_SECS = 60.0
 LOOPBACK = "127.0.0.1"
 ALIVE_SECS = 2.0
@@ -28,10 +28,10 @@ STDERR = 2
 
 
 def rank_from_environ() -> int:
-    """Returns this worker's rank, which its launcher sets. Ends the process if the launcher has set none."""
+    """Returns this worker's rank, which its launcher sets. Ends the process if the launcher has set no rank."""
     variable = os.environ.get(wire.RANK_VARIABLE)
     if variable is None:
-        return 0  # No driver started this process; `ControlClient.connect` refuses that.
+        return 0  # No driver started this process, so `ControlClient.connect` will raise LaunchError.
     rank = os.environ.get(variable, "")
     if not rank.isdecimal():
         sys.exit(f"parallax_runner: {variable}={rank!r}: expected this worker's rank, as its launcher sets it")
@@ -39,10 +39,12 @@ def rank_from_environ() -> int:
 
 
 class ControlClient:
-    """One child's connection to the driver. If the driver ends before `done` or `fail`, the process ends at once.
+    """The connection of one child process to the driver. If the driver ends before `done` or `fail` is called, this
+    process ends at once.
 
-    A thread sends the driver a heartbeat every few seconds, with what this process is `doing` ("starting", "step 41",
-    "saving") and the last `step` that it finished. The child's code sets both, which costs next to nothing.
+    A thread sends the driver a heartbeat every few seconds. The heartbeat contains what this process is `doing`
+    ("starting", "step 41", "saving") and the last `step` that it finished. The child's code sets both attributes, at
+    negligible cost.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -64,7 +66,8 @@ class ControlClient:
 
     @classmethod
     def connect(cls, role: str, index: int) -> Self:
-        """Connects to the driver that started this process and says hello. Raises LaunchError without a driver."""
+        """Connects to the driver that started this process and sends a hello. Raises LaunchError if there is no driver
+        or it cannot be reached."""
         address, secret = os.environ.get(wire.CONTROL_ADDRESS), os.environ.get(wire.CONTROL_SECRET)
         if not address or not secret:
             raise LaunchError(
@@ -81,7 +84,8 @@ class ControlClient:
         if connection.getpeername()[0] != LOOPBACK:
             # A machine that loses power does not close its connections. This timeout then ends this process.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * DRIVER_SILENT_SECS))
-        # A data loader forked from this process must not keep the connection open when this process dies.
+        # A process that is forked from this one, such as a data loader, must not keep the connection open after this
+        # process dies.
         os.register_at_fork(after_in_child=lambda: _forget(connection))
         client = cls(connection)
         client._send(wire.HELLO, role=role, index=index, secret=secret, pid=os.getpid(), host=socket.gethostname())
@@ -91,13 +95,14 @@ class ControlClient:
 
     @property
     def own_address(self) -> str:
-        """This host's address on the route to the driver. The run's other hosts reach it at this address, too."""
+        """This host's address on the route to the driver. The other hosts of the run reach this host at the same
+        address."""
         name = self._connection.getsockname()
         return str(name[0]) if isinstance(name, tuple) else LOOPBACK
 
     @property
     def doing(self) -> str:
-        """What this process is doing, in a word or two, for the message when another process dies."""
+        """What this process is doing, in a few words. The text is used in the message when another process dies."""
         return self._doing[0]
 
     @doing.setter
@@ -106,35 +111,38 @@ class ControlClient:
             self._doing = (what, time.monotonic())
 
     def exchange_address(self, address: str) -> dict[str, list[str]]:
-        """Publishes this process's `host:port`. Blocks until all processes have done so, then returns all addresses by
-        role, ordered by index."""
+        """Publishes this process's `host:port`. Blocks until all processes have published their addresses, then returns
+        all addresses by role, ordered by index."""
         self._send(wire.ADDRESS, address=address)
         self._cluster_known.wait()
         return self._cluster
 
     def publish_store(self, address: str) -> None:
-        """Sends all workers, including rank 0 itself, the `host:port` of the store by which they find each other."""
+        """Sends the `host:port` of the store to all workers, including rank 0 itself. The workers find each other
+        through the store."""
         self._send(wire.STORE, address=address)
 
     def store_address(self) -> str:
-        """Returns the address that rank 0 has published; blocks until then. Call it only once."""
+        """Blocks until rank 0 has published the store's address, then returns it. Call this method only once."""
         return self._store.get()
 
     def prove(self, claim: dict[str, Any]) -> None:
-        """Sends the driver this process's claim (launch/proof.py) without waiting for the answer."""
+        """Sends this process's claim (launch/proof.py) to the driver, without waiting for the answer."""
         self._send(wire.PROOF, **claim)
 
     def wait_until_proven(self) -> None:
-        """Blocks until all processes of the launch match the plan. If one does not, the driver ends all."""
+        """Blocks until all processes of the launch match the plan. If a process does not match, the driver ends all
+        processes."""
         self._proven.wait()
 
     def port_taken(self, address: str) -> None:
-        """Reports that another program has taken `address`. The driver ends all processes and starts again with new
-        ports."""
+        """Reports that another program has taken `address`. The driver then ends all processes and starts them again
+        with new ports."""
         self._say_last(wire.PORT_TAKEN, address=address)
 
     def report(self, kind: str, **fields: Any) -> None:
-        """Sends a report to the driver. Thread-safe; returns as soon as the kernel has the message."""
+        """Sends a report to the driver. This method is thread-safe, and returns as soon as the kernel has accepted the
+        message."""
         if kind in wire.RESERVED_KINDS:
             raise ValueError(f"report kind {kind!r} is reserved for the protocol")
         self._send(kind, **fields)
@@ -142,19 +150,21 @@ class ControlClient:
     def fail(self, error: str, traceback: str, *, recurs: bool = False, exit_status: int | None = None) -> None:
         """Sends the last message of a process that ends with an exception. `error` is one line such as "ValueError: …".
 
-        `recurs` says that the error, such as a full disk, would occur again in a restarted run. `exit_status` is the
-        exit status for the run, or None for the usual one.
+        `recurs` means that the error, such as a full disk, would occur again in a restarted run. `exit_status` is the
+        exit status for the run, or None for the usual exit status.
         """
         self._say_last(
             wire.FAIL, error=error, traceback=traceback, recurs=recurs, exit_status=exit_status, **self._standing()
         )
 
     def done(self, **fields: Any) -> None:
-        """Sends the last message of a process that did its work. Returns when the driver has received it."""
+        """Sends the last message of a process that has done its work. Waits until the driver has received it, for at
+        most 5 s."""
         self._say_last(wire.DONE, **fields)
 
     def announce_last_step(self, step: int) -> None:
-        """Sends the chief's answer to a stop: all workers end after `step`. Returns when all of them know."""
+        """Sends the chief's answer to a stop request: all workers end after `step`. Returns when all workers have
+        confirmed this step."""
         self._send(wire.LAST_STEP, step=step)
         self._last_step_known.wait()
 
@@ -164,18 +174,20 @@ class ControlClient:
         self._all_left.wait()
 
     def next_order(self) -> dict[str, Any] | None:
-        """Blocks for the driver's next order, which says how all workers go on. Returns None if the driver asks them to
-        end."""
+        """Waits for the driver's next order and returns it. The order says how all workers continue. Returns None if
+        the driver asks the workers to end."""
         return self._orders.get()
 
     def wait_for_stop(self) -> None:
-        """Blocks until the driver asks this process to end. A server is asked when all workers are done."""
+        """Blocks until the driver asks this process to end. The driver asks a server to end when all workers are
+        done."""
         self.stop_requested.wait()
 
     def _say_last(self, kind: str, **fields: Any) -> None:
         self._leaving = True
         self._send(kind, **fields)
-        # Closing a socket with unread input resets it, and the kernel may then drop the message. So wait for an answer.
+        # If a socket with unread input is closed, the kernel resets the connection and can drop the message. So wait
+        # for an answer.
         self._heard.wait(HEARD_TIMEOUT_SECS)
 
     def _send(self, kind: str, **fields: Any) -> None:
@@ -184,7 +196,7 @@ class ControlClient:
             with self._sending:
                 self._connection.sendall(line)
         except OSError:
-            # The driver is gone; the listening thread sees that too and ends the process.
+            # The driver has ended. The listening thread also notices this, and ends the process.
             return
 
     def _standing(self) -> dict[str, Any]:
@@ -197,11 +209,12 @@ class ControlClient:
         while not self._leaving:
             time.sleep(every_secs)
             self._send(wire.ALIVE, **self._standing())
-            # If C code holds the GIL, this thread does not get here again. A C thread of faulthandler then writes the
-            # stacks. TensorFlow's import holds the GIL, too.
+            # If C code holds the GIL, this thread cannot restart the timer below. A C thread of faulthandler then
+            # writes the stacks. TensorFlow's import also holds the GIL, so the timer is not used while the process
+            # starts.
             if self.doing != wire.STARTING:
                 faulthandler.dump_traceback_later(stacks_secs, file=STDERR)
-        # If a thread or an exit handler of the user's code keeps this process alive, its log then shows which.
+        # If a thread or an exit handler of the user's code keeps this process alive, the log then shows which one.
         faulthandler.dump_traceback_later(LINGERS_SECS, file=STDERR)
 
     def _listen(self) -> None:
@@ -212,7 +225,8 @@ class ControlClient:
         except (OSError, ValueError) as error:
             print(f"control connection: {error}", file=sys.stderr, flush=True)
         if not self._leaving:
-            # A single write, because other threads may be printing. _exit, because other threads may never end.
+            # The message is written with a single write, because other threads may be printing. The process ends with
+            # _exit, because other threads may never end.
             os.write(2, b"the driver is gone (control connection closed): this process ends\n")
             _kill_children()
             os._exit(1)
@@ -248,7 +262,8 @@ class ControlClient:
 
 
 def _forget(connection: socket.socket) -> None:
-    # close() would wait until the listening thread's file object is closed, and a forked process has no such thread.
+    # The descriptor is closed directly: close() on the socket would wait until the file object of the listening thread
+    # is closed, and a forked process has no such thread.
     descriptor = connection.detach()
     if descriptor >= 0:
         os.close(descriptor)

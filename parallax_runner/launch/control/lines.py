@@ -1,4 +1,4 @@
-"""Reads lines from an untrusted connection. Each line has a maximum length and may have a deadline."""
+"""Reads lines from an untrusted connection. Each line has a maximum length and can have a deadline."""
 
 import socket
 import time

@@ -1,4 +1,5 @@
-"""The driver's end of the control connections: which children are connected, what they say, and when they leave."""
+"""The driver's end of the control connections: which child processes are connected, what they send, and when they
+disconnect."""
 
 import errno
 import hmac
@@ -19,10 +20,10 @@ log = logging.getLogger(__name__)
 
 HELLO_TIMEOUT_SECS = 10.0
 MAX_HELLO_BYTES = 4096
-# A report has a loss and a time for each step since the last report.
+# A report can be long: it contains a loss and a time for each step since the last report.
 MAX_LINE_BYTES = 64 * 2**20
-# The limit of connections without a hello, in addition to one per child. Beyond it the oldest one is closed; a child
-# says hello at once.
+# The maximum number of connections that have not sent a hello, in addition to one per child. Above this limit, the
+# oldest such connection is closed. Children are not affected, because they send their hello at once.
 MAX_STRANGERS = 16
 # If the driver has no file descriptor left for a connection, it tries again after this time.
 ACCEPT_AGAIN_SECS = 0.2
@@ -31,10 +32,12 @@ Member = tuple[str, int]
 
 
 class ControlServer:
-    """Accepts one connection from each expected child. Threads read, so arrival times are exact while the driver works.
+    """Accepts one connection from each expected child process. Separate threads read the connections, so arrival times
+    are exact even while the driver does other work.
 
-    `address` and `secret` go into the children's environment. `next_message` returns messages in order of arrival. The
-    end of a connection is a message of kind "closed", after all other messages of the connection.
+    `address` and `secret` are passed to the children in their environment. `next_message` returns messages in order of
+    arrival. The end of a connection is reported by a message of kind "closed", after all other messages from that
+    connection.
     """
 
     def __init__(self, *, workers: int, servers: int, host: str) -> None:
@@ -57,14 +60,14 @@ class ControlServer:
         threading.Thread(target=self._accept, name="control-accept", daemon=True).start()
 
     def next_message(self, timeout_secs: float) -> Message | None:
-        """Returns the next message, or None if none arrived in time."""
+        """Returns the next message, or None if no message arrived in time."""
         try:
             return self._messages.get(timeout=timeout_secs)
         except queue.Empty:
             return None
 
     def stop(self, role: str) -> None:
-        """Asks all children of a role to end by themselves, including children that connect later."""
+        """Asks all children with this role to end by themselves, including children that connect later."""
         with self._lock:
             self._stopping.add(role)
             members = [member for member in self._connections if member[0] == role]
@@ -72,21 +75,22 @@ class ControlServer:
             self._send(member, wire.STOP)
 
     def order(self, fields: Mapping[str, Any]) -> None:
-        """Tells all workers how to go on. All workers get an order and a stop in the same sequence."""
+        """Sends all workers an order that says how they continue. All workers receive orders and stop requests in the
+        same sequence."""
         with self._lock:
             members = [member for member in self._connections if member[0] == "worker"]
         for member in members:
             self._send(member, wire.ORDER, **fields)
 
     def tell_proven(self) -> None:
-        """Tells all children that the launch matches the plan, so training may begin."""
+        """Informs all children that the launch matches the plan, so training can begin."""
         with self._lock:
             members = list(self._connections)
         for member in members:
             self._send(member, wire.PROVEN)
 
     def ask_where(self, *, stacks: bool = False) -> None:
-        """Asks every connected child where it is. The answers are messages of kind "stands". With `stacks` each child
+        """Asks every connected child where it is. The answers are messages of kind "stands". With `stacks`, each child
         writes its Python stacks into its log before it answers."""
         with self._lock:
             members = list(self._connections)
@@ -94,7 +98,7 @@ class ControlServer:
             self._send(member, wire.WHERE, stacks=stacks)
 
     def close(self) -> None:
-        """Closes all connections. A child that still runs ends when it notices this."""
+        """Closes all connections. A child that is still running ends when it notices this."""
         self._closed.set()
         with self._lock:
             open_sockets = [self._listener, *self._connections.values(), *self._strangers]
@@ -109,7 +113,8 @@ class ControlServer:
                 connection, _ = self._listener.accept()
                 self._begin(connection)
             except (OSError, RuntimeError) as error:
-                # RuntimeError: no thread could be started. ECONNABORTED: the caller has given up, which is harmless.
+                # RuntimeError means that no thread could be started. ECONNABORTED means that the connecting process has
+                # given up, which is harmless.
                 if self._closed.is_set() or (isinstance(error, OSError) and error.errno == errno.ECONNABORTED):
                     continue
                 if not was_out:
@@ -135,7 +140,7 @@ class ControlServer:
             raise
 
     def _know(self, connection: socket.socket) -> None:
-        """Removes a connection from the strangers."""
+        """Removes a connection from those that have not sent a hello."""
         with self._lock:
             self._strangers.pop(connection, None)
 
@@ -205,7 +210,8 @@ class ControlServer:
             self._send(member, wire.HEARD)
 
     def _tell_store(self, address: str) -> None:
-        """Sends the store's address to the connected workers. The others get it after their hello."""
+        """Sends the store's address to the connected workers. Workers that connect later get the address after their
+        hello."""
         with self._lock:
             self._store = address
             members = [member for member in self._connections if member[0] == "worker"]
@@ -222,7 +228,8 @@ class ControlServer:
             self._send(chief, wire.LAST_STEP, step=step)
 
     def _note_known(self, member: Member) -> None:
-        """Sends the chief its own last step again when all others know it. By then no worker begins a later step."""
+        """Sends the chief its own last step again when all other workers have confirmed it. From then on, no worker
+        begins a later step."""
         with self._lock:
             was_waited_for = member in self._without_last_step
             self._without_last_step.discard(member)
@@ -256,7 +263,7 @@ class ControlServer:
             try:
                 connection.sendall(wire.encode(kind, fields))
             except OSError as error:
-                # The thread that reads this connection sees its end as well, and reports it in order.
+                # The thread that reads this connection also notices its end, and reports it after the earlier messages.
                 log.debug("cannot send %s %d the message %s: %s", *member, kind, error)
 
 
@@ -264,5 +271,5 @@ def _shut(one: socket.socket) -> None:
     try:
         one.shutdown(socket.SHUT_RDWR)
     except OSError:
-        # The connection has ended already.
+        # The connection has already ended.
         return

@@ -9,40 +9,44 @@ SHOWN_BYTES = 80
 
 CONTROL_ADDRESS = "PARALLAX_CONTROL"
 CONTROL_SECRET = "PARALLAX_CONTROL_SECRET"
-# Seconds between two heartbeats of a child.
+# This variable contains the number of seconds between two heartbeats of a child.
 ALIVE_SECS = "PARALLAX_ALIVE_SECS"
-# Seconds without a heartbeat after which a child writes its Python stacks into its log.
+# This variable contains a number of seconds. If the heartbeat thread of a child cannot run for that long, the child
+# writes its Python stacks into its log.
 STACKS_SECS = "PARALLAX_STACKS_SECS"
-# Holds the name of the variable in which a worker finds its rank. Launchers have different variables; RANK is for
-# launchers that have none.
+# This variable contains the name of the variable that contains a worker's rank. Launchers use different variables for
+# the rank. RANK is for launchers that have no variable of their own.
 RANK_VARIABLE = "PARALLAX_RANK_VARIABLE"
 RANK = "PARALLAX_RANK"
 
-# Set if workers exchange gradients by Gloo and find each other through a store that rank 0 runs.
+# This variable is set if workers exchange gradients through Gloo and find each other through a store that rank 0 runs.
 GLOO = "PARALLAX_GLOO"
 
 # Set if only the driver acts on SIGTERM, SIGUSR1 and SIGUSR2, which a batch system sends to all processes of a job at
 # once.
 DEAF = "PARALLAX_DEAF"
 
-# The kinds below are reserved for the protocol; a report may not use them.
+# The kinds below are reserved for the protocol. A report must not use them.
 HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE = "hello", "address", "port_taken", "fail", "done"
 CLUSTER, STOP, HEARD = "cluster", "stop", "heard"
-# The chief names the last step before a stop, and the driver forwards it to all workers. The chief gets it last, when
-# the others have confirmed it: a rank that began a further step would wait in it for ever.
+# The chief names the last step before a stop, and the driver forwards it to all workers. The chief receives this
+# message last, when the other workers have confirmed it, because a rank that began a further step would wait forever in
+# that step.
 LAST_STEP, LAST_STEP_KNOWN = "last_step", "last_step_known"
-# A worker takes part in no further step; the driver's answer when all workers have reported this.
+# LEAVE: a worker takes part in no further step. ALL_LEFT: the driver's answer when all workers have reported this.
 LEAVE, ALL_LEFT = "leave", "all_left"
-# The driver's order: how all workers go on after a segment of the training.
+# The driver's order, which says how all workers continue after a segment of the training.
 ORDER = "order"
 CLOSED = "closed"
-# The address of Horovod's store, which rank 0 runs; the driver forwards it to all workers.
+# The address of Horovod's store, which rank 0 runs. The driver forwards the address to all workers.
 STORE = "store"
-# A process's claim before the first step; the driver's answer when the claims of all processes match the plan.
+# PROOF: a process's claim before the first step. PROVEN: the driver's answer when the claims of all processes match the
+# plan.
 PROOF, PROVEN = "proof", "proven"
-# A process says hello under a name that is connected already, or that is not in the plan.
+# A process has sent a hello with a role and index that are already connected, or that are not in the plan.
 SURPLUS = "surplus"
-# A heartbeat; after a failure or a stall, the driver's request for what a process is doing; the process's answer.
+# ALIVE: a heartbeat. WHERE: the driver asks, after a failure or a stall, what a process is doing. STANDS: the answer of
+# the process.
 ALIVE, WHERE, STANDS = "alive", "where", "stands"
 RESERVED_KINDS = frozenset(
     {
@@ -51,7 +55,7 @@ RESERVED_KINDS = frozenset(
     }
 )
 _STANDING: Mapping[str, Any] = {"doing": str, "doing_secs": int | float | None, "step": int | None}
-# The required fields of the protocol's own messages. Further fields, and the fields of reports, are checked elsewhere.
+# The required fields of the protocol's own messages. Other fields, and the fields of reports, are checked elsewhere.
 _FIELDS: Mapping[str, Mapping[str, Any]] = {
     HELLO: {"role": str, "index": int, "secret": str, "host": str},
     ADDRESS: {"address": str},
@@ -64,13 +68,14 @@ _FIELDS: Mapping[str, Mapping[str, Any]] = {
     ALIVE: _STANDING,
     STANDS: {"where": str, "inside": str | None, **_STANDING},
 }
-# The state of a process until it reports another one.
+# The state of a process until it reports another state.
 STARTING = "starting"
 
 
 @dataclass(frozen=True)
 class Message:
-    """A message from one child. `received_secs` is the driver's monotonic clock at arrival."""
+    """A message from one child process. `received_secs` is the time of the driver's monotonic clock when the message
+    arrived."""
 
     role: str
     index: int
@@ -86,7 +91,7 @@ def encode(kind: str, fields: dict[str, Any]) -> bytes:
 
 
 def decode(line: bytes) -> tuple[str, dict[str, Any]]:
-    """Returns the kind and the fields of one line. Raises ValueError if it is not a message of this protocol."""
+    """Returns the kind and the fields of one line. Raises ValueError if the line is not a message of this protocol."""
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -101,7 +106,7 @@ def decode(line: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    # NumPy scalars and arrays both have tolist(). A type check would have to import NumPy in the launcher.
+    # NumPy scalars and arrays both have tolist(). A check of their types would make the launcher import NumPy.
     if hasattr(value, "tolist"):
         return value.tolist()
     return str(value)

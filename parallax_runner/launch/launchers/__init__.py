@@ -1,1 +1,1 @@
-"""Launchers: each is a class that starts the processes of a run in its own way."""
+"""Launchers. Each launcher is a class that starts the processes of a run in its own way."""

@@ -9,12 +9,12 @@ from parallax_runner.plan.plan import Plan
 
 
 def launcher_of(config: RunConfig, plan: Plan) -> Launcher:
-    """Returns the configured launcher, or `Direct` for a plan of a single process. Raises LaunchError if the configured
-    launcher cannot start this plan."""
+    """Returns the configured launcher, or `Direct` for a plan with a single process. Raises LaunchError if the
+    configured launcher cannot start this plan."""
     if plan.is_alone:
         return Direct()
     found: type[Launcher] = launcher_class(config)
-    # The configuration was validated with its own communication mode, but a calibration uses another one.
+    # The configuration was validated with its own communication mode, but a calibration uses another mode.
     reason = found.unfit(config, plan.comm)
     if reason is not None:
         raise LaunchError(f"cluster.launcher={launcher_name(config)}: {reason}")

@@ -1,4 +1,4 @@
-"""The launcher of a single-process run: the driver starts the process itself."""
+"""The launcher for a single-process run: the driver starts the process itself."""
 
 from contextlib import ExitStack
 

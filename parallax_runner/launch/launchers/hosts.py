@@ -1,5 +1,5 @@
-"""The launcher `hosts`: mpirun starts workers on the hosts of `cluster.resource_info`, a remote shell starts
-servers."""
+"""The launcher `hosts`: mpirun starts the workers on the hosts of `cluster.resource_info`, and a remote shell starts
+the servers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from parallax_runner.plan.plan import Plan
 
 
 class OverHosts(Mpirun):
-    """Ranks fill the hosts in order; server i is on host i."""
+    """Ranks fill the hosts in order. Server i is on host i, modulo the number of hosts."""
 
     hosts: Hosts
 
@@ -46,13 +46,13 @@ class OverHosts(Mpirun):
         return self.hosts.address
 
     def check(self, folders: Sequence[Path], stopped: Callable[[], bool]) -> None:
-        """Asks each host whether it can be reached, sees `folders`, and can reach the driver."""
+        """Checks that each host can be reached, sees `folders`, and can reach the driver."""
         super().check(folders, stopped)
         check_hosts(self.hosts, folders, stopped)
 
     def servers(self, job: Job) -> list[Command]:
-        """Returns one command per server. The remote shell starts servers on other hosts, and gets their environment
-        with the secret on stdin."""
+        """Returns one command per server. The remote shell starts the servers on other hosts. The remote shell receives
+        the servers' environment, which contains the secret, on stdin."""
         here = super().servers(job)
         return [
             here[index] if host is None else self._remote(job, index, host)
@@ -69,7 +69,7 @@ class OverHosts(Mpirun):
 
 
 def places_of(config: RunConfig, plan: Plan) -> list[Place]:
-    """Returns the hosts of `cluster.resource_info` with the number of workers of a plan on each."""
+    """Returns the hosts of `cluster.resource_info`, each with the number of workers that the plan puts on it."""
     hosts = read_hosts(config.cluster.resource_info or ())
     workers = [len(host.slots) // plan.replicas_per_worker for host in hosts]
     return [Place(host.name, count, host.is_here) for host, count in zip(hosts, workers, strict=True)]

@@ -1,4 +1,4 @@
-"""The launcher interface, by which the driver starts the processes of a run and finds out how they ended."""
+"""The launcher interface, through which the driver starts the processes of a run and finds out how they ended."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ from parallax_runner.plan.plan import Plan
 
 @dataclass(frozen=True)
 class RankExit:
-    """How a worker ended. As in subprocess, `exit_status` is minus the signal number for a death by signal."""
+    """How a worker ended. As in the module subprocess, `exit_status` is the negative signal number if a signal ended
+    the worker."""
 
     rank: int
     exit_status: int
 
 
 class Launcher(ABC):
-    """Starts workers and servers of one run. `cluster.launcher` names the subclass: docs/design/0044.
+    """Starts the workers and servers of one run. `cluster.launcher` selects the subclass (docs/design/0044).
 
-    A launcher starts nothing itself: it returns commands. The driver executes each command in its own session, with its
-    output in a log. It watches the processes, and ends them all when one dies. Every worker and server connects to the
-    driver, wherever it runs. A launcher object serves all attempts of a run.
+    A launcher does not start processes itself: it returns commands. The driver executes each command in its own session
+    and writes the output to a log. The driver watches the processes, and ends all of them when one dies. Every worker
+    and server connects to the driver, no matter on which host the process runs. One launcher object is used for all
+    attempts of a run.
     """
 
-    # The name of the program that starts all workers with one command, for messages and for `logs/<program>.log`. None
-    # if there is one command per worker.
+    # The name of the program that starts all workers with one command, for messages and for `logs/<program>.log`. It is
+    # None if there is one command per worker.
     program: ClassVar[str | None] = None
     # The environment variable in which each worker finds its rank.
     rank_variable: ClassVar[str] = wire.RANK
-    # Whether workers can call MPI_Init and then form one MPI world. Without MPI only comm=ps works.
+    # Whether the workers can call MPI_Init and then form one MPI world. Without MPI, only comm=ps works.
     starts_mpi: ClassVar[bool] = False
-    # The exit status of a worker after which the program silently continues, or None if there is no such status.
+    # If a worker exits with this status, the program continues and does not report it. None if there is no such status.
     unreported_exit_status: ClassVar[int | None] = None
     # The exit status of a command that stands for a process on another machine, where that one is gone without a word.
     lost_exit_status: ClassVar[int | None] = None
@@ -52,8 +54,8 @@ class Launcher(ABC):
 
     @classmethod
     def unfit(cls, config: RunConfig, comm: str) -> str | None:
-        """Returns why this launcher cannot start a run of this configuration with the mode `comm`, or None if it can.
-        Called when the configuration is validated, before anything else happens."""
+        """Returns the reason why this launcher cannot start a run of this configuration with the mode `comm`, or None
+        if it can. This method is called when the configuration is validated, before anything else happens."""
         if cls.starts_mpi:
             return None
         if comm != "ps":
@@ -69,15 +71,16 @@ class Launcher(ABC):
 
     def check(self, folders: Sequence[Path], stopped: Callable[[], bool]) -> None:
         """Checks the hosts before each start. Raises LaunchError if processes could not start or would not see
-        `folders`. Returns early once `stopped()` holds."""
+        `folders`. Returns early once `stopped()` returns True."""
         return
 
     @abstractmethod
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
-        """Returns one command that starts all workers if `program` is set, otherwise one per worker, in rank order.
+        """Returns one command that starts all workers if `program` is set. Otherwise returns one command per worker, in
+        rank order.
 
-        Each worker must execute `job.worker_argv()` with `job.env` and `rank_variable`. The driver closes `cleanup`
-        when all processes of the attempt have ended.
+        Each worker must execute `job.worker_argv()` with the variables `job.env` and its rank in `rank_variable`. The
+        driver closes `cleanup` when all processes of the attempt have ended.
         """
 
     def servers(self, job: Job) -> list[Command]:
@@ -86,13 +89,14 @@ class Launcher(ABC):
         return [Command(job.server_argv(index), env) for index in range(job.servers)]
 
     def rank_exit(self, output: str) -> RankExit | None:
-        """Returns the worker that died first according to the output of `program`, or None if it names none."""
+        """Returns the worker that died first according to the output of `program`, or None if the output names no
+        worker."""
         return None
 
     def lines_of_rank(self, output: str, rank: int) -> tuple[str, ...]:
-        """Returns the lines in the output of `program` that a worker wrote before it had its own log."""
+        """Returns the lines in the output of `program` that the worker `rank` wrote before it had its own log."""
         return ()
 
     def hint(self, output: str, exit_status: int) -> str:
-        """Returns a text to append to the message when `program` itself is to blame for the end of a run."""
+        """Returns text to append to the message if `program` itself is to blame for the end of a run."""
         return ""

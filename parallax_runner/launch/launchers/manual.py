@@ -1,4 +1,4 @@
-"""The launcher `manual`: workers and servers run in processes that somebody else starts, in any order."""
+"""The launcher `manual`: workers and servers run in processes that the user or another program starts, in any order."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SEAT = (sys.executable, "-m", "parallax_runner.launch.manual.seat")
 
 
 class Manual(Launcher):
-    """Each worker or server is a process that stands by elsewhere, and a seat that represents it here. Ranks find each
-    other by Gloo."""
+    """Each worker or server is a process that stands by elsewhere, together with a seat process that represents it
+    here. Ranks connect to each other through Gloo."""
 
     lost_exit_status = LOST
 
@@ -35,7 +35,7 @@ class Manual(Launcher):
 
     @classmethod
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:
-        """Returns the launcher. `check` waits for the processes later."""
+        """Returns the launcher. Later, `check` waits for the processes."""
         cluster = config.cluster
         return cls(str(cluster.rendezvous), cluster.rendezvous_timeout_secs, config.run_dir, plan.workers, plan.servers)
 
@@ -58,7 +58,7 @@ class Manual(Launcher):
         return claims_at(self._rendezvous)
 
     def check(self, folders: Sequence[Path], stopped: Callable[[], bool]) -> None:
-        """Waits until all processes are there. Raises LaunchError with the names of the missing ones."""
+        """Waits until all processes have registered. Raises LaunchError with the names of the missing processes."""
         self._claimed = self._claims.gather(self._run_dir, self._wanted, self._timeout_secs, stopped)
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
@@ -99,9 +99,9 @@ class Manual(Launcher):
 
 
 def horovod_places(hosts: Sequence[str]) -> list[dict[str, str]]:
-    """Returns, for each rank, the variables that Horovod's Gloo needs. They give its number among all ranks, among the
-    ranks of its host, and among the ranks with the same local number on all hosts. `hosts` has the host of each
-    rank."""
+    """Returns, for each rank, the variables that Horovod's Gloo needs. They contain the rank's number among all ranks,
+    among the ranks on its host, and among the ranks with the same local number on all hosts. `hosts` contains the host
+    of each rank."""
     local_ranks = [list(hosts[:rank]).count(host) for rank, host in enumerate(hosts)]
     places = []
     for rank, (host, local_rank) in enumerate(zip(hosts, local_ranks, strict=True)):

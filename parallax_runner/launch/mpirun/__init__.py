@@ -1,1 +1,1 @@
-"""Open MPI's mpirun: its command line, its parameters, its files, and what its output says about its ranks."""
+"""Open MPI's mpirun: its command line, its parameters, its files, and the information about ranks in its output."""

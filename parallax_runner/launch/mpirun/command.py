@@ -1,4 +1,4 @@
-"""The command line of mpirun: an argument list, never a shell string, and the environment that goes with it."""
+"""The command line of mpirun, as an argument list instead of a shell string, and the environment variables for it."""
 
 import os
 import shutil
@@ -15,24 +15,27 @@ from parallax_runner.launch.job import Command, Job
 from parallax_runner.launch.mpirun import over_hosts
 from parallax_runner.launch.mpirun.mca import words_of_user
 
-# An idle rank then yields its core instead of spinning: 35 to 60 % faster with one rank per core on two busy cores.
+# An idle rank then yields its core instead of spinning. With one rank per core on two busy cores, this is 35 to 60 %
+# faster.
 YIELD_WHEN_IDLE = ("--mca", "mpi_yield_when_idle", "1")
-# This component is for one-sided messages, which Horovod does not use. If only TCP is available, each rank sleeps for a
-# second when it closes the component (docs/design/0034).
+# The component ofi is for one-sided messages, which Horovod does not use. If only TCP is available, each rank sleeps
+# for a second when it closes the component (docs/design/0034).
 START_AT_ONCE = {"OMPI_MCA_btl": "^ofi"}
 # Workers and servers share the cores, so Open MPI must neither count slots nor pin ranks.
 SHARE_CORES = ("--oversubscribe", "--bind-to", "none")
-# Options by which a user chooses where mpirun starts the ranks.
+# Options with which a user chooses where mpirun starts the ranks.
 HOST_CHOICE = frozenset({"--host", "-host", "-H", "--hostfile", "-hostfile", "--machinefile", "-machinefile"})
-# Marks each line of mpirun's output with its rank. A crash before a rank has its log can then be attributed.
+# Marks each line of mpirun's output with the rank that wrote it. If a rank crashes before it has its own log, the crash
+# can then be attributed to it.
 TAG_OUTPUT = ("--output", "tag")
-# By default NCCL listens on the address of a network interface.
+# By default, NCCL listens on the address of a network interface. This variable chooses the interface.
 NCCL_INTERFACE = "NCCL_SOCKET_IFNAME"
 ALLOW_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 def find_mpirun() -> str:
-    """Returns the path of `mpirun`: beside the interpreter, or else on PATH. Raises LaunchError if there is none."""
+    """Returns the path of `mpirun`, which is either beside the interpreter or on PATH. Raises LaunchError if there is
+    no mpirun."""
     beside = Path(sys.executable).parent / "mpirun"
     if beside.is_file():
         return str(beside)
@@ -53,8 +56,8 @@ def worker_command(
     as_root: bool | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Command:
-    """Returns the command that starts all workers under mpirun. `options` are the user's. Raises LaunchError if there
-    is no mpirun."""
+    """Returns the command that starts all workers under mpirun. `options` are the user's options for mpirun. Raises
+    LaunchError if there is no mpirun."""
     argv = [mpirun or find_mpirun(), "-np", str(job.workers)]
     words = (argv[0], *options)
     by_user = words_of_user("openmpi", words, environ) | words_of_user("prte", words, environ)
@@ -81,22 +84,23 @@ def worker_command(
 
 def stay_here(workers: int, options: Sequence[str]) -> list[str]:
     """Returns the options that keep mpirun from starting daemons on other hosts, which a batch system or a default
-    hostfile may name. Such daemons could not connect to mpirun, and it would wait for them."""
+    hostfile may name. Such daemons could not connect to mpirun, and mpirun would wait for them."""
     by_user = any(option.partition("=")[0] in HOST_CHOICE for option in options)
     return [] if by_user else ["--host", f"localhost:{workers}"]
 
 
 def bind_on_one_machine(by_user: Set[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables that keep mpirun and its ranks from listening to other machines. `by_user` is as in
-    `mpi_environment`."""
+    """Returns the variables that keep mpirun and its ranks from listening to other machines. `by_user` contains the
+    names of the user's own parameters."""
     env = {bind_address.TOWARDS: LOOPBACK, NCCL_INTERFACE: environ.get(NCCL_INTERFACE, "lo")}
     if not any(name.startswith("btl_tcp_if") for name in by_user):
-        # Ranks use shared memory. Without it they fall back to TCP, which must then use the loopback interface.
+        # Ranks use shared memory. If shared memory is unavailable, they fall back to TCP, which must then use the
+        # loopback interface.
         env["OMPI_MCA_btl_tcp_if_include"] = "lo"
     return env
 
 
 def mpi_environment(by_user: Set[str]) -> dict[str, str]:
-    """Returns the variables for the start of MPI. `by_user` has the names of the user's own parameters, which are left
-    alone."""
+    """Returns the variables for the start of MPI. `by_user` contains the names of the user's own parameters, which are
+    not overridden."""
     return {} if any(name == "btl" or name.startswith("btl_ofi") for name in by_user) else START_AT_ONCE

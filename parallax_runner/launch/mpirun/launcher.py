@@ -20,13 +20,14 @@ from parallax_runner.launch.mpirun.command import find_mpirun, worker_command
 
 
 class Mpirun(Launcher):
-    """Starts all workers with one mpirun. The user's `options` come last; `hosts` is None for this machine only."""
+    """Starts all workers with one mpirun. The user's `options` come last. `hosts` is None if all workers run on this
+    machine."""
 
     program = "mpirun"
     rank_variable = "OMPI_COMM_WORLD_RANK"
     starts_mpi = True
-    # A rank that does not use MPI may exit with this status unnoticed. After any other exit mpirun ends the other ranks
-    # and names the rank.
+    # If a rank that does not use MPI exits with this status, mpirun does not report it. After any other exit status,
+    # mpirun ends the other ranks and names the rank that exited.
     unreported_exit_status = 0
 
     def __init__(self, options: Sequence[str] = (), hosts: Hosts | None = None) -> None:
@@ -38,7 +39,8 @@ class Mpirun(Launcher):
         find_mpirun()
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
-        """Returns the one mpirun command, with private folders for the files of mpirun and its ranks."""
+        """Returns the single mpirun command. Its environment names private folders for the files of mpirun and its
+        ranks."""
         command = worker_command(job, options=self.options, hosts=self.hosts)
         made = mpirun_folders.make_folders(command.argv, alone=self.hosts is None)
         for folder in made.values():
@@ -58,7 +60,7 @@ class Mpirun(Launcher):
         return report.lines_of_rank(output, rank)
 
     def hint(self, output: str, exit_status: int) -> str:
-        """Returns a hint if mpirun caught a signal, which it does not report."""
+        """Returns a hint if mpirun caught a signal. mpirun itself does not report the signal."""
         return report.TOLD_TO_END if report.was_told_to_end(output, exit_status) else ""
 
 

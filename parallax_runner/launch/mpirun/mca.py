@@ -1,4 +1,4 @@
-"""Finds the parameters of Open MPI's components (MCA) that a user has set and that ours must not override."""
+"""Finds the parameters of Open MPI's components (MCA) that a user has set. This package must not override them."""
 
 import contextlib
 import itertools
@@ -8,21 +8,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-# Options of mpirun that name files of further parameters, comma-separated.
+# Options of mpirun that name a comma-separated list of files with further parameters.
 TUNING = ("--tune", "-tune", "--am", "-am")
 
 
 def words_of_user(
     project: Literal["openmpi", "prte"], argv: Sequence[str], environ: Mapping[str, str] = os.environ
 ) -> frozenset[str]:
-    """Returns a set of words that includes the name of each parameter that the user has set: on mpirun's command line
-    `argv`, by a variable, or in a file. Variables are listed without the prefix before the parameter's name."""
+    """Returns a set of words that includes the name of each parameter that the user has set on mpirun's command line
+    `argv`, in an environment variable, or in a file. Variables are listed without the prefix before the parameter's
+    name."""
     variables = {re.sub(r"^[A-Z]+_MCA_", "", name) for name in environ}
     return frozenset({*argv, *variables}.union(*map(_words, _files(project, argv))))
 
 
 def _files(project: str, argv: Sequence[str]) -> Iterator[Path]:
-    """Yields the parameter files of the installation that contains `argv[0]`, of the user, and of the command line."""
+    """Yields the parameter files of the installation that contains `argv[0]`, those in the user's home, and those named
+    on the command line."""
     yield Path(argv[0]).parent.parent / f"etc/{project}-mca-params.conf"
     yield Path(f"~/.{project}/mca-params.conf")
     for option, value in itertools.pairwise(argv):
@@ -31,7 +33,7 @@ def _files(project: str, argv: Sequence[str]) -> Iterator[Path]:
 
 
 def _words(path: Path) -> set[str]:
-    with contextlib.suppress(OSError, RuntimeError):  # no such file, no home
+    with contextlib.suppress(OSError, RuntimeError):  # The file or the home folder does not exist.
         lines = path.expanduser().read_text(errors="replace").splitlines()
         return {word for line in lines if not line.lstrip().startswith("#") for word in re.split(r"[\s=]+", line)}
     return set()

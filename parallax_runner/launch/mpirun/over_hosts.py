@@ -1,4 +1,4 @@
-"""Options and variables with which mpirun starts ranks on other hosts and keeps them to one network."""
+"""Options and variables with which mpirun starts ranks on other hosts and restricts them to one network."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from parallax_runner.launch import bind_address
 from parallax_runner.launch.deaf import DEAF
 from parallax_runner.launch.hosts import Hosts
 
-# Over TCP, for messages of 1 MB or more, Open MPI's own choice takes up to 1.8 times as long as a ring. With several
-# ranks per host it routes through one of them (coll/han), which is even slower on three or more hosts
-# (docs/design/0032).
+# Over TCP, for messages of 1 MB or more, the algorithm that Open MPI chooses takes up to 1.8 times as long as a ring.
+# With several ranks per host, Open MPI routes data through one rank of each host (coll/han), which is even slower on
+# three or more hosts (docs/design/0032).
 ALLREDUCE_RULES = Path(__file__).with_name("allreduce.rules")
 RING_FROM_HOSTS = 3
-# By default Open MPI hands a whole large message to TCP as soon as the receiver requests it. The sender's own requests
-# then queue behind the message, and a full-duplex link carries data in one direction at a time (docs/design/0032).
+# By default, Open MPI hands a whole large message to TCP as soon as the receiver requests the message. The sender's own
+# requests then queue behind the message, and a full-duplex link carries data in one direction at a time
+# (docs/design/0032).
 BOTH_WAYS = {"btl_tcp_flags": "send", "btl_tcp_links": "2"}
 
-# With a parameter that begins like this, the user chooses the interfaces of daemons or ranks.
+# With a parameter that has one of these prefixes, the user chooses the network interfaces of daemons or ranks.
 DAEMONS_BY = ("oob_tcp_if", "oob_tcp_include", "oob_tcp_exclude")
 RANKS_BY = ("btl_tcp_if", "btl_tcp_disable_family")
 
 
 def mpirun_options(hosts: Hosts, by_user: Set[str] = frozenset()) -> list[str]:
-    """Returns mpirun's options for these hosts. Only this machine starts daemons, so no host needs to reach another one
-    by the remote shell. MPI uses the network by which the hosts reach this machine. `by_user` has the names of the
-    user's own parameters."""
+    """Returns mpirun's options for these hosts. Only this machine starts daemons, so no other host needs a remote shell
+    to another host. MPI uses the network through which the hosts reach this machine. `by_user` contains the names of
+    the user's own parameters."""
     places = ",".join(f"{place.name}:{place.workers}" for place in hosts.places if place.workers)
     options = ["--host", places, "--map-by", "slot"]
     if not hosts.is_allocated:
         options += ["--prtemca", "plm_ssh_agent", hosts.remote_shell, "--prtemca", "plm_ssh_no_tree_spawn", "1"]
-    # Open MPI refuses a parameter that is given twice.
+    # The user's own parameters are left out here, because Open MPI refuses a parameter that is given twice.
     if hosts.network is not None and not _has_any(by_user, DAEMONS_BY):
         options += ["--prtemca", "oob_tcp_if_include", hosts.network]
     if hosts.network is not None and not _has_any(by_user, RANKS_BY):
@@ -45,8 +46,8 @@ def mpirun_options(hosts: Hosts, by_user: Set[str] = frozenset()) -> list[str]:
 
 
 def _launch_agent(hosts: Hosts, by_user: Set[str]) -> str:
-    """Returns the prefix of the daemon's command on a host. It sets our variables, and makes the daemon ignore the
-    signals that a batch system sends to all processes."""
+    """Returns the prefix of the daemon's command on a host. The prefix sets the variables of `bind_environment`, and
+    makes the daemon ignore the signals that a batch system sends to all processes."""
     words = list(DEAF) if hosts.is_allocated else []
     if env := bind_environment(hosts, by_user):
         env = bind_address.preload({}) | env
@@ -55,10 +56,10 @@ def _launch_agent(hosts: Hosts, by_user: Set[str]) -> str:
 
 
 def bind_environment(hosts: Hosts, by_user: Set[str]) -> dict[str, str]:
-    """Returns the variables that keep mpirun, its daemons and ranks to the network of `mpirun_options`. They are empty
-    if other networks may be used.
+    """Returns the variables that restrict mpirun, its daemons and its ranks to the network of `mpirun_options`. Returns
+    no variables if other networks may be used.
 
-    Raises LaunchError if other hosts cannot load the library that this needs.
+    Raises LaunchError if other hosts cannot load the library that binds sockets.
     """
     if not bind_address.is_readable_elsewhere():
         raise LaunchError(
@@ -67,13 +68,13 @@ def bind_environment(hosts: Hosts, by_user: Set[str]) -> dict[str, str]:
         )
     if hosts.network is None or _has_any(by_user, (*DAEMONS_BY, *RANKS_BY)):
         return {}
-    # The library gives IPv6 sockets no address that another host reaches.
+    # The library binds IPv6 sockets to an address that other hosts cannot reach.
     return {bind_address.TOWARDS: hosts.address, "OMPI_MCA_btl_tcp_disable_family": "6"}
 
 
 def mpi_environment(hosts: Hosts, by_user: Set[str]) -> dict[str, str]:
-    """Returns the variables that choose how MPI sends large messages. Parameters that the user has set (`by_user` has
-    their names) are left alone, for TCP and for collectives."""
+    """Returns the variables that choose how MPI sends large messages. Parameters for TCP and for collectives that the
+    user has set are not overridden; `by_user` contains their names."""
     sending = {f"OMPI_MCA_{name}": value for name, value in BOTH_WAYS.items() if name not in by_user}
     places = [place for place in hosts.places if place.workers]
     if len(places) < RING_FROM_HOSTS or any(name.startswith("coll") for name in by_user):

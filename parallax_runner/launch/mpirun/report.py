@@ -1,4 +1,4 @@
-"""Finds out from mpirun's output which rank died first, and how. The texts are those of Open MPI 5.0."""
+"""Finds out from mpirun's output which rank died first, and how. The patterns match the messages of Open MPI 5.0."""
 
 import re
 
@@ -6,16 +6,16 @@ from parallax_runner.launch.launchers.launcher import RankExit
 
 _SIGNAL = re.compile(r"noticed that process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)")
 _EXIT_CODE = re.compile(r"The first process to do so was: Process name: \[[^\]]*,(\d+)\] Exit code: (\d+)")
-# For a rank that called MPI_Init and exits with status 0 without MPI_Finalize.
+# mpirun prints this for a rank that called MPI_Init and exits with status 0 without MPI_Finalize.
 _IMPROPER = re.compile(r"exited due to process rank (\d+) with PID \d+ on node \S+ exiting improperly")
 _ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d+) in communicator .*? Errorcode: (\d+)")
 _TAG = re.compile(r"^\[\d+,(\d+)\]<std(?:out|err)>: ?(.*)$")
-# mpirun catches these signals, ends its ranks and says nothing.
+# mpirun catches these signals and ends its ranks without printing a message.
 TOLD_TO_END = ", without a message, as when it gets SIGTERM, SIGINT or SIGHUP"
 
 
 def find_rank_exit(text: str) -> RankExit | None:
-    """Returns the rank whose end made mpirun end the others, or None if mpirun names none."""
+    """Returns the rank whose end made mpirun end the other ranks, or None if mpirun names no rank."""
     own_lines = [line for line in text.splitlines() if not line_of_a_rank(line)]
     # mpirun wraps its messages at 78 columns.
     sentence = " ".join(" ".join(own_lines).split())
@@ -34,11 +34,11 @@ def line_of_a_rank(line: str) -> bool:
 
 
 def was_told_to_end(text: str, exit_status: int) -> bool:
-    """Whether mpirun ended the way it does after a signal to itself."""
+    """Whether the output and the exit status of mpirun show that mpirun itself received a signal."""
     return exit_status == 1 and all(line_of_a_rank(line) for line in text.splitlines() if line.strip())
 
 
 def lines_of_rank(text: str, rank: int) -> tuple[str, ...]:
-    """Returns the lines that `rank` wrote through mpirun before it had its own log."""
+    """Returns the lines that `rank` wrote to mpirun's output before it had its own log."""
     tagged = (_TAG.match(line) for line in text.splitlines())
     return tuple(found[2] for found in tagged if found and int(found[1]) == rank)

@@ -1,1 +1,1 @@
-"""Detects processes that are alive but do nothing, and reports where they are."""
+"""Detects processes that are alive but make no progress, and reports where they are."""

@@ -1,4 +1,5 @@
-"""Detects that a worker's script has ended while another worker waits for it in a step that needs all workers."""
+"""Detects that a worker's script has ended while another worker waits for that worker in a step that needs all
+workers."""
 
 from __future__ import annotations
 
@@ -6,22 +7,23 @@ import re
 
 from parallax_runner.errors import TrainingError
 
-# What a worker reports while it is in a step.
+# The activity that a worker reports while it is in a step.
 IN_STEP = re.compile(r"step (\d+)")
 
 
 class Watch:
-    """Watches the workers of one attempt. Workers that do not wait for one another do not report that they leave."""
+    """Watches the workers of one attempt. Workers that do not wait for one another do not report the end of their
+    script."""
 
     def __init__(self) -> None:
         self._left: dict[int, int] = {}
 
     def on_leave(self, rank: int, step: int) -> None:
-        """Records that a worker has done `step` steps and takes part in no further step."""
+        """Records that a worker has finished `step` steps and takes part in no further step."""
         self._left[rank] = step
 
     def on_alive(self, rank: int, doing: str) -> None:
-        """Checks what a worker is doing. Raises TrainingError if it is in a step that can never end."""
+        """Checks what a worker is doing. Raises TrainingError if the worker is in a step that can never end."""
         in_step = IN_STEP.fullmatch(doing)
         if in_step is None or rank in self._left:
             return

@@ -1,7 +1,7 @@
-"""Detects processes that are alive but send nothing: stopped or swapping.
+"""Detects processes that are alive but send nothing, because they are stopped or their memory is being swapped.
 
-Each child sends a heartbeat every few seconds from a separate thread, whatever its main thread waits for. Silence is
-measured in the time that the driver was awake: nobody is to blame for the time in which the driver itself was stopped.
+Each child process sends a heartbeat every few seconds from a separate thread, even while its main thread waits. Silence
+counts only while the driver is awake: while the driver itself is stopped, it cannot receive heartbeats.
 """
 
 import socket
@@ -13,17 +13,18 @@ import psutil
 from parallax_runner.launch.blame.first_death import Member
 from parallax_runner.launch.control import wire
 
-# The part of the timeout that may pass in silence. The rest is for noticing the freeze and ending all processes.
+# The fraction of the timeout after which a silent process counts as frozen. The rest of the timeout is for detecting
+# the freeze and ending all processes.
 SILENCE_SHARE = 0.8
 ALIVE_SHARE = 0.2
 MAX_ALIVE_SECS = 2.0
 STACKS_SHARE = 0.4
-# While TensorFlow loads from a cold disk cache, other Python threads may not get to run. Before this time, only a
-# process that the kernel calls stopped counts as frozen.
+# While TensorFlow is loaded from a cold disk cache, other Python threads may not get to run. A starting process counts
+# as frozen only after this time, unless the kernel reports that it is stopped.
 STARTING_SILENCE_SECS = 48.0
 # If more time passes between two ticks of the clock, the driver itself was paused.
 MAX_TICK_SECS = 1.0
-# The kernel's states of a stopped process, in words.
+# The kernel's states for a stopped process, in words.
 STOPPED = {
     psutil.STATUS_STOPPED: "is stopped (SIGSTOP)",
     psutil.STATUS_TRACING_STOP: "is stopped by a debugger",
@@ -32,26 +33,26 @@ _STANDS_STILL = STOPPED | {psutil.STATUS_DISK_SLEEP: "waits for a disk"}
 
 
 def alive_secs(hang_timeout_secs: float) -> float:
-    """Returns the interval between two heartbeats of a child."""
+    """Returns the interval between two heartbeats of a child process, in seconds."""
     return min(MAX_ALIVE_SECS, ALIVE_SHARE * hang_timeout_secs)
 
 
 def stacks_secs(hang_timeout_secs: float, stall_timeout_secs: float | None) -> float:
-    """Returns how long a child's Python may stand still before its stacks are written. They must be in the log before
-    the driver calls the child frozen or stalled."""
+    """Returns how many seconds the Python code of a child process may make no progress before the Python stacks are
+    written. The stacks must be in the log before the driver declares the process frozen or stalled."""
     timeout_secs = hang_timeout_secs if stall_timeout_secs is None else min(hang_timeout_secs, stall_timeout_secs)
     return max(STACKS_SHARE * timeout_secs, 2 * alive_secs(hang_timeout_secs))
 
 
 class AwakeClock:
-    """Counts the seconds that the driver was awake. A pause counts as one second at most."""
+    """Counts the seconds for which the driver was awake. A pause counts as one second at most."""
 
     def __init__(self) -> None:
         self._ticked_secs = time.monotonic()
         self.awake_secs = 0.0
 
     def tick(self) -> float:
-        """Returns the seconds since the last call."""
+        """Returns the seconds since the last call, but at most MAX_TICK_SECS."""
         now = time.monotonic()
         passed_secs = min(now - self._ticked_secs, MAX_TICK_SECS)
         self._ticked_secs = now
@@ -60,7 +61,7 @@ class AwakeClock:
 
 
 def judge(members: Iterable[Member], hang_timeout_secs: float) -> None:
-    """Marks each member that has been silent for too long as lost, with a verdict that says so."""
+    """Marks each member that has been silent for too long as lost, and sets a verdict that reports the silence."""
     limit_secs = SILENCE_SHARE * hang_timeout_secs
     for member in members:
         if not member.connected or member.done or member.lost_secs is not None or member.silent_secs < limit_secs:
@@ -77,12 +78,12 @@ def judge(members: Iterable[Member], hang_timeout_secs: float) -> None:
 
 
 def is_stopped(member: Member) -> bool:
-    """Whether the kernel says that the process is stopped. False for processes of other machines."""
+    """Whether the kernel reports that the process is stopped. False for processes on other machines."""
     return _status(member) in STOPPED
 
 
 def _status(member: Member) -> str:
-    """Returns the kernel's state of a process of this machine, or an empty string for other machines."""
+    """Returns the kernel's state of a process on this machine, or an empty string for a process on another machine."""
     if member.pid is None or member.host != socket.gethostname():
         return ""
     try:

@@ -1,7 +1,8 @@
 """Detects that no step ends although all processes are alive: a deadlock, or code in the model that does not return.
 
-The workers' heartbeats are enough for this: each says what the worker is doing and the last step that it finished. Only
-time in steps counts. While a worker starts, saves, validates or changes its plan, the clock stands still for all.
+The workers' heartbeats are enough to detect this: each heartbeat contains what the worker is doing and the last step
+that it finished. Only time in steps counts. While a worker starts, saves, validates or changes its plan, no time is
+counted for any worker.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from dataclasses import dataclass, field
 from parallax_runner.launch.blame.first_death import Member
 from parallax_runner.launch.watch.whereabouts import ranges
 
-# A notice is due after this many median steps, but not before this many seconds.
+# A notice is due after MEDIAN_STEPS times the median step time, but not before LEAST_SECS seconds.
 MEDIAN_STEPS = 10.0
 LEAST_SECS = 30.0
-# A worker's median step time is taken over at most this many of its latest steps.
+# The median step time of a worker is computed over at most this many of its latest steps.
 REMEMBERED = 50
-# A worker hangs alone if another worker is this many steps ahead. In synchronous training nobody is more than one
-# ahead.
+# A worker hangs alone if another worker is at least this many steps ahead. In synchronous training, no worker is more
+# than one step ahead.
 STEPS_AHEAD = 3
 _STEP = re.compile(r"(?:waiting for (?:slower workers before|the end of) )?step (\d+)")
 _SCRIPT = "the script, after step "
@@ -31,8 +32,8 @@ _IN_SESSION = "session.run "
 
 @dataclass
 class _Pace:
-    """The progress of one worker. `idle_secs` is the time since its last step ended. `starts` holds until the first
-    step of this attempt, or of this plan, has ended."""
+    """The progress of one worker. `idle_secs` is the counted time since its last step ended. `starts` is True until the
+    first step of this attempt, or of a new plan, has ended."""
 
     step: int | None = None
     idle_secs: float = 0.0
@@ -45,16 +46,19 @@ class _Pace:
         self.step, self.idle_secs, self.starts = step, 0.0, False
 
     def patience_secs(self, start_secs: float) -> float:
-        """Returns how long the current step may take before there is a notice. The first step may take `start_secs`."""
+        """Returns how many seconds the current step can take before a notice is due. For the first step, that is
+        `start_secs`."""
         if self.starts:
             return start_secs
         return max(LEAST_SECS, MEDIAN_STEPS * statistics.median(self.step_secs))
 
 
 class StallWatch:
-    """Watches the workers of one attempt. The first step, which compiles and warms up, may take `start_secs`.
+    """Watches the workers of one attempt. The first step, which includes compilation and warm-up, can take `start_secs`
+    seconds.
 
-    After `timeout_secs` without a step the attempt ends. With None it never ends because of a stall.
+    After `timeout_secs` seconds without a finished step, the attempt ends. If `timeout_secs` is None, a stall never
+    ends the attempt.
     """
 
     def __init__(self, *, start_secs: float, timeout_secs: float | None) -> None:
@@ -64,7 +68,7 @@ class StallWatch:
         self._alone: dict[int, int | None] = {}
 
     def look(self, workers: Iterable[Member], passed_secs: float) -> None:
-        """Records what the workers say now, `passed_secs` after the last call."""
+        """Records what the workers report now, `passed_secs` seconds after the last call."""
         active = [one for one in workers if one.connected and not one.done and one.lost_secs is None]
         self._paces = {one.index: self._paces.get(one.index, _Pace()) for one in active}
         counts = any(_STEP.fullmatch(one.doing) for one in active) and all(_may_wait(one.doing) for one in active)
@@ -76,14 +80,14 @@ class StallWatch:
                 pace.ended(one.step)
 
     def begin_again(self) -> None:
-        """Resets the steps when the plan changes: the next step compiles and warms up again."""
+        """Resets the step times when the plan changes, because the next step includes compilation and warm-up again."""
         for pace in self._paces.values():
             pace.starts = True
             pace.step_secs.clear()
 
     @property
     def idle_secs(self) -> float:
-        """Seconds for which no worker has finished a step."""
+        """The number of seconds for which no worker has finished a step."""
         return min((pace.idle_secs for pace in self._paces.values()), default=0.0)
 
     @property
@@ -96,14 +100,14 @@ class StallWatch:
 
     @property
     def is_due(self) -> bool:
-        """Whether there is news: no step ends, steps end again, or a worker hangs alone."""
+        """Whether there is something to report: no step ends, steps end again, or a worker hangs alone."""
         if self.is_over or (self._noticed_secs and self.idle_secs < self._noticed_secs):
             return True
         return self._is_long() or bool(self._hang_alone())
 
     def news(self, workers: Sequence[Member], *, together: bool) -> str | None:
-        """Returns a sentence with the news. Returns None if there is none: `is_due` may have changed since the caller
-        read it. `together` says that each step needs all workers."""
+        """Returns a sentence that reports the news. Returns None if there is no news, because `is_due` may have changed
+        since the caller read it. `together` means that each step needs all workers."""
         idle_secs, before_secs = self.idle_secs, self._noticed_secs
         active = [one for one in workers if one.index in self._paces]
         if idle_secs < before_secs and not self.is_over:
@@ -121,20 +125,21 @@ class StallWatch:
         return f"no step of {_names(alone)} for {secs:.0f} s; {describe_stall(stuck, together=False)}; others go on"
 
     def culprit(self, workers: Sequence[Member], *, together: bool) -> Member | None:
-        """Returns the worker that all others wait for, or None if it is not exactly one."""
+        """Returns the worker that all other workers wait for, or None if they do not wait for exactly one worker."""
         active = [one for one in workers if one.index in self._paces]
         held_up = _held_up(active, together=together)
         return held_up[0] if len(held_up) == 1 < len(active) else None
 
     def _is_long(self) -> bool:
-        """Whether a notice is due. After a notice, the next one is due after twice the time."""
+        """Whether a notice is due. After a notice, the next notice is due after twice the time."""
         if not self._paces:
             return False
         patience_secs = max(pace.patience_secs(self._start_secs) for pace in self._paces.values())
         return self.idle_secs >= max(patience_secs, 2 * self._noticed_secs)
 
     def _hang_alone(self) -> list[int]:
-        """Returns the workers that have not finished a step for long while others go on. Each step is reported once."""
+        """Returns the workers that have not finished a step for a long time while other workers continue. Each step is
+        reported once."""
         furthest = max((pace.step or 0 for pace in self._paces.values()), default=0)
         return [
             index
@@ -147,8 +152,8 @@ class StallWatch:
 
 
 def describe_stall(workers: Sequence[Member], *, together: bool) -> str:
-    """Returns for example "worker 1 is in step 50 (sleep_long in models.py:12), worker 0 waits for it". This is the
-    best guess from what the workers said."""
+    """Returns a description such as "worker 1 is in step 50 (sleep_long in models.py:12), worker 0 waits for it". The
+    description is the best guess from what the workers reported."""
     held_up = _held_up(workers, together=together)
     waiting = [one.index for one in workers if one not in held_up]
     alike: dict[tuple[str, bool], list[int]] = {}
@@ -165,7 +170,7 @@ def describe_stall(workers: Sequence[Member], *, together: bool) -> str:
 
 
 def _held_up(workers: Sequence[Member], *, together: bool) -> list[Member]:
-    """Returns the workers that do more than wait for others, or all workers if that cannot be told."""
+    """Returns the workers for which the other workers seem to wait, or all workers if that cannot be determined."""
     busy = [one for one in workers if not one.doing.startswith(_WAITING)] or list(workers)
     if not together:
         return busy
@@ -179,7 +184,7 @@ def _held_up(workers: Sequence[Member], *, together: bool) -> list[Member]:
 
 
 def _only_waits(one: Member) -> bool:
-    """Whether the worker waits for TensorFlow while TensorFlow runs no Python code of this worker."""
+    """Whether the worker waits for TensorFlow, and TensorFlow executes no Python function in this worker."""
     return one.inside is None and (one.where or "").startswith(_IN_SESSION)
 
 

@@ -1,4 +1,5 @@
-"""Detects stopped processes that send no heartbeats: mpirun, remote shells, and processes not yet connected."""
+"""Detects stopped processes among those that send no heartbeats: mpirun, remote shells, and processes that have not
+connected yet."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ LOOK_SECS = 1.0
 
 
 class StoppedWatch:
-    """Watches the states of the processes that the driver started. Like a silent process, a stopped process is lost
-    after most of `hang_timeout_secs`. The environment variable `rank_variable` identifies a worker that has no
-    connection."""
+    """Watches the states of the processes that the driver started. Like a silent process, a stopped process is marked
+    as lost after most of `hang_timeout_secs` has passed. A worker that has no connection is identified by its rank in
+    the environment variable `rank_variable`."""
 
     def __init__(self, hang_timeout_secs: float, rank_variable: str) -> None:
         self._hang_timeout_secs = hang_timeout_secs
@@ -25,8 +26,8 @@ class StoppedWatch:
         self._stopped_secs: dict[int, float] = {}
 
     def look(self, started: Iterable[tuple[int, Sequence[Member]]], passed_secs: float) -> None:
-        """Checks all processes. `started` has the pid of each process and the members that end with it; the last of
-        these members is the process itself."""
+        """Checks all processes. `started` contains the pid of each process and the members that end when that process
+        ends. The last of these members is the process itself."""
         self._passed_secs += passed_secs
         if self._passed_secs < LOOK_SECS:
             return
@@ -43,8 +44,8 @@ class StoppedWatch:
         self._passed_secs = 0.0
 
     def _stopped(self, pid: int, members: Sequence[Member]) -> Iterator[tuple[psutil.Process, Member, str]]:
-        """Yields the process and its children that are stopped and have no connection. Each comes with its member and a
-        sentence that says how it is stopped."""
+        """Yields the process and those of its children that are stopped and have no connection. Yields each process
+        with its member and a clause that says how the process is stopped."""
         *others, itself = members
         try:
             leader = psutil.Process(pid)
@@ -61,5 +62,5 @@ class StoppedWatch:
                     else:
                         yield child, itself, f"{child.name()} (pid {child.pid}), its child process, {how}"
         except psutil.Error:
-            # The process has ended; its exit status will tell why.
+            # The process has ended, and its exit status will show the reason.
             return

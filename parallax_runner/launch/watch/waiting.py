@@ -1,4 +1,4 @@
-"""Prints on the terminal what a stopping run still waits for, and prints it again when that changes."""
+"""Prints on the terminal which processes a stopping run still waits for, and prints a new line when that changes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ MAX_NAMED = 4
 
 
 def waiting_for(members: Iterable[Member]) -> str:
-    """Returns for example "worker 1 (step 50), workers 0, 2–3 (saving step 50)". Members that are done or lost are left
-    out."""
+    """Returns a list such as "worker 1 (step 50), workers 0, 2–3 (saving step 50)". Members that are done or lost are
+    left out."""
     alike: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for member in members:
         if not member.done and member.lost_secs is None:
@@ -28,7 +28,7 @@ def waiting_for(members: Iterable[Member]) -> str:
 
 
 class StopNotice:
-    """Prints the lines on the terminal that follow the signal."""
+    """Prints the lines about the end of the run on the terminal after a signal has arrived."""
 
     def __init__(self, signal_name: str) -> None:
         self._begin = f"{signal_name}: stopping"
@@ -36,7 +36,7 @@ class StopNotice:
         self._shown = ""
 
     def show(self, waited_for: str) -> None:
-        """Prints `waited_for`, unless it is empty or was the last text printed."""
+        """Prints `waited_for`, unless it is empty or the same as in the last call."""
         if not waited_for or waited_for == self._shown:
             return
         self._shown = waited_for

@@ -1,4 +1,5 @@
-"""Where the processes of a run were when one of them died. The driver asks, each child answers."""
+"""Where the processes of a run were when one of them died. The driver sends a request, and each child process
+answers."""
 
 import sys
 import threading
@@ -16,10 +17,12 @@ CALLS_PYTHON = "tensorflow/python/ops/script_ops.py"
 
 @dataclass(frozen=True)
 class Whereabouts:
-    """The state of one process: it was `doing` something for `doing_secs`, after `step` finished steps.
+    """The state of one process: what it was doing (`doing`), for how long (`doing_secs`), and the number of finished
+    steps (`step`).
 
-    Its main thread was at `where` ("session.run in train/loop.py:73 _step"). Its graph was in the Python function
-    `inside` ("load in models.py:12"), if in any. A field is None if the process could not say.
+    Its main thread was at `where` ("session.run in train/loop.py:73 _step"). `inside` ("load in models.py:12") is the
+    Python function that its graph was executing, or None if there was none. A field is None if the process could not
+    report it.
     """
 
     role: str
@@ -33,8 +36,8 @@ class Whereabouts:
 
 
 def main_thread_place() -> str:
-    """Returns the line of this package that the main thread executes and the function that it called there. If the
-    thread is in a script that the package runs, returns the script's line."""
+    """Returns the line of this package that the main thread is executing, and the function that this line called. If
+    the thread is in a script that the package runs, returns the script's line."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     called = outside = None
     while frame is not None and not _is_own(frame):
@@ -51,7 +54,7 @@ def main_thread_place() -> str:
 
 
 def python_in_graph() -> str | None:
-    """Returns the Python function that TensorFlow executes for an op such as `py_function`, or None."""
+    """Returns the Python function that TensorFlow is executing for an op such as `py_function`, or None."""
     for thread, innermost in sys._current_frames().items():
         frame: FrameType | None = innermost
         own: FrameType | None = None
@@ -65,7 +68,8 @@ def python_in_graph() -> str | None:
 
 
 def describe(others: Iterable[Whereabouts]) -> list[str]:
-    """Returns one line for all processes in the same place: "workers 0, 2–47 waited in step 41 (session.run)"."""
+    """Returns one line for each group of processes in the same place, such as "workers 0, 2–47 waited in step 41
+    (session.run)"."""
     alike: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
     for one in others:
         call = one.inside or ("no answer" if one.where is None else one.where.partition(" in ")[0])

@@ -1,4 +1,4 @@
-"""One rank of a calibration: `python -m parallax_runner.worker.calibration RUN_DIR`, as mpirun starts it."""
+"""One rank in a calibration: `python -m parallax_runner.worker.calibration RUN_DIR`, as mpirun starts it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
-    """Times exchanges among all ranks and with servers, then updates on rank 0. Sends the chief's samples to the
-    driver."""
+    """Measures the time of exchanges among all ranks and with servers, and then the time of updates on rank 0. Sends
+    the chief's samples to the driver."""
     log_to_stderr()
     import_tensorflow()
     import tensorflow.compat.v1 as tf
@@ -58,8 +58,8 @@ def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
 
 
 def _host_of(rank: int, resource_info: Sequence[str] | None) -> int:
-    """Returns the number of a rank's host. Ranks fill the hosts' slots in order, and start over if there are too
-    few."""
+    """Returns the number of a rank's host. Ranks fill the hosts' slots in order, and start again at the first slot if
+    there are too few slots."""
     if resource_info is None:
         return 0
     slots = [number for number, host in enumerate(read_hosts(list(resource_info))) for _ in host.slots]

@@ -22,8 +22,8 @@ FLOAT_BYTES = 4
 def exchanges(
     rank: int, *, ranks: int, server: int, servers: int, open_session: Callable[[tf.Graph], tf.Session]
 ) -> list[Sample]:
-    """Times collectives, and pulls from and pushes to one `server` of `servers` by all ranks at once, as seen by this
-    rank."""
+    """Measures the time of collectives, and of pulls from and pushes to one `server` of `servers` servers. All ranks
+    run these operations at the same time. The times are measured on this rank."""
     worker_device = f"/job:worker/task:{rank}"
     with tf.Graph().as_default() as graph, tf.device(worker_device):
         together = collectives.sum_over_ranks([tf.zeros([])], name="together")[0].op
@@ -39,9 +39,10 @@ def exchanges(
 
 
 def work(open_session: Callable[[tf.Graph], tf.Session]) -> list[Sample]:
-    """Times the updates and merges that ranks and servers do, in this process only."""
+    """Measures the time of the updates and merges that ranks and servers do, in this process only."""
     with tf.Graph().as_default() as graph:
-        # The ops are run, not grouped: TensorFlow would optimise grouped ops away, because nothing reads them.
+        # The ops are fetched separately instead of being grouped. TensorFlow would optimise grouped ops away, because
+        # nothing reads their results.
         probes = list(_work())
         with open_session(graph) as session:
             session.run(tf.global_variables_initializer())
@@ -49,8 +50,8 @@ def work(open_session: Callable[[tf.Graph], tf.Session]) -> list[Sample]:
 
 
 def _exchanges(size: int, tensors: int, ranks: int, rank: int, server: int) -> Iterator[tuple[str, list[tf.Operation]]]:
-    """Yields the ops that exchange this many tensors of `size` bytes at once. An alltoall has one tensor, as in
-    plans."""
+    """Yields the ops that exchange `tensors` tensors of `size` bytes each at once. An alltoall is measured only with
+    one tensor, as in plans."""
     number = size // FLOAT_BYTES // ranks * ranks
     name = f"{size}_{tensors}"
     own = [_variable([number]).read_value() for _ in range(tensors)]
@@ -65,7 +66,7 @@ def _exchanges(size: int, tensors: int, ranks: int, rank: int, server: int) -> I
         with tf.device(server_device(server)):
             # Each rank has its own variables, so that no read waits for another rank's write.
             there = _variable([number], shared=f"pulled_{name}_{at}_{rank}")
-            # The server assigns the value. Without a reader, TensorFlow would not send it.
+            # The server assigns the value, because TensorFlow sends a value only if an op reads it.
             kept.append(_variable([number], shared=f"pushed_{name}_{at}_{rank}").assign(one, read_value=False))
             asked = there.read_value()
         pulled.append(tf.identity(asked).op)
@@ -84,7 +85,7 @@ def _work() -> Iterator[tuple[str, int, int, list[tf.Operation]]]:
             var=table.handle, accum=slot.handle, lr=tf.constant(0.1), grad=values, indices=ids
         )
         yield "apply_sparse", size, rows, [update]
-        # Words repeat within a batch; here each one occurs twice.
+        # Words repeat within a batch. Here, each word occurs twice.
         again = tf.constant(draw.choice(TABLE_ROWS, rows // 2).repeat(2), tf.int64)
         yield "merge", size, rows, [tensor.op for tensor in merge(values, again)]
         accumulator = tf.SparseConditionalAccumulator(tf.float32, shape=[None, width], reduction_type="SUM")
@@ -103,14 +104,15 @@ def _work() -> Iterator[tuple[str, int, int, list[tf.Operation]]]:
 
 
 def _variable(shape: list[int], shared: str | None = None) -> tf.Variable:
-    """Makes a variable of ones. Variables of a server must have unique names."""
+    """Makes a variable whose values are all 1. Variables on a server must have unique names."""
     with tf.variable_scope("", reuse=tf.AUTO_REUSE):
         name = shared or tf.get_default_graph().unique_name("own")
         return tf.get_variable(name, shape, tf.float32, initializer=tf.ones_initializer(), use_resource=True)
 
 
 def _secs(session: tf.Session, ops: list[tf.Operation], together: tf.Operation | None = None) -> float:
-    """Returns the median time in seconds. With `together`, all ranks begin at the same time."""
+    """Returns the median time of `ops` in seconds. With `together`, all ranks begin each repetition at the same
+    time."""
     secs = []
     for _ in range(WARM_UP + REPEATS):
         if together is not None:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The number of batches, over all ranks and steps, of which only the ids are read. More batches show more rare rows.
+# The number of batches whose ids are read, over all ranks and steps. For these batches, only the ids are computed. More
+# batches reveal more rare rows.
 SAMPLES = 40
 LEAST_STEPS = 5
 TIMED_STEPS = 10
@@ -37,8 +38,8 @@ WARM_UP_STEPS = 3
 
 
 def measure(run_dir: Path, _: int, client: ControlClient) -> None:
-    """Writes `measured.json` into `run_dir`. The plan in `run_dir` is for a single process; `cluster.workers` in its
-    configuration is the number of ranks."""
+    """Writes `measured.json` into `run_dir`. The plan in `run_dir` is for a single process, but `cluster.workers` in
+    its configuration is the number of ranks."""
     log_to_stderr()
     tell("start of Python", process_age_secs())
     import_tensorflow()
@@ -96,7 +97,7 @@ def measure(run_dir: Path, _: int, client: ControlClient) -> None:
 def _open_session(
     config: RunConfig, client: ControlClient, alone: plan.Plan, distributed: DistributedGraph
 ) -> tf.Session:
-    """Opens a session on the devices that rank 0 would have."""
+    """Opens a session on the devices that rank 0 would use."""
     from parallax_runner.train.sessions import open_session_of
 
     session = open_session_of(config, client, alone, dataclasses.replace(distributed, rank=0))

@@ -10,7 +10,8 @@ from parallax_runner.planning.cost.measured import MOST_HOT_ROWS, RowStatistics
 
 
 def count_rows(name: str, rows: int, ids: Sequence[Sequence[np.ndarray]]) -> RowStatistics:
-    """Returns the statistics of a variable of `rows` rows. ids[step][rank] has the ids of one batch, in any shape."""
+    """Returns the statistics of a variable with `rows` rows. ids[step][rank] contains the ids of one batch, in any
+    shape."""
     touched = np.zeros(rows, np.int64)
     given, distinct, merged = [], [], []
     for step in ids:

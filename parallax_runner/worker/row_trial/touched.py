@@ -1,5 +1,5 @@
-"""Finds the rows that the ranks of a cluster would touch. Runs the ranks' graphs one after the other in this
-process."""
+"""Finds the rows that the ranks of a cluster would touch. To do this, this module runs the graphs of the ranks one
+after the other in this process."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def ids_by_variable(
 ) -> dict[str, list[list[np.ndarray]]]:
     """Returns ids[step][rank] for each sparse variable, with duplicates. Runs no backward pass.
 
-    `plan` is a plan for one process. Each rank has the seeds that it would have in training. If the ids depend only on
-    the fed data, one session serves all ranks. `open_session` also initialises the variables.
+    `plan` is a plan for one process. Each rank uses the same seeds as in training. If the ids depend only on the fed
+    data, one session is used for all ranks. `open_session` must also initialise the variables.
     """
     found: dict[str, list[list[np.ndarray]]] = defaultdict(lambda: [[] for _ in range(steps)])
     alone = dataclasses.replace(plan, workers=ranks)
