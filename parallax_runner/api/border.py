@@ -66,7 +66,7 @@ class Border:
                 f"«{op}» gives variables their initial values, and steps have been run since parallel_run did that: do "
                 "not fetch it"
             )
-        log.info("%s is not run: all variables have their values already", op)
+        log.info("%s is not run, because all variables already have values", op)
         return kept
 
     @functools.cache  # noqa: B019 - one instance per process

@@ -47,7 +47,7 @@ def dataset_of(
         validation = _validation_like(weighted, validation_data)
         found = TfDataset(weighted, validation, exact=exact, is_counted=steps_per_epoch is None, **known)
         if found.is_endless and steps_per_epoch is None:
-            raise ConfigError("steps_per_epoch=None (fit): the data never ends; give the steps of an epoch")
+            raise ConfigError("steps_per_epoch=None (fit): the data never ends; give the number of steps per epoch")
         return found
     from parallax_runner.data.from_arrays import arrays_dataset
 

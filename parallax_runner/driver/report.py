@@ -140,7 +140,7 @@ def tell_end(summary: RunSummary, failure: Failure | None, run_dir: Path, resume
     last output of the failed process and what the other processes were doing."""
     if failure is not None:
         last_lines = "".join(f"    {line}\n" for line in failure.last_lines)
-        said = f"its last lines:\n{last_lines}" if last_lines else "it said nothing\n"
+        said = f"its last lines:\n{last_lines}" if last_lines else "it printed nothing\n"
         if failure.recurs:  # The message explains the error, and the traceback is in the log.
             said = ""
         others = "".join(f"    {line}\n" for line in describe(failure.others))

@@ -71,7 +71,7 @@ class Outline:
         if len(self._ops) == len(nodes):
             return None
         more = nodes[len(self._ops)].name if len(nodes) > len(self._ops) else self._ops[len(nodes)][0]
-        return f"it has {len(nodes)} ops instead of {len(self._ops)}; the first that only one of them has is «{more}»"
+        return f"it has {len(nodes)} ops instead of {len(self._ops)}. The first op that only one graph has is «{more}»"
 
 
 def _difference(there: OutlineOp, here: OutlineOp, node: tf.NodeDef) -> str:

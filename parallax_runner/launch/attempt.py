@@ -256,7 +256,7 @@ class Attempt:
         elif message.kind == wire.DONE:
             self._take_done(member, message)
         elif message.kind == wire.FAIL:
-            member.error = str(message.fields.get("error", "failed without saying why"))
+            member.error = str(message.fields.get("error", "failed and gave no reason"))
             member.traceback = str(message.fields.get("traceback", ""))
             member.recurs = bool(message.fields.get("recurs"))
             member.wanted_status = message.fields.get("exit_status")

@@ -33,7 +33,7 @@ def advice(plan: Plan, variables: Sequence[VariableInfo], model: CostModel, auto
     if told is None:
         return f"{chosen}; the saving is unknown, because no run has measured which rows steps touch"
     # comm=auto measures steps before it chooses routes.
-    bounds = "" if plan.rows_measured else ". This is from shapes alone: comm.measure_rows=true measures steps first"
+    bounds = "" if plan.rows_measured else ". This uses shapes alone; comm.measure_rows=true measures steps first"
     return f"{chosen}: {told}{bounds}"
 
 

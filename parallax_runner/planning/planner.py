@@ -226,7 +226,10 @@ def _notes_on_a_mixed_preset(comm: str, preset: Preset | None, kinds: set[Gradie
         return []
     has_servers = route_named(preset.sparse).on_servers
     if GradientKind.SPARSE not in kinds and preset.sparse not in used:
-        return [f"no sparse variable: {comm} is mpi here" + (", and no server is started" if has_servers else "")]
+        return [
+            f"no sparse variable: {comm} is the same as mpi here"
+            + (", and no server is started" if has_servers else "")
+        ]
     if GradientKind.DENSE not in kinds and has_servers and used <= {preset.sparse, LOCAL.name}:
         return [f"no dense variable: {comm} is {preset.sparse} here, and no collective runs"]
     return []

@@ -44,5 +44,5 @@ def preset_named(comm: str) -> Preset:
     if path.is_file():
         routes = yaml.safe_load(path.read_text(encoding="utf-8")).get("routes")
     if routes is None:
-        raise PlanError(f"comm={comm}: no comm.routes says which route dense and sparse gradients take")
+        raise PlanError(f"comm={comm}: set comm.routes, which chooses the routes of dense and sparse gradients")
     return Preset(dense=routes["dense"], sparse=routes["sparse"])

@@ -106,7 +106,7 @@ def check_graph(single: SingleDeviceGraph, plan: Plan, run_dir: Path, rank: int)
     difference = difference_of(single, plan, run_dir)
     if difference is not None:
         raise PlanError(
-            f"rank {rank} built another graph than the driver planned for{difference}. The model's function must build "
+            f"rank {rank} built a graph that differs from the driver's{difference}. The model's function must build "
             "the same graph in every process: it must not depend on a clock, the host, the process, or the order of a "
             "set of strings"
         )

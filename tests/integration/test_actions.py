@@ -104,7 +104,7 @@ def test_more_partitions_than_rows_are_refused(lm: tuple[str, ...], tmp_path: Pa
 
 
 def test_hybrid_without_sparse_variables_starts_no_server(simple_hybrid: Run) -> None:
-    assert "no sparse variable: hybrid is mpi here, and no server is started" in simple_hybrid.stderr
+    assert "no sparse variable: hybrid is the same as mpi here, and no server is started" in simple_hybrid.stderr
     assert (simple_hybrid.plan["servers"], simple_hybrid.summary["servers"]) == (0, 0)
     assert simple_hybrid.log_names() >= {"driver.log", "worker_0.log", "worker_1.log"}
     assert not any(name.startswith("server") for name in simple_hybrid.log_names())

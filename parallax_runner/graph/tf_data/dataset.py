@@ -369,7 +369,7 @@ def _feature(name: str, spec: Any, what: str) -> Feature:
             "in a map with tf.ensure_shape"
         )
     if spec.dtype in (tf.string, tf.resource, tf.variant):
-        raise DataError(f"{what}: «{name}» has the type {spec.dtype.name}: turn it into numbers in a map")
+        raise DataError(f"{what}: «{name}» has the type {spec.dtype.name}: convert it to numbers with Dataset.map")
     return feature_of(spec)
 
 

@@ -53,7 +53,7 @@ class JournalTracker(Tracker):
             self._held.enter_context(journals.writing(run_dir, wait_secs=journals.LOCK_WAIT_SECS))
         except BlockingIOError as error:
             raise ConfigError(
-                f"run_dir={run_dir}: another run is going on there; wait for its end, or give hydra.run.dir=ANOTHER"
+                f"run_dir={run_dir}: another run uses this directory; wait for its end, or set hydra.run.dir=ANOTHER"
             ) from error
         except OSError as error:
             raise ConfigError(f"run_dir={run_dir}: its journal cannot be written: {error}") from error

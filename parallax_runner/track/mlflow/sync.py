@@ -63,7 +63,7 @@ def _sync_one(run_dir: Path, uri: str | None) -> str | None:
     except Busy as error:
         return f"{error}; try again when it has finished"
     except OutOfReach as error:
-        return f"{run_dir}: {waiting} entries wait, MLflow is out of reach: {error}. Try again when it answers"
+        return f"{run_dir}: {waiting} entries wait, because MLflow is out of reach: {error}. Try again when it answers"
     except Refused as error:
         return f"{run_dir}: {waiting} entries wait, but cannot be sent: {error}"
     except (OSError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:

@@ -64,7 +64,7 @@ def test_arguments(arguments: dict[str, Any], told: str) -> None:
         ({"y": Y}, r"y \(fit\): a tf.data.Dataset has it already"),
         ({"batch_size": 4}, r"batch_size \(fit\)"),
         ({"validation_split": 0.5}, r"validation_split=0.5 \(fit\): it goes with arrays"),
-        ({"x": dataset().repeat()}, "the data never ends; give the steps of an epoch"),
+        ({"x": dataset().repeat()}, "the data never ends; give the number of steps per epoch"),
         ({"x": tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(9).batch(6)}, "a shuffle has no seed"),
         ({"class_weight": {1: 2.0}, "x": tf.data.Dataset.from_tensor_slices(X).batch(6)}, r"the data must be \(x, y\)"),
         ({"workers": 4}, "a batch of 6 examples cannot be cut into 4 equal parts"),

@@ -26,7 +26,7 @@ def test_a_second_driver_is_refused_until_the_first_has_ended_however_it_did(tmp
     holder = subprocess.Popen([sys.executable, "-c", HOLD, run_dir], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    with pytest.raises(ConfigError, match=r"another run is going on there.*hydra\.run\.dir"), alone_in(run_dir):
+    with pytest.raises(ConfigError, match=r"another run uses this directory.*hydra\.run\.dir"), alone_in(run_dir):
         pass
     assert list(run_dir.iterdir()) == []
     holder.kill()
@@ -37,5 +37,9 @@ def test_a_second_driver_is_refused_until_the_first_has_ended_however_it_did(tmp
 
 def test_it_is_free_again_behind_the_block(tmp_path: Path) -> None:
     for _ in range(2):
-        with alone_in(tmp_path), pytest.raises(ConfigError, match="another run is going on there"), alone_in(tmp_path):
+        with (
+            alone_in(tmp_path),
+            pytest.raises(ConfigError, match="another run uses this directory"),
+            alone_in(tmp_path),
+        ):
             pass

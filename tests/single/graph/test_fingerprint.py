@@ -76,7 +76,7 @@ def test_more_ops_and_none() -> None:
     outline = Outline.of(graph_of(constant))
     longer = graph_of(constant)
     longer.node.add(name="more", op="NoOp")
-    told = "it has 4 ops instead of 3; the first that only one of them has is «more»"
+    told = "it has 4 ops instead of 3. The first op that only one graph has is «more»"
     assert outline.first_difference(longer) == told
     assert outline.first_difference(graph_of(constant)) is None
 

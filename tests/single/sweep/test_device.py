@@ -40,7 +40,10 @@ def test_jobs_at_a_time_see_one_gpu_each(visible: list[str], tmp_path: Path) -> 
 
 def test_more_jobs_than_gpus(visible: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "detect_gpus", lambda: (0,))
-    with own_gpu(tmp_path), pytest.raises(LaunchError, match=r"each of the 1 GPUs has a job: .*n_jobs=1 or"):
+    with (
+        own_gpu(tmp_path),
+        pytest.raises(LaunchError, match=r"every GPU of this machine has a job: .*n_jobs to at most 1"),
+    ):
         own_gpu(tmp_path).__enter__()
     with own_gpu(tmp_path):
         assert os.environ[device.VISIBLE] == visible[0]

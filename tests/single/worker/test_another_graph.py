@@ -22,7 +22,7 @@ from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.worker.rank import check_graph
 
-NAMES_THE_OP = r"rank 0 built another graph than the driver planned for: .*«process» \(Const\): its attribute «value»"
+NAMES_THE_OP = r"rank 0 built a graph that differs from the driver's: .*«process» \(Const\): its attribute «value»"
 
 
 def built(by: int) -> SingleDeviceGraph:

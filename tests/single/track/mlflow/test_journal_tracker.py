@@ -190,7 +190,7 @@ def test_a_folder_is_for_one_run_at_a_time(uri: str, tmp_path: Path, monkeypatch
     monkeypatch.setattr("parallax_runner.track.mlflow.journal.LOCK_WAIT_SECS", 0.1)
     first = track(tmp_path / "run", uri)
     before = (tmp_path / "run" / "journal.jsonl").read_bytes()
-    with pytest.raises(ConfigError, match=r"run_dir=.*another run is going on there"):
+    with pytest.raises(ConfigError, match=r"run_dir=.*another run uses this directory"):
         track(tmp_path / "run", uri)
     assert (tmp_path / "run" / "journal.jsonl").read_bytes().startswith(before)
     first.end("finished")
