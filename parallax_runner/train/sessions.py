@@ -26,7 +26,7 @@ def open_session_of(
     distributed: DistributedGraph,
     sess_config: tf.ConfigProto | None = None,
 ) -> tf.Session:
-    """Calls `open_session` with the values of the configuration."""
+    """Calls `open_session` with values from the configuration."""
     return open_session(
         client,
         plan,
@@ -55,7 +55,7 @@ def open_session(
 ) -> tf.Session:
     """Opens a session in this process alone, or in the cluster if the plan has servers.
 
-    `sess_config` is a script's own configuration. It overrides what is set here.
+    `sess_config` is a script's own configuration, which overrides the settings that are made here.
     """
     if not plan.servers:
         config = session_config(threads, None, gpus, cpu_devices, soft_placement=soft_placement)
