@@ -34,7 +34,7 @@ def _ops_of_horovod() -> ModuleType:
 
 
 hvd = _ops_of_horovod()
-# Maps a dtype that Horovod does not support to a supported dtype of the same size, as which it is sent.
+# Maps each dtype that Horovod does not support to the dtype of the same size that is sent instead.
 CARRIERS = {tf.bfloat16: tf.float16}
 
 

@@ -38,7 +38,8 @@ def share_counters(rewrite: Rewrite) -> None:
     writes=["train_op", "step_ops", "sent", "initializers", "coordination", "stands_for"],
 )
 def update_at_once(rewrite: Rewrite) -> None:
-    """Pushes this replica's gradients straight into the update ops on the servers, while it holds the mutex."""
+    """Pushes this replica's gradients straight into the update ops on the servers, while the replica holds the
+    mutex."""
     plan = rewrite.plan
     if plan.options.sync or not plan.by_route(Route.PS):
         return
@@ -90,7 +91,7 @@ def _sent(rewrite: Rewrite, tensor: tf.Tensor, placement: OnServers, shard: Shar
 
 
 def shared_by_all(rewrite: Rewrite, update: ShardedUpdate, step: set[tf.Operation]) -> set[tf.Operation]:
-    """Returns the ops of the update that use variables on servers. They may run only while this replica holds the
+    """Returns the ops of the update that use variables on servers. These ops may run only while this replica holds the
     mutex."""
     shared = {shard.handle.op for placement in rewrite.placements.values() for shard in placement.shards}
     shared |= {rewrite.op(name) for name in rewrite.counters}
@@ -99,7 +100,8 @@ def shared_by_all(rewrite: Rewrite, update: ShardedUpdate, step: set[tf.Operatio
 
 
 def _observe_staleness(rewrite: Rewrite, held: tf.Tensor) -> list[tf.Operation]:
-    """Sets the staleness: the number of pushes by other replicas between the start of this step and its own push."""
+    """Sets the staleness: the number of pushes by other replicas between the start of this step and this replica's
+    push."""
     with tf.device(server_device(0)):
         name = f"pushes/{rewrite.plan.fingerprint[:16]}"
         pushes = tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[], shared_name=name)

@@ -25,7 +25,7 @@ def update_with_backup(rewrite: Rewrite) -> None:
     """Makes the admitted replicas push, and the last admitted replica update.
 
     All replicas have the same ops. Only the leader takes the sums. The ops that then read or write shared variables
-    wait for the mutex, so on other replicas all of them are dead.
+    wait for the mutex, so these ops are dead on all other replicas.
     """
     if not rewrite.plan.options.backup_workers or not rewrite.plan.by_route(Route.PS):
         return
