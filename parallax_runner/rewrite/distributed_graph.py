@@ -22,7 +22,7 @@ def index(offset: tuple[int, ...], shape: tuple[int, ...], step: int) -> tuple[s
 
 @dataclass(frozen=True)
 class PieceRead:
-    """A read of a piece. `values` are the piece's values when `read` runs. They may arrive later."""
+    """A read of a piece. `values` are the piece's values when `read` runs. These values may arrive later."""
 
     read: tf.Operation
     values: tf.Tensor
@@ -50,7 +50,7 @@ class Piece:
 
     @property
     def needs_all_ranks(self) -> bool:
-        """Whether a read is a collective that gives the chief the values."""
+        """Whether a read is a collective that sends the values to the chief."""
         return False
 
     def read(self) -> PieceRead:
@@ -77,7 +77,8 @@ class LogicalVariable:
 
 @dataclass(frozen=True)
 class Admission:
-    """How a worker takes part in steps that can complete without some workers (rewrite/routes/ps/admission.py).
+    """Describes how a worker takes part in steps that can complete without some workers
+    (rewrite/routes/ps/admission.py).
 
     `next_step` (int64) is fetched after a step. It waits until more steps are done than when this worker began its
     step, and returns the number of steps that are done. After `close`, it returns CLOSED, and no worker is admitted any
@@ -162,10 +163,10 @@ class DistributedGraph:
     of the first replica. `copies` are the other replicas' own copies of variables. They are restored like the first
     replica's variables, but never saved.
 
-    The other fields are for asynchronous training and are None otherwise. `mutex` is the lock that is held by a push,
-    and by a read of all variables at one moment. `staleness` (int64, one entry per replica) counts the pushes of other
-    replicas between the pull and the push of the step. `may_start` runs before a step and returns when the bound on
-    staleness allows the step. `leave` runs after the last step and returns when all workers have finished their last
+    The other fields are for asynchronous training and are None otherwise. `mutex` is the lock that a push holds, and
+    that a read of all variables at one moment holds. `staleness` (int64, one entry per replica) counts the pushes of
+    other replicas between the pull and the push of the step. `may_start` runs before a step and returns when the bound
+    on staleness allows the step. `leave` runs after the last step and returns when all workers have finished their last
     steps. `mutex` and `leave` also exist with backup workers. `admission` exists only with backup workers.
     """
 

@@ -1,5 +1,5 @@
-"""Votes on actions that need all ranks, such as a checkpoint or one more batch: either all ranks take the action, or
-none."""
+"""Votes on actions that need all ranks, such as a checkpoint or one more batch: either all ranks take the action, or no
+rank takes it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Queues on a server through which the chief signals to other ranks that an action is done, or sends them a result.
 
 Each rank has its own queue, so a fast rank cannot take a message that is meant for a slow rank.
-`tf.train.SyncReplicasOptimizer` has one queue for all ranks, so its tokens contain the step, to detect such mix-ups.
+`tf.train.SyncReplicasOptimizer` has one queue for all ranks, and its tokens contain the step number, so that a token
+for another step is detected.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def announce(rewrite: Rewrite, value: tf.Tensor, *, name: str) -> list[tf.Operat
 
 
 def receive(rewrite: Rewrite, value: tf.Tensor, *, name: str) -> tf.Tensor:
-    """Receives what the chief announced to this rank. Only the dtype and the shape of `value` are used."""
+    """Receives the value that the chief announced to this rank. Only the dtype and the shape of `value` are used."""
     with tf.device(server_device(0)):
         received = _queue(rewrite, value, name, rewrite.rank).dequeue()
     received.set_shape(value.shape)

@@ -13,7 +13,8 @@ from parallax_runner.rewrite.route import RouteRewriting
 
 
 def rewritings() -> list[RouteRewriting]:
-    """Returns the rewriting part of every route that has one. Passes of one phase run in the order of this list."""
+    """Returns the rewriting parts of all routes that have a rewriting part. Passes of one phase run in the order of
+    this list."""
     return [rewriting_of(route) for route in all_routes() if route.rewriting]
 
 

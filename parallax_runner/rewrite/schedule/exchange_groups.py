@@ -25,7 +25,7 @@ def apart(rewrite: Rewrite, gradients: Sequence[RankGradient]) -> list[list[Rank
 
 
 def _stages(rewrite: Rewrite) -> dict[str, int]:
-    """Returns, for each gradient, the number of exchanges that must finish, one after the other, before it is
+    """Returns, for each gradient, the number of exchanges that must finish, one after the other, before the gradient is
     computed."""
     waits_for = {one.name: _awaited_by(rewrite, [one]) for one in rewrite.gradients} if _are_chained(rewrite) else {}
     stages = {one.name: 0 for one in rewrite.gradients}

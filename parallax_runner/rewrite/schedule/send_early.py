@@ -18,7 +18,7 @@ from parallax_runner.rewrite.state import Rewrite
 
 LOOP = "Enter"  # an op in such a loop must not wait for an op outside
 COLLECTIVE = "Horovod"  # prefix of op types
-BRANCH = "Switch"  # an op after a Switch may not run, and then an op that waits for it would not run either
+BRANCH = "Switch"  # an op after a Switch may not run, and then ops that wait for this op would not run either
 
 
 @rewrite_pass(reads=["train_op", "step_ops", "sent"])

@@ -1,9 +1,9 @@
 """Runs the update region on sharded values, with work on a shard's rows placed where the shard is.
 
-The region's ops are visited in order, with the values of their inputs. The rules of analysis/update_region say which
-ops are copied to each shard's device, and which sums are split into a partial sum for each shard. An update op becomes
-one op on each shard. Any other op stays where it was and reads the joined rows. The chief runs the ops on servers. For
-variables that are spread over the ranks, each rank makes and runs the copies for its own rows.
+The region's ops are visited in order, with the values of their inputs. The rules in analysis/update_region determine
+which ops are copied to each shard's device, and which sums are split into a partial sum for each shard. An update op
+becomes one op on each shard. Any other op stays on the worker and reads the joined rows. The chief runs the ops on
+servers. For variables that are spread over the ranks, each rank makes and runs the copies for its own rows.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ class ShardedUpdate:
     ) -> None:
         """Makes one copy of `op` for each shard.
 
-        With `is_made`, the outputs are made only from lists of rows. `given` contains, by input index, the copies'
-        inputs that are not the shards' parts of the op's own inputs.
+        With `is_made`, the outputs are made only from lists of rows. `given` maps, for each copy, input indices to
+        tensors that the copy reads instead of its parts of the op's own inputs.
         """
         copies = []
         for number, shard in enumerate(placement.shards):
@@ -244,7 +244,7 @@ class ShardedUpdate:
         return {ids_at: self._sent(tf.cast(places, all_ids.dtype), placement), rows_at: own_rows}
 
     def _sent(self, tensor: tf.Tensor, placement: Placement) -> tf.Tensor:
-        """Returns the same tensor, counted as sent if it goes to a server."""
+        """Returns the same tensor. Counts the tensor as sent if it is sent to a server."""
         if placement.is_on_servers:
             self.rewrite.sent.append(Sent(tensor, 1, placement.variable))
         return tensor

@@ -50,8 +50,8 @@ class Rows:
 
 
 def aggregate_spread(rewrite: Rewrite, parts: Sequence[Rows], *, name: str) -> list[Rows]:
-    """Aggregates several sets of rows over all ranks in one fused exchange. Averages them if the plan averages sparse
-    gradients."""
+    """Aggregates several sets of rows over all ranks in one fused exchange. Averages the rows if the plan averages
+    sparse gradients."""
     if not parts:
         return []
     with tf.name_scope(f"{name}/spread/"):

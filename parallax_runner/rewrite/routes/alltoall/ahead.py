@@ -83,8 +83,8 @@ def rows_of(wave: Wave, buckets: Sequence[Sequence[int]]) -> list[tf.Tensor]:
 class Asking:
     """The request for the rows of the next step.
 
-    `early` is the part of the exchange for rows that this step does not write. `first` is fed to a first step, which
-    has no step before it, and `later` to every other step.
+    `early` is the part of the exchange for rows that this step does not write. `first` is fed to the first step, which
+    has no previous step, and `later` is fed to every other step.
     """
 
     asked: Asked

@@ -38,7 +38,7 @@ class Push:
     alone: tf.Tensor
 
     def tell(self, next_touched: Mapping[str, tf.Tensor]) -> tf.Operation:
-        """Passes the rows that the next step touches to this step's push.
+        """Makes an op that sends the marks of the rows that the next step touches to this step's push.
 
         `next_touched` maps a variable to the places of these rows among this rank's own rows. This is a collective: all
         ranks must run the op.

@@ -76,7 +76,7 @@ def carry_numbers(numbers: tf.Tensor) -> Carried:
 class LaterUpdate:
     """The part of a step's update that `apply` runs during the next step.
 
-    `carried[i]` contains the gradients that `pushes[i]` leaves for the next step. `numbers` are carried too, because
+    `carried[i]` contains the gradients that `pushes[i]` leaves for the next step. `numbers` are also carried, because
     the update reads them. `alone` is shared with the pushes.
     """
 

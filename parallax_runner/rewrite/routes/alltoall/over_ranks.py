@@ -31,8 +31,8 @@ MESSAGE_BYTES = 16 << 20
 class RankRows(Piece):
     """A piece that is spread over the ranks.
 
-    This rank has the rows of `shard`, and `own` reads them. `whole` contains all rows on the chief, and no rows on
-    other ranks.
+    This rank has the rows of `shard`, and `own` reads these rows. `whole` contains all rows on the chief, and no rows
+    on other ranks.
     """
 
     shard: Shard

@@ -1,5 +1,4 @@
-"""Pass: spread variables of the alltoall route over the ranks, and request the rows that a step looks up from their
-owners.
+"""Pass: spread variables of the alltoall route over the ranks, and request looked-up rows from their owners.
 
 Row i is on rank i mod ranks. Words are often numbered by frequency, so contiguous ranges would put all frequent rows on
 one rank.
@@ -143,7 +142,7 @@ def _fetched(rewrite: Rewrite) -> list[list[tf.Operation]]:
 
 
 def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str, is_ahead: bool) -> None:
-    """Replaces the lookups by one exchange. Lookups in one variable send each distinct id once."""
+    """Replaces the lookups by one exchange. Lookups in the same variable send each distinct id once."""
     by_variable: dict[str, list[Lookup]] = defaultdict(list)
     for lookup in lookups:
         by_variable[lookup.variable].append(lookup)

@@ -74,7 +74,7 @@ class Exchange:
         """Sends rows[t] [arrived ids of t, ...] back to the ranks that requested them. Returns [ids of t, ...], ordered
         as `asked[t]`.
 
-        The rows are not sorted into the order of the ids: the caller gathers from the rows anyway, so sorting them
+        The rows are not sorted into the order of the ids: the caller gathers from the rows anyway, so sorting the rows
         would cost an additional copy.
         """
         return self._travel(rows, self.arrived_counts, self.sent_counts, f"{self.name}/from_owners")
@@ -182,8 +182,8 @@ def _by_table(came: tf.Tensor, counts: tf.Tensor, starts: list[int]) -> tuple[tu
 
 
 def _interleave(flat: Sequence[tf.Tensor], counts: tf.Tensor, ranks: int) -> tf.Tensor:
-    """Concatenates the tables' values, each ordered by rank: first all values of rank 0, then all of rank 1, and so
-    on."""
+    """Concatenates the tables' values, each ordered by rank: first all values of rank 0, then all values of rank 1, and
+    so on."""
     pieces = [tf.split(each, counts[:, number], num=ranks) for number, each in enumerate(flat)]
     return tf.concat([of_table[rank] for rank in range(ranks) for of_table in pieces], axis=0)
 

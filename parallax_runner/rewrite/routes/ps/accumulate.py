@@ -21,9 +21,10 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 def accumulate_on_servers(rewrite: Rewrite) -> dict[str, ShardedValue]:
     """Adds pushes to the step. Returns the aggregates that the chief takes from the servers, by tensor name.
 
-    A push holds the rank's merged rows of one shard, with their places in the shard. The aggregate of a sparse gradient
-    has distinct ascending ids again. Abadi et al. 2016, section 4.4, describe the accumulator scheme. The MEAN of an
-    accumulator is divided by the number of ranks that touched a row, so this function takes the SUM and divides it.
+    A push contains the rank's merged rows for one shard, with their places in the shard. The aggregate of a sparse
+    gradient has distinct ascending ids again. Abadi et al. 2016, section 4.4, describe the accumulator scheme. The MEAN
+    of an accumulator is divided by the number of ranks that touched a row, so this function takes the SUM and divides
+    it.
     """
     taken: dict[str, ShardedValue] = {}
     for gradient in rewrite.gradients_by(Route.PS):
@@ -105,7 +106,7 @@ def _sparse(rewrite: Rewrite, gradient: RankGradient, placement: OnServers) -> t
 
 def _never_stale() -> tf.Tensor:
     """Returns a step number that no accumulator treats as old. Accumulators drop old pushes, but synchronous steps have
-    none."""
+    no old pushes."""
     return tf.constant(tf.int64.max, tf.int64)
 
 

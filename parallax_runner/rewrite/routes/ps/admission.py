@@ -1,6 +1,6 @@
 """Admits replicas' gradients to a step that can complete without some of them (comm.ps.backup_workers).
 
-Server 0 counts how many steps are done and how many places of the next step are taken. A replica that has computed its
+Server 0 counts the steps that are done and the places of the next step that are taken. A replica that has computed its
 gradients requests a place. The first N-b replicas get a place, and the last of these replicas leads: it updates the
 variables, and sends the new number of steps to all replicas.
 """
@@ -24,7 +24,7 @@ ALL_PLACES = 2**40
 
 
 def ask_for_admission(rewrite: Rewrite, mutex: tf.Tensor) -> None:
-    """Makes this replica push its gradients only if it is admitted. Sets `admission` and `leads` of the
+    """Makes this replica push its gradients only if the replica is admitted. Sets `admission` and `leads` of the
     coordination."""
     begun = _local(rewrite, "begun")
     gradients = rewrite.gradients_by(Route.PS)

@@ -1,4 +1,4 @@
-"""Passes for asynchronous training: each replica applies its own gradients without waiting for others."""
+"""Passes for asynchronous training: each replica applies its own gradients without waiting for other replicas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 @rewrite_pass(writes=["counters"])
 def share_counters(rewrite: Rewrite) -> None:
-    """Moves variables that count updates (global_step, Adam's beta powers) to server 0. All replicas share them."""
+    """Moves variables that count updates (global_step, Adam's beta powers) to server 0. All replicas share these
+    variables."""
     for name in rewrite.plan.counters:
         handle = rewrite.op(name)
         handle._set_attr("shared_name", tf.AttrValue(s=f"counter/{name}".encode()))

@@ -1,4 +1,4 @@
-"""Decides whether the worker or the server casts a tensor, so that fewer bytes are sent."""
+"""Decides whether the worker or the server casts a tensor. The choice minimizes the number of bytes that are sent."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A mutex on server 0. A push holds the mutex while it reads and writes variables, and a checkpoint holds it while it
-reads them.
+"""A mutex on server 0. A push holds the mutex while it reads and writes variables, and a checkpoint holds the mutex
+while it reads variables.
 
 The mutex keeps pushes from interleaving: no update is lost, and a variable and its slots contain the same pushes. The
 mutex also makes the number of pushes between a replica's pull and its own push well defined

@@ -1,8 +1,8 @@
 """Reshards the variables of a running cluster: moves rows to the servers of another plan.
 
-Variables live in servers, not in sessions, so they keep their values between two sessions on one cluster. Only rows
-that the new plan places on other servers or in other shards are moved, directly from server to server. Variables on
-ranks stay where they are.
+Variables belong to servers, not to sessions, so variables keep their values between two sessions on one cluster. Only
+rows that the new plan places on other servers or in other shards are moved, directly from server to server. Variables
+on ranks stay where they are.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def _asked_for_a_number(rewrite: Rewrite, update: ShardedUpdate, roots: set[tf.O
 
 
 def _behind(starts: Iterable[tf.Operation], server_ops: set[tf.Operation]) -> set[tf.Operation]:
-    """Returns `starts` and the ops that depend on them, without paths through ops on servers."""
+    """Returns `starts` and the ops that depend on them. Ignores dependencies through ops on servers."""
     found: set[tf.Operation] = set()
     stack = list(starts)
     while stack:
