@@ -49,10 +49,10 @@ class Sidecar:
 
     All ranks together have done `step` steps and consumed `examples` examples of the data's stream. `files` maps the
     end of each TensorFlow file's name (such as «index») to the file's state. `write_number` numbers the checkpoints in
-    the order in which they were published in the folder, from 1. It is 0 in format 2. `saved_secs` is the time of
-    saving, in seconds since 1970. It orders only checkpoints of format 2, since a clock can be set back. `numbering`
-    identifies the numbering of words in the data, and thus the word that each row of a table stands for. It is empty if
-    unknown.
+    the order in which they were published in the folder, from 1. The number is 0 in format 2. `saved_secs` is the time
+    of saving, in seconds since 1970. This time orders only checkpoints of format 2, since a clock can be set back.
+    `numbering` identifies the numbering of words in the data, and thus the word that each row of a table stands for.
+    `numbering` is empty if the numbering is unknown.
     """
 
     step: int

@@ -22,8 +22,8 @@ UNKNOWN_STEP = -1  # stands for the step that the chief itself has counted
 class Slice:
     """The part of a logical variable that an array holds.
 
-    The part has the shape `shape` and starts at `offset` (one entry per dimension). It takes every `step`-th value of
-    the first dimension.
+    The part has the shape `shape` and starts at `offset` (one entry per dimension). The part takes every `step`-th
+    value of the first dimension.
     """
 
     name: str
@@ -162,8 +162,9 @@ def _spec_to_read(variable: LogicalVariable, piece: Piece) -> str:
 def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = "") -> None:
     """Raises CheckpointError if the checkpoint does not fit the variables.
 
-    A checkpoint does not fit if it is unreadable, lacks a saved variable, or has a saved variable with another shape.
-    It does not fit either if it was trained on data with another numbering, provided that both numberings are known.
+    A checkpoint does not fit if it is unreadable, lacks a saved variable, or has a saved variable with another shape. A
+    checkpoint does not fit either if it was trained on data with another numbering, provided that both numberings are
+    known.
     """
     if numbering and read_sidecar(prefix).numbering not in ("", numbering):
         raise CheckpointError(
