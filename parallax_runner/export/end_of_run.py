@@ -37,8 +37,8 @@ def export_at_end(
 ) -> dict[str, str | None]:
     """Writes a SavedModel to `run_dir`, and for a Keras model also `model.keras`, from the same checkpoint.
 
-    The checkpoint is the best one if `log_checkpoints` is `best`, otherwise `last`. `single` and `rebuild` are as in
-    `export_saved_model`. Returns fields for the summary: `saved_model` is the folder, or None with the reason in
+    The checkpoint is the best checkpoint if `log_checkpoints` is `best`, otherwise `last`. `single` and `rebuild` are
+    as in `export_saved_model`. Returns fields for the summary: `saved_model` is the folder, or None with the reason in
     `saved_model_error`. For a Keras model, `keras_model` and `keras_model_error` are set in the same way.
     """
     try:

@@ -34,9 +34,9 @@ class InferenceGraph:
 def inference_graph(single: SingleDeviceGraph) -> InferenceGraph:
     """Returns the part of a training graph that its outputs need.
 
-    If the model names no outputs, its output is the validation loss, or the loss if there is none. Raises ExportError
-    if the outputs depend on no feature, or if they depend on an update of a variable or on a variable that checkpoints
-    do not hold.
+    If the model names no outputs, its output is the validation loss, or the loss if there is no validation loss. Raises
+    ExportError if the outputs depend on no feature, or if they depend on an update of a variable or on a variable that
+    checkpoints do not hold.
     """
     outputs = single.outputs or _loss_of(single)
     graph_def = _cut(single.meta_graph.graph_def, [_op_of(tensor) for tensor in outputs.values()])
