@@ -19,8 +19,8 @@ _PUSH = re.compile(r"(Resource|Sparse)?AccumulatorApplyGradient")
 _TABLE = (
     # Collectives. A collective lasts from when this rank reaches it until all ranks have the result: see shares.py.
     (r"Horovod\w+|Collective\w+|Nccl\w+", OpClass.COMMUNICATION),
-    # Transfers of tensors between processes, and between devices of a process. TensorFlow traces only transfers between
-    # processes, from when the sender has the tensor until the receiver has the tensor.
+    # These ops transfer tensors between processes, and between devices of a process. TensorFlow traces only transfers
+    # between processes, from when the sender has the tensor until the receiver has the tensor.
     (r"RecvTensor|_?(Host)?(Recv|Send)", OpClass.COMMUNICATION),
     # These ops send a gradient, or the signal that a step is done, to a server.
     (_PUSH.pattern, OpClass.COMMUNICATION),
@@ -32,8 +32,7 @@ _TABLE = (
     (r"(Iterator|OptionalIterator|Dataset)\w*GetNext\w*", OpClass.WAITING),
 )
 _PATTERNS = tuple((re.compile(pattern), op_class) for pattern, op_class in _TABLE)
-# A Python call in a graph counts as computing, unless its name is that of a collective: MPI's Allgatherv has no op
-# type.
+# A Python call in a graph counts as computing, unless it has the name of a collective: MPI's Allgatherv has no op type.
 _PYTHON = re.compile(r"(Eager)?PyFunc(Stateless)?")
 _PYTHON_COLLECTIVE = re.compile(r"allgatherv", re.IGNORECASE)
 _COLLECTIVE = re.compile(_TABLE[0][0])

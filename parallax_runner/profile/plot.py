@@ -23,7 +23,7 @@ MIN_LABELLED_SHARE = 0.06  # a narrower bar has no room for its label
 def plot_shares(ranks: Sequence[StepShares], path: Path) -> None:
     """Draws how many milliseconds each part takes in a mean step, with the part's share in %.
 
-    `ranks` has one entry for each rank, over all its profiled steps.
+    `ranks` has one entry for each rank, which covers all profiled steps of the rank.
     """
     # Does not use pyplot, which would look for a display and keep the figure in memory.
     figure = Figure(figsize=(WIDTH_INCHES, MARGIN_INCHES + BAR_INCHES * len(ranks)), layout="constrained")
