@@ -63,7 +63,7 @@ class StepsAhead:
 
     @property
     def fetches(self) -> list[tf.Tensor]:
-        """The tensors to fetch with a step that has started. Their values go to `finish`."""
+        """The tensors to fetch with a step that has started. Pass their values to `finish`."""
         behind = self.ahead.behind
         return [one.fetched for one in behind.carried] if behind is not None and self._follows else []
 

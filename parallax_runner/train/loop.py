@@ -39,7 +39,8 @@ class Loop:
     _until: int | None = None
 
     def run(self, *, first_step: int, steps: int, first_example: int) -> dict[str, Any]:
-        """Trains until `steps` steps are done in all, or until a stop is requested. Returns the fields of the summary.
+        """Trains until `steps` steps are done in total, or until a stop is requested. Returns the fields of the
+        summary.
 
         Raises TrainingError if a loss is not finite, and CheckpointError if a checkpoint could not be written.
         """

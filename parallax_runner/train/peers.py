@@ -20,7 +20,7 @@ class Control(Protocol):
 
     @property
     def doing(self) -> str:
-        """What this rank is doing."""
+        """A description of this rank's current activity."""
 
     @doing.setter
     def doing(self, what: str) -> None: ...
@@ -31,7 +31,7 @@ class Control(Protocol):
 
 @dataclass
 class Peers:
-    """Coordinates this worker with the others between two steps.
+    """Coordinates this worker with the other workers between two steps.
 
     In synchronous training, all workers take part in each step, and no coordination is needed. Otherwise, replicas may
     be ahead of one another, or a step may complete without this worker (backup workers).

@@ -45,7 +45,7 @@ class Prefetch:
         self._thread.join()
 
     def peek(self) -> Batches | None:
-        """Returns what `next` will return, or None if there are no more batches."""
+        """Returns the batches that `next` will return, or None if there are no more batches."""
         if self._peeked is None and self._wanted < self._count:
             self._peeked = self.next()
             self._wanted -= 1

@@ -53,7 +53,7 @@ def open_session(
     soft_placement: bool = False,
     sess_config: tf.ConfigProto | None = None,
 ) -> tf.Session:
-    """Opens a session in this process alone, or in the cluster if the plan has servers.
+    """Opens a session in the cluster if the plan has servers, otherwise in this process alone.
 
     `sess_config` is a script's own configuration, which overrides the settings that are made here.
     """
