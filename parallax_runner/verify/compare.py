@@ -20,10 +20,10 @@ class VariableComparison:
 
     `max_absolute` is the largest difference of two elements. It is infinite if exactly one of the two elements is NaN
     or if the arrays cannot be compared. `max_relative` is that difference divided by the variable's scale (see
-    `compare`). `index` is the position of the largest difference, and `actual` and `expected` are the two elements
-    there; all are None if there is no difference. `mismatch` is the reason why the arrays cannot be compared (another
-    shape or dtype), or is empty. `not_finite` counts elements of `expected` that are NaN or infinite. Such elements
-    count as equal if they agree, but prove little.
+    `compare`). `index` is the position of the largest difference, and `actual` and `expected` are the two elements at
+    this position. All three are None if there is no difference. `mismatch` is the reason why the arrays cannot be
+    compared (another shape or dtype), or is empty. `not_finite` counts elements of `expected` that are NaN or infinite.
+    Such elements count as equal if they agree, but prove little.
     """
 
     name: str
@@ -52,7 +52,7 @@ class VariableComparison:
 class Comparison:
     """The comparison of all variables, in the order of `expected`.
 
-    `missing` are names that only `expected` has, `unexpected` names that only `actual` has.
+    `missing` contains the names that only `expected` has, and `unexpected` contains the names that only `actual` has.
     """
 
     variables: tuple[VariableComparison, ...]
