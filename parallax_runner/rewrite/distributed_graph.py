@@ -22,7 +22,8 @@ def index(offset: tuple[int, ...], shape: tuple[int, ...], step: int) -> tuple[s
 
 @dataclass(frozen=True)
 class PieceRead:
-    """A read of a piece. `values` are the piece's values when `read` runs. These values may arrive later."""
+    """A read of a piece. `values` are the values of the piece at the moment when `read` runs. These values may arrive
+    later."""
 
     read: tf.Operation
     values: tf.Tensor
@@ -60,7 +61,8 @@ class Piece:
         return PieceRead(values.op, values)
 
     def assign(self, values: tf.Tensor) -> tf.Operation:
-        """Returns an op that assigns `values`, of the piece's shape. Only the chief runs the op of a shared piece."""
+        """Returns an op that assigns `values`, which have the piece's shape. Only the chief runs the op of a shared
+        piece."""
         with tf.device(self.handle.op.device or None):
             return tf.raw_ops.AssignVariableOp(resource=self.handle, value=tf.ensure_shape(values, self.shape))
 
@@ -118,8 +120,8 @@ class Behind:
 
 @dataclass(frozen=True)
 class Ahead:
-    """The preparation of a step before the step runs: the step's random draws, and rows that no earlier step still
-    changes.
+    """The preparation of a step before the step runs: the step's random draws, and the rows that no earlier step will
+    still change.
 
     `features` maps the names of features to the placeholders for the step's batch. `first` prepares the first step.
     Every other step is prepared while the previous step runs: `asked` and `rows` are fetched, and the values that were

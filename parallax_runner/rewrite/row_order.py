@@ -1,4 +1,4 @@
-"""Restores the order of rows that were dealt out in turn, row i to holder i mod n."""
+"""Restores the order of rows that were distributed in turn: row i to holder i mod n."""
 
 from __future__ import annotations
 

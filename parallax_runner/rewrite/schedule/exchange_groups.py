@@ -1,4 +1,5 @@
-"""Groups gradients that can share one exchange because no gradient in a group waits for an update by another."""
+"""Groups gradients that can share one exchange because no gradient in a group waits for an update by another
+gradient."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ def _stages(rewrite: Rewrite) -> dict[str, int]:
 
 
 def _are_chained(rewrite: Rewrite) -> bool:
-    """Returns whether any gradient waits for another's update. Few models have such gradients, so all gradients are
-    first checked at once."""
+    """Returns whether any gradient waits for an update by another gradient. Few models have such gradients, so all
+    gradients are first checked at once."""
     return bool(_awaited_by(rewrite, rewrite.gradients))
 
 

@@ -288,7 +288,7 @@ class ShardedUpdate:
             self._replace(op.outputs[0], placement.total(self, op, parts))
 
     def _answer(self, op: tf.Operation, parts: list[tf.Tensor], placement: Placement) -> tf.Tensor:
-        """Combines the answers of all shards, by a sum that counts the deciding answers."""
+        """Combines the Boolean answers of all shards, by counting the answers that decide the result."""
         decides = op.type == "Any"
         counts = []
         for shard, part in zip(placement.shards, parts, strict=True):
@@ -349,7 +349,7 @@ class ShardedUpdate:
         return self.orders[ids]
 
     def cross(self, tensor: tf.Tensor, variable: str, name: str) -> tf.Tensor:
-        """Brings a tensor from servers to the worker. At this point, the other ranks receive the tensor from the
+        """Sends a tensor from servers to the worker. At this point, the other ranks receive the tensor from the
         chief."""
         with tf.name_scope(f"from_servers/{name}/"):
             crossing = tf.identity(tensor)

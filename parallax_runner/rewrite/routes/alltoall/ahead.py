@@ -1,4 +1,4 @@
-"""Requests the rows of a step while the step before it runs.
+"""Requests the rows of a step while the previous step runs.
 
 While step t runs, each rank requests the rows of step t+1 from their owners. A row that step t does not write is final,
 so its owner sends the row immediately: the row is early. All other rows are late, and arrive when step t+1 begins. By

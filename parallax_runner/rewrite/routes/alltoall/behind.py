@@ -2,9 +2,9 @@
 during the next step.
 
 A push has two parts. Gradients of rows that the next step touches are sent now, and all other gradients are sent behind
-the step. The owner of a row decides, because the owner receives the requests of both steps. The owner sends its
-decision to the ranks that send gradients of the row. The preparation of the next step (`ask_ahead`) computes the
-decision and passes it to the running step through a queue.
+the step. The owner of a row decides which part a gradient belongs to, because the owner receives the requests of both
+steps. The owner sends its decision to the ranks that send gradients of the row. The preparation of the next step
+(`ask_ahead`) computes the decision and passes it to the running step through a queue.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class KnownIds:
 
 
 def exchange_of_known_ids(rewrite: Rewrite, gradients: Sequence[RankGradient], *, name: str) -> Exchange | None:
-    """Returns the exchange that brought the rows of these merged gradients.
+    """Returns the exchange that looked up the rows of these merged gradients.
 
     Returns None if a gradient has other ids than the lookup, or if the rows came in several exchanges. The result is
     also None for several replicas per worker, because their merged gradients have more ids than the lookup of one

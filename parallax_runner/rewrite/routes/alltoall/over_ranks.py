@@ -45,8 +45,8 @@ class RankRows(Piece):
         return True
 
     def read(self) -> PieceRead:
-        """Reads all rows on the chief, and no rows on other ranks. The rows of a rank have the values from the moment
-        when `own` runs."""
+        """Reads all rows on the chief, and no rows on other ranks. The values of a rank's rows are the values at the
+        moment when `own` runs."""
         return PieceRead(self.own.op, self.whole)
 
     def assign(self, values: tf.Tensor) -> tf.Operation:
@@ -115,7 +115,7 @@ class OverRanks(Placement):
         return concat(rewrite, self.own.ids_at(own), self.variable, name=name)
 
     def pieces(self, rewrite: Rewrite, variable: Variable) -> list[Piece]:
-        """Returns one piece, which the chief reads with the help of all ranks."""
+        """Returns one piece. When the chief reads the piece, all ranks take part."""
         with tf.name_scope(f"own_rows/{variable.name}/"):
             own = self.own.read()
             whole = whole_on_chief(rewrite, own, self, name="whole")

@@ -116,7 +116,7 @@ def _in_waves(rewrite: Rewrite, lookups: Sequence[Lookup]) -> list[tuple[bool, l
     """Groups lookups that can share one exchange.
 
     No lookup in a group needs the rows of another lookup in the group, and the same fetches need all lookups in the
-    group. Returns, for each group, whether the previous step requests its rows, and the lookups.
+    group. Returns, for each group, its lookups and whether the previous step requests their rows.
     """
     by_op = {lookup.op: lookup for lookup in lookups}
     needs = {op: edit.ancestors([op]) for op in by_op}
@@ -171,7 +171,7 @@ def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str, is_ahead: bo
 
 
 def _ids_of(group: list[Lookup]) -> tf.Tensor:
-    """Concatenates the ids of lookups in one variable. The ids of a single lookup keep their shape."""
+    """Concatenates the ids of lookups in the same variable. The ids of a single lookup keep their shape."""
     ids = [lookup.op.inputs[1] for lookup in group]
     if len(ids) == 1:
         return ids[0]

@@ -23,7 +23,8 @@ MAX_INT32 = 2**31 - 1
 
 @dataclass(frozen=True)
 class Table:
-    """Describes, for an exchange, a variable of the plan or its slot, whose rows are spread over the ranks."""
+    """Describes, for an exchange, a variable whose rows are spread over the ranks: a variable of the plan, or its
+    slot."""
 
     variable: str
     rows: int

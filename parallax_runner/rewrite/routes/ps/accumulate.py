@@ -111,7 +111,7 @@ def _never_stale() -> tf.Tensor:
 
 
 def _pushes(rewrite: Rewrite) -> tf.Tensor | int:
-    """Returns the number of pushes to wait for. If the leader is chosen in each step, only the leader waits."""
+    """Returns the number of pushes to wait for. If the leader is chosen anew in each step, only the leader waits."""
     if rewrite.coordination.leads is None:
         return rewrite.plan.pushes
     return only_if(rewrite.coordination.leads, tf.constant(rewrite.plan.pushes))

@@ -1,4 +1,4 @@
-"""Pass: give each replica a copy of the dense variables that are on servers, and make it read the copy.
+"""Pass: give each replica a copy of the dense variables that are on servers, and make the replica read the copy.
 
 At the end of its step, a worker refreshes the copies of all its replicas with one read from the servers.
 """

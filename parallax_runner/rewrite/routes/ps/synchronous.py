@@ -92,7 +92,7 @@ def _behind(starts: Iterable[tf.Operation], server_ops: set[tf.Operation]) -> se
 
 
 def _needed_without(roots: Iterable[tf.Operation], server_ops: set[tf.Operation]) -> set[tf.Operation]:
-    """Returns the ops that the roots need, without ops that only the chief runs."""
+    """Returns the ops that the roots need, except ops that only the chief runs."""
     found: set[tf.Operation] = set()
     stack = list(roots)
     while stack:
