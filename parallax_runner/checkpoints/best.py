@@ -1,4 +1,4 @@
-"""Tracks the checkpoint with the best validation in `best.json`, beside the checkpoints.
+"""Records, in `best.json` beside the checkpoints, which checkpoint has the best validation result.
 
 Only the driver has the mean over ranks, so the driver writes the file. The chief reads the file before it deletes old
 checkpoints.

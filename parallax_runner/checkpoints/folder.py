@@ -145,7 +145,7 @@ def _finish_deleting(forgotten: Path, prefix: Path) -> None:
     begun = not forgotten.is_symlink() and (forgotten / sidecar_path(prefix).name).is_file()
     if begun and not os.path.lexists(sidecar_path(prefix)):
         _delete(prefix)
-    else:  # Deletion had not begun, and the checkpoint may have become the best one.
+    else:  # Deletion had not begun, and the checkpoint may have become the best checkpoint.
         remove(forgotten)
 
 
@@ -173,8 +173,8 @@ def _move(partial: Path, folder: Path, sidecar: Sidecar) -> Path:
 
 
 def _delete(prefix: Path) -> None:
-    """Deletes a checkpoint. First moves the sidecar to a folder: `tidy` deletes the other files if this process is
-    killed."""
+    """Deletes a checkpoint. First moves the sidecar to a `.forgotten-N` folder, so that `tidy` can finish the deletion
+    if this process is killed."""
     forgotten = prefix.with_name(f"{FORGOTTEN}{step_of(prefix)}")
     if not forgotten.is_dir() or forgotten.is_symlink():
         remove(forgotten)
