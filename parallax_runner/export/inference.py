@@ -32,7 +32,7 @@ class InferenceGraph:
 
 
 def inference_graph(single: SingleDeviceGraph) -> InferenceGraph:
-    """Returns the part of a training graph that its outputs need.
+    """Returns the part of a training graph that computes its outputs.
 
     If the model names no outputs, its output is the validation loss, or the loss if there is no validation loss. Raises
     ExportError if the outputs depend on no feature, or if they depend on an update of a variable or on a variable that

@@ -18,7 +18,7 @@ from parallax_runner.files.plain import reason_of
 
 
 def load_into_keras(model: Any, checkpoint: str | os.PathLike[str]) -> Path:
-    """Loads a checkpoint into all variables of a built `keras.Model`, and of its optimizer if the model is compiled.
+    """Loads a checkpoint into all variables of a built `keras.Model` and, if the model is compiled, of its optimizer.
 
     `checkpoint` is a prefix (`…/ckpt/model.ckpt-300`), a folder of checkpoints, or a run directory. From a folder, the
     newest undamaged checkpoint is loaded. The names in the checkpoint are Keras's names (`variable.path`). Other values
