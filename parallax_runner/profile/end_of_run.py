@@ -53,7 +53,7 @@ def write_summaries(folder: Path) -> list[StepShares]:
     """Writes the summaries, and returns the shares of each rank over all its steps. Raises OSError if a file cannot be
     read or written.
 
-    Reads one step at a time, of all ranks.
+    Reads the RunMetadata of all ranks for one step at a time.
     """
     files = run_metadata_files(folder)
     if not files:

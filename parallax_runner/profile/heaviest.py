@@ -68,7 +68,7 @@ class OpTotals:
         return self._grouped(lambda name: (name.type, name.op_class))
 
     def share(self, total: Total) -> float:
-        """Returns the fraction that `total` is of the total time of all ops that do not only wait, 0 to 1. The times of
+        """Returns `total` as a fraction (0 to 1) of the total time of all ops that do not only wait. The times of
         parallel ops are added up."""
         return total.total_ns / self._busy_ns if self._busy_ns else 0.0
 
