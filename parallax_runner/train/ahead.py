@@ -1,4 +1,4 @@
-"""Prepares each step while the step before it runs."""
+"""Prepares each step while the previous step runs."""
 
 from __future__ import annotations
 

@@ -55,7 +55,8 @@ def device_filters(distributed: DistributedGraph) -> list[str]:
 
 
 def merged(config: tf.ConfigProto, own: tf.ConfigProto | None) -> tf.ConfigProto:
-    """Merges a script's own configuration into `config`. Constant folding stays off, because steps require that."""
+    """Merges a script's own configuration into `config`. Constant folding stays off, because collectives require
+    that."""
     if own is not None:
         config.MergeFrom(own)
         turn_off_constant_folding(config)
@@ -73,7 +74,7 @@ def join_cluster(
     cpu_devices: int = 1,
     sess_config: tf.ConfigProto | None = None,
 ) -> tf.train.Server:
-    """Starts this process's TensorFlow server on a free port, once all processes have published theirs.
+    """Starts this process's TensorFlow server on a free port, once all processes have published their addresses.
 
     The server listens only on the published address, because anyone who can connect to the server can read and write
     this user's files. `protocol` is the server's protocol. `gpus` limits a worker's use of this machine's GPUs. If

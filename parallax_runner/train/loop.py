@@ -96,8 +96,8 @@ class Loop:
         return True
 
     def _validate(self) -> None:
-        """Validates, and reports to the driver: the sums of the validation loss and metrics over this rank's examples,
-        and the number of these examples."""
+        """Runs the validation. Reports to the driver the sums of the validation loss and metrics over this rank's
+        examples, and the number of these examples."""
         step, control, graph = self.runner.step, self.runner.control, self.runner.distributed
         whole_only = not graph.validates_any_size
         if not self.validates or graph.validation_loss is None or not self.feed.validates(whole_only=whole_only):

@@ -83,9 +83,9 @@ class Peers:
     def is_last(self, step: int) -> bool:
         """Returns whether this rank ends after `step`, because a stop was requested.
 
-        The chief makes the step that it begins next the last step. Every step needs the chief, so other ranks are ahead
-        of that step by at most the bound on staleness. If ranks may be any number of steps apart, each rank ends after
-        its current step. With backup workers, all ranks end when no more steps can complete.
+        The chief declares its next step to be the last step. Every step needs the chief, so other ranks are ahead of
+        that step by at most the bound on staleness. If ranks may be any number of steps apart, each rank ends after its
+        current step. With backup workers, all ranks end when no more steps can complete.
         """
         control = self.control
         is_asked = self.distributed.rank == 0 and control.stop_requested.is_set()
@@ -99,7 +99,7 @@ class Peers:
         return control.last_step is not None and (step >= control.last_step or is_anywhere)
 
     def close(self) -> None:
-        """Ends all workers if there are backup workers, because later steps would have too few workers if only some
+        """Ends all workers if there are backup workers, because later steps would not have enough workers if only some
         workers ended."""
         if self.distributed.admission is not None and not self._closed:
             self.session.run(self.distributed.admission.close)

@@ -15,7 +15,7 @@ from parallax_runner.rewrite.distributed_graph import DistributedGraph
 
 @dataclass(frozen=True)
 class Graph:
-    """The session, graph and checkpoint ops of a rank, from one change of the plan to the next."""
+    """The session, graph and checkpoint ops of a rank between two changes of the plan."""
 
     session: tf.Session
     distributed: DistributedGraph

@@ -150,11 +150,11 @@ class StepRunner:
         return self.profiler is not None and self.profiler.wants(step)
 
     def is_last(self) -> bool:
-        """Returns whether no step is left: `last_step` is reached, or all ranks end after this step."""
+        """Returns whether the last step is done: `last_step` is reached, or all ranks end after this step."""
         return (self.last_step is not None and self.step >= self.last_step) or self.peers.is_last(self.step)
 
     def report_if_due(self) -> None:
-        """Reports after every `log_every` steps, after the first step and after the last."""
+        """Reports after every `log_every` steps, after the first step and after the last step."""
         before = self.step - self.passed
         if self.step // self.log_every > before // self.log_every or before == self.first_step or self.is_last():
             self.report()
