@@ -1,7 +1,7 @@
 """Splits a training step in two at its raw gradients, so that every op runs in exactly one half.
 
 The first half is everything that does not depend on a raw gradient: the forward and the backward pass, random draws,
-input pipelines, and updates such as updates of batch-norm statistics. The second half depends on raw gradients:
+input pipelines, and updates such as the update of batch-norm statistics. The second half depends on raw gradients:
 post-processing, the update ops and all ops that are ordered after them. If the second half reads a value of the first
 half, that value is *frozen*: the first half computes the value, which is then fed to the second half. As a result, no
 op draws, consumes or assigns twice, and a value of the forward pass cannot be computed from variables that the same
