@@ -1,6 +1,7 @@
-"""Tracks the checkpoint with the best validation in `best.json`, beside the checkpoints.
+"""Records, in `best.json` beside the checkpoints, which checkpoint has the best validation result.
 
-Only the driver knows the mean over ranks, so it writes the file. The chief deletes old checkpoints and reads it.
+Only the driver has the mean over ranks, so the driver writes the file. The chief reads the file before it deletes old
+checkpoints.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ MOST_STEPS = 2**63 - 1  # the largest value of TensorFlow's global step
 class Best:
     """The best validation result so far.
 
-    All results up to `validated_step` are included. `value` is the best result, from the checkpoint of `step`.
-    `objective` names the compared metric.
+    All validations up to `validated_step` are covered. `value` is the best result, and `step` is the step of its
+    checkpoint. `objective` names the compared metric.
     """
 
     validated_step: int
@@ -40,7 +41,7 @@ class Best:
 
 
 def read_best(folder: Path) -> Best | None:
-    """Reads the file. Returns None if nothing was validated, or if the file is damaged (`fault_of_best`)."""
+    """Reads `best.json`. Returns None if no validation has run, or if the file is damaged (see `fault_of_best`)."""
     try:
         return _read(folder)
     except CheckpointError:
@@ -48,7 +49,7 @@ def read_best(folder: Path) -> Best | None:
 
 
 def fault_of_best(folder: Path) -> str | None:
-    """Returns what is wrong with the file, or None if it is usable or does not exist."""
+    """Returns the reason why `best.json` is unusable, or None if the file is usable or does not exist."""
     try:
         _read(folder)
     except CheckpointError as error:
@@ -59,8 +60,8 @@ def fault_of_best(folder: Path) -> str | None:
 def note_validated(folder: Path, step: int, value: float, goal: Goal = VALIDATION_LOSS) -> None:
     """Records the result of a validation after `step` steps.
 
-    It becomes the best result only if the model of that step is saved. A best result by another goal is dropped. Raises
-    CheckpointError if the file cannot be written.
+    The result can become the best result only if a checkpoint of that step exists or is being written. A best result
+    for another objective is dropped. Raises CheckpointError if the file cannot be written.
     """
     fault = fault_of_best(folder)
     if fault is not None:
@@ -77,7 +78,7 @@ def note_validated(folder: Path, step: int, value: float, goal: Goal = VALIDATIO
 
 
 def forget_later(folder: Path, step: int) -> None:
-    """Forgets results of steps beyond `step`, where a run starts, because the run repeats these steps.
+    """Forgets the results of steps after `step`, at which a run starts, because the run repeats the later steps.
 
     Raises CheckpointError if the file cannot be written.
     """
@@ -100,8 +101,8 @@ def best_checkpoint(folder: Path) -> Path | None:
 
 
 def not_to_forget(folder: Path, validated: set[int]) -> set[int]:
-    """Returns the steps whose checkpoints must be kept: the best, and those in `validated` whose result is not known
-    yet."""
+    """Returns the steps whose checkpoints must be kept: the best step, and the steps in `validated` whose results are
+    not recorded yet."""
     best = read_best(folder)
     if best is None:
         return set(validated)

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: names, sidecars, damage and order. Opens no session."""
+"""Reads checkpoints on disk: their names, sidecars, damage and order. Opens no session."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from parallax_runner.files.regular import open_regular
 
 STEM = "model.ckpt"
 FORMAT = 3
-READABLE_FORMATS = (2, 3)  # 2: without `write_number`
+READABLE_FORMATS = (2, 3)  # format 2 has no `write_number`
 PARTIAL, FORGOTTEN = ".partial-", ".forgotten-"
 _NUMBER = "(0|[1-9][0-9]*)"
 _ENDING = re.compile(r"index|data-[0-9]+-of-[0-9]+")
@@ -47,11 +47,12 @@ class FileState:
 class Sidecar:
     """The JSON file that belongs to a checkpoint.
 
-    All ranks together have done `step` steps and consumed `examples` examples of the data's stream. `files` are
-    TensorFlow's files, by the end of their names («index»). `write_number` counts the checkpoints ever published in the
-    folder, from 1; it is 0 in format 2. `saved_secs` is the time in seconds since 1970. It is informative only, since
-    clocks may be set back. `numbering` identifies how the data numbers words, and thus which word a row of a table
-    stands for; empty if unknown.
+    All ranks together have done `step` steps and consumed `examples` examples of the data's stream. `files` maps the
+    end of each TensorFlow file's name (such as «index») to the file's state. `write_number` numbers the checkpoints in
+    the order in which they were published in the folder, from 1. The number is 0 in format 2. `saved_secs` is the time
+    of saving, in seconds since 1970. This time orders only checkpoints of format 2, since a clock can be set back.
+    `numbering` identifies the numbering of words in the data, and thus the word that each row of a table stands for.
+    `numbering` is empty if the numbering is unknown.
     """
 
     step: int
@@ -71,7 +72,7 @@ class Sidecar:
 
 
 def prefix_of(folder: Path, step: int) -> Path:
-    """Returns TensorFlow's prefix of a step's checkpoint: the common start of its file names."""
+    """Returns TensorFlow's prefix for a step's checkpoint: the common start of the checkpoint's file names."""
     return folder / f"{STEM}-{step}"
 
 
@@ -92,14 +93,16 @@ def sidecar_path(prefix: Path) -> Path:
 
 
 def files_of(prefix: Path) -> list[Path]:
-    """Returns the paths that exist under the names of a checkpoint's files: files with values, then the index."""
+    """Returns the existing paths whose names are those of a checkpoint's files: first files with values, then the
+    index."""
     start = f"{prefix.name}."
     endings = [name.removeprefix(start) for name in names_in(prefix.parent) if name.startswith(start)]
     return [prefix.with_name(start + ending) for ending in sorted(endings) if _ENDING.fullmatch(ending)]
 
 
 def names_in(folder: Path) -> list[str]:
-    """Returns the sorted names in a folder, or none if it does not exist. Raises OSError if it cannot be read."""
+    """Returns the sorted names in a folder, or no names if the folder does not exist. Raises OSError if the folder
+    cannot be read."""
     try:
         return sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
@@ -107,7 +110,8 @@ def names_in(folder: Path) -> list[str]:
 
 
 def read_sidecar(prefix: Path) -> Sidecar:
-    """Reads a checkpoint's sidecar. Raises CheckpointError if it is missing, damaged, or of an unknown format."""
+    """Reads a checkpoint's sidecar. Raises CheckpointError if the sidecar is missing, damaged, or of an unknown
+    format."""
     path = sidecar_path(prefix)
     try:
         text, fields = read_object(path)
@@ -117,7 +121,7 @@ def read_sidecar(prefix: Path) -> Sidecar:
                 f"{' and '.join(map(str, READABLE_FORMATS))}. Use the version that wrote it"
             )
         unsigned = {key: value for key, value in fields.items() if key != "sha256"}
-        # Compares the text, since a changed character may still be valid JSON.
+        # Compares the text, since JSON with a changed character can still be valid.
         if _text(unsigned) != text:
             raise CheckpointError(f"checkpoint {prefix}: its sidecar {path.name} has been changed")
         return _sidecar(unsigned)
@@ -132,7 +136,8 @@ def read_sidecar(prefix: Path) -> Sidecar:
 
 
 def damage(prefix: Path) -> str | None:
-    """Returns what is wrong with a checkpoint, or None if all its files are as written. Reads all files."""
+    """Returns a description of the damage to a checkpoint, or None if all files are as they were written. Reads all
+    files."""
     try:
         sidecar = read_sidecar(prefix)
         if step_in(f"{STEM}-", prefix.name) not in (None, sidecar.step):
@@ -147,7 +152,7 @@ def damage(prefix: Path) -> str | None:
 
 
 def fault_of_file(file: Path, expected: FileState) -> str | None:
-    """Returns how a file differs from what was written, or None if it does not."""
+    """Returns a description of how a file differs from the state `expected`, or None if the file does not differ."""
     try:
         found = state_of(file, at_most_bytes=expected.bytes)
     except FileNotFoundError:
@@ -160,8 +165,8 @@ def fault_of_file(file: Path, expected: FileState) -> str | None:
 
 
 def state_of(path: Path, *, at_most_bytes: int | None = None) -> FileState:
-    """Returns a file's current state. Does not read a file larger than `at_most_bytes`. Raises OSError if it cannot be
-    read."""
+    """Returns a file's current state. Does not read a file larger than `at_most_bytes`. Raises OSError if the file
+    cannot be read."""
     with open_regular(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         if at_most_bytes is not None and size_bytes > at_most_bytes:
@@ -170,7 +175,7 @@ def state_of(path: Path, *, at_most_bytes: int | None = None) -> FileState:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Returns the prefixes of a folder's checkpoints, including damaged ones, in the order of writing.
+    """Returns the prefixes of a folder's checkpoints, including damaged ones, in the order in which they were written.
 
     Checkpoints whose sidecar cannot be read come last, since their order is unknown. Raises OSError if the folder
     cannot be read.
@@ -180,7 +185,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def readable(folder: Path) -> dict[Path, Sidecar]:
-    """Returns the checkpoints whose sidecar can be read, in the order of writing."""
+    """Returns the checkpoints whose sidecar can be read, in the order in which they were written."""
     return _read_all(folder)[0]
 
 
@@ -190,7 +195,7 @@ def newest_write_number(folder: Path) -> int:
 
 
 def without_sidecar(folder: Path) -> list[Path]:
-    """Returns the prefixes of checkpoints that have lost their sidecar.
+    """Returns the prefixes of checkpoints whose sidecar is missing.
 
     Leaves out checkpoints of TensorFlow's own Saver, which writes a «.meta» file, and checkpoints that are being
     written or deleted.
@@ -209,10 +214,11 @@ def without_sidecar(folder: Path) -> list[Path]:
 
 
 def _read_all(folder: Path) -> tuple[dict[Path, Sidecar], list[Path]]:
-    """Returns readable checkpoints in the order of writing, and checkpoints whose sidecar is unreadable.
+    """Returns readable checkpoints in the order in which they were written, and checkpoints whose sidecar is
+    unreadable.
 
-    The order is not by step: a fresh run in a used folder starts again at low steps, and must keep its own checkpoints
-    instead of old ones. It is by time only among checkpoints of format 2, which have no write number.
+    Checkpoints are not ordered by step: a fresh run in a used folder starts again at low steps, and must keep its own
+    checkpoints instead of old ones. Only checkpoints of format 2, which have no write number, are ordered by time.
     """
     known, unknown = {}, []
     steps = {step for name in names_in(folder) if (step := step_in(f"{STEM}-", name, ".json")) is not None}
@@ -220,7 +226,7 @@ def _read_all(folder: Path) -> tuple[dict[Path, Sidecar], list[Path]]:
         try:
             known[prefix] = read_sidecar(prefix)
         except CheckpointError:
-            # If it no longer exists, the run that is training there has deleted it as old.
+            # If the sidecar no longer exists, a run that is training in this folder has deleted the old checkpoint.
             if os.path.lexists(sidecar_path(prefix)):
                 unknown.append(prefix)
     order = sorted(known, key=lambda prefix: (known[prefix].write_number, known[prefix].saved_secs, step_of(prefix)))
@@ -228,11 +234,11 @@ def _read_all(folder: Path) -> tuple[dict[Path, Sidecar], list[Path]]:
 
 
 def _sidecar(fields: Mapping[str, Any]) -> Sidecar:
-    """Makes a sidecar from its fields. Raises ValueError if they are not those of a sidecar."""
-    # A later version may add optional fields. It changes the format if a field is required.
+    """Makes a sidecar from JSON fields. Raises ValueError if the fields are not valid for a sidecar."""
+    # A later version can add optional fields without changing the format. A new required field changes the format.
     known = {entry.name for entry in dataclasses.fields(Sidecar)} & set(fields) - {"files"}
     for name in known:
-        if type(fields[name]) not in _TYPES[name]:  # not isinstance: true is an int
+        if type(fields[name]) not in _TYPES[name]:  # isinstance would accept true as an int
             raise ValueError(f"its {name} is {fields[name]!r}")
     try:
         files = {ending: _file_state(ending, state) for ending, state in fields["files"].items()}

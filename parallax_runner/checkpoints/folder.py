@@ -1,7 +1,7 @@
-"""Changes a folder of checkpoints: a checkpoint appears whole or not at all, and old checkpoints are deleted.
+"""Publishes checkpoints in a folder, each of them completely or not at all, and deletes old checkpoints.
 
-Opens no session. Names that only this program uses (`model.ckpt-N.…`, `.partial-N`, `.forgotten-N`) belong to it: any
-file or folder with such a name is removed when it is in the way. Everything else in the folder is left alone.
+Opens no session. The names `model.ckpt-N.…`, `.partial-N` and `.forgotten-N` are reserved for this program: any file or
+folder with such a name is removed when it is in the way. Everything else in the folder is left alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from parallax_runner.files.plain import reason_of, remove, replace
 
 
 def prepare(folder: Path) -> tuple[str, ...]:
-    """Makes the folder and tidies it (`tidy`). Raises CheckpointError if the folder is not writable."""
+    """Creates the folder, and calls `tidy` on it. Returns the notes from `tidy`. Raises CheckpointError if the folder
+    is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
@@ -57,7 +58,7 @@ def begin(folder: Path, step: int) -> Path:
 
 
 def flush(written: Path) -> None:
-    """Flushes to disk what TensorFlow wrote."""
+    """Flushes TensorFlow's files to disk."""
     for file in files_of(written):
         _sync(file)
 
@@ -65,10 +66,10 @@ def flush(written: Path) -> None:
 def publish(written: Path, folder: Path, sidecar: Sidecar) -> Path:
     """Moves the checkpoint at `written` (see `begin` and `flush`) into place, and returns its new prefix.
 
-    Fills in `files`, `write_number` and `saved_secs` of the sidecar. The sidecar moves last: without it there is no
-    checkpoint. Everything is flushed to disk before the first move. A sidecar in the partial folder means that the
-    folder is complete, so `tidy` can finish the move, even if an older checkpoint of the same step is already half
-    replaced.
+    Fills in the sidecar's `files`, `write_number` and `saved_secs`. The sidecar is moved last, because a checkpoint
+    without a sidecar does not count as a checkpoint. Everything is flushed to disk before the first move. A sidecar in
+    the partial folder means that the folder is complete. `tidy` can then finish the move, even if an older checkpoint
+    of the same step is already partly replaced.
     """
     complete = dataclasses.replace(
         sidecar,
@@ -85,8 +86,9 @@ def publish(written: Path, folder: Path, sidecar: Sidecar) -> Path:
 def tidy(folder: Path) -> tuple[str, ...]:
     """Removes checkpoints that killed processes have left partly written or partly deleted.
 
-    A checkpoint that was written in full is moved into place. No other process may be saving here. Returns notes for
-    the user about leftovers that are damaged or cannot be removed. Raises OSError if the folder cannot be read.
+    A checkpoint that was written in full is moved into place. No other process may be saving in the folder at the same
+    time. Returns notes for the user about leftovers that are damaged or cannot be removed. Raises OSError if the folder
+    cannot be read.
     """
     notes = []
     for name in names_in(folder):
@@ -103,10 +105,11 @@ def tidy(folder: Path) -> tuple[str, ...]:
 
 
 def forget_old(folder: Path, keep: int | None, spare: Collection[int] = ()) -> None:
-    """Deletes all checkpoints except the `keep` newest and those of the steps in `spare`. None keeps all.
+    """Deletes all checkpoints except the `keep` newest and the checkpoints of the steps in `spare`. If `keep` is None,
+    keeps all.
 
-    Checkpoints whose sidecar cannot be read are neither deleted nor counted: their age is unknown, and they may be
-    repaired.
+    Checkpoints whose sidecar cannot be read are neither deleted nor counted: their age is unknown, and they can perhaps
+    be repaired.
     """
     if keep is None:
         return
@@ -116,17 +119,17 @@ def forget_old(folder: Path, keep: int | None, spare: Collection[int] = ()) -> N
 
 
 def _finish_writing(partial: Path, folder: Path) -> str | None:
-    """Moves a partial checkpoint into place if it was written in full, and removes it otherwise. Returns a note, if
-    any."""
+    """Moves a partial checkpoint into place if it was written in full, and removes it otherwise. Returns a note if the
+    checkpoint is damaged."""
     if not partial.is_dir() or partial.is_symlink():
         remove(partial)
         return None
     try:
         sidecar = read_sidecar(partial / STEM)
-    except CheckpointError:  # killed before all was written
+    except CheckpointError:  # the process was killed before all files were written
         remove(partial)
         return None
-    if not os.path.lexists(sidecar_path(prefix_of(folder, sidecar.step))):  # otherwise nothing has been moved yet
+    if not os.path.lexists(sidecar_path(prefix_of(folder, sidecar.step))):  # otherwise no file has been moved yet
         _move(partial, folder, sidecar)
         return None
     for ending, expected in sidecar.files.items():
@@ -142,7 +145,7 @@ def _finish_deleting(forgotten: Path, prefix: Path) -> None:
     begun = not forgotten.is_symlink() and (forgotten / sidecar_path(prefix).name).is_file()
     if begun and not os.path.lexists(sidecar_path(prefix)):
         _delete(prefix)
-    else:  # Deleting had not begun: the checkpoint may have become the best one.
+    else:  # Deletion had not begun, and the checkpoint may have become the best checkpoint.
         remove(forgotten)
 
 
@@ -170,7 +173,8 @@ def _move(partial: Path, folder: Path, sidecar: Sidecar) -> Path:
 
 
 def _delete(prefix: Path) -> None:
-    """Moves the sidecar first, to a folder that tells `tidy` to delete the rest."""
+    """Deletes a checkpoint. First moves the sidecar to a `.forgotten-N` folder, so that `tidy` can finish the deletion
+    if this process is killed."""
     forgotten = prefix.with_name(f"{FORGOTTEN}{step_of(prefix)}")
     if not forgotten.is_dir() or forgotten.is_symlink():
         remove(forgotten)

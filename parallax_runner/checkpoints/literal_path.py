@@ -1,7 +1,8 @@
-"""File names that TensorFlow does not treat as patterns.
+"""Makes checkpoint paths that TensorFlow does not treat as patterns.
 
-`RestoreV2` and `load_checkpoint` treat the prefix of a checkpoint as a pattern, and find nothing if a folder's name
-contains a bracket or a backslash. Escaping does not help, since they open the prefix itself afterwards.
+`RestoreV2` and `load_checkpoint` treat the prefix of a checkpoint as a pattern, and find no files if a folder's name
+contains a bracket or a backslash. Escaping does not help, since both functions afterwards open the prefix as it was
+given.
 """
 
 from __future__ import annotations

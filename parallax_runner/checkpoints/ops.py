@@ -15,15 +15,15 @@ from parallax_runner.errors import CheckpointError, reason_in
 from parallax_runner.graph.single_device_graph import Variable
 from parallax_runner.rewrite.distributed_graph import Admission, DistributedGraph, LogicalVariable, Piece, index
 
-UNKNOWN_STEP = -1  # the step is the one that the chief counts itself
+UNKNOWN_STEP = -1  # stands for the step that the chief itself has counted
 
 
 @dataclass(frozen=True)
 class Slice:
     """The part of a logical variable that an array holds.
 
-    It has `shape` values that start at `offset` (one entry per dimension), and takes every `step`-th value of the first
-    dimension.
+    The part has the shape `shape` and starts at `offset` (one entry per dimension). The part takes every `step`-th
+    value of the first dimension.
     """
 
     name: str
@@ -40,10 +40,10 @@ class Slice:
 
 
 class CheckpointOps:
-    """The ops that one rank's graph needs to save and restore. Create it before the session.
+    """The ops that one rank's graph needs to save and restore checkpoints. Create this object before the session.
 
     Only the chief saves. If variables are spread over the ranks (`is_collective`), all ranks must call `read` and
-    `snapshot` each time, and the chief gets the values.
+    `snapshot` together, and the chief gets the values.
     """
 
     def __init__(self, distributed: DistributedGraph) -> None:
@@ -64,15 +64,15 @@ class CheckpointOps:
             self.restore = tf.group(*self._restore(mine))
 
     def read(self, session: tf.Session) -> list[np.ndarray]:
-        """Reads the values of `slices`, all at the moment when `wait_until_read` returns in another thread.
+        """Reads the values of `slices` as they are when `wait_until_read` returns in another thread.
 
-        Steps may run after that, while values are still being sent: the values are copies, or writers copy before they
-        write.
+        Steps may run after that moment, while values are still being sent: either the values are copies, or ops that
+        write a variable copy it first.
         """
         return self.read_with_step(session)[0]
 
     def read_with_step(self, session: tf.Session) -> tuple[list[np.ndarray], int | None]:
-        """Returns the result of `read`, and the number of steps that it includes.
+        """Returns the result of `read`, and the number of steps that the values include.
 
         The number is None if steps wait for the chief.
         """
@@ -80,7 +80,7 @@ class CheckpointOps:
         return values, _step_or_none(step)
 
     def wait_until_read(self, session: tf.Session) -> int | None:
-        """Waits until a `read` in another thread has read all variables, or `give_up` is called.
+        """Waits until a `read` in another thread has read all variables, or until `give_up` is called.
 
         Returns the number of steps, as in `read_with_step`.
         """
@@ -91,8 +91,8 @@ class CheckpointOps:
         session.run(self.tell_failed)
 
     def snapshot(self, session: tf.Session) -> dict[str, np.ndarray]:
-        """Returns all saved variables under logical names and in full shapes. Returns nothing on ranks other than the
-        chief."""
+        """Returns all saved variables under logical names and in full shapes. Returns an empty dict on ranks other than
+        the chief."""
         found: dict[str, np.ndarray] = {}
         values = session.run([self.values, self.release_mutex])[0] if self.is_chief or self.is_collective else []
         for part, value in zip(self.slices, values, strict=True) if self.is_chief else ():
@@ -101,15 +101,16 @@ class CheckpointOps:
         return found
 
     def _add_reads(self, pieces: list[Piece], distributed: DistributedGraph) -> None:
-        """Adds the reads. A mutex keeps updates out between the first and the last read
-        (rewrite/routes/ps/mutex.py)."""
+        """Adds the read ops. If there is a mutex (rewrite/routes/ps/mutex.py), it blocks updates between the first and
+        the last read."""
         held, mutex = None, distributed.mutex
         if mutex is not None:
             with tf.device(mutex.device):
                 held = tf.raw_ops.MutexLock(mutex=mutex)
         with tf.control_dependencies([] if held is None else [held.op]):
             found = [piece.read() for piece in pieces]
-            # On a server if there is a mutex, since this process may be busy with a step.
+            # If there is a mutex, the step count is read on the mutex's server, since this process may be busy with a
+            # step.
             with tf.device(None if held is None else held.device):
                 self.step = _read_step(distributed.admission)
         self.values = [each.values for each in found]
@@ -119,7 +120,8 @@ class CheckpointOps:
             if held is not None:
                 with tf.device(held.device):
                     self.release_mutex = tf.raw_ops.ConsumeMutexLock(mutex_lock=held)
-        # A queue tells when all are read. `read` itself ends later, when the values from servers have arrived.
+        # A queue signals when all variables have been read. `read` itself returns later, when the values from servers
+        # have arrived.
         queue = tf.FIFOQueue(capacity=2, dtypes=[tf.int64], shapes=[[]], name="read")
         with tf.control_dependencies(reads):
             self.tell_read = queue.enqueue(self.step)
@@ -136,15 +138,15 @@ class CheckpointOps:
         ops = []
         for (variable, piece), key in zip(pairs, keys, strict=True):
             value = by_key[key]
-            if piece.step > 1:  # sliced here, so that only the server's own rows are sent to it
+            if piece.step > 1:  # sliced here, so that a server receives only its own rows
                 value = tf.ensure_shape(value, variable.shape)[piece.where]
             ops.append(piece.assign(value))
         return ops
 
 
 def slice_spec(shape: tuple[int, ...], piece: Piece | Slice) -> str:
-    """Returns TensorFlow's description of a slice of a tensor, like «40000 128 0,10000:0,128»; empty for the whole
-    tensor."""
+    """Returns TensorFlow's description of a slice of a tensor, such as «40000 128 0,10000:0,128», or an empty string
+    for the whole tensor."""
     if piece.shape == shape:
         return ""
     ranges = ":".join(f"{offset},{length}" for offset, length in zip(piece.offset, piece.shape, strict=True))
@@ -152,15 +154,17 @@ def slice_spec(shape: tuple[int, ...], piece: Piece | Slice) -> str:
 
 
 def _spec_to_read(variable: LogicalVariable, piece: Piece) -> str:
-    """Returns the slice to read for a piece. It is the whole variable if the piece's rows are not contiguous."""
+    """Returns the description of the slice to read for a piece: the whole variable if the piece's rows are not
+    contiguous."""
     return slice_spec(variable.shape, piece) if piece.step == 1 else ""
 
 
 def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = "") -> None:
     """Raises CheckpointError if the checkpoint does not fit the variables.
 
-    That is, if it is unreadable, lacks a saved variable, has it with another shape, or was trained on data with another
-    numbering, if that is known.
+    A checkpoint does not fit if it is unreadable, lacks a saved variable, or has a saved variable with another shape. A
+    checkpoint does not fit either if it was trained on data with another numbering, provided that both numberings are
+    known.
     """
     if numbering and read_sidecar(prefix).numbering not in ("", numbering):
         raise CheckpointError(

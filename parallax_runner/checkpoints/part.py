@@ -1,4 +1,4 @@
-"""The part of other ranks than the chief in a checkpoint of variables that are spread over the ranks."""
+"""Contributes the rows of ranks other than the chief to a checkpoint, if variables are spread over the ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parallax_runner.checkpoints.ops import CheckpointOps
 
 @dataclass
 class CheckpointPart:
-    """Sends this rank's own rows to the chief. The chief calls its `CheckpointSaver` at the same points of the loop."""
+    """Sends this rank's own rows to the chief. The chief calls its `CheckpointSaver` at the same points in the loop."""
 
     ops: CheckpointOps
     last_step: int = -1
@@ -42,10 +42,10 @@ class CheckpointPart:
         self.last_step, self._handed_over = step, True
 
     def raise_if_failed(self) -> None:
-        """Does nothing: the chief writes, and reports failures."""
+        """Does nothing: the chief writes the checkpoints and reports failures."""
 
     def save_last(self, session: tf.Session, *, step: int, examples: int) -> None:
-        """Sends the rows of the last step, unless this run has done that."""
+        """Sends the rows of the last step, unless this run has already sent them."""
         if step != self.last_step or not self._handed_over:
             self.save(session, step=step, examples=examples)
 
@@ -66,6 +66,6 @@ class CheckpointPart:
         try:
             self.ops.read(session)
         except (tf.errors.OpError, RuntimeError):
-            # Another rank has died. Its own process reports that.
+            # Another rank has died. The process of that rank reports the failure.
             with contextlib.suppress(tf.errors.OpError, RuntimeError):
                 self.ops.give_up(session)

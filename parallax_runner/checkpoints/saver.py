@@ -1,4 +1,4 @@
-"""Writes checkpoints from a thread beside the training loop."""
+"""Writes checkpoints in a thread beside the training loop."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ CLOSE_SECS = 60
 
 @dataclass
 class CheckpointSaver:
-    """Writes the checkpoints of a run on the chief, by steps, by seconds and at the end.
+    """Writes a run's checkpoints on the chief: every `save_steps` steps, every `save_secs` seconds, and at the end.
 
     The loop waits only until the variables have been read. A thread then fetches, writes and checks the values. A
     checkpoint is not published if a variable in `check_finite` (full names) is not finite. The thread calls `run_id`
-    when it writes a sidecar, and `on_written` for each checkpoint before it deletes older ones. If steps do not wait
-    for the chief, a checkpoint is named after the number of steps that it contains, and `global_batch` is the number of
-    examples per step.
+    when it writes a sidecar, and `on_written` for each checkpoint before it deletes older checkpoints. If steps do not
+    wait for the chief, a checkpoint is named after the number of steps that it contains, and `global_batch` is the
+    number of examples per step.
     """
 
     ops: CheckpointOps
@@ -63,7 +63,7 @@ class CheckpointSaver:
     _validated: set[int] = field(default_factory=set)
 
     def start(self, step: int) -> None:
-        """Starts to count from `step`, and tidies up after a run that was killed while it saved.
+        """Starts counting at `step`, and removes the leftovers of a run that was killed while saving.
 
         Raises CheckpointError if the folder is not writable.
         """
@@ -75,8 +75,8 @@ class CheckpointSaver:
     def warm_up(self, session: tf.Session) -> None:
         """Reads all variables once, in a thread.
 
-        TensorFlow prepares ops when they first run, which takes longer than running them. The first `save` should not
-        wait for that. Does nothing if other ranks would have to send their rows.
+        TensorFlow prepares ops when they first run, and the preparation takes longer than the run itself. The first
+        `save` should not wait for the preparation. Does nothing if other ranks would have to send their rows.
         """
         if self.ops.is_collective:
             return
@@ -84,13 +84,14 @@ class CheckpointSaver:
         self._warming.start()
 
     def go_on_with(self, ops: CheckpointOps, session: tf.Session) -> None:
-        """Switches to `ops`, for variables in other pieces. `rest` must be called before the change."""
+        """Switches to `ops`, because variables are now divided into other pieces. Call `rest` before the division
+        changes."""
         self.ops = ops
         self.__dict__.pop("_writer", None)
         self.warm_up(session)
 
     def rest(self) -> None:
-        """Waits until nothing reads the variables any more. Raises CheckpointError if a checkpoint could not be
+        """Waits until no thread reads the variables any more. Raises CheckpointError if a checkpoint could not be
         written."""
         self._wait_until_warm()
         self._settle()
@@ -102,10 +103,10 @@ class CheckpointSaver:
         return step > self.last_step and (by_steps or by_secs)
 
     def save(self, session: tf.Session, *, step: int, examples: int) -> None:
-        """Returns when the variables are read. A thread writes them.
+        """Waits until the variables have been read. A thread then writes them.
 
-        Waits first for the previous checkpoint if it is still being written. Raises CheckpointError if that could not
-        be written.
+        If the previous checkpoint is still being written, waits for it first. Raises CheckpointError if the previous
+        checkpoint could not be written.
         """
         started = time.perf_counter()
         self._settle()
@@ -128,12 +129,12 @@ class CheckpointSaver:
             self._settle()
 
     def save_last(self, session: tf.Session, *, step: int, examples: int) -> None:
-        """Saves the last step unless this run has saved it. Does not wait until it is written."""
+        """Saves the last step unless this run has already saved it. Does not wait until the checkpoint is written."""
         if step != self.last_step or (self.last_prefix is None and self._writing is None):
             self.save(session, step=step, examples=examples)
 
     def finish(self, session: tf.Session, *, step: int, examples: int) -> Path | None:
-        """Saves the last step unless this run has saved it, waits until it is written, and returns the last prefix."""
+        """Calls `save_last`, waits until the checkpoint is written, and returns the prefix of the last checkpoint."""
         self.save_last(session, step=step, examples=examples)
         self._settle()
         return self.last_prefix
@@ -166,20 +167,20 @@ class CheckpointSaver:
             self._warming = None
 
     def _settle(self) -> None:
-        """Waits for the checkpoint that is being written. A failed one raises its error on each call."""
+        """Waits for the checkpoint that is being written. If writing failed, each call raises the error."""
         if self._writing is None:
             return
         self.last_prefix, secs = self._writing.result()
         self._writing = None
         waited_ms = 1000 * self._waited_secs
-        # Goes to the log only. In a script's worker `sys.stdout` also goes to the user's terminal.
+        # This line goes to the log only. In a script's worker, `sys.stdout` also goes to the user's terminal.
         told = f"checkpoint {self.last_step}: loop waited {waited_ms:.0f} ms, written in {secs:.2f} s"
         print(told, file=sys.__stdout__, flush=True)
 
     def _write(
         self, writing: Future[tuple[Path, float]], session: tf.Session, written: Path, step: int, examples: int
     ) -> None:
-        """Runs in the thread. Sets the new prefix and the seconds it took, or the error."""
+        """Runs in the thread. Sets the result of `writing`: the new prefix and the seconds spent, or the error."""
         started = time.perf_counter()
         try:
             values, step_read = self._read(session, step)
@@ -237,7 +238,8 @@ class CheckpointSaver:
         return prefix
 
     def _tell_tensorflow(self, prefix: Path) -> None:
-        """Lets `tf.train.latest_checkpoint` and `load_checkpoint` find the newest checkpoint. Nothing else needs it."""
+        """Writes the file in which `tf.train.latest_checkpoint` and `load_checkpoint` look up the newest checkpoint.
+        Nothing else needs this file."""
         try:
             kept = [path.name for path in checkpoint_files.readable(self.folder)]
             with literal(prefix) as path:
@@ -261,5 +263,5 @@ class CheckpointSaver:
 
 
 def _reason(error: tf.errors.OpError) -> str:
-    """Returns the system's message, which follows the file name and a semicolon."""
+    """Returns the operating system's message, which follows the file name and a semicolon in TensorFlow's message."""
     return reason_in(str(error.message)).rpartition("; ")[2]

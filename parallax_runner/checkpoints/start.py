@@ -1,4 +1,4 @@
-"""Finds the checkpoint that a run starts from: the newest one that is not damaged. Opens no session."""
+"""Finds the checkpoint that a run starts from: the newest undamaged checkpoint. Opens no session."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from parallax_runner.files.plain import reason_of
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run starts. `prefix` is None for a fresh start. `notes` say which newer checkpoints are damaged, and
-    how."""
+    """The point from which a run starts. `prefix` is None for a fresh start. `notes` are messages for the user, such as
+    a description of each newer checkpoint that is damaged."""
 
     prefix: Path | None
     notes: tuple[str, ...] = ()
 
 
 def find_start(resume: str, folder: Path) -> Start:
-    """Finds where a run starts, and verifies the checksum of every file of that checkpoint.
+    """Finds the checkpoint that a run starts from, and verifies the checksum of every file of that checkpoint.
 
-    `resume` is `never`, `auto` (the newest in `folder`, after tidying up what a killed run left there), or a path to a
-    checkpoint, to a folder of checkpoints or to a run directory. Raises CheckpointError if the path leads to no
-    checkpoint, if the named checkpoint is damaged, or if all checkpoints are.
+    `resume` is `never`, `auto` (the newest checkpoint in `folder`, after `tidy`), or a path to a checkpoint, to a
+    folder of checkpoints or to a run directory. Raises CheckpointError if the path leads to no checkpoint, if the named
+    checkpoint is damaged, or if all checkpoints are damaged.
     """
     if resume == "never":
         return Start(None)
@@ -60,17 +60,17 @@ def _start_at(path: Path, resume: str) -> Start:
 
 
 def _named_by(run_dir: Path) -> Iterator[Path]:
-    """Yields the checkpoint folder of this run, if it is configured to be elsewhere."""
+    """Yields the checkpoint folder that the configuration of this run names, if there is one."""
     folder = ckpt_dir_of(run_dir)
     if folder is not None:
         yield Path(folder)
 
 
 def newest_whole(folder: Path) -> Start:
-    """Returns the newest checkpoint of a folder that is not damaged, or a prefix of None if the folder has none at all.
+    """Returns the newest undamaged checkpoint in a folder, or a prefix of None if the folder contains no checkpoint.
 
-    Raises CheckpointError if all are damaged, since a fresh start would discard a checkpoint that might be repaired.
-    Raises OSError if the folder cannot be read.
+    Raises CheckpointError if all checkpoints are damaged, since a fresh start would discard checkpoints that can
+    perhaps be repaired. Raises OSError if the folder cannot be read.
     """
     damaged: list[tuple[Path, str]] = []
     lost = without_sidecar(folder)

@@ -1,4 +1,5 @@
-"""Writes arrays as a checkpoint and reads it back, in a separate session that takes no thread from training."""
+"""Writes arrays as a checkpoint and reads the checkpoint back, in a separate session that takes no thread from
+training."""
 
 from __future__ import annotations
 
@@ -15,12 +16,13 @@ from parallax_runner.errors import CheckpointError
 
 
 class CheckpointWriter:
-    """Writes values of `slices`, in their order, under logical names."""
+    """Writes the values of `slices`, given in the order of `slices`, under logical names."""
 
     def __init__(self, slices: Sequence[Slice]) -> None:
         self._shapes = {part.name: (part.dtype, part.full_shape) for part in slices}
         self._slices = tuple(slices)
-        # TensorFlow cannot name slices of rows that are not contiguous, so these variables are written whole.
+        # TensorFlow cannot describe a slice of rows that are not contiguous, so variables with such slices are written
+        # whole.
         self._whole = {part.name for part in slices if part.step > 1}
         slices = self._written()
         graph = tf.Graph()
@@ -40,7 +42,8 @@ class CheckpointWriter:
                 )[0]
                 for dtype, _ in self._shapes.values()
             }
-        # A negative number runs ops in the calling thread, while TensorFlow's other threads train.
+        # With a negative number of threads, ops run in the calling thread, and TensorFlow's other threads stay free for
+        # training.
         config = tf.ConfigProto(inter_op_parallelism_threads=-1, intra_op_parallelism_threads=1)
         self._session = tf.Session(graph=graph, config=config)
 
@@ -58,7 +61,7 @@ class CheckpointWriter:
         ]
 
     def _brought_together(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Returns the arrays for the slices of `_written`."""
+        """Returns the arrays for the slices that `_written` returns."""
         kept: list[np.ndarray] = []
         whole: dict[str, np.ndarray] = {}
         for part, value in zip(self._slices, values, strict=True):
@@ -69,9 +72,10 @@ class CheckpointWriter:
         return kept + list(whole.values())
 
     def read_back(self, prefix: Path) -> None:
-        """Reads every variable, one at a time. TensorFlow checks the CRC of each.
+        """Reads every variable, one at a time. TensorFlow checks the CRC of each variable.
 
-        Raises tf.errors.OpError if one is missing or damaged, and CheckpointError if it has another shape.
+        Raises tf.errors.OpError if a variable is missing or damaged, and CheckpointError if a variable has another
+        shape.
         """
         for name, (dtype, shape) in self._shapes.items():
             with literal(prefix) as path:
@@ -84,7 +88,7 @@ class CheckpointWriter:
 
 
 def not_finite(slices: Sequence[Slice], values: Sequence[np.ndarray], names: frozenset[str]) -> str | None:
-    """Returns the first variable of `names` with a value that is NaN or infinite, or None."""
+    """Returns the name of the first variable in `names` that has a NaN or infinite value, or None if there is none."""
     for part, value in zip(slices, values, strict=True):
         is_number = part.dtype.is_floating or part.dtype.is_complex
         if part.name in names and is_number and not np.isfinite(value).all():

@@ -1,5 +1,5 @@
-"""Chooses which of a run's checkpoints become artifacts (`tracking.log_checkpoints`), and holds them until they are
-sent."""
+"""Chooses which of a run's checkpoints become artifacts (`tracking.log_checkpoints`), and holds these checkpoints until
+they are sent."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ OUTBOX = ".outbox"
 
 
 class CheckpointArtifacts:
-    """Chooses among the checkpoints that appear in `ckpt_dir` after its creation. Create it before the launch.
+    """Chooses among the checkpoints that appear in `ckpt_dir` after this object was created. Create it before the
+    launch.
 
-    `which` is `last`, `best`, `all` or `none`. `send` gets a folder of `run_dir` with one whole checkpoint. The folder
-    stays there until the sender removes it, whatever happens to the original.
+    `which` is `last`, `best`, `all` or `none`. `send` is called with a folder in `run_dir` that contains one complete
+    checkpoint. The folder exists until the sender removes it, even if the original checkpoint is deleted.
     """
 
     def __init__(self, which: str, ckpt_dir: Path, run_dir: Path, send: Callable[[Path], None]) -> None:
@@ -40,7 +41,7 @@ class CheckpointArtifacts:
         self._sent: dict[Path, Sidecar] = {}
 
     def on_checkpoint(self, prefix: Path) -> None:
-        """Handles a new checkpoint. With `all`, it is sent before it can be deleted."""
+        """Handles a new checkpoint. With `all`, the checkpoint is sent before it can be deleted."""
         if self._which == "all":
             self._give(prefix)
 
@@ -75,7 +76,8 @@ class CheckpointArtifacts:
     def _give(self, prefix: Path) -> None:
         try:
             held = self._outbox / prefix.name
-            # The writer may have put it there at once, and deleted the original since then.
+            # The writer may already have put the checkpoint into the outbox, and may have deleted the original since
+            # then.
             sidecar = read_sidecar(prefix if os.path.lexists(sidecar_path(prefix)) else held / prefix.name)
             if self._sent.get(prefix) == sidecar:
                 return
@@ -89,9 +91,9 @@ class CheckpointArtifacts:
 
 
 def hold(prefix: Path, outbox: Path) -> Path:
-    """Puts a checkpoint in a separate folder in `outbox`, by links if possible, and returns the folder.
+    """Links or copies the files of a checkpoint into a separate folder in `outbox`, and returns the folder.
 
-    TensorFlow (`latest_checkpoint`) and `ckpt.resume` find the checkpoint there.
+    TensorFlow (`latest_checkpoint`) and `ckpt.resume` can find the checkpoint in this folder.
     """
     partial, folder = outbox / f".{prefix.name}", outbox / prefix.name
     shutil.rmtree(partial, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Exports the model as the chief's last action. A failure here never fails the run."""
+"""Exports the model as the chief's last action. A failed export never fails the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 SAVED_MODEL = "saved_model"
 KERAS_FILE = "model.keras"
 WHAT = {"saved_model": "SavedModel", "keras_model": "model.keras"}
-# The driver records the last validation as soon as all ranks have reported it.
+# The driver records the last validation as soon as all ranks have reported their results.
 BEST_PATIENCE_SECS = 5.0
 
 
@@ -37,8 +37,8 @@ def export_at_end(
 ) -> dict[str, str | None]:
     """Writes a SavedModel to `run_dir`, and for a Keras model also `model.keras`, from the same checkpoint.
 
-    The checkpoint is the best one if `log_checkpoints` is `best`, otherwise `last`. `single` and `rebuild` are as in
-    `export_saved_model`. Returns the summary's fields: `saved_model` is the folder, or None with the reason in
+    The checkpoint is the best checkpoint if `log_checkpoints` is `best`, otherwise `last`. `single` and `rebuild` are
+    as in `export_saved_model`. Returns fields for the summary: `saved_model` is the folder, or None with the reason in
     `saved_model_error`. For a Keras model, `keras_model` and `keras_model_error` are set in the same way.
     """
     try:
@@ -60,7 +60,7 @@ def export_at_end(
 def _tried(name: str, export: Callable[[], Path]) -> dict[str, str | None]:
     try:
         return {name: str(export()), f"{name}_error": None}
-    except Exception as error:  # whatever goes wrong, the model has been trained
+    except Exception as error:  # an export error must not fail the run: the model is trained
         reason = f"{type(error).__name__}: {error}"
         log.warning("no %s: %s", WHAT[name], reason, exc_info=True)
         return {name: None, f"{name}_error": reason}

@@ -1,7 +1,7 @@
-"""Combines SavedModels into one that averages their predictions.
+"""Combines SavedModels into one SavedModel that averages their predictions.
 
-`python -m parallax_runner.export.ensemble FOLDER MEMBER…` runs in a separate process, since it needs the eager
-execution of TensorFlow 2.
+`python -m parallax_runner.export.ensemble FOLDER MEMBER…` runs in a separate process, since combining SavedModels
+requires the eager execution of TensorFlow 2.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
 
 def write_ensemble(members: Sequence[Path], folder: Path) -> list[str]:
-    """Writes the SavedModel to `folder`, which it replaces, and returns the names of its outputs.
+    """Writes the combined SavedModel to `folder`, which is replaced, and returns the names of its outputs.
 
     The outputs are the members' floating-point outputs, each averaged over the members. Raises ExportError if members
     differ in inputs or outputs, or if no output is a floating-point number.
@@ -44,7 +44,7 @@ def write_ensemble(members: Sequence[Path], folder: Path) -> list[str]:
         return {name: tf.add_n([each[name] for each in predictions]) / len(predictions) for name in averaged}
 
     module = tf.Module()
-    module.members = loaded  # keeps their variables in the saved model
+    module.members = loaded  # keeps the members' variables in the SavedModel
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     tf.saved_model.save(
@@ -61,7 +61,7 @@ def _specs(tensors: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
 
 if __name__ == "__main__":
     try:
-        tf.config.set_visible_devices([], "GPU")  # jobs may be using them
+        tf.config.set_visible_devices([], "GPU")  # jobs may be using the GPUs
         print(", ".join(write_ensemble([Path(member) for member in sys.argv[2:]], Path(sys.argv[1]))))
     except Exception as error:
         sys.exit(tell(error))

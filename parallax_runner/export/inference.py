@@ -13,7 +13,7 @@ from parallax_runner.errors import ExportError
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph, Variable
 
 WRITES = re.compile(r"Assign\w*VariableOp|Resource(Scatter|Apply|SparseApply|StridedSliceAssign)\w*")
-# These attributes name ops that are left out, counters of one build, or shapes that are inferred again.
+# These attributes refer to ops that are left out, hold counters of one build, or hold shapes that are inferred again.
 DROPPED_ATTRS = ("_class", "_gradient_op_type", "_output_shapes")
 
 
@@ -21,7 +21,7 @@ DROPPED_ATTRS = ("_class", "_gradient_op_type", "_output_shapes")
 class InferenceGraph:
     """The part of a `SingleDeviceGraph` that serving needs.
 
-    `inputs` and `outputs` map names to names of tensors. `inputs` are the features that an output depends on.
+    `inputs` and `outputs` map names to names of tensors. `inputs` contains the features that an output depends on.
     `variables` may be pieces of a partitioned variable.
     """
 
@@ -32,10 +32,11 @@ class InferenceGraph:
 
 
 def inference_graph(single: SingleDeviceGraph) -> InferenceGraph:
-    """Returns the part of a training graph that its outputs need.
+    """Returns the part of a training graph that computes its outputs.
 
-    If the model names no outputs, its output is the validation loss, or the loss if there is none. Raises ExportError
-    if the outputs depend on no feature, on an update of a variable, or on a variable that checkpoints do not hold.
+    If the model names no outputs, its output is the validation loss, or the loss if there is no validation loss. Raises
+    ExportError if the outputs depend on no feature, or if they depend on an update of a variable or on a variable that
+    checkpoints do not hold.
     """
     outputs = single.outputs or _loss_of(single)
     graph_def = _cut(single.meta_graph.graph_def, [_op_of(tensor) for tensor in outputs.values()])
@@ -58,7 +59,8 @@ def _op_of(tensor: str) -> str:
 
 
 def _cut(graph_def: tf.GraphDef, ops: Iterable[str]) -> tf.GraphDef:
-    """Returns a copy with only the nodes that `ops` need and the functions that these nodes call. Removes devices."""
+    """Returns a copy with only the nodes that `ops` need and the functions that these nodes call. The copy has no
+    devices."""
     source = {node.name: node for node in graph_def.node}
     kept: set[str] = set()
     stack = list(ops)

@@ -18,14 +18,14 @@ from parallax_runner.files.plain import reason_of
 
 
 def load_into_keras(model: Any, checkpoint: str | os.PathLike[str]) -> Path:
-    """Assigns all variables of a built `keras.Model`, and of its optimizer if it is compiled, from a checkpoint.
+    """Loads a checkpoint into all variables of a built `keras.Model` and, if the model is compiled, of its optimizer.
 
-    `checkpoint` is a prefix (`…/ckpt/model.ckpt-300`), a folder of checkpoints, or a run directory. The newest
-    checkpoint of a folder that is not damaged is loaded. Names in the checkpoint are those of Keras (`variable.path`).
-    Other values in the checkpoint are ignored. Returns the prefix of the checkpoint.
+    `checkpoint` is a prefix (`…/ckpt/model.ckpt-300`), a folder of checkpoints, or a run directory. From a folder, the
+    newest undamaged checkpoint is loaded. The names in the checkpoint are Keras's names (`variable.path`). Other values
+    in the checkpoint are ignored. Returns the prefix of the checkpoint.
 
     Raises CheckpointError, before any variable is changed, if there is no undamaged checkpoint, if the model is not
-    built, or if a variable is missing in the checkpoint or has another shape there.
+    built, or if a variable is missing from the checkpoint or has another shape there.
     """
     prefix = _prefix(Path(checkpoint))
     variables = variables_by_path(model)
@@ -65,7 +65,7 @@ def _prefix(path: Path) -> Path:
 
 
 def variables_by_path(model: Any) -> dict[str, Any]:
-    """Returns variables by path, first the model's, then the optimizer's. Builds the optimizer if it is not built yet.
+    """Returns variables by path: first the model's, then the optimizer's. Builds the optimizer if it is not built yet.
 
     Raises CheckpointError if the model is not built, or if two variables have the same path.
     """
@@ -93,7 +93,7 @@ def _matched(
 ) -> dict[str, Any]:
     """Returns variables by their names in the checkpoint.
 
-    Raises CheckpointError if the checkpoint lacks a variable or has it with another shape.
+    Raises CheckpointError if the checkpoint lacks a variable or contains a variable with another shape.
     """
     found = {}
     for path, variable in variables.items():
@@ -112,8 +112,8 @@ def _matched(
 def _other_name(path: str, optimizer: Any) -> str:
     """Returns the other name that a slot may have in the checkpoint.
 
-    For an optimizer inside a `LossScaleOptimizer`, slot names begin with the optimizer's name if the first step has
-    built it, but not if `build` was called.
+    For an optimizer inside a `LossScaleOptimizer`, slot names begin with the optimizer's name if the first training
+    step built the optimizer, but not if `build` was called.
     """
     above = f"{optimizer.name}/" if optimizer is not None else ""
     return path.removeprefix(above) if path.startswith(above) else above + path

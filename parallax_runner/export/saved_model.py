@@ -1,4 +1,4 @@
-"""Writes a checkpoint and a model's outputs as a SavedModel that plain TensorFlow serves."""
+"""Writes a checkpoint and a model's outputs as a SavedModel that plain TensorFlow can serve."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph, Variabl
 log = logging.getLogger(__name__)
 
 SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
-EXAMPLES = 2  # in the input example, if the model takes any number
+EXAMPLES = 2  # the number of examples in the input example, if the model takes batches of any size
 # TensorFlow ignores unknown files in this folder of a SavedModel.
 DESCRIPTION = Path("assets.extra") / "serving.json"
 
@@ -36,11 +36,11 @@ def export_saved_model(
     prefix: Path,
     folder: Path,
 ) -> Path:
-    """Writes the SavedModel of the checkpoint `prefix` to `folder`, which it replaces, and returns `folder`.
+    """Writes a SavedModel from the checkpoint `prefix` to `folder`, which is replaced, and returns `folder`.
 
-    `rebuild` builds the graph `single` again for batches of any size. If the model cannot do that, or then has other
-    variables, the SavedModel takes only batches of the training size, and its description says so. Opens a separate
-    session on the CPU. Raises ExportError if the model cannot be served.
+    `rebuild` builds the graph `single` again for batches of any size. If the model cannot be built that way, or would
+    then have other variables, the SavedModel takes only batches of the training size, and its description says so.
+    Opens a separate session on the CPU. Raises ExportError if the model cannot be served.
     """
     written = None
     trained = inference_graph(single)
@@ -70,7 +70,8 @@ def _reason(error: ParallaxError | tf.errors.OpError) -> str:
 
 
 def _batch_size(served: InferenceGraph, features: Mapping[str, Feature]) -> int | None:
-    """Returns the number of examples in the inputs, or None if all inputs are sparse and do not show it."""
+    """Returns the number of examples in the inputs, or None if all inputs are sparse, since sparse inputs do not show
+    the number."""
     for name, feature in features.items():
         ends = 1 if feature.kind == "ragged" else 0  # ragged examples have one more row split than examples
         tensor = served.inputs.get(f"{name}/row_splits" if ends else name)
@@ -83,14 +84,14 @@ def _batch_size(served: InferenceGraph, features: Mapping[str, Feature]) -> int 
 def _write(
     served: InferenceGraph, dataset: Dataset, examples: int, prefix: Path, folder: Path, *, note: str | None
 ) -> Path:
-    """Writes the SavedModel, after it has restored the graph and run it on an input example."""
+    """Restores the graph, runs it on an input example, and writes the SavedModel."""
     example = {name: array for name, array in _first_examples(dataset, examples).items() if name in served.inputs}
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(served.graph_def, name="")
         inputs = {name: graph.get_tensor_by_name(tensor) for name, tensor in served.inputs.items()}
         outputs = {name: _at_least_a_row(graph.get_tensor_by_name(one)) for name, one in served.outputs.items()}
         saver = _saver(graph, served.variables)
-        # Uses no GPU, since the training session holds its memory.
+        # Uses no GPU, since the training session holds the GPU's memory.
         with tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
             if saver is not None:
                 with literal(prefix) as path:
@@ -113,7 +114,7 @@ def _write(
 
 
 def _first_examples(dataset: Dataset, count: int) -> dict[str, np.ndarray]:
-    # Only a share of a `Shared` dataset reads validation examples.
+    # A `Shared` dataset reads validation examples only through one of its shares.
     if count <= dataset.validation_size and not isinstance(dataset, Shared):
         return dataset.validation_batch(0, count)
     return dataset.train_batch(0, count)
@@ -125,13 +126,15 @@ def _at_least_a_row(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _saver(graph: tf.Graph, variables: Iterable[Variable]) -> tf.train.Saver | None:
-    """Returns a Saver for the graph's variables under logical names. Pieces are slices of the whole variable."""
+    """Returns a Saver for the graph's variables under logical names. A piece is saved as a slice of the whole
+    variable."""
     made = [_variable(graph, variable) for variable in variables]
     return tf.train.Saver(made) if made else None
 
 
 def _variable(graph: tf.Graph, variable: Variable) -> tf.Variable:
-    """Wraps the graph's handle in a variable, and adds it to TensorFlow's collection. Its initial value is zeros."""
+    """Wraps the graph's handle in a variable with zeros as its initial value, and adds the variable to the graph's
+    collection."""
     handle = graph.get_tensor_by_name(f"{variable.name}:0")
     with tf.name_scope(f"serving/{variable.name}/"):
         zeros = tf.zeros(variable.shape, variable.dtype, name="zeros")

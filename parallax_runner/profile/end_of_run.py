@@ -1,4 +1,5 @@
-"""Turns the ranks' RunMetadata into traces, tables and plots after the processes have ended. Never fails a run."""
+"""Turns the ranks' RunMetadata into traces, tables and plots after the processes have ended. An error here never fails
+a run."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 def summarize_profile(profile: ProfileConfig) -> str | None:
     """Writes the summaries of RunMetadata to the profile's folder, and returns one line with the result.
 
-    Returns None if nothing is profiled. If something fails, the line says what.
+    Returns None if profiling is off. If the summaries cannot be written, the line contains the error.
     """
     if profile.name == "off":
         return None
@@ -38,7 +39,7 @@ def summarize_profile(profile: ProfileConfig) -> str | None:
     folder = Path(profile.dir)
     try:
         shares = write_summaries(folder)
-    except Exception as error:  # whatever is wrong with a trace or the disk, the run has succeeded
+    except Exception as error:  # a bad trace or a full disk must not fail a run that has succeeded
         log.warning("no profile: %s", error, exc_info=True)
         return f"profile: {type(error).__name__}: {error}"
     if not shares:
@@ -49,9 +50,10 @@ def summarize_profile(profile: ProfileConfig) -> str | None:
 
 
 def write_summaries(folder: Path) -> list[StepShares]:
-    """Writes the summaries, and returns the shares of each rank over all its steps. Raises OSError.
+    """Writes the summaries, and returns the shares of each rank over all its steps. Raises OSError if a file cannot be
+    read or written.
 
-    Reads one step of all ranks at a time.
+    Reads the RunMetadata of all ranks for one step at a time.
     """
     files = run_metadata_files(folder)
     if not files:

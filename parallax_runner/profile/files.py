@@ -1,6 +1,7 @@
 """The files in a profile's folder.
 
-`worker_0/run_meta_100.pb` is the serialized RunMetadata of step 100 on rank 0. The other files are made from these.
+`worker_0/run_meta_100.pb` is the serialized RunMetadata of step 100 on rank 0. The other files are made from these
+RunMetadata files.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _NAME = re.compile(r"worker_(\d+)/run_meta_(\d+)\.pb")
 
 
 def run_metadata_path(folder: Path, *, rank: int, step: int) -> Path:
-    """Returns the path where a rank writes a step's RunMetadata."""
+    """Returns the path to which a rank writes a step's RunMetadata."""
     return folder / f"worker_{rank}" / f"run_meta_{step}.pb"
 
 

@@ -44,32 +44,32 @@ class Total:
 
 
 class OpTotals:
-    """The totals of all ops. Steps of ranks are added one at a time."""
+    """The totals of all ops. Timelines are added one at a time."""
 
     def __init__(self) -> None:
         self.ops: dict[OpName, Total] = {}
         self._busy_ns = 0
 
     def add(self, timeline: StepTimeline) -> None:
-        """Counts every execution of a step."""
+        """Counts every execution of an op in a step."""
         for op in timeline.ops:
             name, ns = OpName.of(op), op.end_ns - op.start_ns
             _count(self.ops, name, ns, 1)
             self._busy_ns += 0 if name.op_class is OpClass.WAITING else ns
 
     def heaviest(self, *, waiting: bool) -> list[tuple[OpName, Total]]:
-        """Returns the ops that only wait, or all the others, longest first."""
+        """Returns either the ops that only wait or all other ops, in descending order of total time."""
         return _sorted(
             (name, total) for name, total in self.ops.items() if (name.op_class is OpClass.WAITING) == waiting
         )
 
     def by_type(self) -> list[tuple[tuple[str, OpClass], Total]]:
-        """Returns the types of ops that do not only wait, longest first."""
+        """Returns the types of the ops that do not only wait, in descending order of total time."""
         return self._grouped(lambda name: (name.type, name.op_class))
 
     def share(self, total: Total) -> float:
-        """Returns the fraction of the total time of all ops except waiting ones, 0 to 1. Parallel ops are counted
-        separately."""
+        """Returns `total` as a fraction (0 to 1) of the total time of all ops that do not only wait. The times of
+        parallel ops are added up."""
         return total.total_ns / self._busy_ns if self._busy_ns else 0.0
 
     def _grouped(self, key: Callable[[OpName], Key]) -> list[tuple[Key, Total]]:
@@ -79,7 +79,8 @@ class OpTotals:
         return _sorted(groups.items())
 
     def write(self, path: Path) -> None:
-        """Writes every op as a row of CSV, longest first. Ops that only wait come last and have no share."""
+        """Writes every op as a row of CSV, in descending order of total time. Ops that only wait come last and have no
+        share."""
         with open(path, "w", newline="", encoding="utf-8") as file:
             table = csv.writer(file)
             table.writerow(["op", "type", "class", "process", "device", "count", "total_ms", "mean_ms", "share"])

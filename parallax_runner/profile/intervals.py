@@ -1,4 +1,4 @@
-"""Sets of times, as ascending lists of (start, end) that do not touch.
+"""Represents sets of times as ascending lists of (start, end) intervals that do not touch.
 
 Asynchronous ops overlap, so their lengths cannot simply be summed.
 """

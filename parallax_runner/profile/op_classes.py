@@ -1,4 +1,4 @@
-"""The table that classifies how an op spends its time, by the type of the op."""
+"""Classifies how an op spends its time, by the type of the op."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class OpClass(Enum):
-    """What an op does. Ops that are not in the table below compute."""
+    """How an op spends its time. Ops that are not in the table below count as computing."""
 
     COMPUTE = "compute"
     COMMUNICATION = "communication"
@@ -15,24 +15,24 @@ class OpClass(Enum):
 
 
 _PUSH = re.compile(r"(Resource|Sparse)?AccumulatorApplyGradient")
-# The first pattern that matches an op's whole type decides.
+# The first pattern that matches an op's whole type determines the class.
 _TABLE = (
     # Collectives. A collective lasts from when this rank reaches it until all ranks have the result: see shares.py.
     (r"Horovod\w+|Collective\w+|Nccl\w+", OpClass.COMMUNICATION),
-    # Transfers of tensors between processes, and between devices of a process. TensorFlow traces only transfers between
-    # processes, from when the sender has the tensor until the receiver has it.
+    # These ops transfer tensors between processes, and between devices of a process. TensorFlow traces only transfers
+    # between processes, from when the sender has the tensor until the receiver has the tensor.
     (r"RecvTensor|_?(Host)?(Recv|Send)", OpClass.COMMUNICATION),
-    # Sending a gradient, or the signal that a step is done, to a server.
+    # These ops send a gradient, or the signal that a step is done, to a server.
     (_PUSH.pattern, OpClass.COMMUNICATION),
     (r"QueueEnqueue(Many)?(V2)?", OpClass.COMMUNICATION),
-    # These ops return when others have reached them, and use no processor until then.
+    # These ops wait until other ranks or threads have delivered a value, and use no processor while they wait.
     (r"(Resource|Sparse)?AccumulatorTakeGradient", OpClass.WAITING),
     (r"QueueDequeue(Many|UpTo)?(V2)?|BarrierTakeMany|Unstage", OpClass.WAITING),
     # The model's input pipeline.
     (r"(Iterator|OptionalIterator|Dataset)\w*GetNext\w*", OpClass.WAITING),
 )
 _PATTERNS = tuple((re.compile(pattern), op_class) for pattern, op_class in _TABLE)
-# A Python call in a graph computes, unless it is a collective by this name: MPI's Allgatherv has no op type.
+# A Python call in a graph counts as computing, unless it has the name of a collective: MPI's Allgatherv has no op type.
 _PYTHON = re.compile(r"(Eager)?PyFunc(Stateless)?")
 _PYTHON_COLLECTIVE = re.compile(r"allgatherv", re.IGNORECASE)
 _COLLECTIVE = re.compile(_TABLE[0][0])
@@ -46,7 +46,8 @@ def class_of(op_type: str, name: str) -> OpClass:
 
 
 def is_collective(op_type: str, name: str) -> bool:
-    """Returns whether an op is a collective, so that no rank has the result before the last rank reaches it."""
+    """Returns whether an op is a collective. No rank has the result of a collective before the last rank reaches the
+    op."""
     if _PYTHON.fullmatch(op_type):
         return _PYTHON_COLLECTIVE.search(name) is not None
     return _COLLECTIVE.fullmatch(op_type) is not None

@@ -17,15 +17,15 @@ COLOURS = {
     Part.IDLE: "gainsboro",
 }
 WIDTH_INCHES, BAR_INCHES, MARGIN_INCHES = 8.0, 0.45, 1.6
-MIN_LABELLED_SHARE = 0.06  # a narrower piece has no room for its number
+MIN_LABELLED_SHARE = 0.06  # a narrower bar has no room for its label
 
 
 def plot_shares(ranks: Sequence[StepShares], path: Path) -> None:
-    """Draws the milliseconds of a mean step, with each part's share in %.
+    """Draws how many milliseconds each part takes in a mean step, with the part's share in %.
 
-    `ranks` has one entry for each rank, over all its profiled steps.
+    `ranks` has one entry for each rank, which covers all profiled steps of the rank.
     """
-    # Does not use pyplot, which would look for a display and keep the figure.
+    # Does not use pyplot, which would look for a display and keep the figure in memory.
     figure = Figure(figsize=(WIDTH_INCHES, MARGIN_INCHES + BAR_INCHES * len(ranks)), layout="constrained")
     axes = figure.subplots()
     titles = [f"worker {one.rank}" for one in ranks]

@@ -24,7 +24,7 @@ class StepProfiler:
         self._steps: Container[int] = profiled_steps(profile) if takes_part else frozenset()
 
     def wants(self, step: int) -> bool:
-        """Returns whether this step is profiled. Steps count from 1."""
+        """Returns whether this step is profiled. Steps are counted from 1."""
         return step in self._steps
 
     def write(self, step: int, run_metadata: Any) -> None:
@@ -36,7 +36,7 @@ class StepProfiler:
             path.parent.mkdir(parents=True, exist_ok=True)
             partial.write_bytes(run_metadata.SerializeToString())
             partial.replace(path)
-        except OSError as error:  # training matters more
+        except OSError as error:  # training continues without the profile
             log.warning("step %d is not profiled: %s: %s", step, path, error.strerror)
         else:
             log.info("step %d profiled: %s", step, path)

@@ -13,7 +13,7 @@ from parallax_runner.profile.timeline import Op, StepTimeline
 
 
 class Part(Enum):
-    """The parts of a step. A moment counts as the first of these parts that any traced op is busy with."""
+    """The parts of a step's time. A moment belongs to the first of these parts in which any traced op is running."""
 
     COMPUTE = "compute"
     COMMUNICATION = "communication"
@@ -34,11 +34,11 @@ MEANING = {
 
 @dataclass(frozen=True)
 class StepShares:
-    """The shares of one step, or of several steps, of one rank.
+    """The shares of one or more steps on one rank.
 
-    `parts_ns` add up to `span_ns`, which lasts from the first op's start to the last op's end. `communication_ns` is
-    the time in which there was any communication. `hidden_ns` is the part of it that overlaps with the rank's own
-    computing.
+    The values of `parts_ns` add up to `span_ns`, the time from the first op's start to the last op's end.
+    `communication_ns` is the time during which there was any communication. `hidden_ns` is the part of
+    `communication_ns` that overlaps with the rank's own computing.
     """
 
     rank: int
@@ -56,8 +56,8 @@ class StepShares:
 def shares_of_step(timelines: Iterable[StepTimeline]) -> list[StepShares]:
     """Returns the shares of each rank, from the available timelines of one step.
 
-    Compares the ranks' clocks to find when the last rank reached a collective. With a single rank, a whole collective
-    counts as communication.
+    Compares the ranks' clocks to find when the last rank reached a collective. With a single rank, the whole time of a
+    collective counts as communication.
     """
     timelines = list(timelines)
     complete = _complete_at(timelines)
@@ -65,7 +65,7 @@ def shares_of_step(timelines: Iterable[StepTimeline]) -> list[StepShares]:
 
 
 def total_by_rank(shares: Iterable[StepShares]) -> list[StepShares]:
-    """Sums the shares of all steps of each rank. Returns them by rank."""
+    """Sums the shares of each rank over all its steps. Returns the sums in the order of ranks."""
     by_rank: dict[int, list[StepShares]] = defaultdict(list)
     for one in shares:
         by_rank[one.rank].append(one)
@@ -82,7 +82,8 @@ def total_by_rank(shares: Iterable[StepShares]) -> list[StepShares]:
     ]
 
 
-# Identifies a collective call on all ranks, by name and by how many times the name was called before in the step.
+# Identifies a call of a collective on all ranks, by the collective's name and the number of earlier calls of that name
+# in the step.
 _Call = tuple[str, int]
 
 
@@ -95,7 +96,7 @@ def _collectives(timeline: StepTimeline) -> Iterator[tuple[_Call, Op]]:
 
 
 def _complete_at(timelines: Iterable[StepTimeline]) -> dict[_Call, int]:
-    """Returns when the last rank reached each collective. Before that, the collective only waits."""
+    """Returns the time at which the last rank reached each collective. Until that time, the collective only waits."""
     latest: dict[_Call, int] = {}
     for timeline in timelines:
         for call, op in _collectives(timeline):
@@ -109,8 +110,8 @@ def _shares(timeline: StepTimeline, complete: Mapping[_Call, int]) -> StepShares
     for op in timeline.ops:
         if not op.is_collective:
             part = _part_of(op)
-            # A wait on a server starts at the step's beginning, for a result at its end. Until this rank has pushed its
-            # own gradients, it does not wait for other ranks.
+            # An op that waits on a server starts when the step begins, and waits for a result at the step's end. Until
+            # this rank has pushed its own gradients, the rank does not wait for other ranks.
             is_for_others = part is Part.WAITING and op.process.is_server
             busy[part].append((max(op.start_ns, pushed_ns) if is_for_others else op.start_ns, op.end_ns))
     for call, op in _collectives(timeline):

@@ -1,4 +1,4 @@
-"""Prepares the profile before the processes start: removes old files, and names steps that are already done."""
+"""Prepares the profile before the processes start: removes old files, and warns about steps that are already done."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ log = logging.getLogger(__name__)
 
 
 def prepare(profile: ProfileConfig, *, first_step: int) -> None:
-    """Prepares each attempt, which begins when `first_step` steps are done.
+    """Prepares an attempt that begins when `first_step` steps are done.
 
-    Removes the RunMetadata of later steps, because they are run again. A trace that mixes ranks of this attempt with
-    ranks of an earlier one would show a step that never happened. Does nothing if nothing is profiled.
+    Removes the RunMetadata of later steps, because the attempt runs these steps again. A trace that mixes ranks of this
+    attempt with ranks of an earlier attempt would show a step that never happened. Does nothing if profiling is off.
     """
     if profile.name == "off":
         return

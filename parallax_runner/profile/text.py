@@ -24,7 +24,7 @@ NOTES = (
 
 
 def write_text(path: Path, ranks: Sequence[StepShares], totals: OpTotals) -> None:
-    """Writes the tables. `ranks` has one entry for each rank, over all its profiled steps."""
+    """Writes the tables. `ranks` has one entry for each rank, which covers all profiled steps of the rank."""
     with open(path, "w", encoding="utf-8") as file:
         console = Console(file=file, width=WIDTH, color_system=None)
         console.print(_shares(ranks))

@@ -1,4 +1,4 @@
-"""The timeline of one step: what ran when, as one rank's session saw it."""
+"""The timeline of one step: which ops ran in one rank's session, and when."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from parallax_runner.profile.op_classes import OpClass, class_of, is_collective, is_push
 
-# «[cpu 1.2MB 0.5MB] name = Type(inputs)»: memory comes first if it is large.
+# «[cpu 1.2MB 0.5MB] name = Type(inputs)»: the memory use comes first if it is large.
 _LABEL = re.compile(r"(?:\[[^\]]*\] ?)*(?P<name>.*?) = (?P<type>\w+)\(.*", re.DOTALL)
 # «[768B] [45.8Mb/s] edge_311_NAME from DEVICE to DEVICE»
 _TRANSFER = re.compile(
@@ -36,8 +36,8 @@ class Process:
 class Op:
     """One execution of an op on `device` (like `CPU:0`) of a process.
 
-    Times are in ns since 1970 by the process's own clock. `sent_bytes` and `sender` are set for a transfer between
-    processes. The `name` of a transfer is the name of the op that it comes from.
+    Times are in ns since 1970, from the process's own clock. `sent_bytes` and `sender` are set for a transfer between
+    processes. The `name` of a transfer is the name of the op whose output is sent.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Op:
 
 @dataclass(frozen=True)
 class StepTimeline:
-    """All ops that one rank's session ran in a step, on the rank and on servers, sorted by start."""
+    """All ops that one rank's session ran in a step, on the rank and on servers, sorted by start time."""
 
     rank: int
     step: int
@@ -71,17 +71,17 @@ class StepTimeline:
 
     @property
     def start_ns(self) -> int:
-        """When the first op started."""
+        """The time at which the first op started."""
         return self.ops[0].start_ns
 
     @functools.cached_property
     def end_ns(self) -> int:
-        """When the last op ended."""
+        """The time at which the last op ended."""
         return max(op.end_ns for op in self.ops)
 
 
 def read_timeline(path: Path, *, rank: int, step: int) -> StepTimeline:
-    """Reads a file that a rank has written. Raises ValueError if it is not RunMetadata or contains no op."""
+    """Reads a file that a rank has written. Raises ValueError if the file is not RunMetadata or contains no op."""
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from tensorflow.core.protobuf import config_pb2
 
@@ -94,7 +94,7 @@ def read_timeline(path: Path, *, rank: int, step: int) -> StepTimeline:
 
 
 def timeline_of(run_metadata: Any, *, rank: int, step: int) -> StepTimeline:
-    """Returns the timeline of a RunMetadata. Raises ValueError if it contains no op."""
+    """Returns the timeline from a RunMetadata. Raises ValueError if the RunMetadata contains no op."""
     ops = sorted(_ops(run_metadata, rank), key=lambda op: (op.start_ns, op.end_ns))
     if not ops:
         raise ValueError(f"step {step} of worker {rank} was traced, but its trace contains no op")
@@ -103,16 +103,17 @@ def timeline_of(run_metadata: Any, *, rank: int, step: int) -> StepTimeline:
 
 def _ops(run_metadata: Any, rank: int) -> Iterator[Op]:
     for stats in run_metadata.step_stats.dev_stats:
-        if stats.device.endswith("/stream:all"):  # repeats all of a GPU's streams
+        if stats.device.endswith("/stream:all"):  # repeats the ops of all of a GPU's streams
             continue
         process, device = _place(stats.device, rank)
         for node in stats.node_stats:
-            if node.node_name != "_SOURCE":  # the executor's own
+            if node.node_name != "_SOURCE":  # a node of the executor itself
                 yield _op(node, process, device)
 
 
 def _place(full_name: str, rank: int) -> tuple[Process, str]:
-    """Returns the process and the device. A session without a cluster calls its own process `localhost`."""
+    """Returns the process and the device from a device's full name. A session without a cluster calls its own process
+    `localhost`."""
     match = _DEVICE.fullmatch(full_name)
     if match is None:
         return Process(is_server=False, index=rank), full_name.strip("/")

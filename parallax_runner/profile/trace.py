@@ -1,8 +1,8 @@
 """Writes one Chrome trace of all processes: JSON for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
 The format is the «Trace Event Format» of the Chromium project. A process is a worker or a server. A lane («thread» in
-the format) holds ops of one device and class and, on servers, of one worker's session. Ops of a lane do not overlap,
-because viewers show an op that begins within another as its callee.
+the format) holds ops of one device and class and, on servers, of one worker's session. Ops in a lane do not overlap,
+because viewers show an op that begins during another op as a callee of that op.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from parallax_runner.profile.op_classes import OpClass
 from parallax_runner.profile.timeline import Op, Process, StepTimeline
 
-STEPS_TID = 0  # the lane with the steps; lanes of ops count from 1
+STEPS_TID = 0  # the lane with the steps; lanes with ops are numbered from 1
 _ORDER = {OpClass.COMPUTE: 0, OpClass.COMMUNICATION: 1, OpClass.WAITING: 2}
 
 
@@ -42,7 +42,7 @@ class _Lane(NamedTuple):
 
 
 class TraceWriter:
-    """Writes a trace. The file appears when the block ends without an error. Add steps in order."""
+    """Writes a trace. The file appears when the `with` block ends without an error. Add steps in order."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._partial = path, path.with_name(f".{path.name}.partial")
@@ -71,7 +71,7 @@ class TraceWriter:
             self._partial.unlink(missing_ok=True)
 
     def add(self, timelines: Iterable[StepTimeline]) -> None:
-        """Adds the timelines of all ranks in one step."""
+        """Adds the timelines of all ranks for one step."""
         timelines = list(timelines)
         if self._origin_ns is None:
             self._origin_ns = min(timeline.start_ns for timeline in timelines)
@@ -125,8 +125,8 @@ class TraceWriter:
 
 def _in_lanes(timeline: StepTimeline) -> Iterable[tuple[_Lane, Op]]:
     """Yields each op with the first free lane of its kind. Ops must be sorted by start."""
-    free: dict[_Lane, list[int]] = defaultdict(list)  # numbers of lanes, a heap
-    running: dict[_Lane, list[tuple[int, int]]] = defaultdict(list)  # (end, number of the lane), a heap
+    free: dict[_Lane, list[int]] = defaultdict(list)  # a heap of lane numbers
+    running: dict[_Lane, list[tuple[int, int]]] = defaultdict(list)  # a heap of (end, lane number)
     lanes: dict[_Lane, int] = defaultdict(int)
     for op in timeline.ops:
         first = _Lane(op.process, op.device, timeline.rank, op.op_class, 0)

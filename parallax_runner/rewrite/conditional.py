@@ -1,4 +1,4 @@
-"""Conditional tensors as in TensorFlow 1's `tf.cond`: ops that depend on them run only if the condition holds."""
+"""Makes tensors conditional, like TensorFlow 1's `tf.cond`: ops that depend on them run only if the condition holds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from parallax_runner.graph import edit
 
 
 def only_if(condition: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
-    """Returns the tensor if `condition` (scalar, bool) holds. Otherwise it is dead, with all ops that depend on it."""
+    """Returns the tensor if `condition` (scalar, bool) holds. Otherwise, the tensor and all ops that depend on it are
+    dead."""
     return tf.identity(tf.raw_ops.Switch(data=tensor, pred=condition)[1])
 
 

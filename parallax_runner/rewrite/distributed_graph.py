@@ -10,7 +10,7 @@ CLOSED = -1  # the value of `next_step` when no step is left
 
 
 def index(offset: tuple[int, ...], shape: tuple[int, ...], step: int) -> tuple[slice, ...]:
-    """Returns the index of `shape` values that start at `offset` (one entry per dimension).
+    """Returns the index of a part with the shape `shape` that starts at `offset` (one entry per dimension).
 
     The index takes every `step`-th value of the first dimension.
     """
@@ -22,7 +22,8 @@ def index(offset: tuple[int, ...], shape: tuple[int, ...], step: int) -> tuple[s
 
 @dataclass(frozen=True)
 class PieceRead:
-    """A read of a piece. `values` are the values when `read` runs, and may arrive later."""
+    """A read of a piece. `values` are the values of the piece at the moment when `read` runs. These values may arrive
+    later."""
 
     read: tf.Operation
     values: tf.Tensor
@@ -32,8 +33,9 @@ class PieceRead:
 class Piece:
     """A part of a logical variable, stored in the resource `handle`.
 
-    It has `shape` values that start at `offset` (one entry per dimension), and takes every `step`-th value of the first
-    dimension. With `is_shared`, the piece is on a server and all ranks share it. Otherwise each rank has its own.
+    The piece has the shape `shape` and starts at `offset` (one entry per dimension). It takes every `step`-th value of
+    the first dimension. With `is_shared`, the piece is on a server and all ranks share it. Otherwise, each rank has its
+    own piece.
     """
 
     handle: tf.Tensor
@@ -49,24 +51,25 @@ class Piece:
 
     @property
     def needs_all_ranks(self) -> bool:
-        """Whether a read is a collective that gives the chief the values."""
+        """Whether a read is a collective that sends the values to the chief."""
         return False
 
     def read(self) -> PieceRead:
-        """Makes a read of the piece, on the variable's device."""
+        """Makes an op that reads the piece, on the variable's device."""
         with tf.device(self.handle.op.device or None):
             values = tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.handle.op.get_attr("dtype"))
         return PieceRead(values.op, values)
 
     def assign(self, values: tf.Tensor) -> tf.Operation:
-        """Returns an op that assigns `values`, of the piece's shape. Only the chief runs the op of a shared piece."""
+        """Returns an op that assigns `values`, which have the piece's shape. Only the chief runs the op of a shared
+        piece."""
         with tf.device(self.handle.op.device or None):
             return tf.raw_ops.AssignVariableOp(resource=self.handle, value=tf.ensure_shape(values, self.shape))
 
 
 @dataclass(frozen=True)
 class LogicalVariable:
-    """A variable as the single-device graph and checkpoints name it."""
+    """A variable under the name that the single-device graph and checkpoints use."""
 
     name: str
     shape: tuple[int, ...]
@@ -76,12 +79,13 @@ class LogicalVariable:
 
 @dataclass(frozen=True)
 class Admission:
-    """How a worker takes part in steps that can complete without some workers (rewrite/routes/ps/admission.py).
+    """Describes how a worker takes part in steps that can complete without some workers
+    (rewrite/routes/ps/admission.py).
 
-    `next_step` (int64) runs after a step. It waits until more steps are done than when this worker began its step, and
-    gives their number. After `close` it gives CLOSED, and no worker is admitted any more. `admitted` (bool), fetched
-    with a step, tells whether the step contains this worker's gradients. `steps_done` (int64) reads the number of steps
-    on server 0.
+    `next_step` (int64) is fetched after a step. It waits until more steps are done than when this worker began its
+    step, and returns the number of steps that are done. After `close`, it returns CLOSED, and no worker is admitted any
+    more. `admitted` (bool) is fetched with a step, and is true if the step contains this worker's gradients.
+    `steps_done` (int64) reads the number of steps on server 0.
     """
 
     next_step: tf.Tensor
@@ -103,8 +107,8 @@ class Behind:
     """The part of a step's update that is applied while the next step runs.
 
     `carried` is fetched with the step and fed to `apply`. If another step follows, `alone` (int32) is fed 0, and the
-    preparation of that step runs `tell`. Otherwise the step applies its whole update. `give_up` makes a step fail that
-    waits for `tell`.
+    preparation of that step runs `tell`. Otherwise the step applies its whole update. `give_up` makes a step that waits
+    for `tell` fail.
     """
 
     carried: tuple[Carried, ...]
@@ -116,12 +120,13 @@ class Behind:
 
 @dataclass(frozen=True)
 class Ahead:
-    """The preparation of a step before it runs: its random draws, and rows that no earlier step still changes.
+    """The preparation of a step before the step runs: the step's random draws, and the rows that no earlier step will
+    still change.
 
-    `features` are the placeholders for the step's batch, by feature. `first` prepares the first step. Every other step
-    is prepared while the step before it runs: `asked` and `rows` are fetched, and the same values are fed as to that
-    step. `rows` can also be fetched in a second run that is only fed `route`. `behind` is None if every step applies
-    its whole update.
+    `features` maps the names of features to the placeholders for the step's batch. `first` prepares the first step.
+    Every other step is prepared while the previous step runs: `asked` and `rows` are fetched, and the values that were
+    fed to the previous step are fed again. `rows` can also be fetched in a second run, to which only `route` is fed.
+    `behind` is None if every step applies its whole update.
     """
 
     features: dict[str, tf.Tensor]
@@ -137,33 +142,34 @@ class DistributedGraph:
     """One worker's graph, with all of its replicas.
 
     The op names of replica k have the prefix `prefixes[k]`, which is empty for the first replica. Replica k is fed
-    through `features[k]`, and `loss` is the mean over the replicas. `metric_sums` are what the batches of a step add to
-    the sums of the single-device graph's `metrics`, over these replicas. `validation_metric_sums` are the same for a
-    validation, which only the first replica runs. A validation is fed through `validation_features`. Its batches may
-    have any size if `validates_any_size`, otherwise the size of training batches. `stands_for` maps the name of a
-    tensor that only makes sense on one device (a read of a variable that is on servers) to the tensor to fetch instead.
+    through `features[k]`, and `loss` is the mean over the replicas. `metric_sums` are the amounts that a step's batches
+    on these replicas add to the sums of the single-device graph's `metrics`. `validation_metric_sums` are the
+    corresponding amounts for a validation, which only the first replica runs. A validation is fed through
+    `validation_features`. Its batches may have any size if `validates_any_size`, otherwise the size of training
+    batches. `stands_for` maps the name of a tensor that only makes sense on one device (such as a read of a variable
+    that is on servers) to the tensor to fetch instead.
 
-    `initialize` runs first on the chief. Then `release`, an op on the chief, tells the other workers that the variables
-    on servers exist; `wait`, an op on the others, waits for that. Then `agree` runs on all ranks at once and gives
-    every rank the chief's values of replicated variables. A new session on existing variables runs only `open_inputs`,
-    the part of `initialize` that opens tables and iterators. `open_late_inputs` runs after `initialize` or
-    `open_inputs`, and opens iterators that look something up in a table.
+    `initialize` runs first on the chief. Then the chief runs `release`, which signals to the other workers that the
+    variables on servers exist. The other workers run `wait`, which waits for this signal. Then all ranks together run
+    `agree`, which gives every rank the chief's values of replicated variables. A new session on existing variables runs
+    only `open_inputs`, the part of `initialize` that opens tables and iterators. `open_late_inputs` runs after
+    `initialize` or `open_inputs`, and opens iterators that look up values in a table.
 
     `train_op` is one synchronous step. `sent_bytes` (float64), fetched with a step, counts the bytes that the step
-    sends to collectives and servers and gets back from servers. It has one entry for each variable of the plan, in the
-    plan's order, and a last entry for bytes that belong to no single variable. `applied` (scalar, bool) tells whether
-    the step changed the variables; None if every step does. `device` is where this worker's own ops run.
+    sends to collectives and servers and receives from servers. It has one entry for each variable of the plan, in the
+    plan's order, and a last entry for bytes that belong to no single variable. `applied` (scalar, bool) is true if the
+    step changed the variables. It is None if every step changes them. `device` is the device of this worker's own ops.
 
-    If a read of variables needs all ranks, the ranks vote on it. `vote` (scalar, float32, 0 if not fed) is this rank's
-    vote, with or without a step, and `votes` is the sum over ranks. `variables` are the variables of the first replica.
-    `copies` are the variables of which each other replica keeps its own copy: they are restored like those of the first
-    replica, but never saved.
+    If a read of variables needs all ranks, the ranks vote on whether to read. `vote` (scalar, float32, 0 if not fed) is
+    this rank's vote, in a step or in a separate run, and `votes` is the sum over ranks. `variables` are the variables
+    of the first replica. `copies` are the other replicas' own copies of variables. They are restored like the first
+    replica's variables, but never saved.
 
-    The other fields are for asynchronous training and are None otherwise. `mutex` is the lock that is held by a push,
-    and by a read of all variables at one moment. `staleness` (int64, one entry per replica) counts the pushes of other
-    replicas between the pull and the push of the step. `may_start` runs before a step and returns when the bound on
-    staleness allows the step. `leave` runs after the last step and returns when all workers have finished theirs.
-    `mutex` and `leave` also exist with backup workers. `admission` exists only with backup workers.
+    The other fields are for asynchronous training and are None otherwise. `mutex` is the lock that a push holds, and
+    that a read of all variables at one moment holds. `staleness` (int64, one entry per replica) counts the pushes of
+    other replicas between the pull and the push of the step. `may_start` runs before a step and returns when the bound
+    on staleness allows the step. `leave` runs after the last step and returns when all workers have finished their last
+    steps. `mutex` and `leave` also exist with backup workers. `admission` exists only with backup workers.
     """
 
     graph: tf.Graph

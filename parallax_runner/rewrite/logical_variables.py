@@ -1,4 +1,4 @@
-"""The variables of a replica as checkpoints see them."""
+"""Lists a replica's variables under the names and with the shapes that checkpoints use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def logical_variables(rewrite: Rewrite) -> tuple[LogicalVariable, ...]:
-    """Returns the variables that checkpoints hold, with their pieces. A variable that the model has partitioned is one
+    """Returns the variables that checkpoints hold, with their pieces. A variable that the model has partitioned has one
     entry."""
     pieces: dict[str, list[Piece]] = {}
     shapes: dict[str, tuple[tuple[int, ...], str]] = {}

@@ -1,5 +1,5 @@
-"""The passes that turn a single-device graph into the graph of one rank, in order. Each is followed by a graph
-check."""
+"""The passes that turn a single-device graph into the graph of one rank, in order. Each pass is followed by a check of
+the graph."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from parallax_runner.rewrite.state import Rewrite
 def order_of(routes: Collection[RouteRewriting]) -> tuple[RewritePass, ...]:
     """Returns the passes of `routes` together with the passes that every route needs.
 
-    Raises PassOrderError if a pass reads what no earlier pass has written.
+    Raises PassOrderError if a pass reads a field that no earlier pass has written.
     """
     passes = (
         *(check_fed_alike, merge_sparse_gradients, skip_deduplication),
@@ -67,7 +67,7 @@ def rewrite_for_rank(
     """Returns the graph of one worker, with all of its replicas.
 
     `seed` is train.seed. `first_step` is the global step at which the session starts. With `skip_nonfinite`, a step
-    with NaN or infinity changes nothing. If a worker has several replicas, each replica has one device of
+    with NaN or infinity changes no variable. If a worker has several replicas, each replica has one device of
     `device_type`.
     """
     graph = tf.Graph()
@@ -85,7 +85,8 @@ def rewrite_for_rank(
                 device_type=device_type,
             )
             rewrite.siblings = replicas
-            # Before the next replica is imported, since its ops go on another device.
+            # This must happen before the next replica is imported, since the ops of the next replica go on another
+            # device.
             place_on_worker(rewrite)
             replicas.append(rewrite)
         passes = all_passes()

@@ -1,4 +1,5 @@
-"""Where the rows of a variable are. The passes of a route make placements, and updates and checkpoints query them."""
+"""Describes where the rows of a variable are. The passes of a route create placements, and updates and checkpoints
+query them."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """`rows` rows of a variable, or of its slot: every `step`-th row from `offset`, stored in `handle` on `device`."""
+    """A shard with `rows` rows of a variable or its slot: every `step`-th row from `offset`, in `handle` on
+    `device`."""
 
     handle: tf.Tensor
     offset: int
@@ -42,7 +44,7 @@ class Shard:
         return value[self.offset : self.offset + self.rows * self.step : self.step]
 
     def places_of(self, ids: tf.Tensor) -> tf.Tensor:
-        """Returns the places of rows in the shard, given their ids. All ids must be of rows in this shard."""
+        """Returns the places of rows in the shard, given their ids. All ids must belong to rows in this shard."""
         return ids if (self.offset, self.step) == (0, 1) else (ids - self.offset) // self.step
 
     def ids_at(self, places: tf.Tensor) -> tf.Tensor:
@@ -52,14 +54,14 @@ class Shard:
 
 @dataclass(frozen=True, eq=False)
 class Placement(ABC):
-    """The shards of a variable, or of its slot, in this rank's graph. `variable` is the variable of the plan."""
+    """The shards of a variable, or of its slot, in this rank's graph. `variable` is the variable's name in the plan."""
 
     variable: str
     shards: tuple[Shard, ...]
 
     @property
     def layout(self) -> tuple[tuple[int, int, int, str], ...]:
-        """The rows and devices of the shards. Values with the same layout are split alike."""
+        """The rows and devices of the shards. Values with the same layout are split in the same way."""
         return tuple((shard.offset, shard.rows, shard.step, shard.device) for shard in self.shards)
 
     @property
@@ -70,21 +72,21 @@ class Placement(ABC):
     @property
     @abstractmethod
     def is_cut(self) -> bool:
-        """Whether a shard has only some of the rows, so that an id is not the place of its row in the shard."""
+        """Whether each shard has only some of the rows. If so, an id is not the place of its row in the shard."""
 
     @property
     @abstractmethod
     def is_on_servers(self) -> bool:
-        """Whether the shards are on servers. The chief then runs the ops that are placed there, and values travel both
-        ways."""
+        """Whether the shards are on servers. If so, the chief runs the ops that are placed on the servers, and values
+        are sent in both directions."""
 
     @abstractmethod
     def look_up(self, update: ShardedUpdate, op: tf.Operation, ids: tf.Tensor) -> tf.Tensor:
-        """Returns the rows of any ids, on the worker. Replaces the lookup `op` of the update region."""
+        """Returns the rows for arbitrary ids, on the worker. Replaces the lookup `op` of the update region."""
 
     @abstractmethod
     def total(self, update: ShardedUpdate, op: tf.Operation, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Returns the sum of the results of `op` on the shards, on the worker."""
+        """Returns, on the worker, the sum of the results of `op` on all shards."""
 
     @abstractmethod
     def join(self, update: ShardedUpdate, value: ShardedValue) -> tf.Tensor:

@@ -53,7 +53,7 @@ def start_replica(
     if prefix:
         graph_def = named_apart(graph_def, prefix)
     for node in graph_def.node:
-        # Colocation was a hint on one device; across processes the plan decides.
+        # Colocation is a hint for a single device. Across processes, the plan determines where ops run.
         node.attr.pop("_class", None)
     tf.import_graph_def(graph_def, name=prefix.rstrip("/"))
     gradients = [

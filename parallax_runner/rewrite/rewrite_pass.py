@@ -1,4 +1,5 @@
-"""Passes declare which parts of the state they read and write, and their order is checked against that."""
+"""Declares which parts of the state a pass reads and writes, and checks the order of passes against these
+declarations."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class RewritePass:
     """One pass over the state of a replica.
 
     `reads` and `writes` name fields of `Rewrite`, without the constant fields (`GIVEN`). A pass that only adds to a
-    field writes it but does not read it.
+    field counts as a writer of the field, not as a reader.
     """
 
     run: Callable[[Rewrite], None]
@@ -52,8 +53,8 @@ def rewrite_pass(
 def check_order(passes: Sequence[RewritePass]) -> None:
     """Raises PassOrderError if a pass reads a field before another pass writes it.
 
-    A pass may read a field if an earlier pass writes it and no later pass does. A pass that also writes the field may
-    come between other passes that write it. Fields that are set from the start may be read at any time.
+    A pass may read a field if an earlier pass writes it and no later pass writes it. A pass that also writes the field
+    may come between other passes that write it. Fields that have a value before the first pass may be read at any time.
     """
     for place, one in enumerate(passes):
         before = {name for other in passes[:place] for name in other.writes}

@@ -11,13 +11,14 @@ from parallax_runner.rewrite.rewrite_pass import RewritePass
 class RouteRewriting:
     """The passes of a route, grouped by when they run, and whether a read of its variables needs all ranks.
 
-    rewrite/passes.py has the whole order. `exchange` passes replace gradients by the gradients of all ranks. `place`
-    passes move variables away from the ranks that had them whole, and redirect reads. They set `Rewrite.placements`,
-    and a placement makes the pieces that checkpoints read and restore. `update` passes run the update of placed
-    variables where the variables are. After them, no op may use a variable in its old place. `after` passes run when
-    the step is complete.
+    rewrite/passes.py defines the order of all passes. `exchange` passes replace gradients by the gradients of all
+    ranks. `place` passes move variables away from the ranks, each of which had the whole variables, and redirect reads.
+    They set `Rewrite.placements`, and a placement makes the pieces that checkpoints read and restore. `update` passes
+    make the update of placed variables run where the variables are. After these passes, no op may use a variable in its
+    old place. `after` passes run when the graph of the step is complete.
 
-    `needs_all_ranks`: a read of the route's variables is a collective, so the ranks vote on it.
+    `needs_all_ranks` is true if a read of the route's variables is a collective. The ranks then vote on whether to
+    read.
     """
 
     exchange: tuple[RewritePass, ...] = ()

@@ -31,7 +31,7 @@ FROM_THE_START = frozenset({"gradients", "train_op"})
 class RankGradient:
     """The current tensors of one raw gradient of `variables` (two variables may share a tensor).
 
-    `name` is the same on all ranks, and collectives for this gradient are matched by it.
+    `name` is the same on all ranks, and collectives for this gradient are matched by this name.
     """
 
     name: str
@@ -49,8 +49,8 @@ class RankGradient:
 class Initializers:
     """Ops that assign initial values.
 
-    `shared` initializes variables that all ranks share, and the chief runs it. `own` initializes this rank's variables.
-    `copies` initializes this rank's copies of shared variables, after the shared variables are initialized.
+    `shared` initializes variables that all ranks share. Only the chief runs these ops. `own` initializes this rank's
+    variables. `copies` initializes this rank's copies of shared variables, after the shared variables are initialized.
     """
 
     shared: list[tf.Operation] = field(default_factory=list)
@@ -60,10 +60,10 @@ class Initializers:
 
 @dataclass
 class Coordination:
-    """How replicas that do not wait for one another share variables. Fields are None if replicas wait.
+    """Describes how replicas that do not wait for one another share variables. Fields are None if replicas wait.
 
-    `leads` tells whether this replica runs the update, if that is decided in each step. The other fields are as in
-    `DistributedGraph`.
+    `leads` is true if this replica runs the update. It exists only if the leader is chosen in each step. The other
+    fields are as in `DistributedGraph`.
     """
 
     mutex: tf.Tensor | None = None
@@ -75,21 +75,23 @@ class Coordination:
 
 @dataclass
 class Rewrite:
-    """The state of one replica of the graph, which the passes read and change. `rank` is its number among all replicas.
+    """The state of one replica of the graph, which the passes read and change. `rank` is the replica's number among all
+    replicas.
 
     If a worker has several replicas in one graph, `siblings` lists them and `prefix` is put before the names of this
     replica's ops. `region` holds the ops that read aggregated gradients (graph/boundary.py).
 
-    `gradients` are the gradients so far. `replaced` are the names of tensors that no op of the region may read any
-    more. `step_ops` are ops that a step runs beside the train op. `sent` lists what is sent for this rank. `applied`
-    tells whether the step changes variables, if that can vary. `stands_for` is as in `DistributedGraph`.
+    `gradients` are the current gradients. `replaced` are the names of tensors that no op of the region may read any
+    more. `step_ops` are ops that a step runs in addition to the train op. `sent` lists the tensors that are sent for
+    this rank. `applied` is true if the step changes variables, or None if every step changes them. `stands_for` is as
+    in `DistributedGraph`.
 
-    `placements` says where each variable or slot is that is not whole on every rank. `counters` are the variables that
-    are on server 0, one for all replicas. `pushes` maps a gradient's name to the tensors that are pushed instead of it,
-    or to None if nothing is pushed. `pulled` maps a variable to the value that servers send for all its reads without
-    control inputs. `updated` is an op that runs after all updates of a step on servers. `known_ids` says which ids
-    looked up which rows of variables that are spread over ranks. `row_orders` maps a number of rows to the order that
-    sorts rows collected from all ranks.
+    `placements` contains the placement of each variable or slot that is not whole on every rank. `counters` are the
+    variables on server 0 that all replicas share. `pushes` maps a gradient's name to the tensors that are pushed
+    instead of it, or to None if nothing is pushed. `pulled` maps a variable to the value that servers send for all its
+    reads without control inputs. `updated` is an op that runs after all updates of a step on servers. `known_ids` lists
+    the ids by which rows were looked up in variables that are spread over ranks. `row_orders` maps a number of rows to
+    the order that sorts rows collected from all ranks.
     """
 
     single: SingleDeviceGraph
@@ -124,12 +126,12 @@ class Rewrite:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this is replica 0, which runs what happens once for all replicas."""
+        """Whether this is replica 0, which runs the ops that run only once for all replicas."""
         return self.rank == 0
 
     @property
     def worker_device(self) -> str:
-        """Where this replica's own ops run. Empty if there is no cluster of servers."""
+        """The device of this replica's own ops, or an empty string if there is no cluster of servers."""
         if not self.plan.servers:
             return ""
         worker, number = divmod(self.rank, self.plan.replicas_per_worker)
@@ -145,7 +147,8 @@ class Rewrite:
         return self.graph.get_tensor_by_name(self.prefix + name)
 
     def placement_of(self, variable: str) -> Placement | None:
-        """Returns the placement of a variable of the single-device graph, or None if each rank has it whole."""
+        """Returns the placement of a variable of the single-device graph, or None if each rank has the whole
+        variable."""
         return self.placements.get(self.prefix + variable)
 
     def gradients_by(self, route: str) -> list[RankGradient]:

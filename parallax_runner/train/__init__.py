@@ -1,1 +1,1 @@
-"""Runs steps in a session: joins the cluster, feeds batches, measures, and reports to the driver."""
+"""Runs steps in a session: joins the cluster, feeds batches, measures throughput, and reports to the driver."""

@@ -1,4 +1,4 @@
-"""Prepares each step while the step before it runs."""
+"""Prepares each step while the previous step runs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ Batch = Mapping[str, np.ndarray]
 
 
 def give_pools(config: tf.ConfigProto) -> None:
-    """Adds a thread pool of one thread for preparing the next step, so that it does not wait for the step's ops."""
+    """Adds a separate thread pool of one thread for preparing the next step, so that the preparation does not wait for
+    the running step's ops."""
     for threads in (config.inter_op_parallelism_threads, 1):
         config.session_inter_op_thread_pool.add(num_threads=threads)
 
 
 @dataclass
 class StepsAhead:
-    """Prepares the steps of one rank in a session, and applies what each step leaves for the next one.
+    """Prepares the steps of one rank in a session, and applies the part of each update that is left for the next step.
 
-    The session's configuration must come from `give_pools`. All ranks must prepare the same steps. `_prepared` is fed
-    to the next step. `_left` is the part of the last step's update that is not applied yet.
+    The session's configuration must come from `give_pools`. All ranks must prepare the same steps. `_prepared` holds
+    the values to feed to the next step. `_left` is the part of the last step's update that is not applied yet.
     """
 
     ahead: Ahead
@@ -42,9 +43,10 @@ class StepsAhead:
     _trace: tf.RunMetadata | None = None
 
     def start(self, batch: Batch, following: Batch | None, *, is_traced: bool = False) -> dict[tf.Tensor, Any]:
-        """Returns what to feed to the step with this batch, besides the batch.
+        """Returns the values to feed to the step in addition to its `batch`.
 
-        Starts to prepare the next step, with the batch `following`, until `finish`. None means that no step follows.
+        Starts to prepare the next step, whose batch is `following`. Call `finish` to end the preparation. If
+        `following` is None, no step follows.
         """
         if not self._prepared:
             self._prepared = self._prepare_first(batch)
@@ -53,7 +55,7 @@ class StepsAhead:
             self.settle()
             return self._prepared
         self._trace = tf.RunMetadata() if is_traced else None
-        # A daemon thread, since it may wait for ranks that are gone.
+        # The thread is a daemon, since it may wait for ranks that have ended.
         self._thread = threading.Thread(target=self._work, args=(following,), name="ahead", daemon=True)
         self._thread.start()
         behind = self.ahead.behind
@@ -61,14 +63,15 @@ class StepsAhead:
 
     @property
     def fetches(self) -> list[tf.Tensor]:
-        """The tensors to fetch with a step that has started. Their values go to `finish`."""
+        """The tensors to fetch with a step that has started. Pass their values to `finish`."""
         behind = self.ahead.behind
         return [one.fetched for one in behind.carried] if behind is not None and self._follows else []
 
     def finish(self, left: Sequence[Any] = (), trace: tf.RunMetadata | None = None) -> None:
-        """Waits until the next step is prepared, and adds its ops to the step's trace.
+        """Waits until the next step is prepared, and adds the ops of the preparation to `trace`, the running step's
+        trace.
 
-        `left` has the values of `fetches`. Raises the error that the preparation raised.
+        `left` contains the values of `fetches`. Raises the error that the preparation raised.
         """
         if self._thread is None:
             return
@@ -83,14 +86,15 @@ class StepsAhead:
         self._left = {one.fed: value for one, value in zip(carried, left, strict=True)}
 
     def raise_if_failed(self) -> None:
-        """Raises the error of the preparation, if it failed. The step fails too, because it waits for it."""
+        """Raises the error of the preparation, if the preparation failed. The running step then fails too, because it
+        waits for the preparation."""
         if isinstance(self._next, BaseException):
             raise self._next
 
     def settle(self) -> None:
-        """Applies what the last step has left.
+        """Applies the part of the last step's update that is not applied yet.
 
-        Call it before variables are read. A collective: all ranks must run it.
+        Call this method before variables are read. It runs a collective, so all ranks must call it.
         """
         if self._left:
             assert self.ahead.behind is not None
@@ -103,7 +107,7 @@ class StepsAhead:
         except BaseException as error:  # the training thread raises it
             self._next = error
             if self.ahead.behind is not None:
-                with contextlib.suppress(tf.errors.OpError, RuntimeError):  # the step has failed too, and all is closed
+                with contextlib.suppress(tf.errors.OpError, RuntimeError):  # the session may already be closed
                     self.session.run(self.ahead.behind.give_up)
 
     def _prepare_first(self, batch: Batch) -> dict[tf.Tensor, Any]:
@@ -114,7 +118,8 @@ class StepsAhead:
         feeds = self._prepared | self._of_batch(batch)
         if behind is None:
             return self._found([*ahead.asked, *ahead.rows], feeds)
-        # Gradients that are left travel in a second run, because the running step waits for its own rows meanwhile.
+        # Gradients that are left from the last step are sent in a second run, because the running step meanwhile waits
+        # for its own rows.
         route = [Carried(tensor, tensor) for tensor in ahead.route]
         asked = self._found([*ahead.asked, *route], feeds, [behind.tell])
         by_route = {tensor: asked.pop(tensor) for tensor in ahead.route}
@@ -126,7 +131,8 @@ class StepsAhead:
     def _found(
         self, carried: Sequence[Carried], feeds: dict[tf.Tensor, Any], ops: Sequence[tf.Operation] = ()
     ) -> dict[tf.Tensor, Any]:
-        # A full trace includes the device trace. A process can make only one at a time, and the step makes it.
+        # A full trace includes the device trace. A process can make only one device trace at a time, and the running
+        # step makes one.
         trace = None if self._trace is None else tf.RunMetadata()
         level = tf.RunOptions.NO_TRACE if trace is None else tf.RunOptions.SOFTWARE_TRACE
         options = tf.RunOptions(inter_op_thread_pool=POOL, trace_level=level)

@@ -27,8 +27,8 @@ def session_config(
 ) -> tf.ConfigProto:
     """Returns a session configuration with `threads` threads within ops and `threads` between ops.
 
-    Constants are not folded. `gpus` None uses no GPU. With `soft_placement`, an op without a kernel for its device runs
-    on another device.
+    TensorFlow does not fold constants in the session. If `gpus` is None, the session uses no GPU. With
+    `soft_placement`, an op without a kernel for its device runs on another device.
     """
     config = tf.ConfigProto(
         intra_op_parallelism_threads=threads,
@@ -48,14 +48,15 @@ def session_config(
 def device_filters(distributed: DistributedGraph) -> list[str]:
     """Returns filters for the servers, this worker, and the workers that the model's device scopes name.
 
-    A step does not need any other worker to be alive.
+    A step then does not require any other worker to be alive.
     """
     workers = {distributed.rank, *named_workers(distributed.graph.as_graph_def())}
     return ["/job:ps", *(f"/job:worker/task:{worker}" for worker in sorted(workers))]
 
 
 def merged(config: tf.ConfigProto, own: tf.ConfigProto | None) -> tf.ConfigProto:
-    """Merges a script's own configuration into `config`. Constants stay unfolded, because steps need that."""
+    """Merges a script's own configuration into `config`. Constant folding stays off, because collectives require
+    that."""
     if own is not None:
         config.MergeFrom(own)
         turn_off_constant_folding(config)
@@ -73,13 +74,13 @@ def join_cluster(
     cpu_devices: int = 1,
     sess_config: tf.ConfigProto | None = None,
 ) -> tf.train.Server:
-    """Starts this process's TensorFlow server on a free port, once all processes have published theirs.
+    """Starts this process's TensorFlow server on a free port, once all processes have published their addresses.
 
-    The server listens on the published address alone, because anyone who can connect can read and write this user's
-    files. `protocol` is the server's protocol. `gpus` limits what a worker uses of this machine's GPUs; None uses no
-    GPU.
+    The server listens only on the published address, because anyone who can connect to the server can read and write
+    this user's files. `protocol` is the server's protocol. `gpus` limits a worker's use of this machine's GPUs. If
+    `gpus` is None, the process uses no GPU.
     """
-    # By default the server listens on all interfaces, whatever its address.
+    # By default, the server listens on all interfaces, whatever its address is.
     bind_towards(client.own_address)
     address = f"{client.own_address}:{pick_port(client.own_address)}"
     addresses = client.exchange_address(address)

@@ -13,7 +13,8 @@ from parallax_runner.data.dataset import Dataset, Share, Shared, examples_in
 
 @dataclass(frozen=True)
 class Feed:
-    """The batches of worker `rank` of `size` workers. `batch_size` is the examples per step of one replica."""
+    """The batches of worker `rank` among `size` workers. `batch_size` is the number of examples per step of one
+    replica."""
 
     dataset: Dataset
     batch_size: int
@@ -23,7 +24,7 @@ class Feed:
 
     @property
     def global_batch(self) -> int:
-        """The examples per step of all replicas together."""
+        """The number of examples per step of all replicas together."""
         return self.batch_size * self.size * self.replicas
 
     @functools.cached_property
@@ -50,7 +51,8 @@ class Feed:
 
     @functools.cached_property
     def any_batch(self) -> dict[str, np.ndarray]:
-        """A batch of one replica, with arbitrary values. Making it does not advance data that is read in order."""
+        """A batch for one replica, with arbitrary values. Making the batch does not advance data that is read in
+        order."""
         return self.dataset.train_batch(0, self.batch_size)
 
     def examples_in(self, batch: dict[str, np.ndarray]) -> int:

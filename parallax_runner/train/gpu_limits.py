@@ -1,4 +1,4 @@
-"""Limits what a process uses of this machine's GPUs, as part of its session's configuration."""
+"""Limits a process's use of this machine's GPUs, through the session's configuration."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import tensorflow.compat.v1 as tf
 class GpuLimits:
     """The GPUs that a process uses, and their memory.
 
-    `visible` are ids of GPUs, in the order in which TensorFlow numbers them; empty for no GPU. `memory_fraction` (more
-    than 0, at most 1) is the fraction of each GPU's memory that is allocated at the start; None leaves it to
-    TensorFlow. With `allow_growth`, memory is allocated as needed.
+    `visible` contains the ids of the GPUs, in the order in which TensorFlow numbers them. It is empty if the process
+    uses no GPU. `memory_fraction` (more than 0, at most 1) is the fraction of each GPU's memory that is allocated at
+    the start. None leaves the choice to TensorFlow. With `allow_growth`, memory is allocated as needed.
     """
 
     visible: tuple[int, ...] = ()
@@ -30,5 +30,6 @@ class GpuLimits:
 
 
 def hide_gpus(config: tf.ConfigProto) -> None:
-    """Hides all GPUs from a process that computes on the CPU alone. It would take GPU memory that workers need."""
+    """Hides all GPUs from a process that computes only on the CPU. Otherwise, the process would take GPU memory that
+    workers need."""
     config.device_count["GPU"] = 0

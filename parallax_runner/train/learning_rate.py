@@ -9,13 +9,13 @@ from parallax_runner.rewrite.distributed_graph import DistributedGraph
 
 
 class LearningRate:
-    """The ops that assign a scalar to one variable on every rank. Create it before the graph is finalized.
+    """The ops that assign a scalar to one variable on every rank. Create this object before the graph is finalized.
 
-    All ranks must call `set` after the same step. The chief assigns the value of a piece on a server.
+    All ranks must call `set` after the same step. Only the chief assigns a value to a piece on a server.
     """
 
     def __init__(self, distributed: DistributedGraph, name: str) -> None:
-        """Makes the ops for the variable that checkpoints call `name`. Raises PlanError if the graph has no such
+        """Makes the ops for the variable whose name in checkpoints is `name`. Raises PlanError if the graph has no such
         variable."""
         found = [variable for variable in distributed.variables if variable.name == name]
         if not found:

@@ -26,9 +26,9 @@ FINITE_LOSSES = LossRule(
 class Loop:
     """Trains one rank.
 
-    If `validate_steps` is None, validation runs only at the end. If `validates` is not set, it never runs.
+    If `validate_steps` is None, validation runs only at the end. If `validates` is false, validation never runs.
     `next_segment` is set if the plan may change during training. It is called with the session, the step and the
-    seconds of each step since the last change, and may return another graph.
+    seconds of each step since the last change, and may return a segment with another graph.
     """
 
     runner: StepRunner
@@ -39,7 +39,8 @@ class Loop:
     _until: int | None = None
 
     def run(self, *, first_step: int, steps: int, first_example: int) -> dict[str, Any]:
-        """Trains until `steps` steps are done in all, or until a stop is requested. Returns the fields of the summary.
+        """Trains until `steps` steps are done in total, or until a stop is requested. Returns the fields of the
+        summary.
 
         Raises TrainingError if a loss is not finite, and CheckpointError if a checkpoint could not be written.
         """
@@ -63,7 +64,7 @@ class Loop:
                 self._step(batch, batches, started_secs)
                 runner.report_if_due()
                 is_end = runner.is_last()
-                if runner.distributed.leave is None or not is_end:  # otherwise `end` saves when all have pushed
+                if runner.distributed.leave is None or not is_end:  # otherwise `end` saves once all workers have pushed
                     self._save_and_validate(steps)
                 if runner.step == self._until and not is_end:
                     goes_on = self._begin_segment()
@@ -71,7 +72,7 @@ class Loop:
         return runner.outcome() | {"skipped_steps": runner.skipped}
 
     def _step(self, batch: Batches, batches: Prefetch, started_secs: float) -> None:
-        """Runs a step. The next step is prepared meanwhile, if the graph can do that."""
+        """Runs a step. Meanwhile, prepares the next step if the graph supports preparation."""
         runner, feeds = self.runner, self._fed(batch)
         if runner.ahead is not None:
             following = batches.peek()
@@ -80,7 +81,7 @@ class Loop:
         runner.run(runner.distributed.train_op, feeds, started_secs=started_secs)
 
     def _begin_segment(self) -> bool:
-        """Returns whether training goes on. If there are segments, starts the next one."""
+        """Returns whether training continues. If the training has segments, starts the next segment."""
         runner = self.runner
         if self.next_segment is None:
             return True
@@ -95,8 +96,8 @@ class Loop:
         return True
 
     def _validate(self) -> None:
-        """Reports to the driver the sums of the validation loss and metrics over this rank's examples, and the number
-        of these examples."""
+        """Runs the validation. Reports to the driver the sums of the validation loss and metrics over this rank's
+        examples, and the number of these examples."""
         step, control, graph = self.runner.step, self.runner.control, self.runner.distributed
         whole_only = not graph.validates_any_size
         if not self.validates or graph.validation_loss is None or not self.feed.validates(whole_only=whole_only):
@@ -106,7 +107,7 @@ class Loop:
         total, examples, sums = 0.0, 0, list[Any]()
         waiting = self.feed.validation_batches(whole_only=whole_only)
         batch = next(waiting, None)
-        # After a stop request, the user does not want to wait for the rest.
+        # After a stop request, the user does not want to wait for the remaining batches.
         while self._all_go_on(batch is not None and not control.stop_requested.is_set()):
             fed = self.feed.any_batch if batch is None else batch
             fetches = graph.validation_loss, graph.validation_metric_sums
@@ -124,7 +125,8 @@ class Loop:
         control.report("validation", step=step, loss_sum=total, examples=examples, **as_field(sums))
 
     def _all_go_on(self, vote: bool) -> bool:
-        """Returns whether this rank goes on: `vote`, or, if all ranks are needed, whether any rank votes for it."""
+        """Returns whether this rank continues: `vote`, or, if all ranks are needed, whether any rank votes to
+        continue."""
         graph = self.runner.distributed
         if graph.votes is None:
             return vote

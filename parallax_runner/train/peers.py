@@ -1,4 +1,5 @@
-"""Coordinates a worker with the others: when it may start a step, which step is next, and when all end."""
+"""Coordinates a worker with the other workers: when the worker may start a step, which step is next, and when all
+workers end."""
 
 from __future__ import annotations
 
@@ -12,14 +13,14 @@ from parallax_runner.rewrite.distributed_graph import CLOSED, DistributedGraph
 
 
 class Control(Protocol):
-    """The part of the connection to the driver that is used here."""
+    """The part of the connection to the driver that this module uses."""
 
     stop_requested: threading.Event
     last_step: int | None
 
     @property
     def doing(self) -> str:
-        """What this rank is doing."""
+        """A description of this rank's current activity."""
 
     @doing.setter
     def doing(self, what: str) -> None: ...
@@ -30,10 +31,10 @@ class Control(Protocol):
 
 @dataclass
 class Peers:
-    """Coordinates this worker with the others between two steps.
+    """Coordinates this worker with the other workers between two steps.
 
-    In synchronous training all workers take part in each step, and there is nothing to do. Otherwise replicas may be
-    ahead of one another, or a step may complete without this worker (backup workers).
+    In synchronous training, all workers take part in each step, and no coordination is needed. Otherwise, replicas may
+    be ahead of one another, or a step may complete without this worker (backup workers).
     """
 
     session: tf.Session
@@ -45,13 +46,13 @@ class Peers:
 
     @property
     def watched(self) -> list[tf.Tensor]:
-        """The tensors to fetch with a step, for `watch`."""
+        """The tensors to fetch with a step. Their values are passed to `watch`."""
         admission = self.distributed.admission
         tensors = (self.distributed.staleness, None if admission is None else admission.admitted)
         return [tensor for tensor in tensors if tensor is not None]
 
     def wait_to_start(self, step: int) -> None:
-        """Returns when `step` may begin."""
+        """Waits until `step` may begin."""
         if self.distributed.may_start is not None:
             self.control.doing = f"waiting for slower workers before step {step}"
             self.session.run(self.distributed.may_start)
@@ -67,10 +68,10 @@ class Peers:
         return bool(values[0])
 
     def next_step(self, step: int) -> int:
-        """Returns how many steps are done after a step that began when `step` steps were done.
+        """Returns the number of steps that are done after a step that began when `step` steps were done.
 
-        That is one more, or larger if other workers are ahead. If the step will never complete because all workers end,
-        it is `step`.
+        The number is `step` + 1, or larger if other workers are ahead. It is `step` if the step will never complete
+        because all workers end.
         """
         if self.distributed.admission is None:
             return step + 1
@@ -82,9 +83,9 @@ class Peers:
     def is_last(self, step: int) -> bool:
         """Returns whether this rank ends after `step`, because a stop was requested.
 
-        The chief chooses the step that it begins next as the last step. Every step needs the chief, so other ranks are
-        beyond that step by at most the bound on staleness. If ranks may be any number of steps apart, each rank ends
-        where it is. With backup workers, all ranks end when no more steps can complete.
+        The chief declares its next step to be the last step. Every step needs the chief, so other ranks are ahead of
+        that step by at most the bound on staleness. If ranks may be any number of steps apart, each rank ends after its
+        current step. With backup workers, all ranks end when no more steps can complete.
         """
         control = self.control
         is_asked = self.distributed.rank == 0 and control.stop_requested.is_set()
@@ -98,14 +99,15 @@ class Peers:
         return control.last_step is not None and (step >= control.last_step or is_anywhere)
 
     def close(self) -> None:
-        """Ends all workers if there are backup workers: a worker that ends leaves later steps with too few workers."""
+        """Ends all workers if there are backup workers, because later steps would not have enough workers if only some
+        workers ended."""
         if self.distributed.admission is not None and not self._closed:
             self.session.run(self.distributed.admission.close)
             self._closed = True
 
     def leave(self, step: int) -> int:
-        """Waits until all workers have done their last step, if they do not step together. Returns how many steps are
-        done."""
+        """Waits until all workers have done their last step, if workers do not step together. Returns the number of
+        steps that are done."""
         if self.distributed.leave is None:
             return step
         self.control.doing = "waiting for the other workers' last steps"
@@ -114,7 +116,7 @@ class Peers:
         return step if admission is None else int(self.session.run(admission.steps_done))
 
     def take_observed(self) -> dict[str, Any]:
-        """Returns the fields of a progress report: what `watch` has recorded since the last report."""
+        """Returns fields for a progress report: the values that `watch` has recorded since the last report."""
         observed: dict[str, Any] = {} if self.distributed.staleness is None else {"staleness": self._staleness}
         if self.distributed.admission is not None:
             observed["dropped"] = self._dropped

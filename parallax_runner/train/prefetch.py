@@ -19,8 +19,8 @@ AHEAD = 2  # batches
 class Prefetch:
     """Calls `make(0)`, `make(1)`, … up to `make(count - 1)` in a thread, at most AHEAD batches in advance.
 
-    It does not make batches that are skipped. Use as a context manager: leaving it waits for the batch in progress and
-    ends the thread.
+    The thread does not make batches that `next` has already skipped. Use this class as a context manager: leaving the
+    context waits for the batch in progress and ends the thread.
     """
 
     def __init__(self, make: Callable[[int], Batches], count: int) -> None:
@@ -45,7 +45,7 @@ class Prefetch:
         self._thread.join()
 
     def peek(self) -> Batches | None:
-        """Returns what `next` will return, or None if there are no more batches."""
+        """Returns the batches that `next` will return, or None if there are no more batches."""
         if self._peeked is None and self._wanted < self._count:
             self._peeked = self.next()
             self._wanted -= 1
@@ -73,7 +73,7 @@ class Prefetch:
                 return
             try:
                 made: Batches | BaseException = self._make(number)
-            except BaseException as error:  # the training thread raises it
+            except BaseException as error:  # the training thread raises the error
                 made = error
             self._made.put((number, made))
             if isinstance(made, BaseException):

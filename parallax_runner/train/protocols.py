@@ -1,4 +1,4 @@
-"""Checks which protocols this TensorFlow's servers can speak."""
+"""Checks whether this TensorFlow's servers support a protocol."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import PlanError
 
-# The names that TensorFlow's error gives to the factories of its protocols.
+# Maps the names of server factories in TensorFlow's error to the names of protocols.
 NAMES = {
     "GRPC_SERVER": "grpc",
     "VERBS_SERVER": "grpc+verbs",
@@ -19,7 +19,7 @@ NAMES = {
 
 def check_protocol(protocol: str) -> None:
     """Raises PlanError with the list of available protocols if this TensorFlow lacks `protocol`."""
-    if protocol == "grpc":  # Every TensorFlow has it.
+    if protocol == "grpc":  # Every TensorFlow supports grpc.
         return
     try:
         tf.train.Server({"worker": ["127.0.0.1:0"]}, protocol=protocol, start=False)

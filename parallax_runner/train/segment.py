@@ -1,6 +1,6 @@
 """A part of the training that uses one plan.
 
-Between two segments, variables are partitioned again and steps continue to count.
+Between two segments, variables are partitioned again, and the step count continues.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from parallax_runner.rewrite.distributed_graph import DistributedGraph
 
 @dataclass(frozen=True)
 class Graph:
-    """The session, graph and checkpoint ops of a rank, from one change of the plan to the next."""
+    """The session, graph and checkpoint ops of a rank between two changes of the plan."""
 
     session: tf.Session
     distributed: DistributedGraph
@@ -24,9 +24,9 @@ class Graph:
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment that ends after step `until`. None means at the end of the training.
+    """A segment that ends after step `until`, or at the end of the training if `until` is None.
 
-    With `graph` None, the segment continues with the plan of the segment before it.
+    If `graph` is None, the segment continues with the previous segment's plan.
     """
 
     until: int | None

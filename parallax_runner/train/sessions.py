@@ -26,7 +26,7 @@ def open_session_of(
     distributed: DistributedGraph,
     sess_config: tf.ConfigProto | None = None,
 ) -> tf.Session:
-    """Calls `open_session` with the values of the configuration."""
+    """Calls `open_session` with values from the configuration."""
     return open_session(
         client,
         plan,
@@ -53,9 +53,9 @@ def open_session(
     soft_placement: bool = False,
     sess_config: tf.ConfigProto | None = None,
 ) -> tf.Session:
-    """Opens a session in this process alone, or in the cluster if the plan has servers.
+    """Opens a session in the cluster if the plan has servers, otherwise in this process alone.
 
-    `sess_config` is a script's own configuration. It overrides what is set here.
+    `sess_config` is a script's own configuration, which overrides the settings that are made here.
     """
     if not plan.servers:
         config = session_config(threads, None, gpus, cpu_devices, soft_placement=soft_placement)

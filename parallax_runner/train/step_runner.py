@@ -24,7 +24,7 @@ from parallax_runner.train.peers import Peers
 from parallax_runner.train.segment import Graph
 from parallax_runner.train.throughput import Throughput
 
-# After this many non-finite steps in a row, the data is broken and skipping would never end.
+# A run fails after this many non-finite steps in a row: the data is broken, and skipping would never end.
 MAX_SKIPPED_IN_A_ROW = 100
 
 
@@ -38,7 +38,7 @@ class Control(peers.Control, Protocol):
 
 
 class LossRule(NamedTuple):
-    """Decides which losses end a run. `remedy` ends the error message and says what to do."""
+    """Decides which losses end a run. `remedy` is the end of the error message and tells the user what to do."""
 
     ends_run: Callable[[float], bool]
     remedy: str
@@ -46,11 +46,13 @@ class LossRule(NamedTuple):
 
 @dataclass
 class StepRunner:
-    """Runs steps: waits for other workers as the plan says, traces, votes, checks losses, counts, reports and saves.
+    """Runs steps: waits for other workers as the plan requires, traces steps, votes, checks losses, counts steps,
+    reports progress and saves checkpoints.
 
     `saver` is set on the chief, and on every rank if variables are spread over the ranks. With `loss_rule` None, no
-    loss ends the run. `knows_loss` is false for a graph without a loss. `examples_per_step` is the examples of all
-    ranks, or 0 if only the script knows. Training ends after `last_step`; with None, only a stop ends it.
+    loss ends the run. `knows_loss` is false for a graph without a loss. `examples_per_step` is the number of examples
+    on all ranks together, or 0 if only the script can determine that number. Training ends after `last_step`. If
+    `last_step` is None, training ends only when a stop is requested.
     """
 
     session: tf.Session
@@ -66,22 +68,22 @@ class StepRunner:
     first_step: int = 0
     first_example: int = 0
     step: int = 0
-    passed: int = 1  # steps that passed in this rank's last step; more than 1 if others did not wait for it
+    passed: int = 1  # steps that passed in this rank's last step; more than 1 if others did not wait for this rank
     skipped: int = 0
     throughput: Throughput = field(default_factory=Throughput)
     losses: list[float | None] = field(default_factory=list)  # not reported yet
-    metric_sums: list[Any] = field(default_factory=list)  # float64 arrays, not reported yet; empty if no step
+    metric_sums: list[Any] = field(default_factory=list)  # float64 arrays, not reported yet; empty if no step ran
     _skipped_in_a_row: int = 0
     _save_granted: bool = False
 
     @functools.cached_property
     def peers(self) -> Peers:
-        """The other workers."""
+        """Coordinates this worker with the other workers."""
         return Peers(self.session, self.distributed, self.control)
 
     @functools.cached_property
     def ahead(self) -> StepsAhead | None:
-        """Prepares the next step while a step runs. None if the graph prepares nothing."""
+        """Prepares the next step while a step runs. None if the graph does not prepare steps."""
         return None if self.distributed.ahead is None else StepsAhead(self.distributed.ahead, self.session)
 
     @property
@@ -90,7 +92,7 @@ class StepRunner:
         return self.first_example + (self.step - self.first_step) * self.examples_per_step
 
     def begin(self, *, first_step: int, first_example: int = 0) -> None:
-        """Starts to count at `first_step`. Raises CheckpointError if checkpoints cannot be saved."""
+        """Starts counting at `first_step`. Raises CheckpointError if checkpoints cannot be saved."""
         self.first_step = self.step = first_step
         self.first_example = first_example
         self.passed, self.throughput = 1, Throughput()
@@ -110,8 +112,8 @@ class StepRunner:
     ) -> Any:
         """Runs the next step and returns the values of `fetches`.
 
-        `started_secs` is when the step began. Bytes are counted if the step `is_whole`. The caller must have waited for
-        `peers` to allow the step. Raises TrainingError if a loss ends the run.
+        `started_secs` is the time at which the step began. Bytes are counted only if `is_whole` is true. The caller
+        must first wait until `peers` allows the step. Raises TrainingError if a loss ends the run.
         """
         graph, step = self.distributed, self.step + 1
         if graph.vote is not None and self.saver and self.saver.is_due(step):
@@ -148,11 +150,11 @@ class StepRunner:
         return self.profiler is not None and self.profiler.wants(step)
 
     def is_last(self) -> bool:
-        """Returns whether no step is left: `last_step` is reached, or all ranks end after this step."""
+        """Returns whether the last step is done: `last_step` is reached, or all ranks end after this step."""
         return (self.last_step is not None and self.step >= self.last_step) or self.peers.is_last(self.step)
 
     def report_if_due(self) -> None:
-        """Reports after every `log_every` steps, after the first step and after the last."""
+        """Reports after every `log_every` steps, after the first step and after the last step."""
         before = self.step - self.passed
         if self.step // self.log_every > before // self.log_every or before == self.first_step or self.is_last():
             self.report()
@@ -172,7 +174,8 @@ class StepRunner:
         self.losses, self.metric_sums = [], []
 
     def save_if_due(self, *, is_wanted: bool = False) -> None:
-        """Saves the step if a checkpoint is wanted or due. If all ranks take part in a save, one vote makes it due."""
+        """Saves a checkpoint if `is_wanted`, or if a checkpoint is due. If saving needs all ranks, a single vote makes
+        a checkpoint due."""
         if not self.saver:
             return
         self.saver.raise_if_failed()
@@ -184,7 +187,8 @@ class StepRunner:
             self.saver.save(self.session, step=self.step, examples=self.examples)
 
     def settle(self) -> None:
-        """Applies what the last step has left for the next one. Call it on all ranks before variables are read."""
+        """Applies the part of the last step's update that is not applied yet. Call this method on all ranks before
+        variables are read."""
         if self.ahead is not None:
             self.ahead.settle()
 
@@ -205,8 +209,8 @@ class StepRunner:
             self.saver.go_on_with(graph.checkpoints, self.session)
 
     def end(self, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Waits until all workers have done their last step, saves it, calls `meanwhile`, and waits for the
-        checkpoint."""
+        """Waits until all workers have done their last step, saves that step, calls `meanwhile`, and waits until the
+        checkpoint is written."""
         self.settle()
         self.step = self.peers.leave(self.step)
         if self.saver:
@@ -223,7 +227,7 @@ class StepRunner:
             self.saver.close()
 
     def outcome(self) -> dict[str, Any]:
-        """Returns the summary's fields about the steps."""
+        """Returns fields for the summary that describe the steps."""
         ckpt_path = None if self.saver is None else str(self.saver.last_prefix)
         return self.throughput.figures() | {"steps": self.step, "ckpt_path": ckpt_path}
 

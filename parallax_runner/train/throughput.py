@@ -1,4 +1,4 @@
-"""Measures step times, without the first steps, which include set-up."""
+"""Measures step times. Leaves out the first steps, which include set-up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Throughput:
     sent_bytes: np.ndarray | float = 0.0
 
     def add(self, step_secs: float, sent_bytes: np.ndarray, steps: int = 1) -> None:
-        """Records one step, or `steps` steps that passed meanwhile; 0 if the step never completed.
+        """Records one step, or `steps` steps that passed in the same time. `steps` is 0 if the step never completed.
 
         `sent_bytes` is as in `DistributedGraph`.
         """
@@ -37,7 +37,7 @@ class Throughput:
     def figures(self) -> dict[str, Any]:
         """Returns steps per second, percentiles of step times in milliseconds, and mean bytes per step.
 
-        The bytes are given in all and by variable, as in `DistributedGraph`. All figures are None if no step ran.
+        The bytes are given in total and by variable, as in `DistributedGraph`. All figures are None if no step ran.
         """
         measured = self.step_secs[min(WARM_UP_STEPS, len(self.step_secs) // 2) :]
         if not measured:

@@ -1,4 +1,4 @@
-"""Compares two sets of variables by name, and says where they differ. Does not import TensorFlow."""
+"""Compares two sets of variables by name, and reports where they differ. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-# How many roundings of a variable's largest element two correct runs may differ by.
+# Two correct runs may differ by this many roundings of a variable's largest element.
 ROUNDINGS = 16
 
 
@@ -18,12 +18,12 @@ ROUNDINGS = 16
 class VariableComparison:
     """The comparison of one variable.
 
-    `max_absolute` is the largest difference of two elements. It is infinite if exactly one of them is NaN or if the
-    arrays cannot be compared. `max_relative` is that difference divided by the variable's scale (see `compare`).
-    `index` is the position of the largest difference, and `actual` and `expected` are the two elements there; all are
-    None if there is no difference. `mismatch` says why the arrays cannot be compared (another shape or dtype), or is
-    empty. `not_finite` counts elements of `expected` that are NaN or infinite. They count as equal if they agree, but
-    prove little.
+    `max_absolute` is the largest difference of two elements. It is infinite if exactly one of the two elements is NaN
+    or if the arrays cannot be compared. `max_relative` is that difference divided by the variable's scale (see
+    `compare`). `index` is the position of the largest difference, and `actual` and `expected` are the two elements at
+    this position. All three are None if there is no difference. `mismatch` is the reason why the arrays cannot be
+    compared (another shape or dtype), or is empty. `not_finite` counts elements of `expected` that are NaN or infinite.
+    Such elements count as equal if they agree, but prove little.
     """
 
     name: str
@@ -52,7 +52,7 @@ class VariableComparison:
 class Comparison:
     """The comparison of all variables, in the order of `expected`.
 
-    `missing` are names that only `expected` has, `unexpected` names that only `actual` has.
+    `missing` contains the names that only `expected` has, and `unexpected` contains the names that only `actual` has.
     """
 
     variables: tuple[VariableComparison, ...]
@@ -109,13 +109,13 @@ def compare(
     tolerance: float,
     initial: Mapping[str, np.ndarray] | None = None,
 ) -> Comparison:
-    """Compares arrays by name. `expected` gives the order.
+    """Compares arrays by name, in the order of `expected`.
 
     Floating-point variables are equal if no element differs by more than tolerance * scale. Other variables are equal
     only if they are identical. The scale is max(1, largest |expected| of the variable). If `initial` is given, the
-    scale is instead the variable's largest change since then, so that a wrong step of a small variable is found too. It
-    is never so small that the variable's own rounding would count as a difference. NaN and infinity equal only
-    themselves.
+    scale is instead the variable's largest change from `initial`, so that a wrong step of a small variable is also
+    detected. The scale is never so small that the variable's own rounding would count as a difference. NaN and infinity
+    equal only themselves.
     """
     if not (math.isfinite(tolerance) and tolerance >= 0):
         raise ValueError(f"the tolerance is {tolerance}, expected a finite number of at least 0")
@@ -195,7 +195,7 @@ def _compare_one(
 
 
 def _differences(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns |actual - expected| and |expected|, float64, elementwise. A difference is 0 only if the two are
+    """Returns |actual - expected| and |expected|, float64, elementwise. A difference is 0 only if the two elements are
     identical."""
     if not (_is_floating(expected.dtype) or expected.dtype.kind in "iub"):
         return np.where(actual == expected, 0.0, np.inf), np.zeros(expected.shape)
@@ -205,7 +205,7 @@ def _differences(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, 
         differences = np.abs(a - e)
     differences = np.where(np.isnan(differences), np.inf, differences)
     same = (actual == expected) | (np.isnan(a) & np.isnan(e))
-    # Two different large integers may be equal as float64.
+    # Two different large integers may become equal when they are converted to float64.
     smallest = np.finfo(np.float64).tiny
     return np.where(same, 0.0, np.maximum(differences, smallest)), np.abs(e)
 

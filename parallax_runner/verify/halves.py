@@ -1,10 +1,11 @@
 """Splits a training step in two at its raw gradients, so that every op runs in exactly one half.
 
 The first half is everything that does not depend on a raw gradient: the forward and the backward pass, random draws,
-input pipelines, and updates such as those of batch-norm statistics. The second half depends on raw gradients:
-post-processing, the update ops and all ops that are ordered after them. If the second half reads a value of the first,
-that value is *frozen*: the first half computes it, and it is fed to the second half. So nothing is drawn, consumed or
-assigned twice, and a value of the forward pass cannot be computed from variables that the same half is updating.
+input pipelines, and updates such as the update of batch-norm statistics. The second half depends on raw gradients:
+post-processing, the update ops and all ops that are ordered after them. If the second half reads a value of the first
+half, that value is *frozen*: the first half computes the value, which is then fed to the second half. As a result, no
+op draws, consumes or assigns twice, and a value of the forward pass cannot be computed from variables that the same
+half is updating.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Halves:
 
     `frozen` are tensors that the first half computes and that are fed to the second half. `handles` are tensors that
     refer to resources (variables, tables, iterators), which both halves share. `finished` are ops of the first half for
-    which ops of the second half wait. `late_loss` says that the loss belongs to the second half, because it is ordered
+    which ops of the second half wait. `late_loss` is true if the loss belongs to the second half, because it is ordered
     after the updates.
     """
 
@@ -74,7 +75,8 @@ def split(graph: tf.Graph, *, train_op: str, loss: str, gradients: Iterable[Grad
 def _after(
     boundary: frozenset[str], *, before: set[tf.Operation], step: set[tf.Operation], depth: dict[tf.Operation, int]
 ) -> set[tf.Operation]:
-    """Returns the second half: ops that depend on a raw gradient, and ops they need whose values cannot be frozen."""
+    """Returns the second half: ops that depend on a raw gradient, and ops that they need and whose values cannot be
+    frozen."""
     consumers = defaultdict(list)
     for op in step:
         for needed in (*(tensor.op for tensor in op.inputs), *op.control_inputs):
@@ -114,14 +116,15 @@ def _needed_by(starts: Iterable[tf.Operation]) -> set[tf.Operation]:
 
 
 def _depths(graph: tf.Graph) -> dict[tf.Operation, int]:
-    """Returns by op how many loops and branches (made of Enter, Exit, Switch and Merge) its result is in.
+    """Returns, for each op, the number of loops and branches (made of Enter, Exit, Switch and Merge) that contain its
+    result.
 
     A result at depth 0 can be fetched. A deeper result may be computed several times, or never.
     """
     needs = {}
     for op in graph.get_operations():
         needed = {tensor.op for tensor in op.inputs} | set(op.control_inputs)
-        # The only kind of cycle: a loop's Merge reads the result of the previous iteration.
+        # This is the only kind of cycle: a loop's Merge reads the result of the previous iteration.
         needs[op] = {other for other in needed if op.type != "Merge" or other.type != "NextIteration"}
     consumers = defaultdict(list)
     for op, needed in needs.items():

@@ -15,12 +15,12 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.verify.compare import Comparison, compare
 from parallax_runner.verify.reference import Reference
 
-# Relative to how far a variable has moved. Float32 rounds by 6e-8 per operation, the two sides add gradients in
-# different orders, and recurrent models amplify that. A gradient that is wrongly dropped, clipped or divided is off by
-# 0.1 or more.
+# Tolerances are relative to a variable's largest change. Float32 rounds by 6e-8 per operation, the two sides add
+# gradients in different orders, and recurrent models amplify these differences. A gradient that is wrongly dropped,
+# clipped or divided causes a difference of 0.1 or more.
 TOLERANCE_FLOAT64 = 1e-8
 TOLERANCE_FLOAT32 = 1e-3
-# bfloat16 rounds each gradient and each looked-up row by 2e-3, and a model may amplify that.
+# bfloat16 rounds each gradient and each looked-up row by 2e-3, and a model may amplify this rounding.
 TOLERANCE_16_BITS = 5e-2
 
 
@@ -34,9 +34,10 @@ def prove(
     initial: Mapping[str, np.ndarray],
     final: Mapping[str, np.ndarray],
 ) -> Comparison:
-    """Compares a run from `initial` to `final` with what one device would have computed.
+    """Compares a run from `initial` to `final` with the result that a single device would have computed.
 
-    `batches` holds a batch for each rank, for each step. `initial` and `final` hold all saved variables in full shapes.
+    `batches` contains, for each step, a batch for each rank. `initial` and `final` contain all saved variables in full
+    shapes.
     """
     initializers = [variable.initializer for variable in single.variables]
 

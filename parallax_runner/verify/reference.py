@@ -1,9 +1,9 @@
 """Computes a distributed step in the simplest way: one process, one session for each rank, and NumPy between them.
 
-This module defines correctness as a program. It shares no code with `rewrite`. Each rank's session holds the captured
-graph twice, unchanged. The first copy gives raw gradients. In the second copy each raw gradient is a placeholder to
-which the aggregate over all ranks is fed. Its update ops act on the first copy's variables. `halves` decides which
-values the second copy takes from the first.
+This module defines correctness as a program. The module shares no code with `rewrite`. Each rank's session holds the
+captured graph twice, unchanged. The first copy computes raw gradients. In the second copy, each raw gradient is a
+placeholder to which the aggregate over all ranks is fed. The second copy's update ops act on the first copy's
+variables. `halves` determines which values the second copy takes from the first copy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Reference:
 
     Sparse gradients are averaged over the ranks if `average_sparse`, otherwise summed. Dense gradients are averaged.
     `seeds` takes the graph and a rank, and returns the graph that this rank runs, for example with other seeds. Without
-    it, all ranks draw the same numbers.
+    `seeds`, all ranks draw the same numbers.
 
     Variables must be set by `load` or `initialize` before the first step.
     """
@@ -139,7 +139,7 @@ class _Rank:
         self._graph.finalize()
 
     def first_half(self, batch: Values) -> dict[str, Any]:
-        """Returns raw gradients, frozen values and the loss by tensor name: all that the second half needs."""
+        """Returns raw gradients, frozen values and the loss by tensor name: all values that the second half needs."""
         if set(batch) != set(self._single.features):
             raise ParallaxError(f"a batch has the features {sorted(batch)}, expected {sorted(self._single.features)}")
         names = [*_boundary(self._single.gradients), *self._halves.frozen]
@@ -161,14 +161,14 @@ class _Rank:
         return float(loss)
 
     def assign(self, pieces: Values) -> None:
-        """Sets variables by their own names."""
+        """Sets variables from values under the variables' own names."""
         accessors = [(self._accessors[name], value) for name, value in pieces.items()]
         self.session.run(
             [assign for (_, assign, _), _ in accessors], {value: array for (value, _, _), array in accessors}
         )
 
     def read(self, variables: Iterable[Variable]) -> dict[str, np.ndarray]:
-        """Returns the values of variables by their own names."""
+        """Returns the values of variables under the variables' own names."""
         return self.session.run({variable.name: self._accessors[variable.name][2] for variable in variables})
 
     def run_ops(self, names: Iterable[str]) -> None:
@@ -184,7 +184,7 @@ class _Rank:
         for gradient in self._single.gradients:
             for name in filter(None, (gradient.values, gradient.indices)):
                 tensor = self._graph.get_tensor_by_name(name)
-                # A merged sparse gradient has another number of rows.
+                # A merged sparse gradient has a different number of rows.
                 shape = tensor.shape if gradient.indices is None else [None, *tensor.shape[1:]]
                 placeholders[name] = tf.placeholder(tensor.dtype, shape)
         return placeholders
@@ -216,8 +216,8 @@ class _Rank:
 
 
 def _with_names_of_resources(graph_def: tf.GraphDef) -> tf.GraphDef:
-    """Returns a copy in which every variable has its own resource. Variables without a `shared_name` would share
-    one."""
+    """Returns a copy in which every variable has its own resource. Otherwise, variables without a `shared_name` would
+    share one resource."""
     named = tf.GraphDef()
     named.CopyFrom(graph_def)
     for node in named.node:

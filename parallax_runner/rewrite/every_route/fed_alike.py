@@ -15,10 +15,11 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(reads=["gradients"])
 def check_fed_alike(rewrite: Rewrite) -> None:
-    """Makes the step fail if ranks update their copies of variables with a scalar that was fed differently to them.
+    """Makes the step fail if ranks update their copies of variables with a scalar whose fed value differs between
+    ranks.
 
-    A few bytes of each scalar go to all ranks when the step begins. Variables on servers are not checked, since the
-    chief updates them with the value that it is fed.
+    Each scalar is sent to all ranks when the step begins, which takes only a few bytes. Variables on servers are not
+    checked, since only the chief's value is used to update them.
     """
     plan = rewrite.plan
     if plan.replicas == 1 or not uses_collectives(plan):
@@ -31,7 +32,8 @@ def check_fed_alike(rewrite: Rewrite) -> None:
 
 
 def _updates_by_fed(rewrite: Rewrite) -> dict[tf.Operation, list[tf.Operation]]:
-    """Returns for each fed scalar the writes that read it and change a variable of which every rank has a copy."""
+    """Returns, for each fed scalar, the writes that read the scalar and change a variable of which every rank has a
+    copy."""
     on_servers = shared_variables(rewrite.plan) | set(rewrite.plan.counters)
     gradients = frozenset(tensor.name for one in rewrite.gradients for tensor in one.tensors)
     features = set(rewrite.single.features.values())

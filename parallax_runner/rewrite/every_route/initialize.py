@@ -46,7 +46,7 @@ def initialize_alike(rewrite: Rewrite) -> Initialization:
     """Makes the ops that initialize variables.
 
     The chief initializes variables on servers. Each rank initializes the other variables from the same seeds, and then
-    takes the chief's values if ranks have collectives.
+    takes the chief's values if the plan uses collectives.
     """
     replicated = [variable for variable in rewrite.single.variables if rewrite.placement_of(variable.name) is None]
     own = [rewrite.op(v.initializer) for v in replicated if rewrite.is_chief or v.name not in rewrite.counters]
@@ -69,8 +69,8 @@ def initialize_alike(rewrite: Rewrite) -> Initialization:
 def _take_from_chief(rewrite: Rewrite, handles: list[tf.Tensor]) -> list[tf.Operation]:
     """Returns ops that give these variables the chief's values on all ranks.
 
-    Equal seeds nearly always make equal values, and tables may be large. So only variables whose fingerprints differ
-    between ranks are sent.
+    Equal seeds nearly always make equal values, and tables may be large. Therefore, only variables whose fingerprints
+    differ between ranks are sent.
     """
     if not uses_collectives(rewrite.plan) or not handles:
         return []
@@ -92,7 +92,8 @@ def _fingerprint(value: tf.Tensor) -> tf.Tensor:
 
 
 def _take_if(differs: tf.Tensor, handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
-    """Assigns the chief's value if `differs`. It is the same on all ranks, so all or none take part in the exchange."""
+    """Assigns the chief's value if `differs` is true. `differs` is the same on all ranks, so either all ranks or none
+    take part in the exchange."""
     from parallax_runner.rewrite.exchange import collectives
 
     same = collectives.from_chief(only_if(differs, value), name=f"initial/{handle.op.name}")

@@ -16,10 +16,11 @@ class RewriteError(ParallaxError):
 
 
 def check(rewrite: Rewrite, *, after: str, is_updated: bool = False) -> None:
-    """Raises RewriteError if the step waits for itself or an update reads a gradient that is not aggregated.
+    """Raises RewriteError if an op of the step waits for itself, or if an update reads a gradient that is not
+    aggregated.
 
-    After updates have moved to placed variables (`is_updated`), also raises it if an op uses such a variable in its old
-    place.
+    After updates have moved to placed variables (`is_updated`), also raises RewriteError if an op still uses such a
+    variable in its old place.
     """
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
     cycle = _cycle(step)

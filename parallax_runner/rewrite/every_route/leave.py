@@ -1,4 +1,4 @@
-"""Makes workers end together if one may still run ops on the devices of another."""
+"""Makes workers end together if one worker may still run ops on the devices of another worker."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def leave_together(rewrite: Rewrite) -> tf.Operation | None:
-    """Returns an op that each worker runs after its last step. It returns when all workers have run it.
+    """Returns an op that each worker runs after its last step. The op completes when all workers have run it.
 
-    Returns None if workers end together anyway: each step waits for all of them, and runs ops only on its own worker
-    and on servers.
+    Returns None if workers end together even without this op: each step waits for all workers, and each worker runs ops
+    only on its own devices and on servers.
     """
     plan, coordination = rewrite.plan, rewrite.coordination
     may_end_apart = coordination.staleness is not None or coordination.admission is not None

@@ -1,7 +1,7 @@
 """Pass: merge variables that declare how ranks merge them, such as a count of examples («sum») or statistics («mean»).
 
-At the end of a step, such a variable is its old value plus the sum, or the mean, of what each rank has added to it.
-Each rank keeps its own copy of other variables without a gradient, and the chief's copy is saved.
+At the end of a step, such a variable has its old value plus the sum, or the mean, of the amounts that the ranks have
+added. Each rank keeps its own copy of other variables without a gradient, and the chief's copy is saved.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(reads=["train_op"], writes=["step_ops", "sent"])
 def merge_declared_variables(rewrite: Rewrite) -> None:
-    """Merges each untrained variable that declares it, after the last write of a step."""
+    """Merges each untrained variable that declares an aggregation, after the last write of a step."""
     if rewrite.plan.replicas == 1:
         return
-    # The step of all replicas of the worker. One replica may push the gradients of the others, and so run their forward
-    # passes.
+    # This includes the steps of all replicas of the worker. One replica may push the gradients of the other replicas,
+    # and therefore run their forward passes.
     step = edit.ancestors([op for one in rewrite.siblings for op in (one.train_op, *one.step_ops)])
     for variable in rewrite.single.merged:
         handle = rewrite.op(variable.name).outputs[0]
@@ -49,7 +49,7 @@ def _merge(rewrite: Rewrite, variable: Variable, handle: tf.Tensor, writes: list
 
 
 def _sum_over_ranks(rewrite: Rewrite, value: tf.Tensor, name: str) -> tf.Tensor:
-    """Sums by allreduce, or through server 0 if ranks join no collectives."""
+    """Sums `value` over ranks by allreduce, or through server 0 if the plan uses no collectives."""
     plan = rewrite.plan
     if uses_collectives(plan):
         from parallax_runner.rewrite.exchange import collectives

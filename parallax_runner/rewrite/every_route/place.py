@@ -9,9 +9,10 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def place_on_worker(rewrite: Rewrite) -> None:
-    """Adds job and task to each op's device if servers exist, and keeps the user's device scopes.
+    """Adds the job and the task to each op's device if servers exist, and keeps the user's device scopes.
 
-    Each rank has its own copy of a variable that is not on servers, so the task in the variable's scope is dropped.
+    Each rank has its own copy of a variable that is not on servers, so the task in the variable's device scope is
+    dropped.
     """
     if not rewrite.worker_device:
         return

@@ -1,4 +1,4 @@
-"""Pass: bypass the optimizers' removal of duplicate ids, since merged gradients have none."""
+"""Pass: bypass the optimizers' removal of duplicate ids, since merged gradients have no duplicates."""
 
 from __future__ import annotations
 

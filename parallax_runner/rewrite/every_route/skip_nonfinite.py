@@ -1,8 +1,9 @@
 """Pass: with train.on_nan=skip, make a step change no variable if any rank's loss or gradients are not finite.
 
-The updates are made conditional like `tf.cond` of TensorFlow 1: one input of each goes through a Switch, and ops that
-wait for the update wait for a Merge after it. Collectives, pushes and the barrier run in every step, skipped or not, so
-no rank is left waiting. Only the writes do not happen. global_step advances, since it counts steps.
+The updates are made conditional in the same way as in TensorFlow 1's `tf.cond`: one input of each update goes through a
+Switch, and ops that wait for the update wait for a Merge after the update. Collectives, pushes and the barrier run in
+every step, skipped or not, so no rank is left waiting. Only the writes are skipped. global_step still advances, since
+it counts steps.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ GLOBAL_STEP = "global_step"
 def skip_nonfinite_steps(rewrite: Rewrite) -> None:
     """Makes every write of the step conditional, and sets `rewrite.applied` to whether the step was applied.
 
-    This rank's own loss decides about writes that gradients wait for (batch statistics). Writes that the loss itself
+    Writes that gradients wait for (batch statistics) depend only on this rank's own loss. Writes that the loss itself
     waits for are not conditional: they happen before the loss is known.
     """
     if not rewrite.skip_nonfinite:
@@ -47,7 +48,7 @@ def skip_nonfinite_steps(rewrite: Rewrite) -> None:
 
 
 def _as_sent(rewrite: Rewrite, tensor: tf.Tensor) -> tf.Tensor:
-    """Casts a gradient to the dtype in which it travels. A finite gradient may be too large for that dtype."""
+    """Casts a gradient to the dtype in which it is sent. A finite gradient may be too large for that dtype."""
     half = half_dtype(rewrite, tensor.dtype)
     return tensor if half is None else tf.cast(tensor, half)
 
@@ -63,7 +64,8 @@ def _all_finite(tensors: list[tf.Tensor]) -> tf.Tensor:
 
 
 def _on_all_ranks(rewrite: Rewrite, finite: tf.Tensor) -> tf.Tensor:
-    """Returns whether `finite` holds on every rank, by allreduce or, if ranks join no collectives, through server 0."""
+    """Returns whether `finite` is true on every rank. The result comes from an allreduce or, if the plan uses no
+    collectives, from server 0."""
     plan = rewrite.plan
     if plan.replicas == 1:
         return finite
@@ -82,7 +84,7 @@ def _on_all_ranks(rewrite: Rewrite, finite: tf.Tensor) -> tf.Tensor:
     rewrite.sent.append(Sent(bad, 1, None))
     if not rewrite.is_chief:
         applied = receive(rewrite, tf.constant(True), name="applied")
-        # Every step receives the signal, whether or not this rank has an op that depends on it.
+        # Every step receives the signal, whether or not this rank has an op that depends on the signal.
         rewrite.step_ops.append(applied.op)
         return applied
     with tf.device(server_device(0)):
@@ -92,7 +94,7 @@ def _on_all_ranks(rewrite: Rewrite, finite: tf.Tensor) -> tf.Tensor:
 
 
 def _make_conditional(op: tf.Operation, condition: tf.Tensor) -> None:
-    """Makes `op` run only if `condition` holds. Ops that wait for it run in either case."""
+    """Makes `op` run only if `condition` holds. Ops that wait for `op` run in either case."""
     waiting = list(op._control_outputs)
     index = max(number for number, tensor in enumerate(op.inputs) if tensor.dtype != tf.resource)
     with op.graph.control_dependencies(None), tf.device(op.device or None):

@@ -1,4 +1,5 @@
-"""Votes on actions that need all ranks, so that all or none do them: a checkpoint, one more batch."""
+"""Votes on actions that need all ranks, such as a checkpoint or one more batch: either all ranks take the action, or no
+rank takes it."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def add_votes(rewrite: Rewrite) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns this rank's vote (scalar, float32, to be fed) and the sum over ranks, which travels beside a step's
-    exchanges."""
+    """Returns this rank's vote (scalar, float32, to be fed) and the sum of votes over ranks, which is computed in
+    parallel with a step's exchanges."""
     from parallax_runner.rewrite.exchange import collectives
 
     with rewrite.graph.as_default(), tf.name_scope("wishes/"):

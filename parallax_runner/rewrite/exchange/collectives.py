@@ -1,4 +1,5 @@
-"""The collectives. Only this file imports Horovod, so replace it to use other collectives."""
+"""Provides the collectives. Only this file imports Horovod, so only this file must be replaced to use another
+library."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ import tensorflow.compat.v1 as tf
 
 
 def _ops_of_horovod() -> ModuleType:
-    """Imports `horovod.tensorflow.mpi_ops` without its package.
+    """Imports `horovod.tensorflow.mpi_ops` without the package `horovod.tensorflow`.
 
-    The package imports Keras, which would make a process's imports take half as long again. A script's own `import
+    The package imports Keras, which would make a process's imports take 50% longer. A script's own `import
     horovod.tensorflow` still imports the whole package.
     """
     name = "horovod.tensorflow"
@@ -33,17 +34,17 @@ def _ops_of_horovod() -> ModuleType:
 
 
 hvd = _ops_of_horovod()
-# A dtype that Horovod does not support travels as a dtype of the same size that it supports.
+# Maps each dtype that Horovod does not support to the dtype of the same size that is sent instead.
 CARRIERS = {tf.bfloat16: tf.float16}
 
 
 def init(*, lengths_vary: bool = False, may_fuse: bool = True) -> tuple[int, int]:
-    """Joins the other ranks; returns (rank, size).
+    """Joins the other ranks, and returns (rank, size).
 
-    `lengths_vary` says that lengths of messages change from step to step. Then Horovod's response cache never has a hit
-    and each lookup costs an exchange, so the cache is turned off unless the user sets it. Without `may_fuse`, Horovod
-    does not fuse a group with other tensors. Otherwise it fuses whatever happens to be waiting, which changes the
-    rounding of sums.
+    With `lengths_vary`, the lengths of messages change from step to step. Horovod's response cache then never has a
+    hit, and each lookup costs an exchange, so the cache is turned off unless the user configures it. Without
+    `may_fuse`, Horovod does not fuse a group with other tensors. Otherwise, Horovod fuses a group with any tensors that
+    happen to be waiting, which changes the rounding of sums.
     """
     if not may_fuse:
         os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
@@ -54,7 +55,8 @@ def init(*, lengths_vary: bool = False, may_fuse: bool = True) -> tuple[int, int
 
 
 def start_store() -> int:
-    """Starts the store in this process by which Horovod's ranks find each other without MPI. Returns its port."""
+    """Starts, in this process, the store through which Horovod's ranks find each other without MPI. Returns the store's
+    port."""
     from horovod.runner.http.http_server import RendezvousServer
 
     store = RendezvousServer()
@@ -90,7 +92,7 @@ def local_rank() -> int:
 
 
 def sum_of_one(tensor: tf.Tensor, *, name: str) -> tf.Tensor:
-    """Returns the element-wise sum of one tensor over ranks. Its shape may be known only at run time."""
+    """Returns the element-wise sum of one tensor over ranks. The tensor's shape may be known only at run time."""
     return hvd._allreduce(tensor, name=name, op=hvd.Sum)
 
 
@@ -118,7 +120,7 @@ def concat_over_ranks(tensor: tf.Tensor, *, name: str) -> tf.Tensor:
 def all_to_all(tensor: tf.Tensor, counts: tf.Tensor, *, name: str) -> tuple[tf.Tensor, tf.Tensor]:
     """Sends the first `counts[0]` rows to rank 0, the next `counts[1]` to rank 1, and so on (counts: int32 [ranks]).
 
-    Returns the received rows, ordered by the sender's rank, and how many rows each rank sent.
+    Returns the received rows, ordered by the sender's rank, and the number of rows from each rank.
     """
     came_counts: list[tf.Tensor] = []
 

@@ -45,11 +45,11 @@ def decompress(rewrite: Rewrite, tensor: tf.Tensor, dtype: tf.DType) -> tf.Tenso
 def rounded_means(
     rewrite: Rewrite, values: Sequence[tf.Tensor], variables: Sequence[str], name: str
 ) -> list[tf.Tensor]:
-    """Returns means over ranks of tensors with static shapes, each for one of `variables`.
+    """Returns the means over ranks of tensors with static shapes. Each tensor belongs to one of `variables`.
 
     Two exchanges move as many bytes as a ring allreduce of 16-bit values. Each rank sums one part of the values of all
-    ranks, and sends its mean to all (reduce-scatter, then allgather: Rabenseifner 2004). Each value is rounded twice; a
-    ring of 16-bit sums rounds it once per rank.
+    ranks, and sends the mean of this part to all ranks (reduce-scatter, then allgather: Rabenseifner 2004). Each value
+    is rounded twice. A ring of 16-bit sums would round each value once per rank.
     """
     from parallax_runner.rewrite.exchange import collectives
 
@@ -65,7 +65,8 @@ def rounded_means(
     mean = compress(rewrite, tf.reduce_sum(parts, axis=0) / tf.cast(ranks, dtype))
     means = decompress(rewrite, collectives.concat_over_ranks(mean, name=f"{name}/means"), dtype)
     for variable, size in [*zip(variables, sizes, strict=True), (None, padding_size)]:
-        # Which variables' means a rank sends depends on its rank. This is the average share over all ranks.
+        # A rank's number determines the variables whose means it sends. The counted bytes are the average over all
+        # ranks.
         rewrite.sent += [Sent(sent, (ranks - 1) / ranks, variable, size), Sent(mean, ranks - 1, variable, size / ranks)]
     return [
         tf.cast(tf.reshape(part, value.shape), value.dtype)

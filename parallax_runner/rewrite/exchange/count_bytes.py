@@ -1,4 +1,4 @@
-"""Counts, while a step runs, the bytes that it sends to collectives and exchanges with servers."""
+"""Counts, while a step runs, the bytes that the step sends to collectives and exchanges with servers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def count_sent_bytes(rewrite: Rewrite) -> tf.Tensor:
-    """Returns the bytes sent for this rank in the step that fetches the tensor: [variables + 1] (float64).
+    """Returns the bytes sent for this rank in the step that fetches the returned tensor: [variables + 1] (float64).
 
-    They are computed from the shapes of what is sent. There is one entry for each variable of the plan, in the plan's
-    order, and a last entry for bytes that belong to no single variable.
+    The bytes are computed from the shapes of the tensors that are sent. There is one entry for each variable of the
+    plan, in the plan's order, and a last entry for bytes that belong to no single variable.
     """
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops, rewrite.tensor(rewrite.single.loss).op])
     sent = [one for one in rewrite.sent if one.tensor.op in step]
@@ -53,7 +53,7 @@ def _bytes(plan: Plan, sent: Sequence[Sent]) -> tf.Tensor:
 
 
 def _number(one: Sent) -> float | tf.Tensor:
-    """Returns how many values are sent at a time, as a number if that is known before the step."""
+    """Returns the number of values that are sent at a time, as a Python number if it is known before the step."""
     if one.values is not None:
         return one.values
     known = one.tensor.shape.num_elements()

@@ -1,4 +1,4 @@
-"""Records what is sent in a step, and for which variable."""
+"""Records the tensors that a step sends, and the variables for which they are sent."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import tensorflow.compat.v1 as tf
 class Sent:
     """A step sends all values of `tensor`, or only `values` of them, `times` times for this rank.
 
-    `values` is a number, or a scalar tensor (int32) if it is known only at run time. `variable` is the variable of the
-    plan that the tensor is for, or None if it is for none or for several at once. A gradient of several variables is
-    for the first of them.
+    `values` is a number, or a scalar tensor (int32) if it is known only at run time. `variable` is the plan's variable
+    for which the tensor is sent, or None if the tensor is sent for no variable or for several variables. A gradient of
+    several variables is counted for the first of them.
     """
 
     tensor: tf.Tensor

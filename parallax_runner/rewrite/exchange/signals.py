@@ -1,7 +1,8 @@
-"""Queues on a server through which the chief tells other ranks that something is done, or sends them a result.
+"""Queues on a server through which the chief signals to other ranks that an action is done, or sends them a result.
 
-Each rank has its own queue, so a fast rank cannot take a message for a slow one. `tf.train.SyncReplicasOptimizer` has
-one queue for all ranks, so its tokens contain the step, to detect such mix-ups.
+Each rank has its own queue, so a fast rank cannot take a message that is meant for a slow rank.
+`tf.train.SyncReplicasOptimizer` has one queue for all ranks, and its tokens contain the step number, so that a token
+for another step is detected.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def announce(rewrite: Rewrite, value: tf.Tensor, *, name: str) -> list[tf.Operat
 
 
 def receive(rewrite: Rewrite, value: tf.Tensor, *, name: str) -> tf.Tensor:
-    """Receives what the chief announced to this rank. `value` only gives the dtype and shape."""
+    """Receives the value that the chief announced to this rank. Only the dtype and the shape of `value` are used."""
     with tf.device(server_device(0)):
         received = _queue(rewrite, value, name, rewrite.rank).dequeue()
     received.set_shape(value.shape)
@@ -27,6 +28,7 @@ def receive(rewrite: Rewrite, value: tf.Tensor, *, name: str) -> tf.Tensor:
 
 
 def _queue(rewrite: Rewrite, value: tf.Tensor, name: str, rank: int) -> tf.QueueBase:
-    # A server may serve one graph after another. The same name may stand for another value in another graph or plan.
+    # A server can serve several graphs in succession, and a name can stand for different values in different graphs or
+    # plans.
     graph, dtype = rewrite.plan.fingerprint[:16], value.dtype.name
     return tf.FIFOQueue(capacity=2, dtypes=[value.dtype], shared_name=f"announce/{graph}/{name}/{dtype}/{rank}")

@@ -1,6 +1,7 @@
 """Chooses the dtype in which values are summed.
 
-Neither TensorFlow's accumulators nor Horovod support bfloat16, and a sum of many addends would lose most of its 8 bits.
+Neither TensorFlow's accumulators nor Horovod support bfloat16, and a bfloat16 sum of many addends would lose most of
+its 8 bits of precision.
 """
 
 from __future__ import annotations

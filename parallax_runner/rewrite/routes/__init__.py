@@ -1,5 +1,5 @@
-"""One package for each route, with its passes and placement. The rest of rewriting uses only its attribute
-REWRITING."""
+"""One package for each route, with its passes and placement. Other rewriting code uses only the attribute REWRITING of
+a package."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from parallax_runner.rewrite.route import RouteRewriting
 
 
 def rewritings() -> list[RouteRewriting]:
-    """Returns the rewriting part of every route that has one. Passes of one phase run in this order."""
+    """Returns the rewriting parts of all routes that have a rewriting part. Passes of one phase run in the order of
+    this list."""
     return [rewriting_of(route) for route in all_routes() if route.rewriting]
 
 
 def rewriting_of(route: Route) -> RouteRewriting:
-    """Returns the rewriting part of a route. Raises PlanError if the module that the route names has none."""
+    """Returns the rewriting part of a route. Raises PlanError if the module that the route names has no rewriting
+    part."""
     try:
         rewriting = importlib.import_module(route.rewriting).REWRITING
     except (ImportError, AttributeError) as error:

@@ -1,1 +1,1 @@
-"""Schedules exchanges: when they start, and which gradients share one."""
+"""Schedules exchanges: when exchanges start, and which gradients share an exchange."""

@@ -1,6 +1,6 @@
-"""Chooses which rows travel together between the ranks: rows that are ready, or needed, at the same time.
+"""Chooses which rows are sent together between the ranks: rows that are ready, or needed, at the same time.
 
-Rows that are needed first do not wait for others. Rows that are ready first travel while others are computed.
+Rows that are needed first do not wait for other rows. Rows that are ready first are sent while other rows are computed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ SMALL_BYTES = 64_000
 
 
 def buckets_to_owners(rewrite: Rewrite, gradients: Sequence[RankGradient]) -> list[list[RankGradient]]:
-    """Groups gradients that are ready at the same time, in ready order. Small gradients join the next large one."""
+    """Groups gradients that are ready at the same time, in ready order. Small gradients join the next large
+    gradient."""
     buckets: dict[int, list[RankGradient]] = defaultdict(list)
     small: list[RankGradient] = []
     depth = 0
@@ -40,8 +41,9 @@ def buckets_from_owners(
 ) -> list[list[int]]:
     """Groups looked-up variables whose rows are needed at the same time, in the order in which they are needed.
 
-    Each entry of `looked_up` is the plan's name of a variable and the ops that look up its rows. The groups hold
-    indices of entries. Small entries join the group before them. `fetched` are the ops that a step may run.
+    Each entry of `looked_up` contains the plan's name of a variable and the ops that look up rows of this variable. The
+    groups contain indices of entries. Small entries join the group before them. `fetched` are the ops that a step may
+    run.
     """
     heavy = heavy_ops(fetched)
     computed_without = [
@@ -60,6 +62,7 @@ def buckets_from_owners(
 
 
 def _travelling_bytes(rewrite: Rewrite, variable: str) -> float:
-    """Returns the bytes that the plan predicts for a variable in both directions, or infinity if it predicts none."""
+    """Returns the bytes that the plan predicts for a variable in both directions, or infinity if the plan predicts
+    none."""
     (planned,) = [one for one in rewrite.plan.variables if one.name == variable]
     return math.inf if planned.sent_bytes_per_step is None else planned.sent_bytes_per_step

@@ -1,4 +1,5 @@
-"""Groups gradients that can share one exchange because none waits for an update by another."""
+"""Groups gradients that can share one exchange because no gradient in a group waits for an update by another
+gradient."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from parallax_runner.rewrite.state import RankGradient, Rewrite
 def apart(rewrite: Rewrite, gradients: Sequence[RankGradient]) -> list[list[RankGradient]]:
     """Splits `gradients` into non-empty sets, in the order in which they are computed.
 
-    An exchange waits for all gradients in it. So one train op must not wait for the gradients of another
+    An exchange waits for all its gradients. Therefore, one train op must not wait for the gradients of another train op
     (`SingleDeviceGraph.apart`), and a gradient that an update needs must not wait for gradients computed after that
     update.
     """
@@ -25,7 +26,8 @@ def apart(rewrite: Rewrite, gradients: Sequence[RankGradient]) -> list[list[Rank
 
 
 def _stages(rewrite: Rewrite) -> dict[str, int]:
-    """Returns by gradient how many exchanges must finish, one after the other, before it is computed."""
+    """Returns, for each gradient, the number of exchanges that must finish, one after the other, before the gradient is
+    computed."""
     waits_for = {one.name: _awaited_by(rewrite, [one]) for one in rewrite.gradients} if _are_chained(rewrite) else {}
     stages = {one.name: 0 for one in rewrite.gradients}
     for name in TopologicalSorter(waits_for).static_order():
@@ -34,13 +36,13 @@ def _stages(rewrite: Rewrite) -> dict[str, int]:
 
 
 def _are_chained(rewrite: Rewrite) -> bool:
-    """Returns whether any gradient waits for another's update. Few models have that, so all gradients are checked at
-    once."""
+    """Returns whether any gradient waits for an update by another gradient. Few models have such gradients, so all
+    gradients are first checked at once."""
     return bool(_awaited_by(rewrite, rewrite.gradients))
 
 
 def _awaited_by(rewrite: Rewrite, gradients: Sequence[RankGradient]) -> list[str]:
-    """Returns the gradients that are read by update ops for which one of `gradients` waits."""
+    """Returns the names of the gradients that are read by update ops for which any of `gradients` waits."""
     before = edit.ancestors(tensor.op for one in gradients for tensor in one.tensors)
     updating = edit.ancestors(rewrite.region & before)
     return [one.name for one in rewrite.gradients if one.values.op in updating]

@@ -1,4 +1,5 @@
-"""Orders gradients by when a backward pass has them ready, so that early ones can travel meanwhile."""
+"""Orders gradients by the time at which the backward pass has computed them. Early gradients can then be sent while
+later gradients are computed."""
 
 from __future__ import annotations
 

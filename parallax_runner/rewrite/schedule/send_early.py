@@ -1,8 +1,8 @@
-"""Pass: send gradients before unrelated ops are computed, so that they travel meanwhile.
+"""Pass: send gradients before unrelated ops are computed, so that sending and computing overlap.
 
 TensorFlow first runs the ops that became ready last. The softmax's gradient is ready before the backward pass through
-an LSTM, but with one thread it would be merged and sent after that pass. In the same way, the gradients of the last
-layers would be sent after those of all other layers.
+an LSTM, but with one thread, the softmax's gradient would be merged and sent after that pass. In the same way, the
+gradients of the last layers would be sent after the gradients of all other layers.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from parallax_runner.graph.heavy_ops import heavy_ops
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.state import Rewrite
 
-LOOP = "Enter"  # an op in such a loop must not wait for one outside
+LOOP = "Enter"  # an op in such a loop must not wait for an op outside
 COLLECTIVE = "Horovod"  # prefix of op types
-BRANCH = "Switch"  # an op after it may not run, and then an op that waits for that op would not run either
+BRANCH = "Switch"  # an op after a Switch may not run, and then ops that wait for this op would not run either
 
 
 @rewrite_pass(reads=["train_op", "step_ops", "sent"])
 def send_early(rewrite: Rewrite) -> None:
-    """Makes the first heavy ops that a departing gradient does not need wait until the gradient is ready to leave.
+    """Makes the first heavy ops that a departing gradient does not need wait until the gradient is ready to be sent.
 
-    An op waits only for gradients that depart before every gradient that needs the op, so no op waits for itself. The
+    An op waits only for gradients that are sent before every gradient that needs the op, so no op waits for itself. The
     pass does nothing for several replicas of one worker, since one replica would wait for another.
     """
     single = rewrite.single
@@ -39,13 +39,13 @@ def send_early(rewrite: Rewrite) -> None:
     # Ops that also run without training must not wait for a gradient.
     forward = edit.ancestors(rewrite.tensor(name).op for name in outputs)
     for number, part in sorted(parts.items()):
-        # Neither must ops that train another part of the variables.
+        # Ops that train another part of the variables must not wait either.
         elsewhere = edit.ancestors(op for other in parts if other != number for op in parts[other])
         _let_wait(rewrite, number, edit.ancestors(part), forward | elsewhere)
 
 
 def _let_wait(rewrite: Rewrite, part: int, backward: set[tf.Operation], never: set[tf.Operation]) -> None:
-    """Adds the waits among the ops that compute the gradients of one part. Ops of `never` do not wait."""
+    """Makes ops that compute the gradients of one part wait for departing gradients. Ops in `never` do not wait."""
     later = heavy_ops(backward) - never
     for needed, departing in _departures(rewrite, part, backward):
         later -= needed
@@ -61,7 +61,7 @@ def _let_wait(rewrite: Rewrite, part: int, backward: set[tf.Operation], never: s
 
 
 def _inputs_of_sending(departing: list[tf.Tensor], needed: set[tf.Operation]) -> list[tf.Tensor]:
-    """Returns the departing tensors and the other inputs that their collectives can have by then, such as row
+    """Returns the departing tensors and the other inputs of their collectives that are available by then, such as row
     counts."""
     sending = {tensor.name: tensor for tensor in departing}
     for op in (op for tensor in departing for op in _sent_by(tensor)):
@@ -72,8 +72,8 @@ def _inputs_of_sending(departing: list[tf.Tensor], needed: set[tf.Operation]) ->
 def _hand_on(tensor: tf.Tensor) -> None:
     """Makes the readers of a tensor run before the ops that wait for it.
 
-    Among the ops that become ready, TensorFlow's executor continues with a cheap one, and starts expensive ops when
-    that chain ends. With one more cheap op, the ops that send the tensor become part of that chain.
+    Among the ops that become ready, TensorFlow's executor continues with a cheap op, and starts expensive ops when the
+    chain of cheap ops ends. With one more cheap op, the ops that send the tensor become part of this chain.
     """
     with tensor.graph.control_dependencies(None), tensor.graph.device(tensor.op.device):
         handed_on = tf.ensure_shape(tensor, tensor.shape)  # TensorFlow would remove an Identity
@@ -83,11 +83,11 @@ def _hand_on(tensor: tf.Tensor) -> None:
 def _departures(
     rewrite: Rewrite, part: int, backward: set[tf.Operation]
 ) -> list[tuple[set[tf.Operation], list[tf.Tensor]]]:
-    """Returns the tensors of one part of the variables that a step sends at the same time, with the heavy ops they
+    """Returns the tensors that a step sends at the same time for one part of the variables, and the heavy ops that they
     need.
 
-    The entry with the fewest heavy ops comes first. An entry is all that one collective sends (a bucket of dense
-    gradients or of rows), or a sparse gradient that goes to a server.
+    The entry with the fewest heavy ops comes first. An entry contains all tensors that one collective sends (a bucket
+    of dense gradients or of rows), or a sparse gradient that is sent to a server.
     """
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
     together: dict[tf.Operation, dict[str, tf.Tensor]] = defaultdict(dict)
@@ -112,7 +112,8 @@ def _sent_by(tensor: tf.Tensor) -> list[tf.Operation]:
 
 
 def _answers(op: tf.Operation, backward: set[tf.Operation]) -> bool:
-    """Returns whether an op is an exchange that a gradient has gone through. Computing must not wait for its result."""
+    """Returns whether an op is an exchange of a gradient. The computation must not wait for the result of such an
+    exchange."""
     return op.type.startswith(COLLECTIVE) and op not in backward
 
 

@@ -1,4 +1,5 @@
-"""Inputs of a shard's copy of an op that divides slices as Keras does (analysis/update_region/slice_division.py)."""
+"""Makes the inputs of a shard's copy of an op that divides slices as Keras does
+(analysis/update_region/slice_division.py)."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue, Va
 def own_inputs(division: SliceDivision, inputs: Sequence[Value], number: int) -> dict[int, tf.Tensor]:
     """Returns the inputs of the copy for shard `number`, by input index.
 
-    The shard's own rows decide which branch the copy takes. Keras' branch for a divisor with zeros fails for slices
-    without rows. A shard may have no rows although the whole has some. The slices then get a row of zeros for one of
-    the rows whose result is 0 / 0 anyway.
+    The shard's own rows determine the branch that the copy takes. Keras' branch for a divisor with zeros fails for
+    slices without rows. A shard may have no rows even if the whole tensor has rows. The slices then get a row of zeros,
+    for one of the rows whose result is 0 / 0 anyway.
     """
     rows, ids, is_zero = (_part(inputs[at], number) for at in (division.rows, division.ids, division.is_zero))
     value, shape = inputs[division.rows], inputs[division.shape]

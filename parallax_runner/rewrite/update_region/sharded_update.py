@@ -1,9 +1,9 @@
 """Runs the update region on sharded values, with work on a shard's rows placed where the shard is.
 
-The region's ops are visited in order, with the values of their inputs. The rules of analysis/update_region say which
-ops are copied to each shard's device, and which sums are split into a partial sum for each shard. An update op becomes
-one op on each shard. Any other op stays where it was and reads the joined rows. The chief runs the ops on servers. For
-variables that are spread over the ranks, each rank makes and runs the copies for its own rows.
+The region's ops are visited in order, with the values of their inputs. The rules in analysis/update_region determine
+which ops are copied to each shard's device, and which sums are split into a partial sum for each shard. An update op
+becomes one op on each shard. Any other op stays on the worker and reads the joined rows. The chief runs the ops on
+servers. For variables that are spread over the ranks, each rank makes and runs the copies for its own rows.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue, Va
 
 SCATTER = "ResourceScatter"
 BY_IDS = ("ResourceSparseApply", SCATTER)
-# The names that updates by ids give to the input with the ids and to the input with a row for each id.
+# Updates by ids use these names for the input with the ids and for the input with a row for each id.
 IDS, ROWS = ("indices",), ("grad", "updates")
-# The input of UnsortedSegmentSum that says how many rows to make.
+# The index of UnsortedSegmentSum's input for the number of rows in the result.
 NUM_SEGMENTS = 2
 
 
@@ -55,10 +55,10 @@ NUM_SEGMENTS = 2
 class ShardedUpdate:
     """A visit of the update region, and its results so far.
 
-    `values` maps a tensor name to its value, if that is not the tensor itself. At first it holds the aggregates of
-    gradients. `copies` maps an op of the region to the ops that replace it. `server_ops` are all copies on servers.
-    `crossings` maps each Identity op through which a value leaves the servers to its variable. `behind` maps an op to
-    the variables whose aggregates it waits for.
+    `values` maps a tensor name to the tensor's value, if the value is not the tensor itself. At first, `values`
+    contains the aggregates of gradients. `copies` maps an op of the region to the ops that replace it. `server_ops` are
+    all copies on servers. `crossings` maps each Identity op through which a value leaves the servers to its variable.
+    `behind` maps an op to the variables whose aggregates the op waits for.
     """
 
     rewrite: Rewrite
@@ -82,7 +82,8 @@ class ShardedUpdate:
                 self._visit(op)
 
     def visit_observers(self) -> None:
-        """Visits the ops outside the region that read its results, so that they see aggregated gradients too."""
+        """Visits the ops outside the region that read the region's results, so that these ops also read aggregated
+        gradients."""
         self.observers = frozenset(map(self.rewrite.op, self.rewrite.single.observers))
         for op in edit.in_order(set(self.observers)):
             self._visit(op)
@@ -146,8 +147,8 @@ class ShardedUpdate:
     ) -> None:
         """Makes one copy of `op` for each shard.
 
-        With `is_made`, the outputs are made from lists of rows alone. `given` are the copies' inputs, by input index,
-        that are not the shards' parts of the op's own inputs.
+        With `is_made`, the outputs are made only from lists of rows. `given` maps, for each copy, input indices to
+        tensors that the copy reads instead of its parts of the op's own inputs.
         """
         copies = []
         for number, shard in enumerate(placement.shards):
@@ -172,10 +173,10 @@ class ShardedUpdate:
             self.values[output.name] = ShardedValue(parts, placement, content, origin)
 
     def _before_write(self, op: tf.Operation, placement: Placement, number: int) -> list[tf.Operation]:
-        """Returns what a write must wait for if it does not depend on a gradient (weight decay).
+        """Returns the ops that a write must wait for if the write does not depend on a gradient (weight decay).
 
-        It waits for the aggregate of the variable's own gradient. That exists only when all ranks have read the rows
-        that this step computes with.
+        Such a write waits for the aggregate of the variable's own gradient. The aggregate exists only when all ranks
+        have read the rows that this step computes with.
         """
         if not is_write(op) or placement.variable in self.behind[op]:
             return []
@@ -205,7 +206,8 @@ class ShardedUpdate:
         ]
 
     def _part(self, op: tf.Operation, tensor: tf.Tensor, value: Value, placement: Placement, number: int) -> tf.Tensor:
-        """Returns what the copy for shard `number` reads instead of `tensor`, which is not a list of rows by ids."""
+        """Returns the tensor that the copy for shard `number` reads instead of `tensor`, which is not a list of rows by
+        ids."""
         if tensor.op.name in self.rewrite.placements:
             return self.rewrite.placements[tensor.op.name].shards[number].handle
         if isinstance(value, ShardedValue):
@@ -242,7 +244,7 @@ class ShardedUpdate:
         return {ids_at: self._sent(tf.cast(places, all_ids.dtype), placement), rows_at: own_rows}
 
     def _sent(self, tensor: tf.Tensor, placement: Placement) -> tf.Tensor:
-        """Returns the same tensor, counted as sent if it goes to a server."""
+        """Returns the same tensor. Counts the tensor as sent if it is sent to a server."""
         if placement.is_on_servers:
             self.rewrite.sent.append(Sent(tensor, 1, placement.variable))
         return tensor
@@ -286,7 +288,7 @@ class ShardedUpdate:
             self._replace(op.outputs[0], placement.total(self, op, parts))
 
     def _answer(self, op: tf.Operation, parts: list[tf.Tensor], placement: Placement) -> tf.Tensor:
-        """Combines the answers of all shards, by a sum that counts the deciding answers."""
+        """Combines the Boolean answers of all shards, by counting the answers that decide the result."""
         decides = op.type == "Any"
         counts = []
         for shard, part in zip(placement.shards, parts, strict=True):
@@ -299,7 +301,7 @@ class ShardedUpdate:
         return answer
 
     def _divide(self, op: tf.Operation, inputs: list[Value], how: Divides) -> None:
-        """Copies the op to each shard. The last output is the shape of the whole."""
+        """Copies the op to each shard. The last output is the shape of the whole tensor."""
         rows, shape = inputs[how.division.rows], inputs[how.division.shape]
         assert isinstance(rows, ShardedValue) and isinstance(shape, tf.Tensor)
         given = [own_inputs(how.division, inputs, number) for number in range(len(rows.placement.shards))]
@@ -337,7 +339,7 @@ class ShardedUpdate:
     def by_ascending_id(self, rows: ShardedValue) -> tf.Tensor:
         """Returns the places of the rows in ascending order of ids.
 
-        The places refer to the concatenation of rank 0, rank 1, … or of shard 0, shard 1, …
+        The places refer to the concatenated rows of rank 0, rank 1, … or of shard 0, shard 1, …
         """
         assert isinstance(rows.content, OfList)
         wanted = Ids(rows.content.of)
@@ -347,7 +349,8 @@ class ShardedUpdate:
         return self.orders[ids]
 
     def cross(self, tensor: tf.Tensor, variable: str, name: str) -> tf.Tensor:
-        """Brings a tensor from servers to the worker. The other ranks receive it there from the chief."""
+        """Sends a tensor from servers to the worker. At this point, the other ranks receive the tensor from the
+        chief."""
         with tf.name_scope(f"from_servers/{name}/"):
             crossing = tf.identity(tensor)
         self.crossings[crossing.op] = variable
@@ -355,12 +358,13 @@ class ShardedUpdate:
         return crossing
 
     def controls_of(self, op: tf.Operation) -> list[tf.Operation]:
-        """Returns the control inputs of an op that stays on the worker. All copies replace a copied op."""
+        """Returns the control inputs of an op that stays on the worker. A control input that was copied is replaced by
+        all its copies."""
         return self._controls(op, 0, 0)
 
     def _controls(self, op: tf.Operation, number: int, shards: int) -> list[tf.Operation]:
-        """Returns the control inputs of `op` now. The copies replace a copied op, or only the copy for the same shard
-        does."""
+        """Returns the current control inputs of `op`. A control input that was copied is replaced by all its copies, or
+        only by the copy for the same shard."""
         controls: list[tf.Operation] = []
         for control in op.control_inputs:
             copies = self.copies.get(control, [control])
@@ -391,6 +395,6 @@ def _is_beside(rows: ShardedValue, ids: ShardedValue) -> bool:
 
 
 def _in_shard(ids: tf.Tensor, shard: Shard) -> tuple[tf.Tensor, tf.Tensor]:
-    """Tells which of `ids` [n] are of a shard's rows, and returns the places of these rows in the shard."""
+    """Returns which of `ids` [n] belong to a shard's rows, and the places of these rows in the shard."""
     is_here = tf.equal(ids % shard.step, shard.offset)
     return is_here, shard.places_of(tf.boolean_mask(ids, is_here))

@@ -16,9 +16,10 @@ from parallax_runner.rewrite.placement import Placement
 class ShardedValue:
     """A tensor in parts, with `parts[k]` on the device of shard k of `placement`.
 
-    If it is spread over the ranks, each rank sees only its own part. Only values with the same `content` and layout can
-    be combined part by part. If the parts are of a list that the model has made, `origin` is the tensor that they
-    replace: only the model's own ops know the order of its rows. Without `origin`, rows are in ascending order of ids.
+    If the tensor is spread over the ranks, each rank has only its own part. Only values with the same `content` and
+    layout can be combined part by part. If the parts belong to a list of rows that the model has made, `origin` is the
+    tensor that the parts replace: only the model's own ops determine the order of its rows. Without `origin`, rows are
+    in ascending order of ids.
     """
 
     parts: tuple[tf.Tensor, ...]
@@ -28,7 +29,7 @@ class ShardedValue:
 
     @property
     def operand(self) -> Operand:
-        """The value as the rules of the update region see it."""
+        """The description of the value that the rules of the update region use."""
         return Operand(self.parts[0].shape, self.content, self.placement.layout, self.placement.all_rows)
 
     def is_ids_in(self, placement: Placement) -> bool:

@@ -39,11 +39,10 @@ def join() -> tuple[int, int]:
 
 @functools.cache
 def communicator() -> MPI.Comm:
-    """Returns a duplicate of the communicator of all ranks, so that its messages never mix with those of Horovod's
-    thread.
+    """Returns a duplicate of the communicator of all ranks. Its messages never mix with messages from Horovod's thread.
 
-    The first call is a collective. Horovod must have initialised MPI before, and finalizes it. Raises CollectiveError
-    if MPI allows only one thread.
+    The first call is a collective. Horovod must already have initialised MPI, and also finalizes it. Raises
+    CollectiveError if MPI allows only one thread.
     """
     from mpi4py import MPI
 
@@ -55,9 +54,9 @@ def communicator() -> MPI.Comm:
 def concat_rows_over_ranks(
     values: tf.Tensor, indices: tf.Tensor, *, after: tf.Operation | None, name: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Concatenates the values [n, ...] and indices [n] of all ranks, in rank order. n may differ.
+    """Concatenates the values [n, ...] and indices [n] of all ranks, in rank order. n may differ between ranks.
 
-    Runs after the op `after`. MPI matches calls by their order alone, so every rank must make its calls in the same
+    Runs after the op `after`. MPI matches calls by their order alone, so all ranks must make their calls in the same
     order.
     """
     with tf.control_dependencies([] if after is None else [after]):
@@ -76,7 +75,8 @@ def _gather_both(values: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, n
 def _gather(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Gathers an array, given every rank's number of rows.
 
-    A row is a type of bytes, since MPI has no float16. Counts are in rows, since a count of bytes would end at 2 GB.
+    The MPI type of a row consists of bytes, since MPI has no float16. Counts are in rows, since counts in bytes would
+    be limited to 2 GB.
     """
     from mpi4py import MPI
 

@@ -1,4 +1,4 @@
-"""The allreduce route, for dense gradients and for sparse ones that are made dense before they are sent."""
+"""The allreduce route, for dense gradients and for sparse gradients that are made dense before they are sent."""
 
 from parallax_runner.rewrite.route import RouteRewriting
 from parallax_runner.rewrite.routes.allreduce.dense import allreduce_dense_gradients

@@ -15,12 +15,12 @@ from parallax_runner.rewrite.schedule.exchange_groups import apart
 from parallax_runner.rewrite.schedule.ready_order import in_ready_order
 from parallax_runner.rewrite.state import RankGradient, Rewrite
 
-# A bucket is an eighth of all bytes, within these bounds. That is large enough to be worth an exchange, and small
-# enough to travel while the next bucket is computed.
+# A bucket contains an eighth of all bytes, within these bounds. A bucket of this size is large enough to be worth an
+# exchange, and small enough to be sent while the next bucket is computed.
 BUCKETS = 8
 LEAST_BYTES, MOST_BYTES = 200_000, 4_000_000
-# Gradients that are ready in the last part of the computation have nothing to overlap with, and leave in one bucket. A
-# rest below REST_BYTES leaves with the bucket before it.
+# Gradients that are ready in the last part of the computation cannot overlap with any computation, and are sent in one
+# bucket. A remainder below REST_BYTES is sent with the bucket before it.
 LAST_PART = 1 / 16
 REST_BYTES = 16_000
 
@@ -29,7 +29,7 @@ REST_BYTES = 16_000
 def allreduce_dense_gradients(rewrite: Rewrite) -> None:
     """Replaces each dense gradient of an allreduced variable by its mean over ranks.
 
-    Gradients that are ready one after the other share an exchange (a bucket), which travels while later gradients are
+    Gradients that are ready one after the other share an exchange (a bucket), which is sent while later gradients are
     computed (as in PyTorch's DistributedDataParallel, Li and others 2020, section 3.2).
     """
     dense = [gradient for gradient in rewrite.gradients_by(Route.ALLREDUCE) if gradient.indices is None]
@@ -38,7 +38,7 @@ def allreduce_dense_gradients(rewrite: Rewrite) -> None:
 
 
 def _allreduce(rewrite: Rewrite, gradients: list[RankGradient], *, name: str) -> None:
-    """Makes one fused exchange, and another for the compressed gradients if the plan compresses."""
+    """Makes one fused exchange, and a second exchange for compressed gradients if the plan uses compression."""
     rounded = [gradient for gradient in gradients if half_dtype(rewrite, gradient.values.dtype) is not None]
     exact = [gradient for gradient in gradients if gradient not in rounded]
     for members, means_of, suffix in ((exact, _exact_means, ""), (rounded, rounded_means, "/rounded")):

@@ -1,9 +1,10 @@
-"""Pass: aggregate sparse gradients by allreduce, if the plan says so. This pays if steps touch nearly all rows.
+"""Pass: aggregate sparse gradients by allreduce, if the plan chooses this route. The route pays off if steps touch
+nearly all rows.
 
 Each rank spreads its merged rows over a tensor of the variable's shape, and the ranks sum these tensors. The number of
-ranks that touched each row is summed too, so that rows that no rank touched can be left out again. The update sees the
-same merged sparse gradient as on any other route. So an optimizer that leaves untouched rows alone, a norm, or a count
-of rows gives the same result.
+ranks that touched each row is also summed, so rows that no rank touched can be left out again. The update sees the same
+merged sparse gradient as on any other route. Therefore, an optimizer that leaves untouched rows alone, a norm, or a
+count of rows gives the same result.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from parallax_runner.rewrite.state import RankGradient, Rewrite
 
 @rewrite_pass(writes=["gradients", "replaced", "sent"])
 def allreduce_sparse_gradients(rewrite: Rewrite) -> None:
-    """Replaces each sparse gradient on the allreduce route by the merged rows of all ranks, averaged if the plan says
-    so.
+    """Replaces each sparse gradient on the allreduce route by the merged rows of all ranks, averaged if the plan
+    averages sparse gradients.
 
     Only variables whose gradients are all sparse are affected. All gradients that may share an exchange are fused.
     """
@@ -49,7 +50,8 @@ class Rows:
 
 
 def aggregate_spread(rewrite: Rewrite, parts: Sequence[Rows], *, name: str) -> list[Rows]:
-    """Aggregates several sets of rows over all ranks, averaged if the plan says so, in one fused exchange."""
+    """Aggregates several sets of rows over all ranks in one fused exchange. Averages the rows if the plan averages
+    sparse gradients."""
     if not parts:
         return []
     with tf.name_scope(f"{name}/spread/"):
@@ -70,8 +72,8 @@ def _touched_rows(rewrite: Rewrite, part: Rows, mean: tf.Tensor, count: tf.Tenso
 def _exchanged(
     rewrite: Rewrite, spread: Sequence[tf.Tensor], touched: Sequence[tf.Tensor], variables: Sequence[str], name: str
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """Returns means of the rows over ranks, and counts. Compressed values travel in a separate exchange; counts are
-    exact."""
+    """Returns the means of rows over ranks, and the number of ranks that touched each row. Compressed values are sent
+    in a separate exchange. The numbers of ranks are exact."""
     from parallax_runner.rewrite.exchange import collectives
 
     halved = [number for number, rows in enumerate(spread) if half_dtype(rewrite, rows.dtype) is not None]
@@ -102,7 +104,8 @@ def _rows(rewrite: Rewrite, gradient: RankGradient) -> int:
 
 
 def _spread(part: Rows) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the values spread over [rows, ...], and a tensor [rows] with 1 for each touched row and 0 for others."""
+    """Returns the values spread over [rows, ...], and a tensor [rows] with 1 for each touched row and 0 for each other
+    row."""
     values = to_add(part.values)
     spread = tf.math.unsorted_segment_sum(values, part.ids, part.rows)
     spread.set_shape([part.rows, *part.values.shape[1:]])

@@ -1,8 +1,9 @@
-"""Requests the rows of a step while the step before it runs.
+"""Requests the rows of a step while the previous step runs.
 
-While step t runs, each rank asks the owners for the rows of step t+1. A row that step t does not write is final, so its
-owner sends it at once: the row is early. The other rows are late and arrive when step t+1 begins. The graph of a step
-on its own treats all rows as late. If the previous step has requested the rows, its results are fed instead.
+While step t runs, each rank requests the rows of step t+1 from their owners. A row that step t does not write is final,
+so its owner sends the row immediately: the row is early. All other rows are late, and arrive when step t+1 begins. By
+itself, the graph of a step treats all rows as late. If the rows were requested during the previous step, the results of
+that request are fed instead.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 class Wave:
     """Lookups of a step that share one exchange.
 
-    `early[t]` are the rows of table t that arrived before the step. `late` is the part of the exchange that brings the
-    other rows.
+    `early[t]` are the rows of table t that arrived before the step. `late` is the part of the exchange that transfers
+    the other rows.
     """
 
     asked: Asked
@@ -54,7 +55,7 @@ class Wave:
 def all_late(asked: Asked) -> Wave:
     """Returns the wave of a step that requests its rows itself.
 
-    A step whose rows were requested ahead feeds the results of the previous step to the same tensors.
+    If the rows of a step were requested ahead, the results of that request are fed to the same tensors.
     """
     exchange = asked.exchange
     early = []
@@ -82,8 +83,8 @@ def rows_of(wave: Wave, buckets: Sequence[Sequence[int]]) -> list[tf.Tensor]:
 class Asking:
     """The request for the rows of the next step.
 
-    `early` is the part of the exchange for rows that this step does not write. `first` is fed to a first step, which
-    has no step before it, and `later` to every other step.
+    `early` is the part of the exchange for rows that this step does not write. `first` is fed to the first step, which
+    has no previous step, and `later` is fed to every other step.
     """
 
     asked: Asked
@@ -105,10 +106,10 @@ def ask_for_next(
     *,
     after: Sequence[tf.Operation],
 ) -> Asking:
-    """Requests the rows of the next step, and fetches those that this step does not write.
+    """Requests the rows of the next step, and fetches the rows that this step does not write.
 
     `written[t]` are the places of this rank's own rows of table t that the step may write. Early rows are read after
-    the ops of `after`, which write rows of the step before.
+    the ops in `after`, which write rows for the previous step.
     """
     asked = ask(rewrite, placements, next_ids, name="next")
     exchange = asked.exchange
@@ -156,8 +157,8 @@ def _early_first(is_late: tf.Tensor) -> tf.Tensor:
 
 
 def _count_early(wave: Wave) -> None:
-    """Counts what was sent for this step before it began: the early rows, and one byte for each row that says whether
-    it is late."""
+    """Counts the bytes that were sent for this step before the step began: the early rows, and for each row one byte
+    that marks the row as early or late."""
     whole, late = wave.asked.exchange, wave.late
     rewrite = whole.rewrite
     early = whole.arrived_counts - late.arrived_counts

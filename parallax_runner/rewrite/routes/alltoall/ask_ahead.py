@@ -1,4 +1,5 @@
-"""Pass: request the rows of the next step while a step runs, and fetch those that the step does not write."""
+"""Pass: request the rows of the next step while a step runs, and fetch the rows that the running step does not
+write."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(reads=["waves", "behind", "applied"], writes=["ahead", "sent"])
 def ask_ahead(rewrite: Rewrite) -> None:
-    """Makes the ops that prepare the next step while a step runs. `train.ahead` carries their results from step to
-    step."""
+    """Makes the ops that prepare the next step while a step runs. `train.ahead` carries the results of these ops from
+    step to step."""
     if not rewrite.waves:
         return
     batch = NextBatch(rewrite)
@@ -57,7 +58,7 @@ def _behind(rewrite: Rewrite, update: LaterUpdate, asked: Asked) -> Behind:
 
 
 def _carried(waves: Sequence[Wave], found: Wave) -> Iterator[Carried]:
-    """Pairs the tensors of each wave with those of `found`, which holds the tables of all waves."""
+    """Pairs the tensors of each wave with the tensors of `found`, which contains the tables of all waves."""
     start = 0
     for number, wave in enumerate(waves):
         end = start + len(wave.early)

@@ -1,8 +1,10 @@
-"""Gradients that travel behind their step: the next step does not touch their rows, so they can travel during it.
+"""Sends some gradients behind their step: the next step does not touch their rows, so these gradients can be sent
+during the next step.
 
-A push has two parts. Gradients of rows that the next step touches travel now, the others behind. The owner of a row
-decides, because it knows which of its rows are requested in both steps. It tells the ranks that send gradients of the
-row. The answer is computed by the preparation of the next step (`ask_ahead`), and reaches the step through a queue.
+A push has two parts. Gradients of rows that the next step touches are sent now, and all other gradients are sent behind
+the step. The owner of a row decides which part a gradient belongs to, because the owner receives the requests of both
+steps. The owner sends its decision to the ranks that send gradients of the row. The preparation of the next step
+(`ask_ahead`) computes the decision and passes it to the running step through a queue.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, Table
 class Push:
     """One exchange of gradients in two parts.
 
-    `queue` has the marks of rows that travel now: for each table bool [rows sent], by owner, then for each table bool
-    [rows that arrive], by sender. `alone` (int32, 1 if not fed) is 0 if the preparation of a next step fills the queue.
+    `queue` contains the marks of rows that are sent now: first, for each table, bool [rows sent], ordered by owner, and
+    then, for each table, bool [rows that arrive], ordered by sender. `alone` (int32, 1 if not fed) is 0 if the
+    preparation of a next step fills the queue.
     """
 
     whole: Exchange
@@ -35,9 +38,10 @@ class Push:
     alone: tf.Tensor
 
     def tell(self, next_touched: Mapping[str, tf.Tensor]) -> tf.Operation:
-        """Tells this step's push which rows the next step touches.
+        """Makes an op that sends the marks of the rows that the next step touches to this step's push.
 
-        `next_touched` has, by variable, their places among this rank's own rows. A collective: all ranks must run it.
+        `next_touched` maps a variable to the places of these rows among this rank's own rows. This is a collective: all
+        ranks must run the op.
         """
         whole = self.whole
         arrive_now = [
@@ -57,7 +61,8 @@ class Push:
 
 
 def _longer(marks: tf.Tensor) -> tf.Tensor:
-    """Adds a mark that nobody reads: TensorFlow 2.21 crashes when many elements without values are enqueued at once."""
+    """Adds a mark that is never read: TensorFlow 2.21 crashes when many elements without values are enqueued at
+    once."""
     return tf.concat([marks, [True]], axis=0)
 
 
@@ -68,7 +73,8 @@ def own_rows(table: Table, exchange: Exchange) -> int:
 
 
 def in_two_parts(exchange: Exchange, goes_behind: Sequence[bool], alone: tf.Tensor) -> Push:
-    """Splits a push over an exchange whose ids the owners know. If no step follows, all rows travel now."""
+    """Splits a push over an exchange whose ids the owners have already received. If no step follows, all rows are sent
+    now."""
     tables = len(exchange.tables)
     queue = tf.FIFOQueue(2, [tf.bool] * (2 * tables), name="is_now")
     all_now = [tf.ones_like(each, tf.bool) for each in (*exchange.asked, *exchange.arrived)]
@@ -82,7 +88,8 @@ def in_two_parts(exchange: Exchange, goes_behind: Sequence[bool], alone: tf.Tens
 
 
 def part_of(exchange: Exchange, sent: Sequence[tf.Tensor], arrive: Sequence[tf.Tensor], *, name: str) -> Exchange:
-    """Returns the part of an exchange for marked rows: those that this rank sends, and those that arrive at it."""
+    """Returns the part of an exchange for marked rows: the marked rows that this rank sends, and the marked rows that
+    it receives."""
     ranks = exchange.rewrite.plan.workers
     return dataclasses.replace(
         exchange,
@@ -95,7 +102,8 @@ def part_of(exchange: Exchange, sent: Sequence[tf.Tensor], arrive: Sequence[tf.T
 
 
 def count_bytes_behind(push: Push, gradients: Sequence[tf.Tensor]) -> None:
-    """Counts the bytes that travel behind a step: gradients, and for each row a byte that tells whether it does."""
+    """Counts the bytes that are sent behind a step: gradients, and for each row a byte that marks how its gradient is
+    sent."""
     rewrite = push.whole.rewrite
     follows = 1 - push.alone
     for number, (table, values) in enumerate(zip(push.whole.tables, gradients, strict=True)):

@@ -1,4 +1,4 @@
-"""Reuses the ids of a lookup for its gradient: the owners already know which rows they name."""
+"""Reuses the ids of a lookup for the lookup's gradient: the owners have already received these ids."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class KnownIds:
 
 
 def exchange_of_known_ids(rewrite: Rewrite, gradients: Sequence[RankGradient], *, name: str) -> Exchange | None:
-    """Returns the exchange that brought the rows of these merged gradients.
+    """Returns the exchange that looked up the rows of these merged gradients.
 
-    Returns None if a gradient has other ids than the lookup, or if the rows came in several exchanges. The merged
-    gradients of several replicas have more ids than the lookup of one replica. A lookup that only validation runs does
-    not count.
+    Returns None if a gradient has other ids than the lookup, or if the rows came in several exchanges. The result is
+    also None for several replicas per worker, because their merged gradients have more ids than the lookup of one
+    replica. A lookup that runs only in validation is ignored.
     """
     if rewrite.plan.replicas_per_worker > 1:
         return None

@@ -1,4 +1,4 @@
-"""The update of rows whose gradients travel behind their step. It runs during the next step."""
+"""Updates the rows whose gradients are sent behind their step. The update runs during the next step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange
 
 @dataclass(frozen=True)
 class CarriedPush:
-    """The gradients of a step that travel behind it, as tensors that are fed during the next step."""
+    """The gradients that are sent behind a step, as tensors that are fed during the next step."""
 
     exchange: Exchange
     rows: tuple[Carried, ...]
@@ -24,11 +24,13 @@ class CarriedPush:
     counts: tuple[Carried, ...]
 
     def arrive(self) -> list[tf.Tensor]:
-        """Sends the rows to their owners. Returns those that arrive, by table. A collective: all ranks must run it."""
+        """Sends the rows to their owners. Returns the rows that arrive, by table. This is a collective: all ranks must
+        run it."""
         return self.exchange.to_owners([one.fed for one in self.rows])
 
     def carried(self, applied: tf.Tensor | None) -> list[Carried]:
-        """Returns what to carry to the next step: no rows if the step was not `applied` (bool, None: every step is)."""
+        """Returns the values to carry to the next step, without rows if the step was not `applied` (bool, or None if
+        every step is applied)."""
         if applied is None:
             return [*self.rows, *self.arrived, *self.counts]
         factor = tf.cast(applied, tf.int32)
@@ -39,8 +41,8 @@ class CarriedPush:
 
 
 def carry(push: Push, gradients: Sequence[tf.Tensor]) -> CarriedPush:
-    """Carries the part of `gradients` that travels behind the step. Nothing is fed to the first step, so it gets no
-    rows."""
+    """Carries the part of `gradients` that is sent behind the step. Nothing is fed to the first step, so the first step
+    receives no rows."""
     behind = push.behind
     rows = []
     for table, values, order in zip(behind.tables, gradients, behind.asked, strict=True):
@@ -60,13 +62,13 @@ def carry(push: Push, gradients: Sequence[tf.Tensor]) -> CarriedPush:
 
 
 def carry_rows(rows: tf.Tensor) -> Carried:
-    """Carries rows [n, …] to the next step. Its placeholder has no rows if it is not fed."""
+    """Carries rows [n, …] to the next step. The placeholder has no rows if it is not fed."""
     none = tf.zeros([0, *rows.shape[1:].as_list()], rows.dtype)
     return Carried(tf.placeholder_with_default(none, [None, *rows.shape[1:].as_list()]), rows)
 
 
 def carry_numbers(numbers: tf.Tensor) -> Carried:
-    """Carries numbers of a known shape to the next step. Its placeholder is 0 if it is not fed."""
+    """Carries numbers of a known shape to the next step. The placeholder is 0 if it is not fed."""
     return Carried(tf.placeholder_with_default(tf.zeros(numbers.shape, numbers.dtype), numbers.shape), numbers)
 
 
@@ -74,8 +76,8 @@ def carry_numbers(numbers: tf.Tensor) -> Carried:
 class LaterUpdate:
     """The part of a step's update that `apply` runs during the next step.
 
-    `carried[i]` is what `pushes[i]` leaves. `numbers` are carried too, because the update reads them. `alone` is shared
-    with the pushes.
+    `carried[i]` contains the gradients that `pushes[i]` leaves for the next step. `numbers` are also carried, because
+    the update reads them. `alone` is shared with the pushes.
     """
 
     pushes: tuple[Push, ...]
@@ -86,10 +88,10 @@ class LaterUpdate:
 
 
 class UpdateCopies:
-    """Copies the updates of own rows, for gradients that travel behind the step.
+    """Copies the updates of own rows, for gradients that are sent behind the step.
 
-    `stands_for` has these gradients by the name of the tensor that they replace. Numbers that an update reads, such as
-    a learning rate, are carried to its copy, which runs one step later.
+    `stands_for` maps the name of each replaced tensor to such a gradient. Numbers that an update reads, such as a
+    learning rate, are carried to the update's copy, which runs one step later.
     """
 
     def __init__(self, stands_for: Mapping[str, tf.Tensor]) -> None:
@@ -103,7 +105,7 @@ class UpdateCopies:
         return list(self._numbers.values())
 
     def of(self, writes: set[tf.Operation]) -> list[tf.Operation]:
-        """Copies ops that write rows, with all that leads to them from the gradients. Returns the copied writes."""
+        """Copies ops that write rows, and all ops between the gradients and these writes. Returns the copied writes."""
         for op in edit.in_order(edit.ancestors(writes, stop_at=frozenset(self._copies))):
             reads = any(tensor.name in self._copies for tensor in op.inputs)
             if reads or any(control in self._copied for control in op.control_inputs):

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request for rows of variables, made to their owners for `ids` of any shape.
+    """A request to the owners of rows of variables, by `ids` of any shape.
 
-    `places[t]` (int32, flat) gives for each of table t's ids the place of its row among the rows that arrive.
+    For each id of table t, `places[t]` (int32, flat) contains the place of the id's row among the rows that arrive.
     """
 
     placements: tuple[OverRanks, ...]
@@ -63,8 +63,8 @@ def ask(
     name: str,
     is_exact: bool = False,
 ) -> Asked:
-    """Asks the owners for rows by ids of any shape; each distinct id is sent once. A collective: all ranks must run
-    it."""
+    """Requests rows from their owners, by ids of any shape. Each distinct id is sent once. This is a collective: all
+    ranks must run it."""
     distinct, positions = zip(*(ascending(tf.reshape(each, [-1])) for each in ids), strict=True)
     exchange = ask_owners(rewrite, [table_of(each) for each in placements], distinct, name=name, is_exact=is_exact)
     places = tuple(
@@ -77,8 +77,8 @@ def ask(
 def arrivals(asked: Asked, exchange: Exchange, buckets: Sequence[Sequence[int]]) -> list[tf.Tensor]:
     """Returns the rows that the owners send through `exchange`, by table.
 
-    `exchange` is the exchange of `asked` or a part of it. `buckets` says in which order the variables' rows travel, and
-    which of them travel together. A bucket departs after the bucket before it.
+    `exchange` is the exchange of `asked` or a part of it. `buckets` determines the order in which the variables' rows
+    are sent, and which variables' rows are sent together. A bucket is sent after the bucket before it.
     """
     rows = [asked.own_rows(table, places) for table, places in enumerate(exchange.arrived)]
     came: dict[int, tf.Tensor] = {}

@@ -1,4 +1,4 @@
-"""Marks on the rows of an exchange, and counts of marked rows."""
+"""Marks rows of an exchange, and counts marked rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 
 def are_among(places: tf.Tensor, others: tf.Tensor, rows: int) -> tf.Tensor:
-    """Tells for each of `places` [n] whether it is in `others` [m] (bool [n]). All places are below `rows`."""
+    """Returns, for each of `places` [n], whether it is in `others` [m] (bool [n]). All places are below `rows`."""
     none = tf.zeros([rows], tf.bool)
     marked = tf.tensor_scatter_nd_update(none, others[:, tf.newaxis], tf.ones_like(others, tf.bool))
     return tf.gather(marked, places)

@@ -16,8 +16,8 @@ from parallax_runner.rewrite.state import Rewrite
 class NextBatch:
     """The copied ops and their inputs.
 
-    `features` are placeholders of the next batch, by feature. `drawn` are the random draws of the next step. Each is
-    made once, and its value is fed to the step.
+    `features` maps features to placeholders for the next batch. `drawn` are the random draws of the next step. Each
+    draw is made once, and its value is fed to the next step.
     """
 
     rewrite: Rewrite
@@ -26,8 +26,8 @@ class NextBatch:
     _copies: dict[str, tf.Tensor] = field(default_factory=dict)
 
     def of(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Returns the value of `tensor` in the next step. The tensor must depend on the batch and on random draws
-        alone."""
+        """Returns the value of `tensor` in the next step. The tensor must depend only on the batch and on random
+        draws."""
         for op in edit.in_order(lead_to(tensor)):
             self._copy(op)
         return self._copies.get(tensor.name, tensor)

@@ -1,6 +1,6 @@
 """Placement of variables that are spread over the ranks, with row i on rank i mod ranks.
 
-Collectives join the rows on all ranks or on the chief alone.
+Collectives join the rows on all ranks or only on the chief.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from parallax_runner.rewrite.state import Rewrite
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
-# A variable travels to the chief in messages of this size, so that the collectives of other ranks' steps can run in
+# A variable is sent to the chief in messages of this size, so that the collectives of other ranks' steps can run in
 # between.
 MESSAGE_BYTES = 16 << 20
 
@@ -31,8 +31,8 @@ MESSAGE_BYTES = 16 << 20
 class RankRows(Piece):
     """A piece that is spread over the ranks.
 
-    This rank has the rows of `shard`, and `own` reads them. `whole` holds all rows on the chief and none on other
-    ranks.
+    This rank has the rows of `shard`, and `own` reads these rows. `whole` contains all rows on the chief, and no rows
+    on other ranks.
     """
 
     shard: Shard
@@ -45,8 +45,8 @@ class RankRows(Piece):
         return True
 
     def read(self) -> PieceRead:
-        """Reads all rows on the chief and none on other ranks. The values of a rank's rows are those when `own`
-        runs."""
+        """Reads all rows on the chief, and no rows on other ranks. The values of a rank's rows are the values at the
+        moment when `own` runs."""
         return PieceRead(self.own.op, self.whole)
 
     def assign(self, values: tf.Tensor) -> tf.Operation:
@@ -58,7 +58,7 @@ class RankRows(Piece):
 
 @dataclass(frozen=True, eq=False)
 class OverRanks(Placement):
-    """The placement of a variable of `rows` rows. This rank has every `ranks`-th row, starting with row `rank`."""
+    """The placement of a variable with `rows` rows. This rank has every `ranks`-th row, starting with row `rank`."""
 
     rank: int
     ranks: int
@@ -86,7 +86,7 @@ class OverRanks(Placement):
         return False
 
     def look_up(self, update: ShardedUpdate, op: tf.Operation, ids: tf.Tensor) -> tf.Tensor:
-        """Asks the owners for the rows."""
+        """Requests the rows from their owners."""
         with tf.control_dependencies(update.controls_of(op)), tf.name_scope(f"over_ranks/{op.name}/"):
             asked = ask(update.rewrite, [self], [ids], name="lookup", is_exact=True)
             (rows,) = asked.results(arrivals(asked, asked.exchange, [[0]]))
@@ -99,7 +99,7 @@ class OverRanks(Placement):
             return total(update.rewrite, own, self.variable, name="total")
 
     def join(self, update: ShardedUpdate, value: ShardedValue) -> tf.Tensor:
-        """Brings the parts of all ranks to each of them."""
+        """Sends the parts of all ranks to every rank."""
         (own,) = value.parts
         with tf.name_scope(f"over_ranks/{own.op.name}/"):
             if isinstance(value.content, FullRows):
@@ -115,7 +115,7 @@ class OverRanks(Placement):
         return concat(rewrite, self.own.ids_at(own), self.variable, name=name)
 
     def pieces(self, rewrite: Rewrite, variable: Variable) -> list[Piece]:
-        """Returns one piece, which the chief reads with the help of all ranks."""
+        """Returns one piece. When the chief reads the piece, all ranks take part."""
         with tf.name_scope(f"own_rows/{variable.name}/"):
             own = self.own.read()
             whole = whole_on_chief(rewrite, own, self, name="whole")
@@ -184,7 +184,8 @@ def whole_on_chief(rewrite: Rewrite, own: tf.Tensor, placement: OverRanks, *, na
 
 
 def _row_order(rewrite: Rewrite, placement: OverRanks) -> tf.Tensor:
-    """Returns the place of each row when rows are ordered by rank. Variables with the same number of rows share it."""
+    """Returns the place of each row when rows are ordered by rank. Variables with the same number of rows share the
+    result."""
     rows = placement.rows
     if rows not in rewrite.row_orders:
         counts = [placement.count(rank) for rank in range(placement.ranks)]

@@ -1,4 +1,4 @@
-"""Pass: spread variables of the alltoall route over the ranks, and ask the owners for the rows that a step looks up.
+"""Pass: spread variables of the alltoall route over the ranks, and request looked-up rows from their owners.
 
 Row i is on rank i mod ranks. Words are often numbered by frequency, so contiguous ranges would put all frequent rows on
 one rank.
@@ -29,7 +29,8 @@ from parallax_runner.rewrite.state import Rewrite
 
 @dataclass(frozen=True)
 class Lookup:
-    """An op that looks up rows of a variable that is spread over the ranks; `is_ahead` as in the plan."""
+    """An op that looks up rows of a variable that is spread over the ranks. `is_ahead` means the same as in the
+    plan."""
 
     op: tf.Operation
     variable: str
@@ -42,7 +43,7 @@ class Lookup:
 def spread_over_ranks(rewrite: Rewrite) -> None:
     """Creates this rank's part of every variable on the alltoall route and of its slots, and redirects their reads.
 
-    Reads in the update region stay as they are. update_own_rows.py redirects them.
+    Reads in the update region are not changed here. update_own_rows.py redirects these reads.
     """
     variables = {variable.name: variable for variable in rewrite.single.variables}
     lookups: list[Lookup] = []
@@ -86,13 +87,13 @@ def _redirect_reads(rewrite: Rewrite, placement: OverRanks, name: str, planned: 
         if op.type == "ResourceGather" and not in_region:
             lookups.append(Lookup(op, name, planned.is_ahead))
         elif op.type == "ReadVariableOp" and not in_region:
-            if op.outputs[0].consumers():  # TensorFlow makes a read of each variable, which may be unused
+            if op.outputs[0].consumers():  # TensorFlow makes a read op for each variable, which may be unused
                 whole_reads.append(op)
         elif op.type == "VariableShape":
             _stand_in(rewrite, op, tf.constant(planned.shape, op.outputs[0].dtype))
         elif op.type == "VarIsInitializedOp":
-            # This op exists if another variable is initialized from this one. False makes it take the initial value
-            # instead.
+            # This op exists if another variable is initialized from this variable. False makes the other variable take
+            # the initial value instead.
             _stand_in(rewrite, op, tf.constant(False))
         else:
             assert in_region or op.type not in SERVER_READS, op
@@ -114,8 +115,8 @@ def _stand_in(rewrite: Rewrite, op: tf.Operation, value: tf.Tensor) -> None:
 def _in_waves(rewrite: Rewrite, lookups: Sequence[Lookup]) -> list[tuple[bool, list[Lookup]]]:
     """Groups lookups that can share one exchange.
 
-    No lookup of a group needs the rows of another, and the same fetches need all of them. Returns each group with
-    whether the previous step requests its rows.
+    No lookup in a group needs the rows of another lookup in the group, and the same fetches need all lookups in the
+    group. Returns, for each group, its lookups and whether the previous step requests their rows.
     """
     by_op = {lookup.op: lookup for lookup in lookups}
     needs = {op: edit.ancestors([op]) for op in by_op}
@@ -133,7 +134,7 @@ def _in_waves(rewrite: Rewrite, lookups: Sequence[Lookup]) -> list[tuple[bool, l
 
 
 def _fetched(rewrite: Rewrite) -> list[list[tf.Operation]]:
-    """Returns the groups of ops that run together: in a step, for the loss alone, in a validation."""
+    """Returns the groups of ops that run together: in a step, in a fetch of the loss alone, or in a validation."""
     single = rewrite.single
     together = [single.fetched_in_training, [single.loss], single.fetched_in_validation]
     step, *others = [[rewrite.tensor(name).op for name in names] for names in together]
@@ -141,7 +142,7 @@ def _fetched(rewrite: Rewrite) -> list[list[tf.Operation]]:
 
 
 def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str, is_ahead: bool) -> None:
-    """Replaces the lookups by one exchange. Lookups in one variable send each distinct id once."""
+    """Replaces the lookups by one exchange. Lookups in the same variable send each distinct id once."""
     by_variable: dict[str, list[Lookup]] = defaultdict(list)
     for lookup in lookups:
         by_variable[lookup.variable].append(lookup)
@@ -170,7 +171,7 @@ def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str, is_ahead: bo
 
 
 def _ids_of(group: list[Lookup]) -> tf.Tensor:
-    """Concatenates the ids of lookups in one variable. The ids of a single lookup keep their shape."""
+    """Concatenates the ids of lookups in the same variable. The ids of a single lookup keep their shape."""
     ids = [lookup.op.inputs[1] for lookup in group]
     if len(ids) == 1:
         return ids[0]

@@ -1,8 +1,8 @@
 """Moves rows of several variables between the ranks that need them and the ranks that own them, in one exchange.
 
-Row i belongs to rank i mod ranks. The ids of all variables travel in one message for each pair of ranks. Each
-variable's ids are offset by the number of rows of the variables before it, so the id identifies the variable. Rows
-travel in one message for each dtype.
+Row i belongs to rank i mod ranks. The ids of all variables are sent in one message for each pair of ranks. Each
+variable's ids are offset by the number of rows of the variables before it, so an id also identifies its variable. Rows
+are sent in one message for each dtype.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ MAX_INT32 = 2**31 - 1
 
 @dataclass(frozen=True)
 class Table:
-    """Describes a variable of the plan, or its slot, whose rows are spread over the ranks, for an exchange."""
+    """Describes, for an exchange, a variable whose rows are spread over the ranks: a variable of the plan, or its
+    slot."""
 
     variable: str
     rows: int
@@ -33,11 +34,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Exchange:
-    """An exchange of distinct ascending ids, and of the rows that they name.
+    """An exchange of distinct ascending ids, and of the rows with these ids.
 
     `asked[t]` are positions in table t's ids, ordered by owner. `arrived[t]` are the ids of table t that this rank
-    received, ordered by sender, as places among its own rows. `sent_counts` and `arrived_counts` [ranks, tables] count
-    them by rank and table. With `is_exact`, rows are never compressed, whatever the plan says.
+    received, ordered by sender, as places among this rank's own rows. `sent_counts` and `arrived_counts` [ranks,
+    tables] count the sent and the received ids by rank and table. With `is_exact`, rows are never compressed, even if
+    the plan uses compression.
     """
 
     rewrite: Rewrite
@@ -50,7 +52,7 @@ class Exchange:
     is_exact: bool
 
     def of(self, members: Sequence[int], *, name: str) -> Exchange:
-        """Returns the exchange restricted to the tables `members`. Its rows travel under `name`."""
+        """Returns the exchange restricted to the tables `members`. Its rows are exchanged under the name `name`."""
         if list(members) == list(range(len(self.tables))):
             return dataclasses.replace(self, name=name)
         return Exchange(
@@ -70,10 +72,11 @@ class Exchange:
         return self._travel(by_owner, self.sent_counts, self.arrived_counts, f"{self.name}/to_owners")
 
     def from_owners(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Sends rows[t] [arrived ids of t, ...] back to the ranks that asked. Returns [ids of t, ...], ordered as
-        `asked[t]`.
+        """Sends rows[t] [arrived ids of t, ...] back to the ranks that requested them. Returns [ids of t, ...], ordered
+        as `asked[t]`.
 
-        The rows are not sorted into the order of the ids: the caller gathers from them anyway, and this saves a copy.
+        The rows are not sorted into the order of the ids: the caller gathers from the rows anyway, so sorting the rows
+        would cost an additional copy.
         """
         return self._travel(rows, self.arrived_counts, self.sent_counts, f"{self.name}/from_owners")
 
@@ -113,7 +116,7 @@ def ask_owners(
 ) -> Exchange:
     """Sends distinct ascending ids ([n] for each table) to the ranks that own their rows.
 
-    A collective: all ranks must run it.
+    This is a collective: all ranks must run it.
     """
     ranks = rewrite.plan.workers
     ids = [_in_range(each, table) for each, table in zip(ids, tables, strict=True)]
@@ -134,7 +137,8 @@ def ask_owners(
 
 
 def _in_range(ids: tf.Tensor, table: Table) -> tf.Tensor:
-    """Asserts that all ids are rows of the table. With its owner, any other id would name a row of another table."""
+    """Asserts that all ids belong to rows of the table. Otherwise, the owner of an id would take it for a row of
+    another table."""
     least, most = (tf.cast(reduce(ids), tf.int64) for reduce in (tf.reduce_min, tf.reduce_max))
     is_right = tf.equal(tf.size(ids), 0) | ((least >= 0) & (most < table.rows))
     told = [f"ids of «{table.variable}», which has {table.rows} rows, are from", least, "to", most]
@@ -147,7 +151,7 @@ def swap(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Runs `collectives.all_to_all` and counts the bytes for other ranks as sent.
 
-    `tensor` has `rows[r, v]` (int32) rows for rank r and variable v, in this order.
+    `tensor` has `rows[r, v]` (int32) rows for rank r and variable v, ordered by r and then by v.
     """
     from parallax_runner.rewrite.exchange import collectives
 
@@ -179,8 +183,8 @@ def _by_table(came: tf.Tensor, counts: tf.Tensor, starts: list[int]) -> tuple[tu
 
 
 def _interleave(flat: Sequence[tf.Tensor], counts: tf.Tensor, ranks: int) -> tf.Tensor:
-    """Concatenates the tables' values, each ordered by rank: first all values of rank 0, then all of rank 1, and so
-    on."""
+    """Concatenates the tables' values, each ordered by rank: first all values of rank 0, then all values of rank 1, and
+    so on."""
     pieces = [tf.split(each, counts[:, number], num=ranks) for number, each in enumerate(flat)]
     return tf.concat([of_table[rank] for rank in range(ranks) for of_table in pieces], axis=0)
 

@@ -1,4 +1,4 @@
-"""Pass: send gradients of variables that are spread over the ranks to the owners of their rows, which update them.
+"""Pass: send gradients of variables that are spread over the ranks to the owners of the rows, which update the rows.
 
 Every rank runs the same update on its own rows. A result over all rows, such as a norm, is summed over the ranks.
 """
@@ -55,7 +55,8 @@ def update_own_rows(rewrite: Rewrite) -> None:
 def _exchange(
     rewrite: Rewrite, gradients: list[RankGradient], alone: tf.Tensor, *, name: str
 ) -> tuple[Exchange, Push | None]:
-    """Returns the exchange for gradients that travel within the step, and the push if some travel behind the step."""
+    """Returns the exchange for gradients that are sent within the step, and the push if some gradients are sent behind
+    the step."""
     exchange = exchange_of_known_ids(rewrite, gradients, name=name)
     if exchange is None:
         tables = [table_of(over_ranks(rewrite, gradient.variables[0])) for gradient in gradients]
@@ -92,7 +93,7 @@ def _apply_later(
     values: Mapping[str, ShardedValue],
     alone: tf.Tensor,
 ) -> LaterUpdate:
-    """Builds the updates of the rows whose gradients travel behind the step."""
+    """Builds the updates of the rows whose gradients are sent behind the step."""
     carried: list[CarriedPush] = []
     stands_for: dict[str, tf.Tensor] = {}
     writes = set[tf.Operation]()

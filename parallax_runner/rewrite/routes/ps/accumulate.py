@@ -1,4 +1,4 @@
-"""All ranks push gradients of variables on servers, and the server that owns the rows sums them."""
+"""Makes all ranks push gradients of variables on servers. The server that owns the rows sums the gradients."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 
 def accumulate_on_servers(rewrite: Rewrite) -> dict[str, ShardedValue]:
-    """Adds pushes to the step, and returns by tensor name the aggregates that the chief takes from the servers.
+    """Adds pushes to the step. Returns the aggregates that the chief takes from the servers, by tensor name.
 
-    A push holds the rank's merged rows of one shard, with their places in the shard. The aggregate of a sparse gradient
-    has distinct ascending ids again. The accumulator scheme is that of Abadi et al. 2016, section 4.4. Its MEAN divides
-    by the number of ranks that touched a row, so this takes the SUM and divides it.
+    A push contains the rank's merged rows for one shard, with their places in the shard. The aggregate of a sparse
+    gradient has distinct ascending ids again. Abadi et al. 2016, section 4.4, describe the accumulator scheme. The MEAN
+    of an accumulator is divided by the number of ranks that touched a row, so this function takes the SUM and divides
+    it.
     """
     taken: dict[str, ShardedValue] = {}
     for gradient in rewrite.gradients_by(Route.PS):
@@ -51,8 +52,8 @@ def _dense(rewrite: Rewrite, gradient: RankGradient, placement: OnServers) -> Sh
 def _dense_mean(
     rewrite: Rewrite, rows: tf.Tensor | None, shard: Shard, variable: str, dtype: tf.DType, *, name: str
 ) -> tf.Tensor:
-    """Returns the mean over ranks of a dense gradient's rows of one shard, in `dtype`. This rank pushes `rows`, if it
-    pushes any."""
+    """Returns the mean over ranks of a dense gradient's rows for one shard, in `dtype`. This rank pushes `rows`, or
+    pushes nothing if `rows` is None."""
     shape = shard.handle.op.get_attr("shape")
     accumulator = tf.ConditionalAccumulator(
         adding_dtype(dtype), shape=shape, reduction_type="SUM", shared_name=f"sum/{name}"
@@ -104,12 +105,13 @@ def _sparse(rewrite: Rewrite, gradient: RankGradient, placement: OnServers) -> t
 
 
 def _never_stale() -> tf.Tensor:
-    """Returns a step that no accumulator treats as old. It drops older pushes, but a synchronous step has none."""
+    """Returns a step number that no accumulator treats as old. Accumulators drop old pushes, but synchronous steps have
+    no old pushes."""
     return tf.constant(tf.int64.max, tf.int64)
 
 
 def _pushes(rewrite: Rewrite) -> tf.Tensor | int:
-    """Returns how many pushes to wait for. If the leader is chosen in each step, only the leader waits."""
+    """Returns the number of pushes to wait for. If the leader is chosen anew in each step, only the leader waits."""
     if rewrite.coordination.leads is None:
         return rewrite.plan.pushes
     return only_if(rewrite.coordination.leads, tf.constant(rewrite.plan.pushes))

@@ -1,8 +1,8 @@
 """Admits replicas' gradients to a step that can complete without some of them (comm.ps.backup_workers).
 
-Server 0 counts how many steps are done and how many places of the next step are taken. A replica that has computed its
-gradients asks for a place. The first N-b replicas get one, and the last of these leads: it updates the variables, and
-tells all replicas the new number of steps.
+Server 0 counts the steps that are done and the places of the next step that are taken. A replica that has computed its
+gradients requests a place. The first N-b replicas get a place, and the last of these replicas leads: it updates the
+variables, and sends the new number of steps to all replicas.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from parallax_runner.rewrite.distributed_graph import CLOSED, Admission
 from parallax_runner.rewrite.routes.ps.mutex import release_mutex
 from parallax_runner.rewrite.state import Rewrite
 
-# More places than are ever freed. After these are taken none is left, even when an update in progress frees its places.
+# This is more places than are ever freed. When these places are taken, no place is left, even if an update in progress
+# frees its places.
 ALL_PLACES = 2**40
 
 
 def ask_for_admission(rewrite: Rewrite, mutex: tf.Tensor) -> None:
-    """Makes this replica push its gradients only if it is admitted. Sets `admission` and `leads` of the
+    """Makes this replica push its gradients only if the replica is admitted. Sets `admission` and `leads` of the
     coordination."""
     begun = _local(rewrite, "begun")
     gradients = rewrite.gradients_by(Route.PS)
@@ -62,7 +63,8 @@ def ask_for_admission(rewrite: Rewrite, mutex: tf.Tensor) -> None:
 
 
 def count_step(rewrite: Rewrite, *, after: Iterable[tf.Operation]) -> list[tf.Operation]:
-    """Returns the ops that the leader runs under the mutex after the update. They open the next step for admission."""
+    """Returns the ops that the leader runs under the mutex after the update. These ops open the next step for
+    admission."""
     with tf.device(server_device(0)), tf.name_scope("step_done/"):
         steps_done, taken = _shared(rewrite, "steps_done"), _shared(rewrite, "taken")
         with tf.control_dependencies([tf.group(*sorted(after, key=lambda op: op.name))]):
@@ -76,8 +78,8 @@ def count_step(rewrite: Rewrite, *, after: Iterable[tf.Operation]) -> list[tf.Op
 
 
 def _next_step(rewrite: Rewrite, begun: tf.Tensor) -> tf.Tensor:
-    """Returns the newest number of steps that this replica has been told since its last call. Waits for at least
-    one."""
+    """Returns the newest number of steps that this replica has received since the last call. Waits for at least one
+    number."""
     with tf.device(server_device(0)):
         queue = _queue(rewrite, rewrite.rank)
         first = queue.dequeue()

@@ -1,4 +1,4 @@
-"""Pass: sum the gradients of a worker's replicas before they are pushed, so that they travel once."""
+"""Pass: sum the gradients of a worker's replicas, so that each worker pushes only one gradient."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from parallax_runner.rewrite.state import RankGradient, Rewrite
 
 @rewrite_pass(reads=["gradients"], writes=["pushes"])
 def aggregate_within_worker(rewrite: Rewrite) -> None:
-    """Sums what the replicas of this worker would push. The first replica pushes the sum for all."""
+    """Sums the gradients that the replicas of this worker would push. The first replica pushes the sum for all of
+    them."""
     # Runs only for the last replica, when the gradients of all replicas are merged.
     if not rewrite.plan.aggregates_locally or rewrite is not rewrite.siblings[-1]:
         return

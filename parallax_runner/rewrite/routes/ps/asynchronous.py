@@ -1,4 +1,4 @@
-"""Passes for asynchronous training: each replica applies its own gradients without waiting for others."""
+"""Passes for asynchronous training: each replica applies its own gradients without waiting for other replicas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 @rewrite_pass(writes=["counters"])
 def share_counters(rewrite: Rewrite) -> None:
-    """Moves variables that count updates (global_step, Adam's beta powers) to server 0. All replicas share them."""
+    """Moves variables that count updates (global_step, Adam's beta powers) to server 0. All replicas share these
+    variables."""
     for name in rewrite.plan.counters:
         handle = rewrite.op(name)
         handle._set_attr("shared_name", tf.AttrValue(s=f"counter/{name}".encode()))
@@ -38,7 +39,8 @@ def share_counters(rewrite: Rewrite) -> None:
     writes=["train_op", "step_ops", "sent", "initializers", "coordination", "stands_for"],
 )
 def update_at_once(rewrite: Rewrite) -> None:
-    """Pushes this replica's gradients straight into the update ops on the servers, while it holds the mutex."""
+    """Pushes this replica's gradients straight into the update ops on the servers, while the replica holds the
+    mutex."""
     plan = rewrite.plan
     if plan.options.sync or not plan.by_route(Route.PS):
         return
@@ -90,7 +92,7 @@ def _sent(rewrite: Rewrite, tensor: tf.Tensor, placement: OnServers, shard: Shar
 
 
 def shared_by_all(rewrite: Rewrite, update: ShardedUpdate, step: set[tf.Operation]) -> set[tf.Operation]:
-    """Returns the ops of the update that use variables on servers. They may run only while this replica holds the
+    """Returns the ops of the update that use variables on servers. These ops may run only while this replica holds the
     mutex."""
     shared = {shard.handle.op for placement in rewrite.placements.values() for shard in placement.shards}
     shared |= {rewrite.op(name) for name in rewrite.counters}
@@ -99,7 +101,8 @@ def shared_by_all(rewrite: Rewrite, update: ShardedUpdate, step: set[tf.Operatio
 
 
 def _observe_staleness(rewrite: Rewrite, held: tf.Tensor) -> list[tf.Operation]:
-    """Sets the staleness: the number of pushes by other replicas between the start of this step and its own push."""
+    """Sets the staleness: the number of pushes by other replicas between the start of this step and this replica's
+    push."""
     with tf.device(server_device(0)):
         name = f"pushes/{rewrite.plan.fingerprint[:16]}"
         pushes = tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[], shared_name=name)

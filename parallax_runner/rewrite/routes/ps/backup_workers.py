@@ -1,4 +1,5 @@
-"""Pass: build the step of a synchronous parameter server that completes without `comm.ps.backup_workers` workers."""
+"""Pass: build the step of a synchronous parameter server, which can complete without `comm.ps.backup_workers`
+workers."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
     writes=["train_op", "step_ops", "sent", "initializers", "coordination", "pushes", "stands_for"],
 )
 def update_with_backup(rewrite: Rewrite) -> None:
-    """Makes the admitted replicas push, and the last admitted replica update.
+    """Makes the admitted replicas push their gradients, and makes the last admitted replica run the update.
 
     All replicas have the same ops. Only the leader takes the sums. The ops that then read or write shared variables
-    wait for the mutex, so on other replicas all of them are dead.
+    wait for the mutex, so these ops are dead on all other replicas.
     """
     if not rewrite.plan.options.backup_workers or not rewrite.plan.by_route(Route.PS):
         return

@@ -1,4 +1,4 @@
-"""Decides whether the worker or the server casts a tensor: the one for which fewer bytes are sent."""
+"""Decides whether the worker or the server casts a tensor. The choice minimizes the number of bytes that are sent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def narrow_dtype(rewrite: Rewrite, tensors: Iterable[tf.Tensor]) -> tf.DType | None:
-    """Returns the smaller dtype to which all readers outside the update region cast these tensors, or None."""
+    """Returns the smaller dtype to which all readers outside the update region cast these tensors, or None if there is
+    none."""
     if not rewrite.plan.options.ps.boundary_between_workers_and_servers:
         return None
     found = {dtype for tensor in tensors for dtype in _wanted(rewrite, tensor)}
@@ -37,12 +38,13 @@ def before_widening(rewrite: Rewrite, tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _wanted(rewrite: Rewrite, tensor: tf.Tensor) -> set[tf.DType]:
-    """Returns the dtypes in which a tensor is read. For a cast, that is the dtype of its result."""
+    """Returns the dtypes in which a tensor is read. For a reader that is a cast, this is the dtype of the cast's
+    result."""
     return {(op.outputs[0] if op.type == "Cast" else tensor).dtype for op in _readers(rewrite, tensor)}
 
 
 def _readers(rewrite: Rewrite, tensor: tf.Tensor) -> list[tf.Operation]:
-    """Returns the consumers of a tensor outside the update region. The consumers of an Identity replace it."""
+    """Returns the consumers of a tensor outside the update region. An Identity is replaced by its own consumers."""
     found = []
     for op in sorted(tensor.consumers(), key=lambda op: op.name):
         if op not in rewrite.region:

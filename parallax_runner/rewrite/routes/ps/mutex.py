@@ -1,7 +1,9 @@
-"""A mutex on server 0, held by a push while it reads and writes variables, and by a checkpoint.
+"""A mutex on server 0. A push holds the mutex while it reads and writes variables, and a checkpoint holds the mutex
+while it reads variables.
 
-It keeps pushes from interleaving: no update is lost, and a variable and its slots contain the same pushes. It also
-makes the number of pushes between a replica's pull and its own push well defined (docs/design/0018-asynchrony.md).
+The mutex keeps pushes from interleaving: no update is lost, and a variable and its slots contain the same pushes. The
+mutex also makes the number of pushes between a replica's pull and its own push well defined
+(docs/design/0018-asynchrony.md).
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ def make_mutex(rewrite: Rewrite) -> tf.Tensor:
 
 
 def hold_mutex(mutex: tf.Tensor, guarded: set[tf.Operation], step: set[tf.Operation]) -> tf.Tensor:
-    """Makes the `guarded` ops of a step run only while the step holds the mutex. Returns the lock, to be released.
+    """Makes the `guarded` ops of a step run only while the step holds the mutex. Returns the lock, which must be
+    released.
 
-    The mutex is requested when all outside inputs of these ops have arrived on their devices. Ops between guarded ops
-    run on server 0. So the holder of the mutex never waits for a worker, which may be busy.
+    The mutex is requested when all outside inputs of these ops have arrived on the devices of the ops. Ops between
+    guarded ops run on server 0. Therefore, the holder of the mutex never waits for a worker, which may be busy.
     """
     inside = _depending_on(guarded, step)
     between = (inside & edit.ancestors(guarded)) - guarded
@@ -38,7 +41,7 @@ def hold_mutex(mutex: tf.Tensor, guarded: set[tf.Operation], step: set[tf.Operat
     by_device: dict[str, tf.Operation] = {}
     for op in sorted(guarded, key=lambda op: op.name):
         if op.device not in by_device:
-            # One message per device, however many ops wait for it there.
+            # Sends one message per device, no matter how many ops on the device wait for the mutex.
             with tf.device(op.device or None), tf.control_dependencies([held.op]):
                 by_device[op.device] = tf.no_op()
         op._add_control_input(by_device[op.device])
@@ -46,10 +49,10 @@ def hold_mutex(mutex: tf.Tensor, guarded: set[tf.Operation], step: set[tf.Operat
 
 
 def _bring_together(ops: set[tf.Operation], inside: set[tf.Operation]) -> list[tf.Operation]:
-    """Copies the outside inputs of `ops` to the ops' devices. Returns for each device an op that runs when all are
-    there.
+    """Copies the outside inputs of `ops` to the ops' devices. Returns, for each device, an op that runs when all inputs
+    are there.
 
-    Otherwise a tensor and the signal of its arrival would be two messages, and the signal might arrive first.
+    Without the copies, a tensor and the signal of its arrival would be two messages, and the signal might arrive first.
     """
     here: dict[tuple[str, str], tf.Tensor] = {}
     needs: dict[str, set[tf.Operation]] = {}
@@ -82,13 +85,13 @@ def _on_device(tensor: tf.Tensor, device: str) -> tf.Tensor:
 
 
 def release_mutex(held: tf.Tensor, after: Iterable[tf.Operation]) -> tf.Operation:
-    """Releases the mutex when all of `after` have run."""
+    """Releases the mutex when all ops in `after` have run."""
     with tf.device(server_device(0)), tf.control_dependencies([_group(after)]):
         return tf.raw_ops.ConsumeMutexLock(mutex_lock=held)
 
 
 def _depending_on(guarded: set[tf.Operation], step: set[tf.Operation]) -> set[tf.Operation]:
-    """Returns the ops of the step that cannot run before one of `guarded`."""
+    """Returns the ops of the step that depend on any of the `guarded` ops."""
     found: set[tf.Operation] = set()
     for op in edit.in_order(step):
         needs = [tensor.op for tensor in op.inputs] + list(op.control_inputs)

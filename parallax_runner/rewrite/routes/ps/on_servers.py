@@ -1,4 +1,4 @@
-"""The placement of variables that are on servers in shards of rows, and reads of rows and whole variables."""
+"""Defines the placement of variables on servers in shards of rows, and reads rows or whole variables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class OnServers(Placement):
         return True
 
     def look_up(self, update: ShardedUpdate, op: tf.Operation, ids: tf.Tensor) -> tf.Tensor:
-        """Asks the servers for the rows."""
+        """Requests the rows from the servers."""
         before = set(op.graph.get_operations())
         shape = tuple(tf.TensorShape(op.inputs[0].op.get_attr("shape")).as_list())
         with tf.control_dependencies(update.controls_of(op)), tf.name_scope(f"from_servers/{op.name}/lookup/"):
@@ -52,7 +52,8 @@ class OnServers(Placement):
     def total(self, update: ShardedUpdate, op: tf.Operation, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         """Adds up the servers' partial sums."""
         total = tf.add_n(list(parts)) if self.is_cut else parts[0]
-        # A rank that does not take the sum from the servers receives it. This then reads the received value.
+        # A rank that does not take the sum from the servers receives it from the chief. This Identity then reads the
+        # received value.
         whole = tf.identity(update.cross(total, self.variable, op.name))
         update.rewrite.stands_for[op.outputs[0].name] = whole
         return whole
@@ -108,7 +109,7 @@ def shard_handle(name: str, dtype: tf.DType, shape: tuple[int, ...], shard: Plan
 
 
 def read(rewrite: Rewrite, placement: OnServers, *, narrow: tf.DType | None = None) -> tf.Tensor:
-    """Returns the whole variable, joined from its shards. Each shard is cast to `narrow` first, if given."""
+    """Returns the whole variable, joined from its shards. If `narrow` is given, each shard is cast to it first."""
     dtype = placement.shards[0].dtype
     parts = []
     for shard in placement.shards:
@@ -141,8 +142,8 @@ def gather(
 ) -> tf.Tensor:
     """Looks up rows of a sharded variable. Each distinct id is sent once to its owner.
 
-    With `narrow`, rows are cast before they are sent. With `is_exact`, rows are never compressed, whatever the plan
-    says.
+    If `narrow` is given, rows are cast to it before they are sent. With `is_exact`, rows are never compressed, even if
+    the plan uses compression.
     """
     dtype = narrow or placement.shards[0].dtype
     distinct, position = tf.unique(tf.reshape(ids, [-1]))

@@ -1,6 +1,6 @@
-"""Pass: give each replica a copy of the dense variables that are on servers, and make it read the copy.
+"""Pass: give each replica a copy of the dense variables that are on servers, and make the replica read the copy.
 
-At the end of its step, a worker refreshes the copies by one read of the servers for all of its replicas.
+At the end of its step, a worker refreshes the copies of all its replicas with one read from the servers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from parallax_runner.rewrite.state import Rewrite
 @rewrite_pass(reads=["placements", "pulled", "updated"], writes=["initializers", "step_ops", "sent", "stands_for"])
 def replicate_dense_variables(rewrite: Rewrite) -> None:
     """Gives the replicas of a worker copies of each dense variable on servers (original Parallax: «mirror»)."""
-    # Runs only for the last replica. The first replica's read serves all, and the passes before this one must have run
+    # Runs only for the last replica. The first replica's read serves all replicas, and all earlier passes must have run
     # for all replicas.
     if not rewrite.plan.options.ps.replicate_variables or rewrite is not rewrite.siblings[-1]:
         return
@@ -47,7 +47,8 @@ def _read_servers(rewrite: Rewrite, planned: VariablePlan) -> tf.Tensor:
 
 
 def _read_copy(replica: Rewrite, planned: VariablePlan) -> tuple[tf.Tensor, tf.Tensor]:
-    """Makes a replica's copy, and redirects all readers of the variable to it. Returns its handle and the read."""
+    """Makes a replica's copy, and redirects all readers of the variable to it. Returns the handle of the copy, and the
+    tensor that reads the copy."""
     pulled = replica.pulled[planned.name]
     name = f"{replica.prefix}{planned.name}/copy"
     with tf.device(replica.op(planned.name).device):

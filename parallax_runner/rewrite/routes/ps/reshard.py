@@ -1,8 +1,8 @@
 """Reshards the variables of a running cluster: moves rows to the servers of another plan.
 
-Variables live in servers, not in sessions, so they keep their values between two sessions on one cluster. Only rows
-that the new plan has on other servers or in other shards move, directly from server to server. Variables on ranks stay
-where they are.
+Variables belong to servers, not to sessions, so variables keep their values between two sessions on one cluster. Only
+rows that the new plan places on other servers or in other shards are moved, directly from server to server. Variables
+on ranks stay where they are.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from parallax_runner.graph.devices import server_device
 from parallax_runner.plan.plan import Plan, Route, Shard
 from parallax_runner.rewrite.routes.ps.on_servers import shard_handle
 
-# The size of one message. Many servers may send to one at the same time, and each chunk is in memory twice.
+# The size of one message. Many servers may send to the same server at the same time, and each chunk is in memory twice.
 CHUNK_BYTES = 16 * 2**20
 
 
 def reshard(graph: tf.Graph, before: Plan, after: Plan) -> tf.Operation:
-    """Returns the op that moves variables on servers, and their slots, from the shards of one plan to those of another.
+    """Returns the op that moves variables on servers, and their slots, from the shards of one plan to the shards of
+    another plan.
 
-    The chief runs it while no rank is in a step. It also frees the memory of old shards. `graph` is a rank's graph for
-    the plan `after`. Both plans must be for the same graph and differ only in shards and their servers.
+    The chief runs the op while no rank is in a step. The op also frees the memory of old shards. `graph` is a rank's
+    graph for the plan `after`. Both plans must be for the same graph and differ only in shards and their servers.
     """
     shards_before = {planned.name: planned.shards for planned in before.by_route(Route.PS)}
     done: list[tf.Operation] = []
@@ -32,7 +33,7 @@ def reshard(graph: tf.Graph, before: Plan, after: Plan) -> tf.Operation:
         for planned in after.by_route(Route.PS):
             old, new = shards_before[planned.name], planned.shards
             for name in (planned.name, *planned.slots):
-                # One after the other, so that at most one variable is in memory twice.
+                # Variables are moved one after the other, so that at most one variable is in memory twice.
                 with tf.control_dependencies(done):
                     filled = [_fill(graph, name, planned.shape, old, shard) for shard in new if shard not in old]
                 with tf.control_dependencies([*done, *filled]):
@@ -80,7 +81,7 @@ def _rows(shard: Shard) -> range:
 
 
 def _places(rows: range, shard: Shard) -> range:
-    """Returns the places of rows in a shard that has them."""
+    """Returns the places of rows in a shard that contains these rows."""
     step = rows.step // shard.step
     first = (rows.start - shard.offset) // shard.step
     return range(first, first + (len(rows) - 1) * step + 1, step)
@@ -90,7 +91,7 @@ def _read(name: str, dtype: tf.DType, shape: tuple[int, ...], shard: Shard) -> t
     with tf.device(server_device(shard.server)):
         handle = shard_handle(name, dtype, shape, shard, op_name="source")
         value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
-        # A read or a slice shares its memory with the variable, which is freed soon.
+        # A read or a slice would share its memory with the variable, which is freed soon.
         return value if shape else tf.raw_ops.DeepCopy(x=value)
 
 

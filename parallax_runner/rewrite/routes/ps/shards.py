@@ -3,9 +3,9 @@
 Row i of a variable in n shards is in shard i mod n. Words are often numbered by frequency, so contiguous ranges would
 put all frequent rows on one server (docs/design/0031-rows-modulo-shards.md).
 
-Variables are split by replacing their handles, without building the model again. So any variable can be split, made by
-`get_variable`, `tf.Variable` or a layer. Row i stays row i, and initial values do not depend on the number of
-partitions (docs/design/0004-partitioning.md).
+Variables are split by replacing their handles, without building the model again. Therefore, any variable can be split,
+whether it was made by `get_variable`, `tf.Variable` or a layer. Row i stays row i, and initial values do not depend on
+the number of partitions (docs/design/0004-partitioning.md).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _make_shards(rewrite: Rewrite, name: str, planned: VariablePlan) -> OnServer
 
 
 def _initialize(placement: OnServers, initializer: tf.Operation) -> list[tf.Operation]:
-    """Assigns each shard its rows of the whole initial value, which is drawn once as on one device."""
+    """Assigns each shard its rows of the whole initial value, which is drawn once, as on a single device."""
     value = initializer.inputs[1]
     ops = []
     for shard in placement.shards:
@@ -63,7 +63,7 @@ def _redirect_reads(rewrite: Rewrite, placement: OnServers, name: str, shape: tu
     handle = rewrite.op(name).outputs[0]
     looks_up_there = rewrite.plan.options.ps.boundary_between_workers_and_servers
     replaced = set() if looks_up_there else _look_up_on_worker(rewrite, handle)
-    # Reads that wait for nothing share one value, which is sent once.
+    # Reads without control inputs share one value, which is sent once.
     plain = []
     for op in sorted(set(handle.consumers()) - replaced, key=lambda op: op.name):
         if op.type == "ReadVariableOp" and not op.control_inputs:
@@ -99,21 +99,22 @@ def _answer(
     if op.type == "VariableShape":
         return tf.constant(shape, op.outputs[0].dtype)
     if op.type == "VarIsInitializedOp":
-        # This op exists if another variable is initialized from this one. False makes it take the initial value
-        # instead.
+        # This op exists if another variable is initialized from this variable. False makes the other variable take the
+        # initial value instead.
         return tf.constant(False)
     return read(rewrite, placement, narrow=narrow)
 
 
 def _redirect(rewrite: Rewrite, ops: list[tf.Operation], answer: Callable[[tf.DType | None], tf.Tensor]) -> tf.Tensor:
-    """Makes all readers of these ops read the result of `answer`. Returns the tensor that is sent for it in a step."""
+    """Makes all readers of these ops read the result of `answer`. Returns the tensor that is sent for these ops in a
+    step."""
     narrow = narrow_dtype(rewrite, [op.outputs[0] for op in ops])
     travelling = answer(narrow)
     whole = travelling if narrow is None else answer(None)
     for op in ops:
         if narrow is not None:
             connect_casts(rewrite, op.outputs[0], travelling)
-        # In the update region only the chief reads, between aggregating and updating (sharded_update.py).
+        # In the update region, only the chief reads the variable, between aggregating and updating (sharded_update.py).
         stays = op in rewrite.region and op.type in ("ReadVariableOp", "ResourceGather")
         edit.reconnect(op.outputs[0], whole, where=_outside(rewrite.region if stays else frozenset()))
         rewrite.stands_for[op.outputs[0].name] = whole

@@ -1,7 +1,8 @@
-"""Bounds how many steps replicas that do not wait for one another may be apart.
+"""Bounds the number of steps by which replicas that do not wait for one another may be apart.
 
 This is bounded staleness (Ho and others, NIPS 2013, «stale synchronous parallel»). Every replica has a queue on server
-0 with k permits at first. It takes a permit for each step, and gets one when the slowest replica has done another step.
+0 that initially contains k permits. The replica takes a permit for each step, and gets a new permit when the slowest
+replica has done another step.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pass: build the step of a synchronous parameter server.
 
-Every rank pushes. The chief takes the aggregates, runs the update on the servers and then releases the others.
+Every rank pushes. The chief takes the aggregates, runs the update on the servers and then releases the other ranks.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 def update_on_servers(rewrite: Rewrite) -> None:
     """Moves the updates of variables on the ps route to the servers that hold them.
 
-    All ranks make the same ops, under the same names. Then only the chief keeps the ops on servers. The others wait for
-    the chief instead.
+    All ranks make the same ops, under the same names. Then only the chief keeps the ops on servers. The other ranks
+    wait for the chief instead.
     """
     if not rewrite.plan.options.waits_for_all or not rewrite.plan.by_route(Route.PS):
         return
@@ -50,7 +50,7 @@ def update_on_servers(rewrite: Rewrite) -> None:
 def _own_roots(rewrite: Rewrite, update: ShardedUpdate) -> set[tf.Operation]:
     """Returns the ops of the train op that a rank other than the chief runs: all except ops on servers.
 
-    They include the rank's own writes (global_step, dense updates) that the train op reaches only through ops on
+    The result includes the rank's own writes (global_step, dense updates) that the train op reaches only through ops on
     servers.
     """
     copies = update.copies.get(rewrite.train_op)
@@ -60,11 +60,11 @@ def _own_roots(rewrite: Rewrite, update: ShardedUpdate) -> set[tf.Operation]:
 
 
 def _asked_for_a_number(rewrite: Rewrite, update: ShardedUpdate, roots: set[tf.Operation]) -> Iterator[tf.Operation]:
-    """Yields the ops that such a rank also runs so that a session may fetch them. A sum on servers is replaced by its
-    stand-in.
+    """Yields the ops that a rank other than the chief also runs, so that sessions can fetch their results. Replaces a
+    sum on servers by its stand-in.
 
-    A fetch may never come, so only single numbers are sent for it. Ops that need larger values from servers than the
-    step itself needs are left out.
+    A session may never fetch these results, so only single numbers are sent for them. Ops that need larger values from
+    servers than the step itself needs are left out.
     """
     travels = _needed_without(roots, update.server_ops)
     large = [op for op in update.crossings if op not in travels and not is_number(op.outputs[0].shape)]
@@ -79,7 +79,7 @@ def _asked_for_a_number(rewrite: Rewrite, update: ShardedUpdate, roots: set[tf.O
 
 
 def _behind(starts: Iterable[tf.Operation], server_ops: set[tf.Operation]) -> set[tf.Operation]:
-    """Returns `starts` and the ops that depend on them other than through ops on servers."""
+    """Returns `starts` and the ops that depend on them. Ignores dependencies through ops on servers."""
     found: set[tf.Operation] = set()
     stack = list(starts)
     while stack:
@@ -92,7 +92,7 @@ def _behind(starts: Iterable[tf.Operation], server_ops: set[tf.Operation]) -> se
 
 
 def _needed_without(roots: Iterable[tf.Operation], server_ops: set[tf.Operation]) -> set[tf.Operation]:
-    """Returns the ops that the roots need, without ops that only the chief runs."""
+    """Returns the ops that the roots need, except ops that only the chief runs."""
     found: set[tf.Operation] = set()
     stack = list(roots)
     while stack:
