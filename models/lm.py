@@ -1,4 +1,4 @@
-"""A word language model: embedding, LSTM with projection, sampled softmax.
+"""A word language model with an embedding, an LSTM with projection, and a sampled softmax.
 
 A small version of the model in "Exploring the Limits of Language Modeling" (Jozefowicz and others, 2016), which the
 Parallax paper (Kim and others, EuroSys 2019) uses for its measurements. Its three tables over the vocabulary have
@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.ops.variables import PartitionedVariable  # exported nowhere
+from tensorflow.python.ops.variables import PartitionedVariable  # not exported by any public module
 
 
 class LSTMVariables(NamedTuple):
-    """One layer's weights; the gates are input, candidate, forget, output."""
+    """One layer's weights. The order of the gates is input, candidate, forget, output."""
 
     kernel: tf.Variable  # [embedding_size + projection_size, 4 * num_units]
     bias: tf.Variable  # [4 * num_units]
@@ -91,7 +91,7 @@ def lstm_variables(input_size: int, num_units: int, projection_size: int) -> LST
 
 
 def run_lstm(lstm: LSTMVariables, inputs: tf.Tensor, keep_prob: float) -> list[tf.Tensor]:
-    """Unroll over `inputs` [batch, sequence_length, input_size] from a zero state.
+    """Run the LSTM over `inputs` [batch, sequence_length, input_size] from a zero state.
 
     Returns the projected output of each step, [batch, projection_size], with dropout on the layer's inputs and outputs.
     """
@@ -113,18 +113,18 @@ def run_lstm(lstm: LSTMVariables, inputs: tf.Tensor, keep_prob: float) -> list[t
 
 
 def dropout(activations: tf.Tensor, keep_prob: float) -> tf.Tensor:
-    """Return activations of the same shape; without dropout the graph has no random op."""
+    """Return activations of the same shape. If nothing is dropped, the graph has no random op."""
     return activations if keep_prob == 1.0 else tf.nn.dropout(activations, rate=1.0 - keep_prob)
 
 
 def pieces(variable: tf.Variable) -> list[tf.Variable]:
-    """Return the pieces of a variable that a partitioner of the enclosing scope has split, otherwise the variable
+    """Return the pieces of a variable if a partitioner of the enclosing scope has split it, otherwise the variable
     itself."""
     return list(variable) if isinstance(variable, PartitionedVariable) else [variable]
 
 
 def whole(variable: tf.Variable) -> tf.Tensor:
-    """Return all rows of a variable in the order of lookup ids, which go round robin over the pieces."""
+    """Return all rows of a variable in the order of lookup ids, which are distributed round robin over the pieces."""
     if isinstance(variable, PartitionedVariable):
         return tf.nn.embedding_lookup(variable, tf.range(variable.shape[0]))
     return tf.convert_to_tensor(variable)
@@ -155,7 +155,7 @@ def sampled_loss(
 
 
 def full_logits(softmax_w: tf.Variable, softmax_b: tf.Variable, outputs: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Return logits over the whole vocabulary, [batch, vocab_size] for each step; separate tensors limit memory use."""
+    """Return a tensor of logits over the whole vocabulary, [batch, vocab_size], for each step, to limit memory use."""
     weights, biases = whole(softmax_w), whole(softmax_b)
     return [tf.matmul(output, weights, transpose_b=True) + biases for output in outputs]
 

@@ -1,4 +1,4 @@
-"""A small residual network for images, after "Deep Residual Learning" (He and others, 2016): dense gradients only."""
+"""A small residual network for images with dense gradients, after "Deep Residual Learning" (He and others, 2016)."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def run(
     blocks_per_stage: int,
     statistics: list[tf.Operation] | None = None,
 ) -> tf.Tensor:
-    """Return logits [batch, classes]. `statistics` collects the updates of batch normalization's moving statistics; if
-    it is None, the moving statistics normalize."""
+    """Return logits [batch, classes]. `statistics` collects the updates of batch normalization's moving statistics. If
+    `statistics` is None, the moving statistics are used for the normalization."""
     with tf.variable_scope("first"):
         flow = tf.nn.relu(normalise(convolve(images, filters, size=3), statistics))
     for stage in range(3):
@@ -79,7 +79,7 @@ def residual(flow: tf.Tensor, filters: int, stride: int, statistics: list[tf.Ope
 
 
 def convolve(flow: tf.Tensor, filters: int, *, size: int, stride: int = 1) -> tf.Tensor:
-    """Return a `size` × `size` convolution without biases, because batch normalization adds them."""
+    """Return a `size` × `size` convolution without biases, because batch normalization adds biases."""
     kernel = tf.get_variable(
         "kernel", [size, size, int(flow.shape[-1]), filters], initializer=tf.variance_scaling_initializer(scale=2.0)
     )

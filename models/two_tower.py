@@ -1,4 +1,4 @@
-"""A retrieval model in Keras: a tower for queries, one for items, and a softmax over the items of the batch.
+"""A retrieval model in Keras: a tower for queries, a tower for items, and a softmax over the items of the batch.
 
 After "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations" (Yi and others, 2019).
 """
@@ -41,17 +41,17 @@ class TwoTower(keras.Model):
     ) -> Any:
         """Return the mean cross entropy of each query's item against the items of the other pairs in the batch.
 
-        An item occurs as a negative in proportion to its frequency; subtracting the logarithm of its probability
-        corrects this bias.
+        An item occurs as a negative in proportion to its frequency. This bias is corrected by subtracting the logarithm
+        of the item's probability.
 
         The negatives come from the same batch. With data parallelism over N ranks each rank has its own batch, and the
-        loss is the mean over ranks. It differs from the loss of the concatenated batch, which has N times the
-        negatives.
+        loss is the mean over ranks. This mean differs from the loss of the concatenated batch, which has N times as
+        many negatives.
         """
         queries, items = y_pred
         logits = ops.matmul(queries, ops.transpose(items)) / self.temperature - ops.log(x["item_probability"])
         positives = ops.diagonal(logits)[:, None]
-        # The query's own item is not a negative, in this pair or another.
+        # The item of a query is not a negative for that query, even if the item also occurs in other pairs.
         is_same = ops.equal(x["item"][:, None], x["item"][None, :])
         negatives = ops.where(is_same, -1e9, logits)
         total = ops.logsumexp(ops.concatenate([positives, negatives], axis=1), axis=1)
@@ -70,8 +70,8 @@ def make_model(
 ) -> keras.Model:
     """Return the compiled model, for query ids below `queries` and item ids below `items`.
 
-    A tower is an embedding of `embedding_size` and dense layers of `units`; the last one sets the size of the vectors.
-    Dot products are divided by `temperature`. `optimizer` is a name that Keras knows.
+    A tower is an embedding of `embedding_size` and dense layers of `units`; the last layer sets the size of the
+    vectors. Dot products are divided by `temperature`. `optimizer` is the name of a Keras optimizer.
     """
     model = TwoTower(queries=queries, items=items, embedding_size=embedding_size, units=units, temperature=temperature)
     model.compile(optimizer=keras.optimizers.get({"class_name": optimizer, "config": {"learning_rate": learning_rate}}))

@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md: every key of the configuration, from the schema and the files in conf/.
+"""Writes docs/configuration.md, which lists every key of the configuration, from the schema and the files in conf/.
 
 The meaning of a key is the comment next to its value: in the choice's file in conf/, or in
 parallax_runner/config/schema.py if the default is there.

@@ -1,4 +1,5 @@
-"""Checks that `comm.name` and `partition.name` are the name of the group's choice, to which the other values belong."""
+"""Checks that `comm.name` and `partition.name` are the names of the groups' choices, to which the other values
+belong."""
 
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
@@ -7,7 +8,7 @@ from parallax_runner.config.origins import Origins
 def check_choice_names(origins: Origins) -> None:
     """Raises ConfigError if `comm.name` or `partition.name` differs from the group's choice.
 
-    A configuration with its own `comm.routes` may choose any `comm.name`."""
+    A configuration with its own `comm.routes` can have any `comm.name`."""
     has_own_routes = origins.wishes("comm.routes") or bool(origins.given("comm.routes"))
     for group in ("comm", "partition"):
         key = f"{group}.name"

@@ -1,4 +1,4 @@
-"""Derives the number of processes, and the GPUs of each, from `cluster.resource_info`."""
+"""Derives the number of processes, and the GPUs of each process, from `cluster.resource_info`."""
 
 import dataclasses
 import re
@@ -13,7 +13,7 @@ from parallax_runner.config.origins import Origins
 from parallax_runner.config.resource_info import Host, listed_slots, read_hosts
 from parallax_runner.config.schema import ClusterConfig, RunConfig
 
-# Keys of a job that launcher=slurm submits.
+# Keys for a job that launcher=slurm submits.
 OF_SUBMITTED = ("nodes", "tasks_per_node", "time_limit", "submit", "follow", "sbatch_options")
 TIME_LIMIT = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 FOLLOW = ("workers", "replicas_per_worker", "servers")
@@ -21,9 +21,9 @@ FOLLOW = ("workers", "replicas_per_worker", "servers")
 
 def size_cluster(config: RunConfig) -> RunConfig:
     """Returns the configuration with the numbers of processes that `cluster.resource_info` implies.
-    `cluster.resource_info` becomes a list of lines with all ids; under Slurm it comes from the job.
+    `cluster.resource_info` becomes a list of lines with all ids; under Slurm, the job determines these lines.
 
-    Raises ConfigError if it cannot be read.
+    Raises ConfigError if `cluster.resource_info` or the job cannot be read.
     """
     lines = config.cluster.resource_info
     if config.cluster.launcher == slurm_allocation.LAUNCHER and lines is None:
@@ -43,7 +43,8 @@ def size_cluster(config: RunConfig) -> RunConfig:
 
 
 def spans_hosts(cluster: ClusterConfig) -> bool:
-    """Returns whether the workers may be on several hosts. For processes that the user starts, this is always true."""
+    """Returns whether the workers can be on several hosts, which is always possible for processes that the user
+    starts."""
     return cluster.launcher == rendezvous.LAUNCHER or len(cluster.resource_info or ()) > 1
 
 
@@ -97,7 +98,7 @@ def _refuse_numbers(config: RunConfig, origins: Origins, reason: str) -> None:
 
 
 def _check_slurm(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError for settings that Slurm itself determines, such as hosts and numbers of tasks."""
+    """Raises ConfigError for settings whose values Slurm determines, such as hosts and numbers of tasks."""
     cluster = config.cluster
     _refuse_numbers(
         config, origins, "under Slurm, cluster.nodes and cluster.tasks_per_node or the job's allocation set it"
@@ -148,7 +149,7 @@ def devices_of_worker(cluster: ClusterConfig) -> dict[str, int]:
 
 
 def visible_gpus(cluster: ClusterConfig, *, rank: int, gpus: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Returns the ids of the GPUs that worker `rank` sees, one per replica; empty on a machine without GPUs.
+    """Returns the ids of the GPUs of worker `rank`, one per replica; empty on a machine without GPUs.
 
     The ids come from `cluster.resource_info`, or from `gpus`, by default all GPUs of this machine. If there are more
     workers than GPUs, workers share GPUs round robin.

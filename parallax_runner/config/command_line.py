@@ -1,10 +1,10 @@
-"""Adds to a command line, as a list of words."""
+"""Adds words to a command line, which is given as a list of words."""
 
 from collections.abc import Sequence
 
 
 def with_more(words: Sequence[str], overrides: Sequence[str], more: Sequence[str]) -> list[str]:
-    """Returns the command line with `more` inserted after its `overrides`, because argparse needs all of them in one
+    """Returns the command line with `more` inserted after its `overrides`, because argparse needs all overrides in one
     place."""
     count = len(overrides)
     places = [place for place in range(count, len(words) + 1) if list(words[place - count : place]) == list(overrides)]

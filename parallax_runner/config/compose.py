@@ -1,4 +1,4 @@
-"""Composes every job of a command line in this process, before Hydra runs the first."""
+"""Composes every job of a command line in this process, before Hydra runs the first job."""
 
 import copy
 import os
@@ -35,7 +35,7 @@ from parallax_runner.errors import ConfigError
 VERSION_BASE = "1.3"
 CONFIG_NAME = "config"
 SEARCHPATH = "hydra.searchpath"
-# Exceptions that Hydra raises for a wrong configuration; some are plain Python exceptions.
+# Exceptions that Hydra raises for a wrong configuration. Some of them are plain Python exceptions.
 COMPOSITION_ERRORS = (
     HydraException,
     OmegaConfBaseException,
@@ -70,7 +70,7 @@ class Composer:
     config_path: str | None = None
     config_dir: str | None = None
     _loader: ConfigLoaderImpl = field(init=False)
-    _repository: CachingConfigRepository = field(init=False)  # with the folders of hydra.searchpath
+    _repository: CachingConfigRepository = field(init=False)  # includes the folders in hydra.searchpath
 
     def __post_init__(self) -> None:
         version.setbase(VERSION_BASE)
@@ -166,7 +166,7 @@ class Composer:
         """Returns the overrides of each job, expanded like Hydra's own sweeper."""
         hydra = master.config.hydra
         parameters = [f"{key}={value}" for key, value in (hydra.sweeper.get("params") or {}).items()]
-        # Interpolations differ by job and may need values that exist only in a job.
+        # Interpolations differ between jobs and may need values that exist only in a job.
         typed: Any = OmegaConf.to_container(hydra.overrides.task, resolve=False)
         overrides = self._parse([*parameters, *typed])
         if not master.jobs_are_known:
@@ -191,7 +191,7 @@ class Composer:
                 raise explain.unreadable_value(line, "it is not valid UTF-8") from error
             except RecursionError as error:
                 raise explain.unreadable_value(line, "it is nested too deeply") from error
-            except ValueError as error:  # an integer with more digits than Python reads
+            except ValueError as error:  # an integer with more digits than Python can read
                 raise explain.unreadable_value(line, str(error).partition(":")[0]) from error
             except (HydraException, OmegaConfBaseException) as error:
                 raise explain.syntax(line, error) from error
@@ -200,7 +200,7 @@ class Composer:
         return overrides
 
     def _follow_searchpath(self, overrides: Sequence[Override]) -> None:
-        """Adds the folders of `hydra.searchpath=[...]` to the search path, like Hydra."""
+        """Adds the folders in `hydra.searchpath=[...]` to the search path, like Hydra."""
         self._repository = CachingConfigRepository(self._loader.repository)
         given = [override for override in overrides if override.get_key_element() == SEARCHPATH]
         if not given:
@@ -256,7 +256,7 @@ class Composer:
         try:
             files = self._files(choices)
         except COMPOSITION_ERRORS:
-            # The defaults lists are wrong: the fault is in a chosen file or in the main configuration.
+            # A defaults list is wrong, either in the file of a choice or in the main configuration.
             names = [self.config_name, *(f"{o.key_or_group}/{o.value()}" for o in self._parse(choices))]
             files = [ConfigFile(path, "", "") for path in map(self._path, names) if path is not None]
         try:
@@ -268,7 +268,7 @@ class Composer:
 
 
 def resolve(job: Job) -> DictConfig:
-    """Returns the configuration that the job's task will see: without Hydra's node, all interpolations resolved."""
+    """Returns the configuration for the job's task, without Hydra's node and with all interpolations resolved."""
     settings = HydraConfig.instance()
     before = settings.cfg
     config = job.config
@@ -288,7 +288,8 @@ def resolve(job: Job) -> DictConfig:
 
 
 def as_typed(hydra: Any) -> tuple[str, tuple[str, ...]]:
-    """Returns a job's overrides that differ among the jobs, as one word, and all of its overrides, unresolved."""
+    """Returns the job's overrides that differ between the jobs, as one word, and all overrides of the job,
+    unresolved."""
     node: Any = OmegaConf.to_container(hydra, resolve=False)
     return str(node["job"]["override_dirname"]), tuple(map(str, node["overrides"]["task"]))
 

@@ -19,12 +19,12 @@ from parallax_runner.config.structured import STRUCTURED
 from parallax_runner.config.synonyms import choice_meant, key_meant, remedy
 from parallax_runner.errors import ConfigError
 
-MOST_CHARS = 400  # of user input in a message
+MOST_CHARS = 400  # maximum length of user input in a message
 _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string", dict: "a mapping"}
 
 
 def refusal(key: str, origins: Origins, expected: str, *, value: Any = None, hint: str | None = None) -> ConfigError:
-    """Returns the error for one key. The origin, and the value if it is not given, are looked up in `origins`."""
+    """Returns the error for one key. The origin is looked up in `origins`, and so is the value if it is not given."""
     origin = origins.of(key)
     where = origin.where if origin else "default"
     told = shown(written(value if origin is None else origin.value))
@@ -53,8 +53,8 @@ def nearest(word: str, valid: Iterable[str]) -> str | None:
 def nearest_key(key: str, known: Sequence[str]) -> str | None:
     """Returns the known key that was most likely meant.
 
-    This is a key of the same name in another group, or one in the same group or elsewhere with a similar name. A name
-    that another program uses for a key counts as the key's name.
+    This is a key of the same name in another group, or a key with a similar name in the same group or another group. A
+    name that another program uses for a key counts as the key's name.
     """
     parent, _, name = key.rpartition(".")
     meant = key_meant(name)
@@ -77,7 +77,8 @@ def _is_of_hydra(key: str) -> bool:
 
 
 def known_keys(config: DictConfig) -> list[str]:
-    """Returns every dotted key of a configuration. Hydra's own keys come last, so the project's are suggested first."""
+    """Returns every dotted key of a configuration. Hydra's own keys come last, so the project's keys are suggested
+    first."""
     content = OmegaConf.to_container(config, resolve=False)
     assert isinstance(content, dict)
     own = {name: value for name, value in content.items() if name != "hydra"}
@@ -132,8 +133,8 @@ def syntax(line: str, error: Exception) -> ConfigError:
 
 
 def _unquoted(line: str, lines: Sequence[str]) -> str:
-    """Describes the character that Hydra's lexer rejects; `lines` are its message, which marks the column with a
-    circumflex."""
+    """Describes the character that Hydra's lexer rejects. `lines` are the lexer's message, which marks the column with
+    a circumflex."""
     if "\n" in line:
         return "a line break, which must be quoted"
     column = lines[1].index("^") - lines[0].index(line)
@@ -147,7 +148,7 @@ def unreadable_value(line: str, reason: str) -> ConfigError:
 
 
 def shown(text: str) -> str:
-    """Returns user input for a message: very long text is shortened, and unprintable characters are escaped."""
+    """Returns user input for a message. Very long text is shortened, and unprintable characters are escaped."""
     cut = text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS // 2]}…{text[-MOST_CHARS // 4 :]}"
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in cut)
 
@@ -242,7 +243,7 @@ def composition(error: Exception, origins: Origins, known: Sequence[str]) -> Con
         deeper = [name for name in origins.given(key) if name not in known]
         if isinstance(inner, ConfigKeyError | ConfigAttributeError) and key not in known:
             return unknown_key(key if origins.of(key) or not deeper else deeper[-1], origins, known)
-        if deeper:  # a key below one that holds a plain value
+        if deeper:  # a key below a key with a plain value
             return unknown_key(deeper[-1], origins, known)
         return refusal(key, origins, expectation(key) or _first_line(inner))
     unused = re.match(r"In '(.+)': Could not override '([^'@]+)", str(error))
@@ -266,7 +267,7 @@ def unresolvable(error: OmegaConfBaseException, config: DictConfig, origins: Ori
             failed[key] = fault
     if not failed:
         return ConfigError(f"configuration: {_first_line(error)}")
-    # A key that refers to another failed key is not the cause, unless the two refer to each other.
+    # A key that refers to another failed key is not the cause, unless the two keys refer to each other.
     first = [key for key in failed if not any(f"${{{other}}}" in written_as[key] for other in failed)]
     given = [key for key in failed if (origin := origins.of(key)) and origin.where == COMMAND_LINE]
     key = [*first, *given, *failed][0]
@@ -274,7 +275,7 @@ def unresolvable(error: OmegaConfBaseException, config: DictConfig, origins: Ori
 
 
 def _inner(error: Exception) -> Exception:
-    """Returns the most informative cause: OmegaConf's own error, or the YAML reader's."""
+    """Returns the most informative cause, which is OmegaConf's own error or the YAML reader's error."""
     current: BaseException | None = error
     while current is not None:
         if isinstance(current, OmegaConfBaseException | yaml.MarkedYAMLError):
@@ -300,7 +301,8 @@ def _missing_choice(error: MissingConfigException, origins: Origins) -> ConfigEr
 
 
 def _unused_override(file: str, group: str, origins: Origins, known: Sequence[str]) -> ConfigError:
-    """Returns the error for a defaults list that overrides an unknown group, or a group without its package."""
+    """Returns the error for a defaults list that overrides an unknown group, or that names a group without its
+    package."""
     where, name = next(
         (
             (where, choice)

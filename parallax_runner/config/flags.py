@@ -11,7 +11,7 @@ from parallax_runner.errors import ConfigError
 
 
 def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """Parses the words. Raises ConfigError, in one line, if the parser rejects one of them."""
+    """Parses the words. Raises ConfigError, with a message of one line, if the parser rejects a word."""
     parser.exit_on_error = False
     try:
         arguments, unknown = parser.parse_known_args(words)
@@ -34,7 +34,7 @@ class ShowVersion(argparse.Action):
         self._version = const
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        """Prints the version and exits; argparse calls this when it meets the flag."""
+        """Prints the version and exits. argparse calls this method when it reads the flag."""
         print(self._version())
         raise SystemExit(0)
 

@@ -1,5 +1,5 @@
-"""The validated configuration as an object and as a file. The driver resolves it once; every worker and server reads
-it.
+"""The validated configuration as an object and as a file. The driver resolves the configuration once, and every worker
+and server reads the file.
 
 This module does not need Hydra.
 """
@@ -22,14 +22,14 @@ from parallax_runner.files.plain import read_text
 from parallax_runner.files.whole import write_whole
 
 FILE_NAME = "config.yaml"
-# The `_target_` of `conf/model/script.yaml`, in place of a model's function.
+# The `_target_` in `conf/model/script.yaml`, in place of a model's function.
 SCRIPT = "parallax_runner.api.script.start_it_plainly"
-# The `_target_` of `conf/model/fit.yaml`: a script whose model the runner's own loop trains.
+# The `_target_` in `conf/model/fit.yaml`, for a script whose model the runner's own loop trains.
 FIT = "parallax_runner.api.fit.start_it_plainly"
 
 
 def run_config(composed: object) -> RunConfig:
-    """Returns the configuration that Hydra has composed, with every interpolation resolved. The values are already
+    """Returns the configuration that Hydra has composed, with every interpolation resolved. The values must already be
     checked."""
     assert isinstance(composed, DictConfig)
     content: Any = OmegaConf.to_container(composed, resolve=True)
@@ -37,7 +37,8 @@ def run_config(composed: object) -> RunConfig:
 
 
 def job_config(composed: object, sweep_dir: Path, title: str) -> RunConfig:
-    """Returns the same for a job of the sweep in this folder. A job without a run name is recorded under its title."""
+    """Returns the configuration of a job of the sweep in this folder. A job without a run name is recorded under its
+    title."""
     assert isinstance(composed, DictConfig)
     with read_write(composed), open_dict(composed):
         composed.sweep.dir = str(sweep_dir)
@@ -95,7 +96,8 @@ def has_epochs(config: RunConfig) -> bool:
 
 
 def ckpt_dir_of(run_dir: Path) -> str | None:
-    """Returns the `ckpt.dir` of another run, perhaps of another version; None if its config.yaml does not have it."""
+    """Returns the `ckpt.dir` of another run, possibly of another version; None if that run's config.yaml has no such
+    key."""
     try:
         config = OmegaConf.load(io.StringIO(read_text(run_dir / FILE_NAME)))
         folder = OmegaConf.select(config, "ckpt.dir")

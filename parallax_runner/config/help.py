@@ -1,4 +1,4 @@
-"""The text of `--help`. Hydra's own help lists every group of every plugin, and takes three times as long."""
+"""The text of `--help`. Hydra's own help lists every group of every plugin, and needs three times as much time."""
 
 import string
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from parallax_runner.errors import ConfigError
 
 def help_text(composer: Composer, words: Sequence[str], *, resolved: bool) -> str:
     """Returns the help page, from the template in `conf/hydra/help/`, with all groups. If some words are not overrides,
-    such as `train`, returns the keys that they name instead."""
+    such as `train`, returns the help for the keys that these words name instead."""
     topics = [word for word in words if "=" not in word and not word.startswith("~")]
     overrides = [word for word in words if word not in topics]
     if topics:

@@ -1,7 +1,7 @@
 """Names the folder of each job of a sweep after the job's swept values.
 
 The job's number is not used, because it changes when a sweep is restarted with another list or an Optuna study is
-resumed, and a job must never find another job's checkpoint in its folder.
+resumed, and the folder of a job must never contain another job's checkpoint.
 """
 
 import hashlib
@@ -39,8 +39,8 @@ def job_folder(override_dirname: str) -> str:
 
 
 def leave_out_fixed(overrides: Sequence[Override], swept_by_sweeper: Collection[str]) -> str | None:
-    """Returns the override that leaves values that all jobs share out of their names; None if the user sets that
-    override.
+    """Returns the override that excludes values that all jobs share from the folders' names; None if the user sets
+    this override.
 
     `swept_by_sweeper` are the keys of `hydra.sweeper.params`.
     """

@@ -23,12 +23,12 @@ from parallax_runner.config.schema import FREE_GROUPS
 from parallax_runner.errors import ConfigError
 
 ALL = "all"
-WIDTH = 100  # characters
+WIDTH = 100  # in characters
 
 
 def key_help(composer: Composer, topics: Sequence[str], overrides: Sequence[str], *, resolved: bool) -> str:
-    """Returns the help of the keys that the topics name, with their values under these overrides. A topic is a group, a
-    key, a key prefix, or `all`. Raises ConfigError for any other topic."""
+    """Returns the help for the keys that the topics name, with their values under these overrides. A topic is a group,
+    a key, a key prefix, or `all`. Raises ConfigError for any other topic."""
     job = composer.job(overrides)
     choices = dict(job.config.hydra.runtime.choices)
     config = resolve(job) if resolved else job.config

@@ -1,4 +1,4 @@
-"""Every key of the schema with its type, unit and meaning, for the reference in docs/ and for `--help GROUP`.
+"""Collects every key of the schema with its type, unit and meaning, for the reference in docs/ and for `--help GROUP`.
 
 A meaning is a comment next to the value: in the file of a choice in `conf/`, or in `schema.py` if the default is there.
 """
@@ -36,7 +36,7 @@ class KeyMeaning:
 
 
 def keys_of_group(group: str, texts: Sequence[str]) -> list[KeyMeaning]:
-    """Returns the keys of a group of the schema. `texts` are the contents of its choices' files. A meaning is looked up
+    """Returns the keys of a group in the schema. `texts` are the contents of the choices' files. A meaning is looked up
     in the first text, then in the schema, then in the other texts."""
     first, *others = [key_comments(text) for text in texts]
     comments = ChainMap(first, class_comments(SCHEMA_GROUPS[group]), *others)
@@ -104,7 +104,7 @@ def _key(name: str, entry: Any, frozen: Any, comments: Mapping[str, str]) -> Key
 
 
 def _kind(entry: Any, frozen: Any) -> str:
-    """Returns the type as in an error message. OmegaConf has no type for "a string or a list of strings"."""
+    """Returns the type in the form of an error message. OmegaConf has no type for "a string or a list of strings"."""
     types = get_args(frozen.type)
     if any(get_origin(one) is tuple for one in types):
         return "a string or a list of strings" + (", or null" if type(None) in types else "")

@@ -30,7 +30,8 @@ def launcher_name(config: RunConfig) -> str:
 
 
 def launcher_class(config: RunConfig) -> Any:
-    """Returns the class of the launcher. Raises LookupError, with the reason as a sentence, if there is none."""
+    """Returns the class of the launcher. Raises LookupError, with the reason as a sentence, if there is no such
+    class."""
     return find_class(launcher_name(config), built_in=BUILT_IN, group=ENTRY_POINTS, base=BASE, other_names=[AUTO])
 
 

@@ -1,4 +1,4 @@
-"""Checks that learning rates are not negative. Zero is allowed, because a warm-up may begin with it."""
+"""Checks that learning rates are not negative. Zero is allowed, because a warm-up can begin with zero."""
 
 import math
 from collections.abc import Mapping

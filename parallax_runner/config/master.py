@@ -13,7 +13,7 @@ from parallax_runner.config.hydra_quotes import quoted
 
 @dataclass(frozen=True)
 class Master:
-    """The configuration and overrides from which the jobs of a sweep in the folder `dir` are composed."""
+    """The configuration and overrides from which the jobs of the sweep in the folder `dir` are composed."""
 
     config: DictConfig
     overrides: tuple[Override, ...]
@@ -21,19 +21,19 @@ class Master:
 
     @property
     def more_lines(self) -> list[str]:
-        """Overrides to add to the command line: the folder, so that all jobs get the same time in its name, and the
-        keys that all jobs share."""
+        """Overrides to add to the command line: the sweep's folder, because the time in its name must be the same for
+        all jobs, and the keys that all jobs share."""
         names = job_folder.leave_out_fixed(self.overrides, list(self.config.hydra.sweeper.get("params") or {}))
         return [f"hydra.sweep.dir={quoted(self.dir)}", *([] if names is None else [names])]
 
     @property
     def jobs_are_known(self) -> bool:
-        """Whether all jobs are known before the first one runs."""
+        """Whether all jobs are known before the first job runs."""
         return str(self.config.hydra.sweeper.get("_target_", "")).endswith(".BasicSweeper")
 
 
 def sweep_dir(master: DictConfig) -> str:
-    """Returns the absolute folder of a sweep. If its name contains a time, it is the current time."""
+    """Returns the absolute path of a sweep's folder. A time in the folder's name is the current time."""
     settings = HydraConfig.instance()
     before = settings.cfg
     try:

@@ -8,9 +8,9 @@ from importlib.metadata import entry_points
 def find_class(
     name: str, *, built_in: Mapping[str, str], group: str, base: str, other_names: Sequence[str] = ()
 ) -> type:
-    """Returns the class of this name: one of `built_in`, which maps names to dotted paths; an entry point of another
-    package in `group`; or the class at the dotted path `name`. The class must extend `base`, which is given as a dotted
-    path because this stage cannot import it. Messages list `other_names` too.
+    """Returns the class of this name. The name is a key in `built_in`, which maps names to dotted paths, the name of an
+    entry point in `group` from another package, or a dotted path. The class must extend `base`, which is given as a
+    dotted path because this stage cannot import it. Messages also list `other_names`.
 
     Raises LookupError with the reason as a sentence.
     """

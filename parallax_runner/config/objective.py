@@ -14,7 +14,8 @@ DIRECTIONS: tuple[Direction, ...] = ("minimize", "maximize")
 class Goal:
     """A quantity to minimize or maximize.
 
-    `name` is for display. `metric` is the name in a validation's results; None for the loss of training steps."""
+    `name` is the displayed name. `metric` is the name in a validation's results; None for the loss of training
+    steps."""
 
     name: str
     metric: str | None
@@ -25,7 +26,7 @@ class Goal:
         return value < other if self.direction == "minimize" else value > other
 
     def in_validation(self, results: Mapping[str, Any]) -> float | None:
-        """Returns the value `validation/NAME` of a validation's results; None if it is missing."""
+        """Returns the value `validation/NAME` from a validation's results; None if this value is missing."""
         return None if self.metric is None else results.get(f"validation/{self.metric}")
 
 
@@ -41,7 +42,7 @@ PERPLEXITY = Goal("perplexity", "perplexity")
 
 
 class Objective(NamedTuple):
-    """The value of a run's objective, with its name and the better direction."""
+    """The value of a run's objective, with its name and direction."""
 
     name: str
     value: float | None

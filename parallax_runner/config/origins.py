@@ -16,14 +16,14 @@ COMMAND_LINE = "command line"
 
 @dataclass(frozen=True)
 class Origin:
-    """One setting of a key: `where` is the origin as text, `value` is the value as written."""
+    """One setting of a key. `where` is the origin as text, and `value` is the value as written."""
 
     where: str
     value: Any
 
 
 def flatten(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the dotted keys and values of a nested dictionary; an inner dictionary comes before its items."""
+    """Yields the dotted keys and values of a nested dictionary. An inner dictionary comes before its items."""
     for name, value in values.items():
         key = f"{prefix}.{name}" if prefix else str(name)
         yield key, value
@@ -41,7 +41,7 @@ class ConfigFile:
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """Dotted keys of the whole configuration that this file sets, with the values as written."""
+        """The dotted keys of the whole configuration that this file sets, with the values as written."""
         loaded = OmegaConf.load(self.path)
         if not isinstance(loaded, DictConfig):
             return {}
@@ -56,7 +56,8 @@ class ConfigFile:
         return f"{readable(self.path)}:{self._line(relative)}"
 
     def defaults(self, *, overrides: bool = False) -> Iterator[tuple[str, str, str]]:
-        """Yields group, choice, and file:line of each entry of the file's defaults list, or only of its overrides."""
+        """Yields the group, the choice and the file:line of each entry in the file's defaults list, or only of its
+        overrides."""
         for key, value in _entries(yaml.compose(self.path.read_text(encoding="utf-8"))):
             if key.value != "defaults" or not isinstance(value, yaml.SequenceNode):
                 continue
@@ -108,7 +109,7 @@ class Origins:
         return None
 
     def given(self, prefix: str = "") -> list[str]:
-        """Returns the keys below `prefix` that the command line sets, or all such keys without a prefix."""
+        """Returns the keys below `prefix` that the command line sets, or without a prefix all keys that it sets."""
         names = [name for override in self._assignments for name, _ in self._set_by(override)]
         return [name for name in names if not prefix or name.startswith(f"{prefix}.")]
 
@@ -118,7 +119,7 @@ class Origins:
         return key in self.given(group) or any(key in file.values for file in self.files if file.group != group)
 
     def added(self) -> list[str]:
-        """Returns the keys that the command line adds with a plus."""
+        """Returns the keys that the command line adds with a plus sign."""
         adding = [override for override in self._assignments if override.is_add() or override.is_force_add()]
         return [name for override in adding for name, _ in self._set_by(override)]
 

@@ -70,7 +70,7 @@ def _check_range(config: RunConfig, origins: Origins) -> None:
         raise refusal(
             "profile.range", origins, expected, value=written(bounds), hint=f"profile.range=[{start},{start + 1}]"
         )
-    if last is None and start < 1:  # a script decides when it ends
+    if last is None and start < 1:  # the script itself decides when the run ends
         raise refusal("profile.range", origins, "expected steps from 1 on", value=written(bounds))
     if last is not None and (start < 1 or end > last + 1):
         expected = f"expected steps from 1 to train.steps={last}, so bounds from 1 to {last + 1}"

@@ -21,8 +21,8 @@ HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 class Host:
     """One line of `cluster.resource_info`.
 
-    `slots` are GPU ids if the host has GPUs, and otherwise numbers of CPU slots. For another machine (not `is_here`),
-    this is unknown until a worker runs there."""
+    `slots` are GPU ids if the host has GPUs, and otherwise numbers of CPU slots. For another machine (not
+    `is_here`), the driver cannot detect GPUs, so the kind of ids is unknown until a worker runs on that machine."""
 
     name: str
     slots: tuple[int, ...]
@@ -36,7 +36,7 @@ class Host:
 def read_hosts(resource_info: str | Sequence[str], *, gpus: Callable[[], tuple[int, ...]] = detect_gpus) -> list[Host]:
     """Returns the hosts in a file or in a list of lines. A string that contains a newline is read as lines.
 
-    Raises ConfigError that names file and line (lines of a list count from 1).
+    Raises ConfigError with a message that names the file and the line (lines of a list are numbered from 1).
     """
     if not isinstance(resource_info, str):
         return parse_hosts(resource_info, where="resource_info", gpus=gpus)
@@ -54,7 +54,7 @@ def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[in
     """Returns the hosts in the lines; `gpus` returns the ids of this machine's GPUs. Raises ConfigError naming
     `where:line`.
 
-    GPUs of another machine are not detected: without ids, it has one slot.
+    GPUs of another machine are not detected. Without ids, another machine has one slot.
     """
     hosts: list[Host] = []
     seen: dict[str, tuple[str, int]] = {}
@@ -87,7 +87,7 @@ def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[in
 
 
 def listed_slots(lines: Sequence[str]) -> tuple[int, ...]:
-    """Returns all ids in lines that `Host` has written, in the order of the ranks, without detecting GPUs."""
+    """Returns all ids in lines that `Host` has written, in the order of the ranks. Does not detect GPUs."""
     return tuple(slot for line in lines for slot in _slots(_split(line, line)[1], line, ()))
 
 

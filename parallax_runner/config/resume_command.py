@@ -1,4 +1,4 @@
-"""Builds the command that resumes a run: the command that started it, with the same run directory."""
+"""Builds the command that resumes a run: the command that started the run, with the same run directory."""
 
 import shlex
 from collections.abc import Iterable
@@ -23,14 +23,14 @@ _RESUME_KEY = "ckpt.resume"
 def resume_command(run_dir: Path, *, has_own_checkpoint: bool, resume: str) -> str | None:
     """Returns the command to type in the folder where the run was started; None if Hydra did not start the run.
 
-    A job of a sweep is resumed as a single run with the job's overrides. `resume` is the run's `ckpt.resume`. Without
-    its own checkpoint the run starts again from `resume`, and otherwise from the newest checkpoint in its folder.
+    A job of a sweep is resumed as a single run with the job's overrides. `resume` is the run's `ckpt.resume`. If the
+    run has no checkpoint of its own, it starts again from `resume`, otherwise from the newest checkpoint in its folder.
     """
     if not HydraConfig.initialized():
         return None
     hydra = HydraConfig.get()
     overrides, of_hydra = _as_written(hydra.overrides.task), _as_written(hydra.overrides.hydra)
-    # Hydra adds a mode that neither a file nor the user sets. An experiment may set the mode of a sweep.
+    # Hydra adds a mode that neither a file nor the user sets. An experiment can set the mode of a sweep.
     keys = [_key(one) for one in of_hydra]
     if hydra.mode != RunMode.MULTIRUN:
         overrides += [one for one in of_hydra if _key(one) not in (*_FOLDER_KEYS, "hydra.mode")]
@@ -50,7 +50,7 @@ def resume_command(run_dir: Path, *, has_own_checkpoint: bool, resume: str) -> s
 
 
 def _as_written(overrides: Any) -> list[str]:
-    """Returns overrides with unresolved interpolations, because these have other values in another run."""
+    """Returns overrides with unresolved interpolations, because interpolations have other values in another run."""
     written: Any = OmegaConf.to_container(overrides, resolve=False)
     return [str(one) for one in written]
 

@@ -1,4 +1,4 @@
-"""Finds the origins of the running job's keys, for an error that is found after Hydra has started the job."""
+"""Finds the origins of the running job's keys, for an error that occurs after Hydra has started the job."""
 
 from typing import Any
 

@@ -1,9 +1,9 @@
 """One frozen dataclass for each group of the configuration: types, units and ranges.
 
 A validated configuration is a `RunConfig`; `dataclasses.replace` returns one with other values. Default values are in
-`conf/`; defaults that all choices of `comm` share are here. The comment next to a default value gives the meaning of
-the field, and docs/configuration.md shows both. A field's metadata holds constraints that its type cannot express:
-`minimum`, `maximum`, `above` (an exclusive lower bound) or `choices`, which `validate.py` checks, and `unit`.
+`conf/`; defaults that all choices of `comm` share are in this module. The comment next to a default value gives the
+meaning of the field, and docs/configuration.md shows both. A field's metadata holds constraints that its type cannot
+express: `minimum`, `maximum`, `above` (an exclusive lower bound) or `choices`, which `validate.py` checks, and `unit`.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from omegaconf import MISSING
 
 from parallax_runner.config.objective import DIRECTIONS
 
-MOST_PROCESSES = 100_000  # per role; the driver keeps a list of them, and a typing error must not fill its memory
+MOST_PROCESSES = 100_000  # per role; the driver keeps a list of processes, and a typing error must not fill its memory
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class TrainConfig:
 
     @property
     def total_steps(self) -> int:
-        """`steps` of a model that is not a script."""
+        """The value of `steps` for a model that is not a script."""
         assert self.steps is not None
         return self.steps
 
@@ -47,7 +47,8 @@ class MpiConfig:
 
     # Extra options for mpirun: a string, which is split like a shell command, or a list of strings.
     mpirun_options: str | tuple[str, ...] = ""
-    # Gather sparse gradients that no server handles with MPI's Allgatherv instead of Horovod. Only with mpi and hybrid.
+    # Gather sparse gradients with MPI's Allgatherv instead of Horovod, unless a server handles them. Only with mpi and
+    # hybrid.
     use_allgatherv: bool = False
 
 
@@ -62,7 +63,7 @@ class PsConfig:
     local_aggregation: bool = True
     # Each replica keeps a copy of dense variables, refreshed after every step. Needs sync=true.
     replicate_variables: bool = False
-    # Post-process gradients, such as clipping, on their server; false: on the chief.
+    # Post-process gradients, for example by clipping, on their server; false: on the chief.
     boundary_among_servers: bool = True
     # Run lookups and casts on the worker or the server, whichever sends fewer bytes; false: on the worker.
     boundary_between_workers_and_servers: bool = True
@@ -82,8 +83,8 @@ class RoutesConfig:
 
 @dataclass(frozen=True)
 class CommConfig:
-    """Group `comm`: how gradients travel. The file of a choice has its name and the values that differ from these
-    defaults.
+    """Group `comm`: how gradients travel. The file of a choice contains the choice's name and the values that differ
+    from these defaults.
 
     Without `routes`, the cost model chooses a route for each variable.
     """
@@ -97,7 +98,7 @@ class CommConfig:
     # Wire dtype of gradients and rows. fp16 and bf16 halve the bytes and round the values. Ids are not compressed. Not
     # available with local.
     compression: str = field(default="off", metadata={"choices": ("off", "fp16", "bf16")})
-    # Measure the rows that steps touch in a short trial, whose result is cached for later runs. Servers are then
+    # Use a short trial to measure the rows that steps touch, and cache the result for later runs. Servers are then
     # balanced by measured rows instead of bounds, and the plan predicts bytes and, if every step waits for all workers,
     # step time. auto uses the measurement to choose routes.
     measure_rows: bool = False
@@ -145,10 +146,10 @@ class ClusterConfig:
     submit: bool = True
     follow: bool = False
     sbatch_options: str | tuple[str, ...] = ""
-    # Address at which the driver and the processes that you start find each other: file:///FOLDER, tcp://HOST:PORT or
+    # Address through which the driver and the processes that you start connect: file:///FOLDER, tcp://HOST:PORT or
     # redis://HOST:PORT/PREFIX.
     rendezvous: str | None = None
-    # How long the driver waits for these processes before it fails and lists the missing ones.
+    # Time that the driver waits for these processes before it fails and lists the missing ones.
     rendezvous_timeout_secs: float = field(default=300.0, metadata={"above": 0, "unit": "seconds"})
 
 
@@ -165,7 +166,7 @@ class CkptConfig:
 
     @property
     def folder(self) -> str:
-        """`dir`, if checkpoints are enabled."""
+        """The value of `dir`, if checkpoints are enabled."""
         assert self.dir is not None
         return self.dir
 
@@ -189,7 +190,7 @@ class TrackingConfig:
 
     enabled: bool = MISSING
     tracker: str = "mlflow"
-    options: dict[str, Any] = field(default_factory=dict)  # for trackers of other packages
+    options: dict[str, Any] = field(default_factory=dict)  # for trackers from other packages
     uri: str | None = None
     experiment: str | None = None
     run_name: str | None = None
@@ -221,7 +222,8 @@ class SimulateConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """The whole configuration. `model`, `data` and `optimizer` hold `_target_` and its arguments, like their files."""
+    """The whole configuration. `model`, `data` and `optimizer` contain `_target_` and its arguments, as in their
+    files."""
 
     action: str = field(
         default=MISSING, metadata={"choices": ("train", "plan", "verify", "search", "simulate", "sync")}

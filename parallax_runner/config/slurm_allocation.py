@@ -9,7 +9,7 @@ from parallax_runner.config.schema import ClusterConfig
 from parallax_runner.errors import ConfigError
 
 LAUNCHER = "slurm"
-# Matches one list of numbers in brackets; a name such as «rack[1-2]-n[01-12,20]» can have several.
+# Matches one list of numbers in brackets; a name such as «rack[1-2]-n[01-12,20]» can contain several lists.
 BRACKETS = re.compile(r"\[([0-9,-]+)\]")
 REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
@@ -58,12 +58,13 @@ def host_lines(cluster: ClusterConfig, environ: Mapping[str, str] = os.environ) 
 
 
 def expand(node_list: str) -> list[str]:
-    """Returns the names in Slurm's short form, such as «n[1-3,07],gpu4»."""
+    """Returns all names in a list in Slurm's short form, such as «n[1-3,07],gpu4»."""
     return [name for part in _parts(node_list) for name in _names(part)]
 
 
 def tasks_per_node(counts: str) -> list[int]:
-    """Returns the numbers in Slurm's short form, such as «2(x3),1». Raises ConfigError."""
+    """Returns all numbers in a list in Slurm's short form, such as «2(x3),1». Raises ConfigError if it cannot be
+    read."""
     found = [REPEATED.fullmatch(part) for part in counts.split(",")]
     if not all(found):
         raise ConfigError(f"SLURM_TASKS_PER_NODE={counts!r}: expected numbers such as «2(x3),1»")

@@ -25,7 +25,7 @@ def _field(entry: "dataclasses.Field[Any]") -> tuple[str, Any, Any]:
 
 
 def _known(kind: Any) -> Any:
-    """Returns OmegaConf's equivalent of a type. OmegaConf does not support a union with a list."""
+    """Returns OmegaConf's equivalent of a type. OmegaConf does not support unions that include a list."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is tuple:
         return GenericAlias(list, arguments[:1])

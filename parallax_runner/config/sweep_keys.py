@@ -7,7 +7,7 @@ from parallax_runner.config.schema import RunConfig
 
 
 def check_sweep_keys(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError if a job cannot provide what `sweep.ensemble` or `sweep.device_per_job` needs."""
+    """Raises ConfigError if a job does not meet the requirements of `sweep.ensemble` or `sweep.device_per_job`."""
     if config.sweep.ensemble is not None:
         _check_ensemble(config, origins)
     if config.sweep.device_per_job:

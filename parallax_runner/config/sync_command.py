@@ -1,4 +1,4 @@
-"""Finds `action=sync` on a command line. It runs without Hydra, which would create a run folder."""
+"""Finds `action=sync` on a command line. This action runs without Hydra, which would create a run folder."""
 
 import argparse
 from collections.abc import Mapping
@@ -23,7 +23,8 @@ class SyncCommand:
 
 
 def sync_command(arguments: argparse.Namespace) -> SyncCommand | None:
-    """Returns what to send; None for another action. The command line must already be checked.
+    """Returns the folder to send, the tracker and its settings; None for another action. The command line must already
+    be checked.
 
     Raises ConfigError for a sweep.
     """

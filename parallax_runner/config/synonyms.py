@@ -82,16 +82,16 @@ def plain_word(word: str) -> str:
 
 
 def choice_meant(group: str, word: str) -> str | None:
-    """Returns the choice for another program's name; None if there is none."""
+    """Returns the choice that another program's name stands for; None if there is no such choice."""
     return CHOICES.get(group, {}).get(plain_word(word))
 
 
 def remedy(group: str, word: str) -> str | None:
-    """Returns the remedy for a name that has no similar choice in the group; None if there is none."""
+    """Returns the remedy for a name that has no similar choice in the group; None if no remedy is listed."""
     told = REMEDIES.get(group, {}).get(plain_word(word))
     return None if told is None else told.format(group=group)
 
 
 def key_meant(name: str) -> str | None:
-    """Returns the last part of the key for another program's name; None if there is none."""
+    """Returns the last part of the key that another program's name stands for; None if there is no such key."""
     return KEYS.get(plain_word(name))

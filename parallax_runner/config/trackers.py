@@ -16,12 +16,13 @@ BASE = "parallax_runner.track.tracker.Tracker"
 
 
 def tracker_class(name: str) -> Any:
-    """Returns the class of this name. Raises LookupError, with the reason as a sentence, if there is none."""
+    """Returns the class of this name. Raises LookupError, with the reason as a sentence, if there is no such class."""
     return find_class(name, built_in=BUILT_IN, group=ENTRY_POINTS, base=BASE)
 
 
 def check_tracking(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError for an unknown tracker, options that it does not have, or a password in its address."""
+    """Raises ConfigError for an unknown tracker, for options that the tracker does not have, or for a password in its
+    address."""
     if config.tracking.enabled:
         _check_tracker(config.tracking.tracker, origins)
         if config.tracking.tracker in BUILT_IN and config.tracking.experiment is None:

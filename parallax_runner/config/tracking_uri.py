@@ -5,7 +5,7 @@ import re
 from parallax_runner.files.credentials import WEB
 
 TRACKING_URI = "MLFLOW_TRACKING_URI"
-# SQLAlchemy reads a port as the start of a password if an @ follows, even one in the options.
+# SQLAlchemy reads a port as the start of a password if an @ follows, even an @ in the options.
 _PORT_OR_PASSWORD = re.compile(r"\A(?!https?:)[A-Za-z][\w+.-]*://[^:/]*:\d{1,5}/.*@", re.IGNORECASE | re.DOTALL)
 
 _SQLITE = re.compile(r"\A(sqlite(?:\+\w+)?):(?!///)(?!//(?:\?|\Z))(/*)(.*)", re.DOTALL)
@@ -14,7 +14,7 @@ _SQLITE = re.compile(r"\A(sqlite(?:\+\w+)?):(?!///)(?!//(?:\?|\Z))(/*)(.*)", re.
 def corrected_sqlite(uri: str) -> str | None:
     """Returns the corrected address if slashes are missing, otherwise None.
 
-    SQLAlchemy reads text after two slashes as a host, and an empty text as a database in memory.
+    SQLAlchemy reads the text after two slashes as a host, and an empty address as a database in memory.
     """
     match = _SQLITE.match(uri)
     if match is None:

@@ -1,4 +1,4 @@
-"""Checks that types cannot express: ranges, files that must exist, and combinations of choices."""
+"""Checks conditions that types cannot express: ranges, files that must exist, and combinations of choices."""
 
 import dataclasses
 import os
@@ -27,8 +27,8 @@ from parallax_runner.config.validate_epochs import check_epochs
 from parallax_runner.config.validate_partition import check_partition
 from parallax_runner.files.regular import kind_of
 
-KERNEL = (("/", "proc"), ("/", "sys"))  # file systems in which no folder can be created
-BELOW_BYTES = 256  # of a path, reserved for files below a run's folder
+KERNEL = (("/", "proc"), ("/", "sys"))  # file systems in which folders cannot be created
+BELOW_BYTES = 256  # bytes of a path, reserved for files below a run's folder
 
 
 def validate(composed: DictConfig, origins: Origins) -> RunConfig:
@@ -66,8 +66,8 @@ def validate_sweep(
 ) -> None:
     """Raises ConfigError for a job that would write to the folder of an earlier job of the sweep.
 
-    Adds the job's folders to `folders`. If a sweeper has yet to choose the job's values (`values_are_known` is false),
-    run_dir is not checked, because its name may contain them.
+    Adds the job's folders to `folders`. If a sweeper has not chosen the job's values yet (`values_are_known` is
+    false), run_dir is not checked, because its name may contain these values.
     """
     run_dir = Path(config.run_dir).absolute()
     # In a shared ckpt.dir a job would resume from another job's checkpoint, and shared logs would be mixed up.
@@ -138,7 +138,8 @@ def _check_free_group(config: DictConfig, group: str, origins: Origins) -> None:
 
 
 def _check_kind(config: DictConfig, key: str, example: Any, origins: Origins) -> None:
-    """Raises ConfigError if a value is not of the type that the group's own file has for it; null fits every type."""
+    """Raises ConfigError if a value's type differs from that of the value in the group's own file; null fits every
+    type."""
     parent, _, name = key.rpartition(".")
     node = OmegaConf.select(config, parent)
     if OmegaConf.is_missing(node, name):
@@ -153,7 +154,7 @@ def _check_kind(config: DictConfig, key: str, example: Any, origins: Origins) ->
         dict: ("a mapping", (DictConfig,)),
     }
     reference = re.fullmatch(r"\$\{([\w.]+)\}", str(example))
-    if reference is not None:  # use the type of the value that it refers to
+    if reference is not None:  # use the type of the value to which the interpolation refers
         example = OmegaConf.select(config, reference[1])
         if OmegaConf.is_config(example):
             example = OmegaConf.to_container(example)
@@ -307,7 +308,7 @@ def _check_folders(config: RunConfig, origins: Origins) -> None:
 
 
 def unwritable(path: str) -> str | None:
-    """Returns the reason why a folder cannot be created or written at `path`; None if it seems possible."""
+    """Returns the reason why a folder cannot be created or written at `path`; None if this seems possible."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -324,14 +325,14 @@ def unwritable(path: str) -> str | None:
         return f"a name in it has more than {most_bytes} bytes"
     if len(os.fsencode(whole)) + BELOW_BYTES > os.pathconf(nearest, "PC_PATH_MAX"):
         return "the path is too long"
-    # For a read-only file system, os.access is right even for root. For the kernel's file systems it is not.
+    # os.access is correct for a read-only file system, even for root, but not for the kernel's file systems.
     is_of_kernel = Path(os.path.realpath(nearest)).parts[:2] in KERNEL
     is_writable = not is_of_kernel and os.access(nearest, os.W_OK | os.X_OK)
     return None if is_writable else f"the folder {nearest} cannot be written"
 
 
 def unreadable(path: str) -> str | None:
-    """Returns the reason why training data cannot be read from `path`, a file or a folder; None if it can."""
+    """Returns the reason why training data cannot be read from `path`, a file or a folder; None if it can be read."""
     if not os.path.exists(path):
         return f"no such file or folder, looked for {os.path.abspath(path)}"
     if os.path.isdir(path):

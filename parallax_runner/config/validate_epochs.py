@@ -7,7 +7,7 @@ from parallax_runner.config.schema import RunConfig
 
 
 def check_epochs(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError if ranks cannot wait for each other, or if the decision has no basis."""
+    """Raises ConfigError if ranks cannot wait for each other, or if the values for the decision are missing."""
     _check_objective(config, origins)
     _check_patience(config, origins)
     if not has_epochs(config):

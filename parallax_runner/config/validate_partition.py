@@ -1,4 +1,4 @@
-"""Checks group `partition`: which settings are valid for each choice, and for each `comm`."""
+"""Checks that the settings of group `partition` are valid for its choice and for the choice of `comm`."""
 
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
