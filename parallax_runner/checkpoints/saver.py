@@ -156,7 +156,7 @@ class CheckpointSaver:
         self.last_step, self.last_time_secs = step, time.monotonic()
 
     def _read_and_forget(self, session: tf.Session) -> None:
-        # A failure here happens again in `save`, which reports it.
+        # A failed read fails again in `save`, which reports the failure.
         with contextlib.suppress(tf.errors.OpError, RuntimeError):
             self.ops.read(session)
             self.ops.wait_until_read(session)

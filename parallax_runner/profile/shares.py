@@ -36,7 +36,7 @@ MEANING = {
 class StepShares:
     """The shares of one or more steps on one rank.
 
-    The values of `parts_ns` add up to `span_ns`, the time from the first op's start to the last op's end.
+    The values of `parts_ns` add up to `span_ns`, which is the time from the first op's start to the last op's end.
     `communication_ns` is the time during which there was any communication. `hidden_ns` is the part of
     `communication_ns` that overlaps with the rank's own computing.
     """

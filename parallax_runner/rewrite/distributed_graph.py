@@ -33,9 +33,9 @@ class PieceRead:
 class Piece:
     """A part of a logical variable, stored in the resource `handle`.
 
-    The piece has the shape `shape` and starts at `offset` (one entry per dimension). It takes every `step`-th value of
-    the first dimension. With `is_shared`, the piece is on a server and all ranks share it. Otherwise, each rank has its
-    own piece.
+    The piece has the shape `shape` and starts at `offset` (one entry per dimension). The piece takes every `step`-th
+    value of the first dimension. With `is_shared`, the piece is on a server and all ranks share it. Otherwise, each
+    rank has its own piece.
     """
 
     handle: tf.Tensor
@@ -82,10 +82,10 @@ class Admission:
     """Describes how a worker takes part in steps that can complete without some workers
     (rewrite/routes/ps/admission.py).
 
-    `next_step` (int64) is fetched after a step. It waits until more steps are done than when this worker began its
-    step, and returns the number of steps that are done. After `close`, it returns CLOSED, and no worker is admitted any
-    more. `admitted` (bool) is fetched with a step, and is true if the step contains this worker's gradients.
-    `steps_done` (int64) reads the number of steps on server 0.
+    `next_step` (int64) is fetched after a step. `next_step` waits until more steps are done than when this worker began
+    its step, and returns the number of steps that are done. After `close`, `next_step` returns CLOSED, and no worker is
+    admitted any more. `admitted` (bool) is fetched with a step, and is true if the step contains this worker's
+    gradients. `steps_done` (int64) reads the number of steps on server 0.
     """
 
     next_step: tf.Tensor
@@ -145,9 +145,9 @@ class DistributedGraph:
     through `features[k]`, and `loss` is the mean over the replicas. `metric_sums` are the amounts that a step's batches
     on these replicas add to the sums of the single-device graph's `metrics`. `validation_metric_sums` are the
     corresponding amounts for a validation, which only the first replica runs. A validation is fed through
-    `validation_features`. Its batches may have any size if `validates_any_size`, otherwise the size of training
-    batches. `stands_for` maps the name of a tensor that only makes sense on one device (such as a read of a variable
-    that is on servers) to the tensor to fetch instead.
+    `validation_features`. The batches of a validation may have any size if `validates_any_size`. Otherwise, they have
+    the size of training batches. `stands_for` maps the name of a tensor that only makes sense on one device (such as a
+    read of a variable that is on servers) to the tensor to fetch instead.
 
     `initialize` runs first on the chief. Then the chief runs `release`, which signals to the other workers that the
     variables on servers exist. The other workers run `wait`, which waits for this signal. Then all ranks together run
@@ -156,14 +156,15 @@ class DistributedGraph:
     `initialize` or `open_inputs`, and opens iterators that look up values in a table.
 
     `train_op` is one synchronous step. `sent_bytes` (float64), fetched with a step, counts the bytes that the step
-    sends to collectives and servers and receives from servers. It has one entry for each variable of the plan, in the
-    plan's order, and a last entry for bytes that belong to no single variable. `applied` (scalar, bool) is true if the
-    step changed the variables. It is None if every step changes them. `device` is the device of this worker's own ops.
+    sends to collectives and servers and receives from servers. `sent_bytes` has one entry for each variable of the
+    plan, in the plan's order, and a last entry for bytes that belong to no single variable. `applied` (scalar, bool) is
+    true if the step changed the variables. `applied` is None if every step changes the variables. `device` is the
+    device of this worker's own ops.
 
     If a read of variables needs all ranks, the ranks vote on whether to read. `vote` (scalar, float32, 0 if not fed) is
     this rank's vote, in a step or in a separate run, and `votes` is the sum over ranks. `variables` are the variables
-    of the first replica. `copies` are the other replicas' own copies of variables. They are restored like the first
-    replica's variables, but never saved.
+    of the first replica. `copies` are the other replicas' own copies of variables. These copies are restored like the
+    first replica's variables, but never saved.
 
     The other fields are for asynchronous training and are None otherwise. `mutex` is the lock that a push holds, and
     that a read of all variables at one moment holds. `staleness` (int64, one entry per replica) counts the pushes of

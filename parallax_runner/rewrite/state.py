@@ -62,7 +62,7 @@ class Initializers:
 class Coordination:
     """Describes how replicas that do not wait for one another share variables. Fields are None if replicas wait.
 
-    `leads` is true if this replica runs the update. It exists only if the leader is chosen in each step. The other
+    `leads` is true if this replica runs the update. `leads` exists only if the leader is chosen in each step. The other
     fields are as in `DistributedGraph`.
     """
 

@@ -94,7 +94,7 @@ class StepsAhead:
     def settle(self) -> None:
         """Applies the part of the last step's update that is not applied yet.
 
-        Call this method before variables are read. It runs a collective, so all ranks must call it.
+        Call this method before variables are read. The method runs a collective, so all ranks must call it.
         """
         if self._left:
             assert self.ahead.behind is not None

@@ -11,9 +11,9 @@ import tensorflow.compat.v1 as tf
 class GpuLimits:
     """The GPUs that a process uses, and their memory.
 
-    `visible` contains the ids of the GPUs, in the order in which TensorFlow numbers them. It is empty if the process
-    uses no GPU. `memory_fraction` (more than 0, at most 1) is the fraction of each GPU's memory that is allocated at
-    the start. None leaves the choice to TensorFlow. With `allow_growth`, memory is allocated as needed.
+    `visible` contains the ids of the GPUs, in the order in which TensorFlow numbers them. `visible` is empty if the
+    process uses no GPU. `memory_fraction` (more than 0, at most 1) is the fraction of each GPU's memory that is
+    allocated at the start. None leaves the choice to TensorFlow. With `allow_growth`, memory is allocated as needed.
     """
 
     visible: tuple[int, ...] = ()

@@ -27,8 +27,8 @@ class Loop:
     """Trains one rank.
 
     If `validate_steps` is None, validation runs only at the end. If `validates` is false, validation never runs.
-    `next_segment` is set if the plan may change during training. It is called with the session, the step and the
-    seconds of each step since the last change, and may return a segment with another graph.
+    `next_segment` is set if the plan may change during training. `next_segment` is called with the session, the step
+    and the seconds of each step since the last change, and may return a segment with another graph.
     """
 
     runner: StepRunner
@@ -125,8 +125,8 @@ class Loop:
         control.report("validation", step=step, loss_sum=total, examples=examples, **as_field(sums))
 
     def _all_go_on(self, vote: bool) -> bool:
-        """Returns whether this rank continues: `vote`, or, if all ranks are needed, whether any rank votes to
-        continue."""
+        """Returns whether this rank continues. If validation needs all ranks, they continue if any rank votes to
+        continue. Otherwise, the rank's own `vote` counts."""
         graph = self.runner.distributed
         if graph.votes is None:
             return vote

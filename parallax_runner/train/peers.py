@@ -70,8 +70,8 @@ class Peers:
     def next_step(self, step: int) -> int:
         """Returns the number of steps that are done after a step that began when `step` steps were done.
 
-        The number is `step` + 1, or larger if other workers are ahead. It is `step` if the step will never complete
-        because all workers end.
+        The number is `step` + 1, or larger if other workers are ahead. The number is `step` if the step will never
+        complete because all workers end.
         """
         if self.distributed.admission is None:
             return step + 1

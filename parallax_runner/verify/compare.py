@@ -18,12 +18,12 @@ ROUNDINGS = 16
 class VariableComparison:
     """The comparison of one variable.
 
-    `max_absolute` is the largest difference of two elements. It is infinite if exactly one of the two elements is NaN
-    or if the arrays cannot be compared. `max_relative` is that difference divided by the variable's scale (see
-    `compare`). `index` is the position of the largest difference, and `actual` and `expected` are the two elements at
-    this position. All three are None if there is no difference. `mismatch` is the reason why the arrays cannot be
-    compared (another shape or dtype), or is empty. `not_finite` counts elements of `expected` that are NaN or infinite.
-    Such elements count as equal if they agree, but prove little.
+    `max_absolute` is the largest difference between two elements. `max_absolute` is infinite if exactly one of the two
+    elements is NaN or if the arrays cannot be compared. `max_relative` is that difference divided by the variable's
+    scale (see `compare`). `index` is the position of the largest difference, and `actual` and `expected` are the two
+    elements at this position. All three are None if there is no difference. `mismatch` is the reason why the arrays
+    cannot be compared (another shape or dtype), or is empty. `not_finite` counts elements of `expected` that are NaN or
+    infinite. Such elements count as equal if they agree, but prove little.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Comparison:
 
     @property
     def max_relative(self) -> float:
-        """The largest relative difference of all variables, or 0 if there are none."""
+        """The largest relative difference of all variables, or 0 if there are no variables."""
         return max((variable.max_relative for variable in self.variables), default=0.0)
 
     def as_json(self) -> dict[str, Any]:

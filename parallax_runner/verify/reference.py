@@ -60,7 +60,7 @@ class Reference:
         """Sets every saved variable on all ranks, from arrays under full names and in full shapes, as in a checkpoint.
 
         The first call also runs the initializers of local variables, tables and input pipelines. Raises ParallaxError
-        if a variable is missing, unknown or of another shape.
+        if a variable is missing or unknown, or has another shape.
         """
         pieces = _to_pieces(self._single.variables, values)
         for rank in self._ranks:

@@ -1,4 +1,4 @@
-"""Runs the update region on sharded values, with work on a shard's rows placed where the shard is.
+"""Runs the update region on sharded values. Ops on a shard's rows are placed on the shard's device.
 
 The region's ops are visited in order, with the values of their inputs. The rules in analysis/update_region determine
 which ops are copied to each shard's device, and which sums are split into a partial sum for each shard. An update op

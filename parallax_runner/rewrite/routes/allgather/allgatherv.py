@@ -39,7 +39,8 @@ def join() -> tuple[int, int]:
 
 @functools.cache
 def communicator() -> MPI.Comm:
-    """Returns a duplicate of the communicator of all ranks. Its messages never mix with messages from Horovod's thread.
+    """Returns a duplicate of the communicator of all ranks. Messages on the duplicate never mix with messages from
+    Horovod's thread.
 
     The first call is a collective. Horovod must already have initialised MPI, and also finalizes it. Raises
     CollectiveError if MPI allows only one thread.

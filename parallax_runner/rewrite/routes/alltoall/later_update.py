@@ -90,8 +90,8 @@ class LaterUpdate:
 class UpdateCopies:
     """Copies the updates of own rows, for gradients that are sent behind the step.
 
-    `stands_for` maps the name of each replaced tensor to such a gradient. Numbers that an update reads, such as a
-    learning rate, are carried to the update's copy, which runs one step later.
+    `stands_for` maps the name of each replaced tensor to the gradient that replaces the tensor. Numbers that an update
+    reads, such as a learning rate, are carried to the update's copy, which runs one step later.
     """
 
     def __init__(self, stands_for: Mapping[str, tf.Tensor]) -> None:

@@ -137,7 +137,7 @@ def ask_owners(
 
 
 def _in_range(ids: tf.Tensor, table: Table) -> tf.Tensor:
-    """Asserts that all ids belong to rows of the table. Otherwise, the owner of an id would take it for a row of
+    """Asserts that all ids belong to rows of the table. The owner of any other id would treat the id as a row of
     another table."""
     least, most = (tf.cast(reduce(ids), tf.int64) for reduce in (tf.reduce_min, tf.reduce_max))
     is_right = tf.equal(tf.size(ids), 0) | ((least >= 0) & (most < table.rows))
