@@ -169,7 +169,8 @@ def test_the_page_has_every_optimizer_and_its_numbers():
 
 def test_the_factors_of_the_page():
     (adam, adagrad) = re.search(
-        r"up to (\d+) times too small there, Adagrad's accumulator up to (\d+) times", PAGE.read_text(encoding="utf-8")
+        r"is up to (\d+) times too small,\s+and Adagrad's accumulator is up to (\d+) times too small",
+        PAGE.read_text(encoding="utf-8"),
     ).groups()
     assert int(adam) == pytest.approx(factor_too_small("Adam", slot=2), rel=0.01)
     assert int(adagrad) == pytest.approx(factor_too_small("Adagrad", slot=1), rel=0.01)
