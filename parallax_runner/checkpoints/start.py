@@ -106,5 +106,7 @@ def _whole(prefix: Path, resume: str) -> Path:
         other = newest_whole(prefix.parent).prefix
     except CheckpointError:
         other = None
-    remedy = f"the newest whole one beside it: ckpt.resume={other}" if other else "no other beside it is whole"
+    remedy = (
+        f"the newest undamaged one beside it: ckpt.resume={other}" if other else "no undamaged checkpoint is beside it"
+    )
     raise CheckpointError(f"ckpt.resume={resume}: this checkpoint is damaged: {fault}; {remedy}")

@@ -107,7 +107,7 @@ class Composer:
                 return job
         for override in sweeping:
             if override.is_hydra_override():
-                raise ConfigError(f"{override.input_line} (command line): Hydra's own settings cannot be swept over")
+                raise ConfigError(f"{override.input_line} (command line): a sweep cannot vary Hydra's own settings")
         self._follow_searchpath(overrides)
         self._check_groups(overrides)
         try:

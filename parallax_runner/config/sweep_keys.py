@@ -17,7 +17,7 @@ def check_sweep_keys(config: RunConfig, origins: Origins) -> None:
 def _check_ensemble(config: RunConfig, origins: Origins) -> None:
     key, count = "sweep.ensemble", config.sweep.ensemble
     if config.action != "train":
-        raise refusal(key, origins, "an ensemble is made of trained models: it needs action=train", value=count)
+        raise refusal(key, origins, "an ensemble needs trained models: use action=train", value=count)
     if not config.tracking.enabled or config.tracking.log_checkpoints == "none" or not config.ckpt.enabled:
         needed = "it combines the jobs' models for serving: it needs ckpt, and tracking.log_checkpoints=last or best"
         raise refusal(key, origins, needed, value=count)

@@ -191,7 +191,7 @@ def _check_comm(config: RunConfig, origins: Origins) -> None:
         needed = "the result of asynchronous training depends on timing, so there is nothing to compare it with"
         raise refusal("comm.sync", origins, f"{needed}; leave it out of action=verify", value=False)
     if not comm.sync and config.train.on_nan == "skip":
-        needed = "skipping a step needs the agreement of all workers: it needs comm.sync=true"
+        needed = "all workers must agree to skip a step, which needs comm.sync=true"
         raise refusal("train.on_nan", origins, needed, value="skip")
     if config.model["_target_"] == SCRIPT and config.train.on_nan == "skip":
         needed = "a script defines its own steps and may have several losses: skip needs a model"

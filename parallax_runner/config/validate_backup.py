@@ -38,7 +38,7 @@ def check_backup(config: RunConfig, origins: Origins) -> None:
         reason = "which workers contribute to a step depends on timing, so there is nothing to compare with"
         raise refusal(KEY, origins, f"{reason}; leave it out of action=verify", value=backup_workers)
     if config.train.on_nan == "skip":
-        reason = f"skipping a step needs the agreement of all workers: it needs {KEY}=0"
+        reason = f"all workers must agree to skip a step, which needs {KEY}=0"
         raise refusal("train.on_nan", origins, reason, value="skip")
     if config.train.validate_steps is not None:
         reason = f"a validation between steps waits for all workers: with {KEY} it is only at the end, set null"

@@ -124,5 +124,5 @@ def _hint(path: str, names: Sequence[str]) -> str:
     nearest = f"; the nearest is «{close[0]}»" if close else ""
     return (
         f"{nearest}. Keras numbers the names of layers and optimizers within a process. Call "
-        "keras.utils.clear_session() before you make the model, or name them"
+        "keras.utils.clear_session() before you make the model, or give its layers names"
     )

@@ -34,7 +34,7 @@ def start_replica(
     passes."""
     if plan.fingerprint != single.fingerprint:
         raise PlanError(
-            f"replica {replica} has another graph than the driver planned for. The model's function must build the "
+            f"the graph of replica {replica} differs from the driver's. The model's function must build the "
             "same graph in every process. It must not depend on a clock, the host, the process or the order of a "
             "set of strings"
         )

@@ -27,4 +27,6 @@ def check_protocol(protocol: str) -> None:
         factories = re.search(r"available server factories are: \[(.*)\]", str(error))
         names = re.findall(r"\w+", factories[1]) if factories else []
         listed = ", ".join(NAMES.get(name, name) for name in names) or "none"
-        raise PlanError(f"comm.ps.protocol={protocol}: this TensorFlow lacks it, expected one of: {listed}") from error
+        raise PlanError(
+            f"comm.ps.protocol={protocol}: this TensorFlow does not have it; expected one of: {listed}"
+        ) from error

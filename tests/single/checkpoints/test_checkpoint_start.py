@@ -117,7 +117,7 @@ def test_a_damaged_one_that_is_asked_for_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=expected):
         find_start(str(tmp_path / "model.ckpt-7"), tmp_path)
     flip(sidecar_path(tmp_path / "model.ckpt-5"))
-    with pytest.raises(CheckpointError, match=r"model\.ckpt-7\.index.*no other"):
+    with pytest.raises(CheckpointError, match=r"model\.ckpt-7\.index.*no undamaged checkpoint"):
         find_start(str(tmp_path / "model.ckpt-7"), tmp_path)
 
 

@@ -523,7 +523,7 @@ COMMAND_LINES = {
     "environment": ("train.seed=${oc.env:NO_SUCH}", "train.seed=${oc.env:NO_SUCH} (command line)", "'NO_SUCH'"),
     "referenced value": ("train.steps=${train.seed} train.seed=0", "train.steps=${train.seed} [0] (command line)"),
     "sweep without -m": ("comm=mpi,ps", "comm=mpi,ps (command line)", "-m (--multirun)"),
-    "sweep over Hydra": ("-m hydra.run.dir=a,b", "hydra.run.dir=a,b (command line)", "cannot be swept over"),
+    "sweep over Hydra": ("-m hydra.run.dir=a,b", "hydra.run.dir=a,b (command line)", "a sweep cannot vary"),
     "job of a sweep": ("-m train.steps=5,0", "job 1 (train.steps=0): train.steps=0 (command line)"),
     "combination in a sweep": ("-m comm=ps,mpi comm.sync=false", "comm.sync=false (command line)", "job 1 (comm=mpi"),
     "shared folder": ("-m run_dir=x train.seed=1,2", "run_dir=x (command line)", "its own folder"),

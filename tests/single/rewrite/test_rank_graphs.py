@@ -213,7 +213,7 @@ def test_the_pieces_of_logical_variables_cover_them(comm: str, partitions: int, 
 def test_another_graph_than_the_plans_is_refused() -> None:
     single = captured()
     plan = dataclasses.replace(planned(single, "hybrid"), fingerprint="other")
-    with pytest.raises(PlanError, match="replica 1 has another graph"):
+    with pytest.raises(PlanError, match="the graph of replica 1 differs from the driver"):
         rewrite_for_rank(single, plan, rank=1, seed=1)
 
 
