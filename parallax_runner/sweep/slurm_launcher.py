@@ -20,13 +20,9 @@ from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus
 from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
 from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher
-from omegaconf import open_dict, read_write
 
 from parallax_runner.config import slurm_allocation
-from parallax_runner.config.compose import Job as ComposedJob
-from parallax_runner.config.compose import as_typed, resolve
-from parallax_runner.config.frozen import run_config
-from parallax_runner.config.origins import Origins
+from parallax_runner.config.launched_job import compose_launched
 from parallax_runner.driver.slurm_job import standing as standing_in_slurm
 from parallax_runner.errors import LaunchError
 from parallax_runner.process.exit_status import tell
@@ -84,16 +80,12 @@ class LedgerLauncher(SlurmLauncher):
 
     def _composed(self, overrides: Sequence[str], number: int) -> tuple[Job, dict[str, int]]:
         """Returns a job, and the size of its allocation if its configuration has one."""
-        composed = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
-        with read_write(composed), open_dict(composed):
-            composed.hydra.job.id, composed.hydra.job.num = str(number), number
-        named, given = as_typed(composed.hydra), list(composed.hydra.overrides.hydra)
-        config = run_config(resolve(ComposedJob(composed, Origins([], []))))
+        job = compose_launched(self.hydra_context.config_loader, self.config, overrides, number)
         size = {}
-        if config.cluster.launcher == slurm_allocation.LAUNCHER:
-            keys = [key for key in SIZES if not any(line.startswith(f"hydra.launcher.{key}=") for line in given)]
-            size = {key: getattr(config.cluster, key) for key in keys}
-        return Job.of(Path(str(self.config.hydra.sweep.dir)), config.run_dir, *named), size
+        if job.config.cluster.launcher == slurm_allocation.LAUNCHER:
+            given = tuple(line.partition("=")[0] for line in job.hydra_overrides)
+            size = {key: getattr(job.config.cluster, key) for key in SIZES if f"hydra.launcher.{key}" not in given}
+        return Job.of(Path(str(self.config.hydra.sweep.dir)), job.config.run_dir, job.title, job.overrides), size
 
     def _submit(
         self, overrides: dict[int, list[str]], first: int, sizes: Sequence[dict[str, int]]

@@ -99,7 +99,7 @@ def test_a_checkpoint_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     assert run.exit_status == 2
     assert run.stderr.strip() == (
         f"parallax_runner: ckpt.dir={tmp_path / 'taken' / 'ckpt'} (command line): expected a folder, "
-        f"and {tmp_path / 'taken'} is a file."
+        f"but {tmp_path / 'taken'} is a file."
     )
     run.expect_nothing_started()
 

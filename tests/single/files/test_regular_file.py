@@ -51,7 +51,7 @@ def load_text(path: Path) -> object:
     [
         (load_text, DataError, "fifo: it is a FIFO"),
         (lambda fifo: load_text(fifo.parent), DataError, "fifo: it is a FIFO"),
-        (lambda fifo: read_hosts(str(fifo)), ConfigError, "fifo: the hosts .* it is a FIFO"),
+        (lambda fifo: read_hosts(str(fifo)), ConfigError, "fifo: cannot read the hosts .* it is a FIFO"),
         (measured.load, OSError, "it is a FIFO"),
         (lambda fifo: check_store(f"sqlite:///{fifo}", "trials"), ConfigError, "it is a FIFO"),
         (lambda fifo: _resumed(fifo.parent), CheckpointError, "it is a FIFO"),
