@@ -135,6 +135,6 @@ def test_data_that_goes_away(lm: tuple[str, ...], tmp_path: Path, what: str) -> 
     # If the file is cut between the check and its use, the process is killed (SIGBUS); the next attempt finds the
     # damage.
     if run.summary["restarts"] == 0:
-        assert ("was cut" if what == "cut" else "is gone") in run.summary["error"]
+        assert ("was truncated" if what == "cut" else "disappeared") in run.summary["error"]
         assert "train.npy" in json.loads((run.run_dir / "failure.json").read_text())["first"]["reason"]
     expect_whole_checkpoints(run.ckpt_dir)
