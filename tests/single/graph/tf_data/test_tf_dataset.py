@@ -284,7 +284,7 @@ def test_a_global_seed_is_a_seed() -> None:
     [
         (lambda: tf.data.Dataset.range(9), r"make \.batch\(N\) the last transformation"),
         (lambda: tf.data.Dataset.range(9).batch(4).unbatch().batch(4).filter(lambda x: True), "drop_remainder=True"),
-        (lambda: tf.data.Dataset.from_tensor_slices(["a", "b"]).batch(2), "turn it into numbers"),
+        (lambda: tf.data.Dataset.from_tensor_slices(["a", "b"]).batch(2), "convert it to numbers"),
         (lambda: tf.data.Dataset.range(2).batch(4), "less than one batch of 4"),
         (lambda: tf.data.Dataset.range(9).window(3), "DatasetSpec: only dense, ragged and sparse tensors"),
     ],
