@@ -2,7 +2,7 @@
 
 PROFILE is the measured.json of the model (comm.measure_rows=true and action=simulate write one). RESULTS are files of
 `scripts/bench --hosts`, with `hosts`, `mbit` and `latency_us`, and `mode` and `step_ms` of each measurement. All hosts
-share one machine's cores, so the time of a step without exchanges is that of the mode `ideal`, if the file has it.
+share one machine's cores, so the mode `ideal` gives the time of a step without exchanges, if the file has it.
 """
 
 from __future__ import annotations

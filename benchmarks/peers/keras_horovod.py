@@ -3,7 +3,7 @@ rank.
 
 `python -m benchmarks.peers.keras_horovod --steps 100 [--sparse-as-dense] [Hydra overrides]`
 
-The loop is that of Horovod's documentation for TensorFlow 2. `hvd.DistributedGradientTape`, which it uses, calls
+The loop follows Horovod's documentation for TensorFlow 2. `hvd.DistributedGradientTape`, which it uses, calls
 `ref()` of each variable, and Keras 3 variables have none. So gradients go through `hvd.allreduce` directly.
 """
 

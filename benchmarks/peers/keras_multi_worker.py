@@ -2,7 +2,7 @@
 
 `python -m benchmarks.peers.keras_multi_worker --job worker --index 0 --workers HOST:PORT,… --servers … --steps 100`
 
-The loop is that of TensorFlow's tutorial "Custom training loop with Keras and MultiWorkerMirroredStrategy". It has no
+The loop follows TensorFlow's tutorial "Custom training loop with Keras and MultiWorkerMirroredStrategy". It has no
 servers.
 """
 

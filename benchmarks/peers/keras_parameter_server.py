@@ -2,7 +2,7 @@
 
 `python -m benchmarks.peers.keras_parameter_server --job chief --index 0 --workers HOST:PORT,… --servers … --steps 100`
 
-The loop is that of TensorFlow's tutorial "Parameter server training with ParameterServerStrategy". Workers run no code
+The loop follows TensorFlow's tutorial "Parameter server training with ParameterServerStrategy". Workers run no code
 of their own there, so all batches are tensors of a data set that each worker shuffles, as in the tutorial. Each worker
 applies its own gradient, with the learning rate divided by the number of workers, because a synchronous step averages.
 """
