@@ -58,7 +58,7 @@ COMMAND_LINES = {
         "sweep.device_per_job=true comm=local cluster.resource_info=[localhost]",
         "it needs cluster=local without resource_info",
     ),
-    "an ensemble of plans": ("sweep.ensemble=2 action=plan", "sweep.ensemble=2", "it needs action=train"),
+    "an ensemble of plans": ("sweep.ensemble=2 action=plan", "sweep.ensemble=2", "use action=train"),
     "an ensemble of one": ("sweep.ensemble=1", "sweep.ensemble=1", "at least 2"),
     "profile that is not there": (
         "action=simulate simulate.profile=nowhere.json",
@@ -255,7 +255,7 @@ COMMAND_LINES = {
     "async skip": (
         "comm=ps comm.sync=false train.on_nan=skip",
         "train.on_nan=skip (command line)",
-        "it needs comm.sync=true",
+        "which needs comm.sync=true",
     ),
     "bound without async": (
         "comm=ps comm.ps.staleness=2",
@@ -283,7 +283,7 @@ COMMAND_LINES = {
     "backup async": (
         "comm=ps comm.sync=false comm.ps.backup_workers=1",
         "comm.ps.backup_workers=1 (command line)",
-        "it needs comm.sync=true",
+        "which needs comm.sync=true",
     ),
     "backup of replicas": (
         "comm=ps cluster.replicas_per_worker=2 comm.ps.backup_workers=1",
@@ -299,7 +299,7 @@ COMMAND_LINES = {
     "backup skip": (
         "comm=ps comm.ps.backup_workers=1 train.on_nan=skip",
         "train.on_nan=skip (command line)",
-        "it needs comm.ps.backup_workers=0",
+        "which needs comm.ps.backup_workers=0",
     ),
     "backup and validation": (
         "comm=ps comm.ps.backup_workers=1 train.validate_steps=5",
@@ -310,7 +310,7 @@ COMMAND_LINES = {
     "copies async": (
         "comm=ps comm.sync=false comm.ps.replicate_variables=true",
         "comm.ps.replicate_variables=true (command line)",
-        "it needs comm.sync=true",
+        "which needs comm.sync=true",
     ),
     "servers' option without servers": (
         "comm=mpi comm.ps.boundary_among_servers=false",

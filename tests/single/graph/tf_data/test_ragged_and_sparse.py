@@ -135,5 +135,5 @@ def test_rows_of_a_sparse_tensor(cut: slice) -> None:
 
 
 def test_words_are_refused() -> None:
-    with pytest.raises(DataError, match="«x» has the type string: turn it into numbers"):
+    with pytest.raises(DataError, match="«x» has the type string: convert it to numbers"):
         TfDataset(tf.data.Dataset.from_tensor_slices(tf.ragged.constant([["a"], ["b", "c"]])).batch(2))
