@@ -81,9 +81,10 @@ def fit(
         exact="data.resume=approximate" not in overrides,
         known={} if worker is None else _known(worker.config.data),
     )
+    source = FitSource(model, dataset, steps_before=sum(earlier.steps for earlier in _finished))
     if worker is not None:
-        _work(worker, FitSource(model, dataset))
-    return _drive(wanted, dataset, steps_per_epoch or dataset.train_size // dataset.global_batch)
+        _work(worker, source)
+    return _drive(wanted, source, steps_per_epoch or dataset.train_size // dataset.global_batch)
 
 
 def _known(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,8 +93,21 @@ def _known(data: Mapping[str, Any]) -> dict[str, Any]:
 
 # Names of the counts that the first process passes to workers, which then do not have to count again.
 COUNTED = ("pass_steps", "validation_size")
-# The run folders of earlier calls in this process.
-_finished: list[Path] = []
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """An earlier call in this process: its run folder, and the number of its steps."""
+
+    run_dir: Path
+    steps: int
+
+    @classmethod
+    def of(cls, run_dir: Path, history: Any) -> _Finished:
+        return cls(run_dir, len(history.epoch) * history.params["steps"])
+
+
+_finished: list[_Finished] = []
 
 
 @dataclass(frozen=True)
@@ -130,8 +144,9 @@ def _check(wanted: _Wanted) -> None:
 def _as_before(worker: Worker, model: Any) -> Any:
     """Loads the result of an earlier call into the model and returns its History again, in a worker of a later call."""
     run_dir = Path(worker.config.model["earlier"][len(_finished)])
-    _finished.append(run_dir)
-    return fit_result.take_over(run_dir, model)
+    history = fit_result.take_over(run_dir, model)
+    _finished.append(_Finished.of(run_dir, history))
+    return history
 
 
 @dataclass
@@ -163,24 +178,23 @@ class _Trained:
 
 
 def _work(worker: Worker, source: FitSource) -> NoReturn:
-    """Trains in the role of this worker, then exits the process."""
+    """Does this worker's part of the run, then exits the process."""
     from parallax_runner.plan import plan as plans
-    from parallax_runner.worker.rank import run_rank
 
     if worker.session is not None:
         raise LaunchError("fit was called again after its run had ended")
     if worker.generators is not None:
         worker.generators.give_back()
-    outcome = run_rank(worker.run_dir, worker.rank, worker.client, source)
+    outcome = worker.work(worker.run_dir, worker.rank, worker.client, source)
     worker.session = _Trained(plans.load(worker.run_dir / plans.FILE_NAME), outcome)
     raise SystemExit(0)
 
 
-def _drive(wanted: _Wanted, dataset: Any, epoch_steps: int) -> Any:
+def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
     from parallax_runner.driver.pipeline import drive
 
     keep_going()
-    model = wanted.model
+    model, dataset = source.model, source.dataset
     callbacks, notes = usable(wanted.callbacks)
     for note in (*notes, *getattr(dataset, "notes", ())):
         print(f"parallax_runner: {note}", file=sys.stderr)
@@ -199,14 +213,14 @@ def _drive(wanted: _Wanted, dataset: Any, epoch_steps: int) -> Any:
         made.append(calls)
         return Epochs(epoch_steps, calls, record.workers, wanted.initial_epoch)
 
-    drive(config, FitSource(model, dataset), epochs)
+    drive(config, source, epochs)
     if not made or config.action != "train":  # planning and verifying produce no weights
         return None
     (calls,) = made
     _load(model, checkpoints)
     calls.finish()
     fit_result.leave(run_dir, model, calls.history)
-    _finished.append(run_dir)
+    _finished.append(_Finished.of(run_dir, calls.history))
     return calls.history
 
 
@@ -228,7 +242,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
         f"train.steps={steps}",
         f"model.epoch_steps={epoch_steps}",
         f"model.learning_rate={value_of(rate_variable(wanted.model))}",
-        f"model.earlier={value_of([str(run_dir) for run_dir in _finished])}",
+        f"model.earlier={value_of([str(earlier.run_dir) for earlier in _finished])}",
         *([f"train.validate_steps={every}"] if dataset.validation_size and every < steps else []),
         *([f"ckpt.save_steps={epoch_steps}"] if saves_epochs else []),
         *started_as("fit"),

@@ -17,18 +17,23 @@ REFUSED_ACTIONS = ("search", "sync", "simulate")
 
 @dataclass(frozen=True)
 class FitSource:
-    """A compiled Keras `model` and its `dataset`, which has a `structure` (data/batch_structure.py)."""
+    """A compiled Keras `model` and its `dataset`, which has a `structure` (data/batch_structure.py).
+
+    `steps_before` is the number of steps that earlier calls of fit have trained.
+    """
 
     model: Any
     dataset: Any
+    steps_before: int = 0
 
     def load_dataset(self, config: RunConfig) -> Dataset:
         """Returns the script's data set."""
         if config.action in REFUSED_ACTIONS:
             raise ConfigError(f"action={config.action}: not possible with fit, which can only train, verify or plan")
-        loaded: Dataset = self.dataset
-        if isinstance(loaded, Arrays):  # as in Keras, each call of fit shuffles differently
-            return loaded.with_seed(config.train.seed + len(config.model["earlier"]))
+        # As in Keras, each call of fit shuffles differently.
+        if isinstance(self.dataset, Arrays):
+            return self.dataset.with_seed(config.train.seed + len(config.model["earlier"]))
+        loaded: Dataset = self.dataset.after(self.steps_before)
         return loaded
 
     def build_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from parallax_runner.config.cluster_size import check_cluster
 from parallax_runner.config.explain import describe, known_keys, refusal, unknown_key, written
-from parallax_runner.config.frozen import SCRIPT, is_of_script, run_config
+from parallax_runner.config.frozen import SCRIPT, run_config
 from parallax_runner.config.launchers import check_launcher
 from parallax_runner.config.learning_rates import check_learning_rates
 from parallax_runner.config.origins import Origins
@@ -224,7 +224,7 @@ def _check_comm(config: RunConfig, origins: Origins) -> None:
     _check_measured(config, origins)
     if comm.name == "local" and comm.compression != "off":
         raise refusal("comm.compression", origins, "comm=local sends nothing: leave it out", value=comm.compression)
-    if comm.name == "auto" and is_of_script(config):
+    if comm.name == "auto" and config.model["_target_"] == SCRIPT:
         needed = "a script feeds its own data, so the rows it touches are unknown: choose hybrid"
         raise refusal("comm.name", origins, needed, value=comm.name)
     if comm.name == "sharded" and config.model["_target_"] == SCRIPT:
@@ -238,7 +238,7 @@ def _check_measured(config: RunConfig, origins: Origins) -> None:
         raise refusal(key, origins, "comm=local sends nothing: leave it out", value=True)
     if not config.comm.measure_rows and name == "auto" and origins.wishes(key):
         raise refusal(key, origins, "comm=auto chooses routes by measured rows: leave it out", value=False)
-    if config.comm.measure_rows and name != "auto" and is_of_script(config):
+    if config.comm.measure_rows and name != "auto" and config.model["_target_"] == SCRIPT:
         needed = "a script feeds its own data, so the rows it touches are unknown: leave it out"
         raise refusal(key, origins, needed, value=True)
 

@@ -140,7 +140,7 @@ def _drive(
     dataset = source.load_dataset(config)
     single = source.build_graph(config, dataset)
     config = without_optimizer(config, single)
-    measured = _measured(config, source, single, run_dir, interrupts)
+    measured = _measured(config, single, run_dir, interrupts)
     plan = partition_search.planned(config, plan_run(config, single, measured=measured))
     plan = validation.planned(config, plan, single, dataset)
     goal = goal_of(config, single, dataset)
@@ -187,14 +187,15 @@ def _leave_for_workers(config: RunConfig, single: SingleDeviceGraph, run_dir: Pa
 
 
 def _measured(
-    config: RunConfig, source: Source, single: SingleDeviceGraph, run_dir: Path, interrupts: Interrupts
+    config: RunConfig, single: SingleDeviceGraph, run_dir: Path, interrupts: Interrupts
 ) -> Measured | None:
     """Returns the measurement of the rows that steps touch. The measurement comes from a trial if the configuration
     requests a trial, otherwise from an earlier run if there was one.
 
-    Returns None for a script, which feeds its data itself. The plan then uses upper bounds for the number of rows.
+    Returns None for a script with parallel_run, which feeds its data itself. The plan then uses upper bounds for the
+    number of rows.
     """
-    if source is not MODEL:
+    if config.model["_target_"] == frozen.SCRIPT:
         return None
     measures = config.comm.measure_rows and config.comm.name != "local"
     if measures or config.comm.name == "auto":

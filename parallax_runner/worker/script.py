@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,6 +16,7 @@ from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.worker.printed import Printed
 
 if TYPE_CHECKING:
+    from parallax_runner.graph.build import Source
     from parallax_runner.graph.generators import Borrowed
     from parallax_runner.plan.plan import Plan
 
@@ -37,15 +39,27 @@ class ScriptSession(Protocol):
         """Ends the session after the script has failed."""
 
 
+# What a worker does with the model and data of a call of fit. Returns the fields for the driver's summary.
+Work = Callable[[Path, int, ControlClient, "Source"], dict[str, Any]]
+
+
+def train(run_dir: Path, rank: int, client: ControlClient, source: Source) -> dict[str, Any]:
+    """Trains as rank `rank`."""
+    from parallax_runner.worker.rank import run_rank
+
+    return run_rank(run_dir, rank, client, source)
+
+
 @dataclass
 class Worker:
-    """The state of this process as a worker that runs a script. `generators` is set before the script starts. `session`
-    is set once parallel_run has made a session."""
+    """The state of this process as a worker that runs a script. `work` is what happens inside fit. `generators` is set
+    before the script starts. `session` is set once parallel_run has made a session, or fit has done its work."""
 
     run_dir: Path
     rank: int
     client: ControlClient
     config: RunConfig
+    work: Work = train
     generators: Borrowed | None = None
     session: ScriptSession | None = None
 
@@ -58,10 +72,11 @@ def this_worker() -> Worker | None:
     return _workers[0] if _workers else None
 
 
-def run_script(run_dir: Path, rank: int, client: ControlClient) -> None:
-    """Runs the script to its end as worker `rank`, and reports the outcome to the driver."""
+def run_script(run_dir: Path, rank: int, client: ControlClient, work: Work = train) -> None:
+    """Runs the script to its end as worker `rank`, and reports the outcome to the driver. If the script calls fit, fit
+    calls `work`, and the script ends there."""
     config = frozen.load(run_dir)
-    worker = Worker(run_dir, rank, client, config)
+    worker = Worker(run_dir, rank, client, config, work)
     _workers.append(worker)
     # With fit, the user's own process prints the same text, so the workers' output is not shown.
     if config.redirect_path is None and config.model["_target_"] != frozen.FIT:

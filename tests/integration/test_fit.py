@@ -57,7 +57,7 @@ def expect_equal(found: Any, expected: Any, where: str = "") -> None:
         np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-6, err_msg=where)
 
 
-@pytest.mark.parametrize("comm", ["sharded", "hybrid", "ps", "mpi"])
+@pytest.mark.parametrize("comm", ["sharded", "hybrid", "ps", "mpi", "auto"])
 def test_equals_plain_keras(tmp_path: Path, comm: str) -> None:
     """Two calls; the second continues from the first. Learning rates change, and a callback reads weights."""
     expected, found = (train(tmp_path, mode, epochs=[3, 2]) for mode in (None, comm))
@@ -141,12 +141,51 @@ assert parallax_runner.fit(model, data, epochs=3, overrides=["action=verify", "t
 """
 
 
+SAVED = "numpy.save({path!r}, numpy.concatenate([numpy.ravel(one) for one in model.get_weights()]))"
+
+
 def test_a_dataset_is_verified(tmp_path: Path) -> None:
     """Over three passes; the script has read its data before."""
     (tmp_path / "script.py").write_text(VERIFIED)
     done = run(tmp_path / "script.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "verified: after 12 steps every variable equals one device's" in done.stdout + done.stderr
+
+
+def test_two_calls_train_as_one_call_of_as_many_epochs_does(tmp_path: Path) -> None:
+    """The second call reads the data in the order of the second epoch."""
+    weights = []
+    for name, epochs in (("once", [2]), ("twice", [1, 1])):
+        calls = "\n".join(
+            f"""parallax_runner.fit(model, data, epochs={n}, overrides=["tracking=off"])""" for n in epochs
+        )
+        saved = tmp_path / f"{name}.npy"
+        script = VERIFIED[: VERIFIED.index("assert ")] + f"{calls}\nimport numpy\n" + SAVED.format(path=str(saved))
+        (tmp_path / f"{name}.py").write_text(script)
+        done = run(tmp_path / f"{name}.py", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        weights.append(np.load(saved))
+    np.testing.assert_allclose(weights[1], weights[0], rtol=1e-5, atol=1e-7)
+
+
+def test_the_rows_of_the_scripts_data_decide_under_auto(tmp_path: Path) -> None:
+    """Each of the data set's steps touches 18 of 20 rows or fewer on a rank; a bound would be 18 for each step."""
+    overrides = """["action=plan", "tracking=off", "run_dir=planned"]"""
+    script = VERIFIED.replace('["action=verify", "tracking=off"]', overrides).replace(
+        "epochs=3", 'epochs=3, comm="auto"'
+    )
+    (tmp_path / "script.py").write_text(script)
+    done = run(tmp_path / "script.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    planned, measured = (
+        json.loads((tmp_path / "planned" / name).read_text()) for name in ("plan.json", "measured.json")
+    )
+    assert planned["rows_measured"] == measured["made"]
+    (table,) = measured["rows"]
+    ids = np.arange(150).reshape(50, 3) * 7 % 20
+    most = len(np.unique(ids))
+    assert (table["rows"], table["ids"]) == (20, 18.0)
+    assert 0 < table["distinct"] < table["merged"] <= most
 
 
 def test_a_failed_run_ends_the_script_with_its_status(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -123,6 +124,15 @@ def test_equals_one_device(project: Path) -> None:
     run = launch(*arguments(project, "action=verify", "train.steps=9"), cwd=project / "out", python_path=project)
     run.expect_success()
     assert run.summary["verified"]
+
+
+def test_auto_measures_the_rows_of_its_batches(project: Path) -> None:
+    """Each batch of a rank has six examples with three ids each, of twenty rows."""
+    run = launch(*arguments(project, "action=plan"), "comm=auto", cwd=project / "out", python_path=project)
+    run.expect_success()
+    (table,) = json.loads((run.run_dir / "measured.json").read_text())["rows"]
+    assert (table["rows"], table["ids"]) == (20, 18.0)
+    assert table["distinct"] < table["merged"] <= 20
 
 
 def test_a_training_step_with_ragged_words_equals_one_device(project: Path) -> None:

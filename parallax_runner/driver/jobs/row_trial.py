@@ -33,7 +33,9 @@ MODULE = "parallax_runner.worker.row_trial"
 
 def known(config: RunConfig, fingerprint: str) -> Measured | None:
     """Returns the result of an earlier trial of the same graph and data on the same machine, with the same number of
-    ranks. Returns None if there is no such result."""
+    ranks. Returns None if there is no such result, and for a script, whose data the configuration does not name."""
+    if frozen.is_of_script(config):
+        return None
     try:
         return measured.load(_kept(config, fingerprint))
     except (OSError, ValueError, KeyError, TypeError):  # There is no file, or it has another version.
@@ -56,18 +58,23 @@ def measure(
     if found is None:
         print("measure: a short trial of the graph and its data, on one device", file=sys.stderr, flush=True)
         found = _trial(config, single, alone, run_dir / FOLDER, interrupts)
-        try:
-            measured.save(found, _kept(config, alone.fingerprint))
-        except OSError as error:  # the next run measures again
-            log.warning("the measurement is not cached: %s", error)
+        if not frozen.is_of_script(config):
+            _keep(found, _kept(config, alone.fingerprint))
     measured.save(found, run_dir / measured.FILE_NAME)
     return found
+
+
+def _keep(found: Measured, path: Path) -> None:
+    try:
+        measured.save(found, path)
+    except OSError as error:  # the next run measures again
+        log.warning("the measurement is not cached: %s", error)
 
 
 def _trial(
     config: RunConfig, single: SingleDeviceGraph, alone: plan.Plan, folder: Path, interrupts: Interrupts | None
 ) -> Measured:
-    from parallax_runner.graph import fingerprint
+    from parallax_runner.graph import fingerprint, generators
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -78,6 +85,9 @@ def _trial(
         ckpt=dataclasses.replace(config.ckpt, enabled=False),
         cluster=dataclasses.replace(config.cluster, resource_info=None),  # one host is enough
     )
+    if frozen.is_of_script(config):
+        generators.begin.save(folder / generators.FILE_NAME)
+        here = dataclasses.replace(here, model={**config.model, "first_process": str(folder)})
     result = run_child_job(here, alone, module=MODULE, interrupts=interrupts)
     require_finished(result, "measure", folder)
     try:

@@ -3,6 +3,7 @@ position."""
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import time
@@ -75,6 +76,7 @@ class TfDataset:
         self._train = batches
         self.is_endless = batches.is_endless or not (is_counted or batches.length_is_known)
         self.notes: tuple[str, ...] = ()
+        self.first_pass = 0
         self.pass_steps = 1 if self.is_endless else (pass_steps or self._count_steps())
         if not self.pass_steps:
             raise DataError(f"the data has less than one batch of {batches.size} examples")
@@ -90,6 +92,13 @@ class TfDataset:
             if self._validation.is_endless:
                 raise DataError("validation_data never ends: give it .take(…)")
             self.validation_size = validation_size or self._validation.count()
+
+    def after(self, steps: int) -> TfDataset:
+        """Returns a data set that skips the passes that `steps` steps have begun: a shuffle goes on with the orders of
+        later passes. Endless data begins again, since it has no passes."""
+        found = copy.copy(self)
+        found.first_pass += -(-steps // self.pass_steps)
+        return found
 
     def _count_steps(self) -> int:
         """Returns the number of whole batches in a pass, and adds a note about the examples that are left out."""
@@ -237,7 +246,7 @@ class Share:
         data, step = self._data, position // self._data.global_batch
         number, within = (0, step) if data.is_endless else divmod(step, data.pass_steps)
         with eagerly():
-            self._go_to(number, within)
+            self._go_to(data.first_pass + number, within)
             batch, replicas = self._next(within), self._replicas
             if replicas == 1:
                 return [data._train.arrays(batch)]

@@ -10,7 +10,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
@@ -24,6 +24,7 @@ from parallax_runner.process.tensorflow_import import import_tensorflow
 if TYPE_CHECKING:
     import tensorflow.compat.v1 as tf
 
+    from parallax_runner.graph.build import Source
     from parallax_runner.rewrite.distributed_graph import DistributedGraph
     from parallax_runner.train.feed import Feed
 
@@ -37,15 +38,27 @@ TIMED_STEPS = 10
 WARM_UP_STEPS = 3
 
 
-def measure(run_dir: Path, _: int, client: ControlClient) -> None:
-    """Writes `measured.json` into `run_dir`. The plan in `run_dir` is for a single process, but `cluster.workers` in
-    its configuration is the number of ranks."""
+def work(run_dir: Path, rank: int, client: ControlClient) -> None:
+    """Measures the model of the configuration. If the run has a script, runs the script, whose call of fit provides the
+    model."""
     log_to_stderr()
     tell("start of Python", process_age_secs())
+    if frozen.runs_script(run_dir):
+        from parallax_runner.worker.script import run_script
+
+        run_script(run_dir, rank, client, measure)
+        return
     import_tensorflow()
+    from parallax_runner.graph.build import MODEL
+
+    client.done(**measure(run_dir, rank, client, MODEL))
+
+
+def measure(run_dir: Path, rank: int, client: ControlClient, source: Source) -> dict[str, Any]:
+    """Writes `measured.json` into `run_dir`. The plan in `run_dir` is for a single process, but `cluster.workers` in
+    its configuration is the number of ranks. Returns an empty dictionary, since a trial adds nothing to the summary."""
     with stage("import the stages"):
         from parallax_runner.analysis.classify import classify
-        from parallax_runner.graph.build import build_graph, load_dataset
         from parallax_runner.graph.devices import without_tasks
         from parallax_runner.rewrite.passes import rewrite_for_rank
         from parallax_runner.train.feed import Feed
@@ -54,22 +67,22 @@ def measure(run_dir: Path, _: int, client: ControlClient) -> None:
         from parallax_runner.worker.row_trial.touched import ids_by_variable
 
     config, alone = frozen.load(run_dir), plan.load(run_dir / plan.FILE_NAME)
-    dataset = load_dataset(config)
-    single = build_graph(config, dataset)
-    check_graph(single, alone, run_dir, rank=0)
+    dataset = source.load_dataset(config)
+    single = source.build_graph(config, dataset)
+    check_graph(single, alone, run_dir, rank)
     variables, single = classify(single), without_tasks(single)
     rows = {variable.name: variable.shape[0] for variable in variables if variable.shape}
     ranks = min(config.cluster.workers, measured.MOST_RANKS)
     steps = max(LEAST_STEPS, -(-SAMPLES // ranks))
+    parts = config.cluster.workers * config.cluster.replicas_per_worker
+    feeds = [Feed(dataset, config.data["batch_size"], rank, parts) for rank in range(ranks)]
     open_session = functools.partial(_open_session, config, client, alone)
     client.doing = "looking at ids"
     with stage("look at ids"):
         ids = ids_by_variable(
             single,
             alone,
-            dataset,
-            batch_size=config.data["batch_size"],
-            ranks=ranks,
+            feeds,
             steps=steps,
             seed=config.train.seed,
             open_session=open_session,
@@ -78,7 +91,7 @@ def measure(run_dir: Path, _: int, client: ControlClient) -> None:
     with stage("time steps"):
         distributed = rewrite_for_rank(single, alone, rank=0, seed=config.train.seed)
         with open_session(distributed) as session:
-            step_secs = _step_secs(session, distributed, Feed(dataset, config.data["batch_size"], 0, 1))
+            step_secs = _step_secs(session, distributed, feeds[0])
     found = measured.Measured(
         fingerprint=single.fingerprint,
         ranks=ranks,
@@ -91,7 +104,7 @@ def measure(run_dir: Path, _: int, client: ControlClient) -> None:
         made=datetime.date.today().isoformat(),
     )
     measured.save(found, run_dir / measured.FILE_NAME)
-    client.done()
+    return {}
 
 
 def _open_session(
@@ -121,4 +134,4 @@ def _step_secs(session: tf.Session, distributed: DistributedGraph, feed: Feed) -
 
 
 if __name__ == "__main__":
-    run_child("worker", 0, Path(sys.argv[1]), measure)
+    run_child("worker", 0, Path(sys.argv[1]), work)

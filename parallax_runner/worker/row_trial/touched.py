@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.classify import draws_or_consumes
-from parallax_runner.data.dataset import Dataset
 from parallax_runner.graph import edit
 from parallax_runner.graph.boundary import find_boundary
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -26,30 +25,28 @@ OpenSession = Callable[[DistributedGraph], tf.Session]
 def ids_by_variable(
     single: SingleDeviceGraph,
     plan: Plan,
-    dataset: Dataset,
+    feeds: Sequence[Feed],
     *,
-    batch_size: int,
-    ranks: int,
     steps: int,
     seed: int,
     open_session: OpenSession,
 ) -> dict[str, list[list[np.ndarray]]]:
     """Returns ids[step][rank] for each sparse variable, with duplicates. Runs no backward pass.
 
-    `plan` is a plan for one process. Each rank uses the same seeds as in training. If the ids depend only on the fed
-    data, one session is used for all ranks. `open_session` must also initialise the variables.
+    `plan` is a plan for one process, and `feeds` contains the feed of each rank. Each rank uses the same seeds as in
+    training. If the ids depend only on the fed data, one session is used for all ranks. `open_session` must also
+    initialise the variables.
     """
     found: dict[str, list[list[np.ndarray]]] = defaultdict(lambda: [[] for _ in range(steps)])
-    alone = dataclasses.replace(plan, workers=ranks)
+    alone = dataclasses.replace(plan, workers=len(feeds))
     session: tf.Session | None = None
-    for rank in range(ranks):
+    for rank, feed in enumerate(feeds):
         if session is None:
             distributed = rewrite_for_rank(single, alone, rank=rank, seed=seed)
             fetches = _ids(single, distributed.graph)
             if not fetches:
                 return {}
             session = open_session(distributed)
-        feed = Feed(dataset, batch_size, rank, ranks)
         for step in range(steps):
             (batch,) = feed.train_batches(step * feed.global_batch)
             for name, ids in _run(session, fetches, distributed, batch).items():

@@ -283,7 +283,7 @@ COMMAND_LINES = {
     "backup async": (
         "comm=ps comm.sync=false comm.ps.backup_workers=1",
         "comm.ps.backup_workers=1 (command line)",
-        "which needs comm.sync=true",
+        "it needs comm.sync=true",
     ),
     "backup of replicas": (
         "comm=ps cluster.replicas_per_worker=2 comm.ps.backup_workers=1",
@@ -310,7 +310,7 @@ COMMAND_LINES = {
     "copies async": (
         "comm=ps comm.sync=false comm.ps.replicate_variables=true",
         "comm.ps.replicate_variables=true (command line)",
-        "which needs comm.sync=true",
+        "it needs comm.sync=true",
     ),
     "servers' option without servers": (
         "comm=mpi comm.ps.boundary_among_servers=false",

@@ -10,6 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
+from parallax_runner.train.feed import Feed
 from parallax_runner.worker.row_trial.touched import ids_by_variable
 from tests.single.small_models import (
     BATCH,
@@ -63,9 +64,7 @@ def ids_of(opened: list[int]) -> Callable[..., dict[str, list[list[np.ndarray]]]
         return ids_by_variable(
             single,
             planned(single, "local"),
-            Numbered(),
-            batch_size=BATCH,
-            ranks=ranks,
+            [Feed(Numbered(), BATCH, rank, ranks) for rank in range(ranks)],
             steps=steps,
             seed=1,
             open_session=open_session,

@@ -127,6 +127,16 @@ def test_what_was_read_before_changes_nothing() -> None:
     assert len(list(dataset)) == 6
 
 
+@pytest.mark.parametrize(("before", "first"), [(0, 0), (5, 5), (6, 10), (10, 10)])
+@pytest.mark.parametrize("make", [shuffled, cached_in_an_order, mapped_in_batches])
+def test_a_later_call_goes_on_with_the_orders_of_later_passes(make: Callable[[], Any], before: int, first: int) -> None:
+    """Five steps are a pass; a pass that has begun is over."""
+    expected = plainly(make(), passes=4)
+    feed = Feed(TfDataset(make()).after(before), BATCH, rank=0, size=1)
+    for step in (0, 3, 7, 1):
+        assert feed.train_batches(step * BATCH)[0]["id"].tolist() == expected[first + step], step
+
+
 def test_a_filler_does_not_move_on() -> None:
     feed = Feed(TfDataset(in_order()), BATCH // 2, rank=1, size=2)
     assert feed.train_batches(0)[0]["id"].tolist() == [1, 3]
