@@ -415,39 +415,49 @@ TRACED_FAULTY = [Case(**fields) for fields in traced_cases.faulty()]
 TRACED_SHORT = [Case(**fields) for fields in traced_cases.short()]
 
 
-def basic(cases: list[Case]) -> frozenset[Case]:
-    """Returns a small selection with each value of each option, and each fault."""
-    seen: set[tuple[Any, ...]] = set()
-    chosen = []
-    for case in cases:
-        options = dataclasses.asdict(case)
-        values = {("fault", case.fault)} if case.fault else set(options.items())
-        if not values <= seen:
-            seen |= values
-            chosen.append(case)
+def basic(cases: list[Case], given: frozenset[Case]) -> frozenset[Case]:
+    """Returns a small selection that, together with `given`, has each value of each option, and each fault. Each case
+    is chosen for the number of values that it adds."""
+    values = {
+        case: {("fault", case.fault)} if case.fault else set(dataclasses.asdict(case).items())
+        for case in (*cases, *given)
+    }
+    wanted = set().union(*(values[case] for case in cases)).difference(*(values[case] for case in given))
+    chosen = set()
+    while wanted:
+        best = max(cases, key=lambda case: len(values[case] & wanted))
+        chosen.add(best)
+        wanted -= values[best]
     return frozenset(chosen)
 
 
 GRAPHS = [*MATRIX, *FAULTY, *COMPRESSED, *SHORT]
 EVERY = [*GRAPHS, *TRACED, *TRACED_SHORT, *TRACED_FAULTY]
-# The cases of the default tier: the basic selection, and the cases whose ops the tests inspect.
-BASIC = basic([case for case in GRAPHS if case.ranks == 2]) | {
-    # A case of three ranks costs as much as three of two: one with servers, and one with rows owned by ranks.
-    Case(comm="hybrid", optimizer="adam", clip=True, ranks=3, partitions=4, reroute="table.allreduce"),
-    next(case for case in MATRIX if case.ranks == 3 and case.model == "two_waves"),
-    *(case for case in MATRIX if case.recuts and (case.ranks == 2 or case.recuts == "4_4_13")),
-    Case(partitions=4),
-    *(
-        Case(comm="ps", replicas=2, optimizer="adam", clip=True, partitions=4, local_aggregation=each)
-        for each in (True, False)
-    ),
-    *(Case(comm="ps", replicas=2, gradients="dense", clip=True, replicate_variables=each) for each in (True, False)),
-    *(Case(comm="ps", optimizer="adam", clip=True, partitions=4, among_servers=each) for each in (True, False)),
-    *(Case(comm="sharded", optimizer=optimizer) for optimizer in ("adagrad", "momentum")),
-    *(case for case in MATRIX if case.optimizer == "keras_adamw" and case.ranks == 2),
-    Case(comm="sharded", optimizer="adam", gradients="dense"),
-    *(case for case in MATRIX if case.model == "halves" and case.comm in ("mpi", "hybrid")),
-    next(case for case in MATRIX if case.comm == "mpi" and case.gradients == "sparse" and not case.use_allgatherv),
-    *(Case(**fields) for fields in traced_cases.BASIC),
-    *TRACED_FAULTY,
-}
+# Cases whose ops the tests inspect, and cases of three ranks, of recuts, and of traced models.
+GIVEN = frozenset(
+    {
+        # A case of three ranks costs as much as three of two: one with servers, and one with rows owned by ranks.
+        Case(comm="hybrid", optimizer="adam", clip=True, ranks=3, partitions=4, reroute="table.allreduce"),
+        next(case for case in MATRIX if case.ranks == 3 and case.model == "two_waves"),
+        *(case for case in MATRIX if case.recuts and (case.ranks == 2 or case.recuts == "4_4_13")),
+        Case(partitions=4),
+        *(
+            Case(comm="ps", replicas=2, optimizer="adam", clip=True, partitions=4, local_aggregation=each)
+            for each in (True, False)
+        ),
+        *(
+            Case(comm="ps", replicas=2, gradients="dense", clip=True, replicate_variables=each)
+            for each in (True, False)
+        ),
+        *(Case(comm="ps", optimizer="adam", clip=True, partitions=4, among_servers=each) for each in (True, False)),
+        *(Case(comm="sharded", optimizer=optimizer) for optimizer in ("adagrad", "momentum")),
+        *(case for case in MATRIX if case.optimizer == "keras_adamw" and case.ranks == 2),
+        Case(comm="sharded", optimizer="adam", gradients="dense"),
+        *(case for case in MATRIX if case.model == "halves" and case.comm in ("mpi", "hybrid")),
+        next(case for case in MATRIX if case.comm == "mpi" and case.gradients == "sparse" and not case.use_allgatherv),
+        *(Case(**fields) for fields in traced_cases.BASIC),
+        *TRACED_FAULTY,
+    }
+)
+# The cases of the default tier.
+BASIC = GIVEN | basic([case for case in GRAPHS if case.ranks == 2], GIVEN)
