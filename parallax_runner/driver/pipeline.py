@@ -186,9 +186,7 @@ def _leave_for_workers(config: RunConfig, single: SingleDeviceGraph, run_dir: Pa
         generators.begin.save(run_dir / generators.FILE_NAME)
 
 
-def _measured(
-    config: RunConfig, single: SingleDeviceGraph, run_dir: Path, interrupts: Interrupts
-) -> Measured | None:
+def _measured(config: RunConfig, single: SingleDeviceGraph, run_dir: Path, interrupts: Interrupts) -> Measured | None:
     """Returns the measurement of the rows that steps touch. The measurement comes from a trial if the configuration
     requests a trial, otherwise from an earlier run if there was one.
 

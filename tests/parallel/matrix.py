@@ -450,6 +450,7 @@ GIVEN = frozenset(
             for each in (True, False)
         ),
         *(Case(comm="ps", optimizer="adam", clip=True, partitions=4, among_servers=each) for each in (True, False)),
+        *(Case(comm="ps", model="mixed", partitions=4, between=each) for each in (True, False)),
         *(Case(comm="sharded", optimizer=optimizer) for optimizer in ("adagrad", "momentum")),
         *(case for case in MATRIX if case.optimizer == "keras_adamw" and case.ranks == 2),
         Case(comm="sharded", optimizer="adam", gradients="dense"),
