@@ -30,7 +30,8 @@ from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGrap
 LINEAR_OPS = frozenset({"Identity", "Neg", "Cast", "Mul", "RealDiv"})
 # Ops that can use a variable on a server, in addition to updates (rewrite/routes/ps/shards.py).
 SERVER_READS = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitializedOp"})
-# An update at positions that have several indices each. The positions in one piece of a variable cannot be picked out.
+# An op of this type updates positions that have several indices each. Such an update cannot be restricted to the
+# positions in one piece of a variable.
 BY_PLACE = "ResourceScatterNd"
 # Ops at which an optimizer itself merges duplicate rows, and ops that add the rows one by one.
 MERGING_OPS = frozenset({"UnsortedSegmentSum", "ResourceScatterAdd", "ResourceScatterSub"})
@@ -112,7 +113,8 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
 def _immovable_ops(
     graph: tf.Graph, boundary: Boundary, single: SingleDeviceGraph, owners: dict[str, str]
 ) -> dict[str, str]:
-    """Returns, by variable, an op that can use the variable or its slot only in the process that holds the variable.
+    """Returns, for each immovable variable, an op that can use the variable or its slot only in the process that holds
+    the variable.
 
     The op belongs to a step. The op either takes the handle itself (a branch, a loop or a function), or is an update
     for which a forward pass of the same step waits.
@@ -209,14 +211,14 @@ def _written_by_each_rank(
     names: frozenset[str],
     differs_by_rank: Callable[[tf.Operation], bool],
 ) -> dict[str, str]:
-    """Returns the variables without gradient to which a step writes a value that differs by rank.
+    """Returns the variables without a gradient to which a step writes a value that differs by rank.
 
     An example is a mean of the step's losses. The dict values name the writing op.
     """
     found: dict[str, str] = {}
     writes = [op for op in step if is_write(op) and edit.handle_of(op) and edit.handle_of(op)[0].name not in updated]
     before = -1
-    while len(found) > before:  # a variable can be written from the value of another variable
+    while len(found) > before:  # the value written to a variable can depend on another variable
         before = len(found)
         for op in sorted(writes, key=lambda op: op.name):
             # The search starts at the write itself, because the write can read a raw gradient, which depends on the

@@ -1,4 +1,4 @@
-"""The times during a step's computation at which a variable's values are first needed and its gradient is complete."""
+"""Determines when, during a step's computation, a variable's values are first needed and its gradient is complete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Moments:
         self._weights = {op: weight(op) for op in heavy_ops(self._all)}
 
     def needed_at(self, handle: tf.Operation) -> float:
-        """Returns the fraction that can be computed without the variable.
+        """Returns the fraction of the computation that can run without the variable.
 
         Returns 0 if no gradient needs the variable, or if there are no heavy ops.
         """
@@ -26,8 +26,8 @@ class Moments:
         return self._share(self._weights.keys() - users) if users and self._weights else 0.0
 
     def appear_at(self, gradients: Mapping[str, Sequence[tf.Operation]]) -> dict[str, float]:
-        """Returns, for each variable with a gradient, the fraction that has been computed when its last gradient is
-        complete.
+        """Returns, for each variable with a gradient, the fraction of the computation that is done when its last
+        gradient is complete.
 
         A step is assumed to compute sequentially, as ranks do (rewrite/schedule/send_early.py). It first computes
         everything for the variable whose gradients need the fewest heavy ops, and then the additional ops for the next

@@ -37,10 +37,10 @@ def slot_owners(
 ) -> dict[str, str]:
     """Returns the variable to which each optimizer slot belongs.
 
-    A slot shares a fused apply op with its variable, or the update region writes values to the slot that come, element
-    by element, from one of these sources: the gradient of one variable with the same shape, the values of that variable
-    (an average of weights), or that variable's slots. A scalar that all elements share, such as a global norm, is
-    ignored.
+    A slot either shares a fused apply op with its variable, or the update region writes values to the slot that are
+    computed, element by element, from one of these sources: the gradient of one variable with the same shape, the
+    values of that variable (as in an average of weights), or that variable's slots. A scalar that all elements share,
+    such as a global norm, is ignored.
     """
     by_name = {variable.name: variable for variable in variables}
     trained = {gradient.variable for gradient in boundary.gradients}
@@ -71,7 +71,7 @@ def slot_owners(
 
     candidates = {name: sources.gradients | (sources.read & trained) for name, sources in found.items()}
     before = -1
-    while len(owners) > before:  # a slot can be written from another slot
+    while len(owners) > before:  # the value written to a slot can depend on another slot
         before = len(owners)
         for name, sources in found.items():
             behind = candidates[name] | {owners[slot] for slot in sources.read - {name} if slot in owners}

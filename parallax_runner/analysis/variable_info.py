@@ -1,4 +1,4 @@
-"""The result of the analysis: the information about a variable that planning needs, without TensorFlow."""
+"""The result of the analysis: the information about a variable that planning needs. Does not use TensorFlow."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class VariableInfo:
     `full_name`, or 1 without a partitioner. `immovable_op` names the first op, if any, that prevents placing the
     variable on a server. `nonlinear_op` names the first op whose result for the sparse gradient depends on whether
     duplicate ids have been merged. `counts` is set for a variable such as global_step, which is updated without a
-    gradient and equally on every replica.
+    gradient and in the same way on every replica.
 
-    `min_partitions` is the number that a script requests through `get_partitioner`, or None without `get_partitioner`.
-    `server` is the server that the variable's device scope names, or None. `needed_at` and `appears_at` are the times
-    in a step's computation (0 to 1) at which the variable's values are first used and its gradient is complete.
-    `rows_written` states which rows the update writes. `whole_tables` contains the ops for which a worker needs or
-    sends all rows although the gradient is sparse. `is_updated_in_parts` is set if the update for a dense gradient can
-    run separately on each shard. `unknown_ahead` is the reason why the variable's rows cannot be requested one step
-    ahead, or None if they can be requested. `tied_rows` is the reason why the update needs all rows of a step at once,
-    or None if it does not.
+    `min_partitions` is the number of partitions that a script requests through `get_partitioner`, or None without
+    `get_partitioner`. `server` is the server that the variable's device scope names, or None. `needed_at` and
+    `appears_at` are the times in a step's computation (0 to 1) at which the variable's values are first used and its
+    gradient is complete. `rows_written` states which rows the update writes. `whole_tables` contains the ops for which
+    a worker needs or sends all rows although the gradient is sparse. `is_updated_in_parts` is set if the update for a
+    dense gradient can run separately on each shard. `unknown_ahead` is the reason why the variable's rows cannot be
+    requested one step ahead, or None if they can be requested. `tied_rows` is the reason why the update needs all rows
+    of a step at once, or None if it does not.
     """
 
     name: str

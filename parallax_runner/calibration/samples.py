@@ -8,9 +8,9 @@ EXCHANGE_BYTES = (4_096, 65_536, 524_288, 4_194_304, 16_777_216)
 # Numbers of tensors that are in flight together. Each tensor has the smallest size. In a plan, an alltoall always has
 # one tensor.
 TENSORS = (8, 32)
-# The updated rows of float32 values, as (number of rows, width).
+# The sizes of the measured updates, as (number of rows, float32 values per row).
 UPDATES = ((256, 16), (256, 256), (4096, 16), (4096, 64), (4096, 256))
-# Numbers of distinct ids. The list of ids is twice as long.
+# Numbers of distinct ids. The list of requested ids is twice as long.
 ASKED = (256, 4096, 16_384)
 REPEATS = 12
 WARM_UP = 3
@@ -20,8 +20,9 @@ WARM_UP = 3
 class Sample:
     """The seconds for one exchange or for one piece of work.
 
-    In an exchange, each of `ranks` ranks passes on `bytes` in `tensors` tensors at once, to other ranks or to `servers`
-    servers. A piece of work processes `rows` rows with `bytes` in total (0 rows for a whole tensor).
+    In an exchange, each of `ranks` ranks exchanges `bytes` bytes, in `tensors` tensors at the same time, with other
+    ranks or with `servers` servers. A piece of work processes `rows` rows with `bytes` in total (0 rows for a whole
+    tensor).
     """
 
     kind: str

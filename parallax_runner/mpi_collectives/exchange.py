@@ -40,8 +40,8 @@ def allgather(tensor: Any, name: str | None = None) -> tf.Tensor:
 
     The first dimensions can differ between ranks, and can be 0. The other dimensions and the dtype must be the same on
     all ranks; otherwise every rank gets an error that names the op. Collectives on different ranks are matched by the
-    op's name. It is `name` or, without `name`, "allgather", "allgather_1" and so on in order of creation. No gradient
-    flows through this op.
+    op's name. This name is `name` or, without `name`, "allgather", "allgather_1" and so on in order of creation. No
+    gradient flows through this op.
 
     Raises CollectiveError for a scalar, or for a dtype that `allreduce` does not accept.
     """
@@ -62,7 +62,8 @@ def _kept_apart(result: tf.Tensor) -> tf.Tensor:
 
 
 def _named(tensor: Any) -> tuple[str, tf.Tensor]:
-    """Returns a name for error messages and the tensor. For a variable, the name is the variable's own name."""
+    """Returns a name for error messages, and the converted tensor. For a variable, the name is the variable's own
+    name."""
     converted = tf.convert_to_tensor(tensor)
     named = tensor if hasattr(tensor, "name") else converted
     return named.name.removesuffix(":0"), converted

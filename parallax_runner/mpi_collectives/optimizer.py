@@ -15,7 +15,7 @@ class DistributedOptimizer(tf.train.Optimizer):
     wrapped optimizer.
 
     Slots, their names and checkpoints are the same as without this class. Only gradients are exchanged, so all ranks
-    must begin with equal values: use the same graph seed, or the same checkpoint, on all ranks.
+    must begin with the same values: use the same graph seed, or the same checkpoint, on all ranks.
     """
 
     def __init__(self, optimizer: tf.train.Optimizer, name: str | None = None, use_locking: bool = False) -> None:

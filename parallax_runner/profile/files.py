@@ -1,6 +1,6 @@
 """The files in a profile's folder.
 
-`worker_0/run_meta_100.pb` is the serialized RunMetadata of step 100 on rank 0. The other files are made from these
+`worker_0/run_meta_100.pb` is the serialized RunMetadata of step 100 on rank 0. The other files are derived from these
 RunMetadata files.
 """
 

@@ -16,7 +16,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class OpName:
-    """The key of a row of the table: an op on a device of a process."""
+    """The key of a row in the table of ops: an op on a device of a process."""
 
     name: str
     type: str

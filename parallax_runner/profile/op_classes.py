@@ -17,10 +17,11 @@ class OpClass(Enum):
 _PUSH = re.compile(r"(Resource|Sparse)?AccumulatorApplyGradient")
 # The first pattern that matches an op's whole type determines the class.
 _TABLE = (
-    # Collectives. A collective lasts from when this rank reaches it until all ranks have the result: see shares.py.
+    # Collectives. A collective lasts from the moment when this rank reaches it until all ranks have the result (see
+    # shares.py).
     (r"Horovod\w+|Collective\w+|Nccl\w+", OpClass.COMMUNICATION),
     # These ops transfer tensors between processes, and between devices of a process. TensorFlow traces only transfers
-    # between processes, from when the sender has the tensor until the receiver has the tensor.
+    # between processes, from the moment when the sender has the tensor until the receiver has it.
     (r"RecvTensor|_?(Host)?(Recv|Send)", OpClass.COMMUNICATION),
     # These ops send a gradient, or the signal that a step is done, to a server.
     (_PUSH.pattern, OpClass.COMMUNICATION),

@@ -22,7 +22,7 @@ def index(offset: tuple[int, ...], shape: tuple[int, ...], step: int) -> tuple[s
 
 @dataclass(frozen=True)
 class PieceRead:
-    """A read of a piece. `values` are the values of the piece at the moment when `read` runs. These values may arrive
+    """A read of a piece. `values` contains the piece's values at the moment when `read` runs, but may become available
     later."""
 
     read: tf.Operation
@@ -34,8 +34,8 @@ class Piece:
     """A part of a logical variable, stored in the resource `handle`.
 
     The piece has the shape `shape` and starts at `offset` (one entry per dimension). The piece takes every `step`-th
-    value of the first dimension. With `is_shared`, the piece is on a server and all ranks share it. Otherwise, each
-    rank has its own piece.
+    value of the first dimension. If `is_shared`, the piece is on a server and all ranks share it. Otherwise, each rank
+    has its own piece.
     """
 
     handle: tf.Tensor
@@ -55,14 +55,14 @@ class Piece:
         return False
 
     def read(self) -> PieceRead:
-        """Makes an op that reads the piece, on the variable's device."""
+        """Creates an op that reads the piece on the variable's device."""
         with tf.device(self.handle.op.device or None):
             values = tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.handle.op.get_attr("dtype"))
         return PieceRead(values.op, values)
 
     def assign(self, values: tf.Tensor) -> tf.Operation:
-        """Returns an op that assigns `values`, which have the piece's shape. Only the chief runs the op of a shared
-        piece."""
+        """Returns an op that assigns `values`, which must have the piece's shape. For a shared piece, only the chief
+        runs the op."""
         with tf.device(self.handle.op.device or None):
             return tf.raw_ops.AssignVariableOp(resource=self.handle, value=tf.ensure_shape(values, self.shape))
 
@@ -82,10 +82,10 @@ class Admission:
     """Describes how a worker takes part in steps that can complete without some workers
     (rewrite/routes/ps/admission.py).
 
-    `next_step` (int64) is fetched after a step. `next_step` waits until more steps are done than when this worker began
-    its step, and returns the number of steps that are done. After `close`, `next_step` returns CLOSED, and no worker is
-    admitted any more. `admitted` (bool) is fetched with a step, and is true if the step contains this worker's
-    gradients. `steps_done` (int64) reads the number of steps on server 0.
+    `next_step` (int64) is fetched after a step. `next_step` waits until at least one step has been completed since this
+    worker began its step, and returns the number of completed steps. After `close`, `next_step` returns CLOSED, and no
+    more workers are admitted. `admitted` (bool) is fetched with a step, and is true if the step includes this worker's
+    gradients. `steps_done` (int64) reads the number of completed steps from server 0.
     """
 
     next_step: tf.Tensor
@@ -106,7 +106,7 @@ class Carried:
 class Behind:
     """The part of a step's update that is applied while the next step runs.
 
-    `carried` is fetched with the step and fed to `apply`. If another step follows, `alone` (int32) is fed 0, and the
+    `carried` is fetched with the step and fed to `apply`. If another step follows, 0 is fed to `alone` (int32), and the
     preparation of that step runs `tell`. Otherwise the step applies its whole update. `give_up` makes a step that waits
     for `tell` fail.
     """
@@ -120,12 +120,12 @@ class Behind:
 
 @dataclass(frozen=True)
 class Ahead:
-    """The preparation of a step before the step runs: the step's random draws, and the rows that no earlier step will
-    still change.
+    """The preparation of a step before the step runs. The preparation provides the step's random draws, and the rows
+    that earlier steps will no longer change.
 
     `features` maps the names of features to the placeholders for the step's batch. `first` prepares the first step.
-    Every other step is prepared while the previous step runs: `asked` and `rows` are fetched, and the values that were
-    fed to the previous step are fed again. `rows` can also be fetched in a second run, to which only `route` is fed.
+    Every other step is prepared while the previous step runs. A separate run then fetches `asked` and `rows`, and is
+    fed the same values as the previous step. `rows` can also be fetched in a second run, to which only `route` is fed.
     `behind` is None if every step applies its whole update.
     """
 
@@ -145,9 +145,9 @@ class DistributedGraph:
     through `features[k]`, and `loss` is the mean over the replicas. `metric_sums` are the amounts that a step's batches
     on these replicas add to the sums of the single-device graph's `metrics`. `validation_metric_sums` are the
     corresponding amounts for a validation, which only the first replica runs. A validation is fed through
-    `validation_features`. The batches of a validation may have any size if `validates_any_size`. Otherwise, they have
-    the size of training batches. `stands_for` maps the name of a tensor that only makes sense on one device (such as a
-    read of a variable that is on servers) to the tensor to fetch instead.
+    `validation_features`. The batches of a validation may have any size if `validates_any_size` is true. Otherwise,
+    they have the size of training batches. `stands_for` maps the name of a tensor that only makes sense on one device
+    (such as a read of a variable that is on servers) to the tensor to fetch instead.
 
     `initialize` runs first on the chief. Then the chief runs `release`, which signals to the other workers that the
     variables on servers exist. The other workers run `wait`, which waits for this signal. Then all ranks together run
@@ -166,10 +166,10 @@ class DistributedGraph:
     of the first replica. `copies` are the other replicas' own copies of variables. These copies are restored like the
     first replica's variables, but never saved.
 
-    The other fields are for asynchronous training and are None otherwise. `mutex` is the lock that a push holds, and
-    that a read of all variables at one moment holds. `staleness` (int64, one entry per replica) counts the pushes of
-    other replicas between the pull and the push of the step. `may_start` runs before a step and returns when the bound
-    on staleness allows the step. `leave` runs after the last step and returns when all workers have finished their last
+    The other fields are for asynchronous training and are None otherwise. `mutex` is the lock that is held during a
+    push, and during a consistent read of all variables. `staleness` (int64, one entry per replica) counts the pushes by
+    other replicas between the step's pull and its push. `may_start` runs before a step and returns when the bound on
+    staleness allows the step. `leave` runs after the last step and returns when all workers have finished their last
     steps. `mutex` and `leave` also exist with backup workers. `admission` exists only with backup workers.
     """
 

@@ -67,8 +67,8 @@ def rewrite_for_rank(
     """Returns the graph of one worker, with all of its replicas.
 
     `seed` is train.seed. `first_step` is the global step at which the session starts. With `skip_nonfinite`, a step
-    with NaN or infinity changes no variable. If a worker has several replicas, each replica has one device of
-    `device_type`.
+    changes no variable if its loss or gradients contain NaN or infinity. If a worker has several replicas, each replica
+    has one device of `device_type`.
     """
     graph = tf.Graph()
     replicas: list[Rewrite] = []
@@ -85,8 +85,8 @@ def rewrite_for_rank(
                 device_type=device_type,
             )
             rewrite.siblings = replicas
-            # This must happen before the next replica is imported, since the ops of the next replica go on another
-            # device.
+            # This must happen before the next replica is imported, since the ops of the next replica are placed on a
+            # different device.
             place_on_worker(rewrite)
             replicas.append(rewrite)
         passes = all_passes()

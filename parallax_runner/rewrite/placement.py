@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """A shard with `rows` rows of a variable or its slot: every `step`-th row from `offset`, in `handle` on
-    `device`."""
+    """A shard of a variable or its slot, stored in `handle` on `device`. The shard contains `rows` rows: every
+    `step`-th row, starting at `offset`."""
 
     handle: tf.Tensor
     offset: int
@@ -44,11 +44,11 @@ class Shard:
         return value[self.offset : self.offset + self.rows * self.step : self.step]
 
     def places_of(self, ids: tf.Tensor) -> tf.Tensor:
-        """Returns the places of rows in the shard, given their ids. All ids must belong to rows in this shard."""
+        """Returns the positions of rows in the shard, given their ids. All ids must belong to rows in this shard."""
         return ids if (self.offset, self.step) == (0, 1) else (ids - self.offset) // self.step
 
     def ids_at(self, places: tf.Tensor) -> tf.Tensor:
-        """Returns the ids of the shard's rows at these places."""
+        """Returns the ids of the shard's rows at the positions `places`."""
         return places * self.step + self.offset
 
 
@@ -72,7 +72,7 @@ class Placement(ABC):
     @property
     @abstractmethod
     def is_cut(self) -> bool:
-        """Whether each shard has only some of the rows. If so, an id is not the place of its row in the shard."""
+        """Whether each shard has only some of the rows. If so, an id is not the position of its row in the shard."""
 
     @property
     @abstractmethod
@@ -82,7 +82,8 @@ class Placement(ABC):
 
     @abstractmethod
     def look_up(self, update: ShardedUpdate, op: tf.Operation, ids: tf.Tensor) -> tf.Tensor:
-        """Returns the rows for arbitrary ids, on the worker. Replaces the lookup `op` of the update region."""
+        """Returns, on the worker, the rows with the given ids, which can be any ids. Replaces the lookup `op` of the
+        update region."""
 
     @abstractmethod
     def total(self, update: ShardedUpdate, op: tf.Operation, parts: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -90,11 +91,12 @@ class Placement(ABC):
 
     @abstractmethod
     def join(self, update: ShardedUpdate, value: ShardedValue) -> tf.Tensor:
-        """Returns the whole value on the worker, in the order of rows or of ascending ids."""
+        """Returns the whole value on the worker. All rows of a variable are in row order, and the rows of a list are in
+        ascending order of ids."""
 
     @abstractmethod
     def all_ids(self, rewrite: Rewrite, places: Sequence[tf.Tensor], *, name: str) -> tf.Tensor:
-        """Returns the ids of rows, given their places in shard 0, shard 1, …"""
+        """Returns the ids of rows, given their positions in shard 0, shard 1, …"""
 
     @abstractmethod
     def pieces(self, rewrite: Rewrite, variable: Variable) -> list[Piece]:

@@ -30,7 +30,7 @@ def start_replica(
     skip_nonfinite: bool = False,
     device_type: str = "CPU",
 ) -> Rewrite:
-    """Imports a replica of the single-device graph into `graph`, the default graph, and makes the state for the
+    """Imports a replica of the single-device graph into `graph`, the default graph, and creates the state for the
     passes."""
     if plan.fingerprint != single.fingerprint:
         raise PlanError(
@@ -80,7 +80,8 @@ def start_replica(
 
 
 def _rank_gradients(graph: tf.Graph, gradients: Sequence[Gradient]) -> list[RankGradient]:
-    """Returns one entry per gradient tensor. Two variables may have the same gradient (y = x + b + c)."""
+    """Returns one entry per gradient tensor. Two variables may have the same gradient, such as b and c in y = x + b +
+    c."""
     by_tensor: dict[tuple[str, str | None], RankGradient] = {}
     for gradient in gradients:
         key = (gradient.values, gradient.indices)

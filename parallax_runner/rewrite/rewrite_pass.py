@@ -21,7 +21,7 @@ class PassOrderError(ParallaxError):
 class RewritePass:
     """One pass over the state of a replica.
 
-    `reads` and `writes` name fields of `Rewrite`, without the constant fields (`GIVEN`). A pass that only adds to a
+    `reads` and `writes` name fields of `Rewrite`, other than the constant fields (`GIVEN`). A pass that only adds to a
     field counts as a writer of the field, not as a reader.
     """
 
@@ -53,8 +53,9 @@ def rewrite_pass(
 def check_order(passes: Sequence[RewritePass]) -> None:
     """Raises PassOrderError if a pass reads a field before another pass writes it.
 
-    A pass may read a field if an earlier pass writes it and no later pass writes it. A pass that also writes the field
-    may come between other passes that write it. Fields that have a value before the first pass may be read at any time.
+    A pass may read a field if an earlier pass writes it and no later pass writes it. A pass that both reads and writes
+    a field may come between other passes that write the field. Fields that have a value before the first pass may be
+    read at any time.
     """
     for place, one in enumerate(passes):
         before = {name for other in passes[:place] for name in other.writes}

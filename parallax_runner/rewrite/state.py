@@ -60,10 +60,11 @@ class Initializers:
 
 @dataclass
 class Coordination:
-    """Describes how replicas that do not wait for one another share variables. Fields are None if replicas wait.
+    """Describes how replicas that do not wait for one another share variables. Fields are None if replicas do wait for
+    one another.
 
-    `leads` is true if this replica runs the update. `leads` exists only if the leader is chosen in each step. The other
-    fields are as in `DistributedGraph`.
+    `leads` is true if this replica runs the update. `leads` exists only if the leader is chosen anew in each step. The
+    other fields have the same meaning as in `DistributedGraph`.
     """
 
     mutex: tf.Tensor | None = None
@@ -81,17 +82,17 @@ class Rewrite:
     If a worker has several replicas in one graph, `siblings` lists them and `prefix` is put before the names of this
     replica's ops. `region` holds the ops that read aggregated gradients (graph/boundary.py).
 
-    `gradients` are the current gradients. `replaced` are the names of tensors that no op of the region may read any
-    more. `step_ops` are ops that a step runs in addition to the train op. `sent` lists the tensors that are sent for
-    this rank. `applied` is true if the step changes variables, or None if every step changes them. `stands_for` is as
-    in `DistributedGraph`.
+    `gradients` are the current gradients. `replaced` contains the names of tensors that ops of the region may no longer
+    read. `step_ops` are ops that a step runs in addition to the train op. `sent` lists the tensors that are sent for
+    this rank. `applied` is true if the step changes variables, or None if every step changes them. `stands_for` has the
+    same meaning as in `DistributedGraph`.
 
     `placements` contains the placement of each variable or slot that is not whole on every rank. `counters` are the
     variables on server 0 that all replicas share. `pushes` maps a gradient's name to the tensors that are pushed
-    instead of it, or to None if nothing is pushed. `pulled` maps a variable to the value that servers send for all its
-    reads without control inputs. `updated` is an op that runs after all updates of a step on servers. `known_ids` lists
-    the ids by which rows were looked up in variables that are spread over ranks. `row_orders` maps a number of rows to
-    the order that sorts rows collected from all ranks.
+    instead of it, or to None if nothing is pushed. `pulled` maps a variable to the value that servers send for all
+    reads of the variable that have no control inputs. `updated` is an op that runs after all updates of a step on
+    servers. `known_ids` lists the ids by which rows were looked up in variables that are spread over ranks.
+    `row_orders` maps a number of rows to the order that sorts rows collected from all ranks.
     """
 
     single: SingleDeviceGraph

@@ -1,1 +1,2 @@
-"""Searches for the number of pieces with the shortest step. Uses measured times, and launches nothing itself."""
+"""Searches for the number of pieces with which a step takes the least time. Uses measured times, and launches no
+processes itself."""

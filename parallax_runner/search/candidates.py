@@ -11,9 +11,9 @@ from parallax_runner.search.fit import estimate, fit
 from parallax_runner.search.trial import Trial
 
 MOST_TRIALS = 8
-# Expected improvements below this multiple of the best time's standard error are noise. An equally fast number with the
-# same error has, by chance, an expected improvement of 0.4 standard errors (the mean of the positive part of a normal
-# distribution).
+# Expected improvements below this multiple of the best time's standard error are noise. A number of pieces that is
+# equally fast and has the same error has, by chance, an expected improvement of 0.4 standard errors (the mean of the
+# positive part of a normal distribution).
 NOISE = 0.4
 # The next number can be outside the tried range by at most this factor, because the curve is a guess there and slow
 # steps are costly.
@@ -45,8 +45,8 @@ def next_partitions(trials: Sequence[Trial], allowed: Range) -> int | None:
     The expected improvement of a number (Jones and others 1998) is a mean over all curves that are possible given the
     trials. Each curve contributes the time by which the number is faster than the best number so far, or 0 if the
     number is slower. The expected improvement is high where the curve is low or uncertain. At least one number on each
-    side of the start is tried, regardless of the curve. The reason is that, with less than one piece per server, fewer
-    connections are in use, and the curve does not model that.
+    side of the start is tried, regardless of the curve. The reason is that, with fewer pieces than servers, fewer
+    connections are in use, and the curve does not model this effect.
     """
     if not trials:
         return allowed.start

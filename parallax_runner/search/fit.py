@@ -15,7 +15,7 @@ from parallax_runner.search.trial import Choice, Curve, Trial
 LEAST_POINTS = 3
 # Real times deviate from any curve of this form by this fraction of a step's time. The deviations of two numbers of
 # pieces are similar if the numbers are less than this many doublings apart. One reason for deviations is that fewer
-# connections are used if there is less than one piece per server.
+# connections are used if there are fewer pieces than servers.
 MISFIT_SHARE, MISFIT_DOUBLINGS = 0.08, 1.0
 DRAWS = 300
 SEED = 1
@@ -31,11 +31,10 @@ class Fit:
     scale: float
 
     def secs(self, partitions: float) -> np.ndarray:
-        """Returns the step time with this number of pieces, as [DRAWS] draws from its posterior.
-
-        Each draw is a least-squares solution for measurements and a prior that are shifted at random by their errors.
-        If no bound is active, this is an exact draw from the posterior (Papandreou and Yuille 2010). Otherwise, the
-        coefficients of the draw are still not negative.
+        """Returns the step time with this number of pieces, as [DRAWS] samples from its posterior. Each sample is a
+        least-squares solution for measurements and a prior that are shifted at random by their errors. If no bound is
+        active, this is an exact sample from the posterior (Papandreou and Yuille 2010). Otherwise, the coefficients of
+        the sample are still not negative.
         """
         return _draws(self.trials, partitions, self.scale)
 
@@ -44,9 +43,10 @@ class Fit:
 def fit(trials: tuple[Trial, ...]) -> Fit:
     """Fits non-negative thetas by least squares. Each trial is weighted by its error and the misfit.
 
-    The prior allows each term to be all of a step's time, and therefore even one trial has a fit. If trials are further
-    from any curve than their errors and the misfit allow, either a trial was disturbed or the curve has another form.
-    All errors are then multiplied by the ratio between the actual and the allowed deviation (Birge 1932).
+    The prior allows each term to account for all of a step's time, and therefore even a single trial has a fit. If
+    trials are further from any curve than their errors and the misfit allow, either a trial was disturbed or the true
+    curve has a different form. All errors are then multiplied by the ratio between the actual and the allowed deviation
+    (Birge 1932).
     """
     rows, secs, covariance = _measured(trials)
     root = np.linalg.inv(np.linalg.cholesky(covariance))
@@ -94,9 +94,8 @@ def _draws(trials: tuple[Trial, ...], partitions: float, scale: float) -> np.nda
 
 
 def _measured(trials: Sequence[Trial]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns three arrays: the terms [trials, 3], the seconds [trials], and the covariance [trials, trials].
-
-    The covariance is for the deviations from the curve.
+    """Returns three arrays: the terms [trials, 3], the seconds [trials], and the covariance [trials, trials] of the
+    deviations from the curve.
     """
     rows = np.array([_terms(trial.partitions) for trial in trials])
     secs = np.array([trial.secs for trial in trials])
@@ -126,11 +125,11 @@ def _solve(matrix: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def choose(trials: Sequence[Trial]) -> Choice:
-    """Chooses the tried number with the shortest time according to its trial and the curve, or the smallest of equal
-    numbers.
+    """Chooses the tried number with the shortest time according to its trial and the curve. Among equally good numbers,
+    chooses the smallest.
 
-    A number that was not tried is never chosen. The search continues while another number's expected improvement
-    exceeds the noise, and a measured number is not a guess.
+    A number that was not tried is never chosen, because its time would be a guess. Instead, the search continues while
+    the expected improvement of another number exceeds the noise.
     """
     found = fit(tuple(trials))
     (secs, error_secs), partitions = min((estimate(trial, found), trial.partitions) for trial in trials)

@@ -1,4 +1,5 @@
-"""The file of a search: the settings for which it was made, its measurements and, at the end, its choice."""
+"""The file that stores a search: the settings to which the search applies, its measurements and, once it is finished,
+its choice."""
 
 from __future__ import annotations
 
@@ -49,8 +50,8 @@ def save(trials: Sequence[Trial], choice: Choice | None, made_for: Mapping[str, 
 
 
 def load(made_for: Mapping[str, Any], path: Path) -> Record:
-    """Loads an earlier search. Returns an empty record if there is no earlier search, or if the earlier search is for
-    another graph or cluster."""
+    """Loads an earlier search. Returns an empty record if there is no earlier search, or if the earlier search is for a
+    different graph or cluster."""
     try:
         fields = json.loads(read_regular(path))
         if fields["made_for"] != made_for:

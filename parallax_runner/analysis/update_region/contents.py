@@ -15,12 +15,12 @@ class FullRows:
 
 @dataclass(frozen=True)
 class PartialSum:
-    """A partial sum for a scalar."""
+    """A shard's part of a sum whose result is a scalar."""
 
 
 @dataclass(frozen=True)
 class OfList:
-    """A content that belongs to a list of rows."""
+    """Content that belongs to a list of rows."""
 
     of: RowList
 
@@ -34,7 +34,7 @@ class Ids(OfList):
 
 
 class Places(OfList):
-    """For each row in the list, its position in the same list without repeated ids."""
+    """For each row in the list, the position of its id in the list of distinct ids."""
 
 
 class Count(OfList):

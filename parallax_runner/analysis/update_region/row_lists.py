@@ -19,9 +19,9 @@ BY_PLACES = frozenset({"UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegm
 
 
 def made_contents(op: tf.Operation, inputs: Sequence[Content | None]) -> list[Content] | None:
-    """Returns the contents of the op's outputs if the op is one of these ops, otherwise None.
+    """Returns the contents of the op's outputs if the op can run on each shard's part of a list, otherwise None.
 
-    All inputs with a content must have the same layout.
+    All inputs with content must have the same layout.
     """
     if op.type == "ConcatV2":
         return _joined(op, inputs)

@@ -22,7 +22,7 @@ from parallax_runner.graph.known_numbers import known_number, known_numbers
 from parallax_runner.graph.observers import is_number, sums_to_number
 
 ON_IDS = frozenset({"Cast", "Identity"})
-# For these ops, the result for a row depends only on that row if the op reduces dimensions other than the first.
+# For these ops, the result for a row depends only on that row if the op does not reduce the first dimension.
 WITHIN_ROWS = frozenset({"All", "Any", "Max", "Mean", "Min", "Prod", "Sum"})
 # Reductions over all rows, for which each shard computes a partial result.
 ANSWERS = frozenset({"All", "Any"})
@@ -94,7 +94,7 @@ def treatment(op: tf.Operation, operands: Sequence[Operand], division: SliceDivi
 
     None means that the op runs on all rows in one place.
 
-    `division` is the result of `slice_division` for the op in the graph that the model created.
+    `division` is the result of `slice_division` for the same op in the model's original graph.
     """
     sharded = [operand for operand in operands if operand.content is not None]
     if not sharded:
@@ -127,9 +127,9 @@ def _works_by_row(op: tf.Operation, operands: Sequence[Operand], sharded: Sequen
     if op.type in WITHIN_ROWS:
         return operands[0] is first and _goes_within_rows(op)
     if op.type == "Select" and operands[0].content is None and operands[0].shape.rank != 0:
-        return False  # a vector as the condition would select rows
-    # An operand without content must have the same meaning for every row. It can therefore have only the dimensions
-    # after the first, or be a single element with the same rank.
+        return False  # a vector condition would select whole rows
+    # An operand without content must have the same meaning for every row. Therefore, either its dimensions correspond
+    # only to dimensions after the first, or it is a single element with the same rank.
     rank = first.shape.rank
     return op.type in ELEMENTWISE and all(
         plain.rank == 0
@@ -144,7 +144,7 @@ def _goes_within_rows(op: tf.Operation) -> bool:
 
 
 def _densifies(op: tf.Operation, operands: Sequence[Operand]) -> bool:
-    """Returns whether the op uses the list's ids to convert the list's rows to rows of the whole variable."""
+    """Returns whether the op converts a list of rows to rows of the whole variable, using the ids of the list."""
     if op.type != "UnsortedSegmentSum":
         return False
     rows, ids, _ = operands
@@ -157,7 +157,8 @@ def _densifies(op: tf.Operation, operands: Sequence[Operand]) -> bool:
 
 
 def _looks_up(op: tf.Operation, operands: Sequence[Operand]) -> Rows | None:
-    """Returns the rows of a list if the op looks up these rows in all rows by the list's ids, otherwise None."""
+    """Returns the content of the output if the op looks up the ids of a list in all rows of a variable, otherwise
+    None."""
     if op.type != "GatherV2" or op.get_attr("batch_dims") != 0 or known_number(op.inputs[2]) != 0:
         return None
     params, ids, _ = operands
@@ -176,7 +177,7 @@ def _divides(op: tf.Operation, operands: Sequence[Operand], division: SliceDivis
     whole = [operands[division.is_zero], operands[division.divisor]]
     if (
         not isinstance(rows.content, Rows)
-        or not isinstance(rows.content.of, GradientList)  # the op does not expect repeated ids, and these are merged
+        or not isinstance(rows.content.of, GradientList)  # the op needs distinct ids, and a gradient has them
         or ids.content != Ids(rows.content.of)
         or not all(isinstance(operand.content, FullRows) for operand in whole)
         or len({operand.layout for operand in (rows, ids, *whole)}) != 1
@@ -188,7 +189,7 @@ def _divides(op: tf.Operation, operands: Sequence[Operand], division: SliceDivis
 
 
 def _known(op: tf.Operation, operand: Operand) -> Known | None:
-    """Returns the part of an op's result that is known without having all rows of the variable."""
+    """Returns the op's result if it is known without reading the variable's rows, otherwise None."""
     rank = operand.shape.rank
     if rank is None or not isinstance(operand.content, FullRows | Rows):
         return None

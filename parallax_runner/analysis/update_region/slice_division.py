@@ -1,4 +1,5 @@
-"""Recognizes how Keras divides a sparse gradient's rows by a tensor of all rows, such as Adagrad's accumulator.
+"""Recognizes the ops with which Keras divides a sparse gradient's rows by a tensor of all rows, such as Adagrad's
+accumulator.
 
 Keras divides in a branch. If no element of the divisor is zero or NaN, the rows are divided by the divisor's rows with
 the same ids. Otherwise the result also contains every row in which the divisor has a zero or NaN. Both branches can run
@@ -27,7 +28,7 @@ class SliceDivision:
     """The positions of the branching op's inputs.
 
     The inputs are: whether a row of the divisor has a zero or NaN, the shape of the dense tensor, the ids of the rows,
-    the rows, and the divisor. The outputs are rows, ids and that shape.
+    the rows, and the divisor. The outputs are rows, ids and the shape of the dense tensor.
     """
 
     is_zero: int

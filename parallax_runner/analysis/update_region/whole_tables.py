@@ -1,5 +1,5 @@
-"""Finds ops in a step for which all rows of a variable must be sent between servers and a worker. Uses the rewrite's
-rules."""
+"""Finds ops in a step for which all rows of a variable must be sent between servers and a worker. Applies the same
+rules as the rewrite."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ BY_IDS = ("ResourceSparseApply", "ResourceScatter")
 class _Visit:
     """The state of the walk through the graph.
 
-    `values` contains, by name, the tensors that are distributed like a variable's rows. `made` contains the names of
-    tensors that are derived only from lists of rows. `found` contains the result by variable.
+    `values` contains, by name, the tensors that are distributed in the same way as a variable's rows. `made` contains
+    the names of tensors that are derived only from lists of rows. `found` contains the result by variable.
     """
 
     homes: Mapping[str, Variable]
@@ -180,7 +180,7 @@ def _visited(homes: Mapping[str, Variable], boundary: Boundary, aggregates: dict
 def _sparse_aggregates(
     graph: tf.Graph, boundary: Boundary, by_name: Mapping[str, Variable], sparse: Iterable[str]
 ) -> dict[str, Operand]:
-    """Returns the aggregated gradients as operands that are next to the shards."""
+    """Returns the aggregated gradients as operands that are distributed in the same way as the shards."""
     found = {}
     for gradient in boundary.gradients:
         if gradient.variable not in sparse or gradient.indices is None:

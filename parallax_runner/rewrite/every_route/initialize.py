@@ -43,7 +43,7 @@ def together(replicas: Sequence[Initialization]) -> Initialization:
 
 
 def initialize_alike(rewrite: Rewrite) -> Initialization:
-    """Makes the ops that initialize variables.
+    """Creates the ops that initialize variables.
 
     The chief initializes variables on servers. Each rank initializes the other variables from the same seeds, and then
     takes the chief's values if the plan uses collectives.
@@ -69,8 +69,8 @@ def initialize_alike(rewrite: Rewrite) -> Initialization:
 def _take_from_chief(rewrite: Rewrite, handles: list[tf.Tensor]) -> list[tf.Operation]:
     """Returns ops that give these variables the chief's values on all ranks.
 
-    Equal seeds nearly always make equal values, and tables may be large. Therefore, only variables whose fingerprints
-    differ between ranks are sent.
+    The same seeds nearly always produce the same values, and tables may be large. Therefore, only variables whose
+    fingerprints differ between ranks are sent.
     """
     if not uses_collectives(rewrite.plan) or not handles:
         return []

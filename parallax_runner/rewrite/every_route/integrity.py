@@ -35,7 +35,7 @@ def check(rewrite: Rewrite, *, after: str, is_updated: bool = False) -> None:
 
 
 def _cycle(ops: set[tf.Operation]) -> tf.Operation | None:
-    """Returns an op on a cycle that no loop construct closes, or None."""
+    """Returns an op on a cycle that is not a loop construct, or None if there is no such cycle."""
     waiting = {op: sum(1 for need in _needs(op) if need in ops and need.type not in LOOP_OPS) for op in ops}
     ready = [op for op, count in waiting.items() if count == 0]
     users: dict[tf.Operation, list[tf.Operation]] = {op: [] for op in ops}

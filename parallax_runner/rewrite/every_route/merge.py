@@ -1,7 +1,7 @@
 """Pass: merge each sparse gradient at the boundary, in every mode.
 
-Ids become unique and ascending, and rows of equal ids are summed. As a result, a norm that the model computes from an
-IndexedSlices is the norm of the gradient for any number of ranks (docs/correct-step.md).
+Ids become unique and ascending, and rows with the same id are summed. As a result, a norm that the model computes from
+an IndexedSlices is the norm of the gradient for any number of ranks (docs/correct-step.md).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def merge_sparse_gradients(rewrite: Rewrite) -> None:
 def merge(values: tf.Tensor, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Merges values [n, ...], indices [n] into values [u, ...], indices [u] with distinct ascending ids.
 
-    Rows of equal ids are summed in the order in which they appear.
+    Rows with the same id are summed in the order in which they appear.
     """
     distinct, position = ascending(indices)
     merged = added(tf.math.unsorted_segment_sum(to_add(values), position, tf.size(distinct)), values.dtype)
@@ -36,8 +36,8 @@ def merge(values: tf.Tensor, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def ascending(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the distinct ids of `ids` [n] in ascending order, and the place of each id among the distinct ids (int32
-    [n])."""
+    """Returns the distinct ids of `ids` [n] in ascending order, and the position of each id among the distinct ids
+    (int32 [n])."""
     distinct, position = tf.unique(ids)
     order = tf.argsort(distinct)
     return tf.gather(distinct, order), tf.gather(tf.math.invert_permutation(order), position)

@@ -1,5 +1,5 @@
-"""Provides the collectives. Only this file imports Horovod, so only this file must be replaced to use another
-library."""
+"""Provides the collectives. Only this file imports Horovod, so to use a different library, only this file must be
+replaced."""
 
 from __future__ import annotations
 
@@ -66,23 +66,24 @@ def start_store() -> int:
 
 
 def runs_over_mpi() -> bool:
-    """Returns whether MPI, and not Gloo, connects the ranks. Call it after `init`."""
+    """Returns whether MPI, and not Gloo, connects the ranks. Must be called after `init`."""
     return bool(hvd.mpi_built() and hvd.mpi_enabled())
 
 
 def rank_op(name: str | None = None) -> tf.Tensor:
-    """Returns this process's rank when the op runs (scalar, int32). The op raises FailedPreconditionError before
-    `init`."""
+    """Returns the result (scalar, int32) of an op that reads this process's rank when the op runs. The op raises
+    FailedPreconditionError before `init`."""
     return hvd.rank_op(name=name)
 
 
 def size_op(name: str | None = None) -> tf.Tensor:
-    """Returns the number of ranks when the op runs (scalar, int32)."""
+    """Returns the result (scalar, int32) of an op that reads the number of ranks when the op runs."""
     return hvd.size_op(name=name)
 
 
 def local_rank_op(name: str | None = None) -> tf.Tensor:
-    """Returns this process's rank among the ranks on its host when the op runs (scalar, int32)."""
+    """Returns the result (scalar, int32) of an op that reads this process's rank among the ranks on its host when the
+    op runs."""
     return hvd.local_rank_op(name=name)
 
 
@@ -99,7 +100,7 @@ def sum_of_one(tensor: tf.Tensor, *, name: str) -> tf.Tensor:
 def sum_over_ranks(tensors: Sequence[tf.Tensor], *, name: str) -> list[tf.Tensor]:
     """Returns the element-wise sums over ranks of tensors with static shapes, in one fused exchange for each dtype.
 
-    Grouping makes sure that the same tensors are fused, and rounded alike, in every step and run.
+    Grouping ensures that the same tensors are fused, and rounded in the same way, in every step and run.
     """
     groups: dict[tf.DType, list[int]] = defaultdict(list)
     for index, tensor in enumerate(tensors):
@@ -133,7 +134,7 @@ def all_to_all(tensor: tf.Tensor, counts: tf.Tensor, *, name: str) -> tuple[tf.T
 
 
 def from_chief(tensor: tf.Tensor, *, name: str) -> tf.Tensor:
-    """Returns rank 0's tensor on every rank. Shapes must agree."""
+    """Returns rank 0's tensor on every rank. The shape must be the same on all ranks."""
     return _as_carried(tensor, lambda carried: hvd.broadcast(carried, 0, name=name))
 
 

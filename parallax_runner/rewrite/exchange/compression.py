@@ -26,7 +26,7 @@ def half_dtype(rewrite: Rewrite, dtype: tf.DType) -> tf.DType | None:
 
 
 def compress(rewrite: Rewrite, tensor: tf.Tensor) -> tf.Tensor:
-    """Returns the tensor to send for `tensor`, of the same shape."""
+    """Returns a tensor of the same shape, which is sent in place of `tensor`."""
     half = half_dtype(rewrite, tensor.dtype)
     if half is None:
         return tensor
@@ -45,7 +45,7 @@ def decompress(rewrite: Rewrite, tensor: tf.Tensor, dtype: tf.DType) -> tf.Tenso
 def rounded_means(
     rewrite: Rewrite, values: Sequence[tf.Tensor], variables: Sequence[str], name: str
 ) -> list[tf.Tensor]:
-    """Returns the means over ranks of tensors with static shapes. Each tensor belongs to one of `variables`.
+    """Returns the means over ranks of tensors with static shapes. `variables` names the variable of each tensor.
 
     Two exchanges move as many bytes as a ring allreduce of 16-bit values. Each rank sums one part of the values of all
     ranks, and sends the mean of this part to all ranks (reduce-scatter, then allgather: Rabenseifner 2004). Each value

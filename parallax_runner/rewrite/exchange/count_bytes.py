@@ -15,7 +15,8 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def count_sent_bytes(rewrite: Rewrite) -> tf.Tensor:
-    """Returns the bytes sent for this rank in the step that fetches the returned tensor: [variables + 1] (float64).
+    """Returns a tensor ([variables + 1], float64) with the bytes sent for this rank in the step that fetches the
+    tensor.
 
     The bytes are computed from the shapes of the tensors that are sent. There is one entry for each variable of the
     plan, in the plan's order, and a last entry for bytes that belong to no single variable.
@@ -53,7 +54,8 @@ def _bytes(plan: Plan, sent: Sequence[Sent]) -> tf.Tensor:
 
 
 def _number(one: Sent) -> float | tf.Tensor:
-    """Returns the number of values that are sent at a time, as a Python number if it is known before the step."""
+    """Returns the number of values that are sent each time. This is a Python number if it is known before the step
+    runs."""
     if one.values is not None:
         return one.values
     known = one.tensor.shape.num_elements()

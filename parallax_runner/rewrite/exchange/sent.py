@@ -9,7 +9,8 @@ import tensorflow.compat.v1 as tf
 
 @dataclass(frozen=True)
 class Sent:
-    """A step sends all values of `tensor`, or only `values` of them, `times` times for this rank.
+    """Records that a step sends all values of `tensor`, or only `values` of them, and that it sends them `times` times
+    for this rank.
 
     `values` is a number, or a scalar tensor (int32) if it is known only at run time. `variable` is the plan's variable
     for which the tensor is sent, or None if the tensor is sent for no variable or for several variables. A gradient of

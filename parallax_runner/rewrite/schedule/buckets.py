@@ -62,7 +62,7 @@ def buckets_from_owners(
 
 
 def _travelling_bytes(rewrite: Rewrite, variable: str) -> float:
-    """Returns the bytes that the plan predicts for a variable in both directions, or infinity if the plan predicts
-    none."""
+    """Returns the bytes that the plan predicts for a variable in both directions, or infinity if the plan contains no
+    prediction."""
     (planned,) = [one for one in rewrite.plan.variables if one.name == variable]
     return math.inf if planned.sent_bytes_per_step is None else planned.sent_bytes_per_step

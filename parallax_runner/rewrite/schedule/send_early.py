@@ -1,8 +1,9 @@
 """Pass: send gradients before unrelated ops are computed, so that sending and computing overlap.
 
-TensorFlow first runs the ops that became ready last. The softmax's gradient is ready before the backward pass through
-an LSTM, but with one thread, the softmax's gradient would be merged and sent after that pass. In the same way, the
-gradients of the last layers would be sent after the gradients of all other layers.
+TensorFlow first runs the ops that became ready last. For example, the gradient of a softmax is ready before the
+backward pass through an LSTM. With one thread, however, this gradient would be merged and sent only after that pass. In
+the same way, the gradients of the last layers would be sent only after the gradients of all other layers have been
+computed.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ from parallax_runner.graph.heavy_ops import heavy_ops
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.state import Rewrite
 
-LOOP = "Enter"  # an op in such a loop must not wait for an op outside
+LOOP = "Enter"  # marks a loop: an op in a loop must not wait for an op outside the loop
 COLLECTIVE = "Horovod"  # prefix of op types
-BRANCH = "Switch"  # an op after a Switch may not run, and then ops that wait for this op would not run either
+BRANCH = "Switch"  # an op after a Switch may be skipped, and then ops that wait for this op would be skipped too
 
 
 @rewrite_pass(reads=["train_op", "step_ops", "sent"])
 def send_early(rewrite: Rewrite) -> None:
-    """Makes the first heavy ops that a departing gradient does not need wait until the gradient is ready to be sent.
+    """Finds the first heavy ops that a departing gradient does not need, and makes them wait until the gradient is
+    ready to be sent.
 
     An op waits only for gradients that are sent before every gradient that needs the op, so no op waits for itself. The
-    pass does nothing for several replicas of one worker, since one replica would wait for another.
+    pass does nothing if a worker has several replicas, since one replica would wait for another.
     """
     single = rewrite.single
     parts: dict[int, set[tf.Operation]] = defaultdict(set)
@@ -61,8 +63,8 @@ def _let_wait(rewrite: Rewrite, part: int, backward: set[tf.Operation], never: s
 
 
 def _inputs_of_sending(departing: list[tf.Tensor], needed: set[tf.Operation]) -> list[tf.Tensor]:
-    """Returns the departing tensors and the other inputs of their collectives that are available by then, such as row
-    counts."""
+    """Returns the departing tensors, and the other inputs of their collectives, such as row counts, that are available
+    at the same time."""
     sending = {tensor.name: tensor for tensor in departing}
     for op in (op for tensor in departing for op in _sent_by(tensor)):
         sending |= {tensor.name: tensor for tensor in op.inputs if heavy_ops(edit.ancestors([tensor.op])) <= needed}
@@ -73,7 +75,7 @@ def _hand_on(tensor: tf.Tensor) -> None:
     """Makes the readers of a tensor run before the ops that wait for it.
 
     Among the ops that become ready, TensorFlow's executor continues with a cheap op, and starts expensive ops when the
-    chain of cheap ops ends. With one more cheap op, the ops that send the tensor become part of this chain.
+    chain of cheap ops ends. An additional cheap op makes the ops that send the tensor part of this chain.
     """
     with tensor.graph.control_dependencies(None), tensor.graph.device(tensor.op.device):
         handed_on = tf.ensure_shape(tensor, tensor.shape)  # TensorFlow would remove an Identity

@@ -1,4 +1,4 @@
-"""Makes the inputs of a shard's copy of an op that divides slices as Keras does
+"""Creates the inputs for a shard's copy of an op that divides slices in the way that Keras does
 (analysis/update_region/slice_division.py)."""
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ def own_inputs(division: SliceDivision, inputs: Sequence[Value], number: int) ->
     """Returns the inputs of the copy for shard `number`, by input index.
 
     The shard's own rows determine the branch that the copy takes. Keras' branch for a divisor with zeros fails for
-    slices without rows. A shard may have no rows even if the whole tensor has rows. The slices then get a row of zeros,
-    for one of the rows whose result is 0 / 0 anyway.
+    slices without rows, and a shard may have no rows even if the whole tensor has some. In this case, a row of zeros is
+    added to the slices. This row gets the id of a row whose result is 0 / 0 anyway.
     """
     rows, ids, is_zero = (_part(inputs[at], number) for at in (division.rows, division.ids, division.is_zero))
     value, shape = inputs[division.rows], inputs[division.shape]

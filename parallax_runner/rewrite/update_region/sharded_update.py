@@ -1,9 +1,10 @@
 """Runs the update region on sharded values. Ops on a shard's rows are placed on the shard's device.
 
-The region's ops are visited in order, with the values of their inputs. The rules in analysis/update_region determine
-which ops are copied to each shard's device, and which sums are split into a partial sum for each shard. An update op
-becomes one op on each shard. Any other op stays on the worker and reads the joined rows. The chief runs the ops on
-servers. For variables that are spread over the ranks, each rank makes and runs the copies for its own rows.
+The region's ops are visited in topological order, so the values of an op's inputs are known when the op is visited. The
+rules in analysis/update_region determine which ops are copied to each shard's device, and which sums are split into a
+partial sum for each shard. An update op becomes one op on each shard. Any other op stays on the worker and reads the
+joined rows. The chief runs the ops on servers. For variables that are spread over the ranks, each rank creates and runs
+the copies for its own rows.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ SCATTER = "ResourceScatter"
 BY_IDS = ("ResourceSparseApply", SCATTER)
 # Updates by ids use these names for the input with the ids and for the input with a row for each id.
 IDS, ROWS = ("indices",), ("grad", "updates")
-# The index of UnsortedSegmentSum's input for the number of rows in the result.
+# The index of the input of UnsortedSegmentSum that gives the number of rows in the result.
 NUM_SEGMENTS = 2
 
 
@@ -145,10 +146,10 @@ class ShardedUpdate:
         is_made: bool = False,
         given: Sequence[dict[int, tf.Tensor]] = (),
     ) -> None:
-        """Makes one copy of `op` for each shard.
+        """Creates one copy of `op` for each shard.
 
-        With `is_made`, the outputs are made only from lists of rows. `given` maps, for each copy, input indices to
-        tensors that the copy reads instead of its parts of the op's own inputs.
+        If `is_made`, the outputs are derived only from lists of rows. `given` contains a dict for each copy. The dict
+        maps the index of an input to the tensor that the copy reads instead of its part of this input.
         """
         copies = []
         for number, shard in enumerate(placement.shards):
@@ -173,10 +174,10 @@ class ShardedUpdate:
             self.values[output.name] = ShardedValue(parts, placement, content, origin)
 
     def _before_write(self, op: tf.Operation, placement: Placement, number: int) -> list[tf.Operation]:
-        """Returns the ops that a write must wait for if the write does not depend on a gradient (weight decay).
+        """Returns the ops that a write must wait for if the write does not depend on a gradient, as in weight decay.
 
-        Such a write waits for the aggregate of the variable's own gradient. The aggregate exists only when all ranks
-        have read the rows that this step computes with.
+        Such a write waits for the aggregate of the variable's own gradient. The aggregate exists only after all ranks
+        have read the rows that they use in this step.
         """
         if not is_write(op) or placement.variable in self.behind[op]:
             return []
@@ -206,8 +207,8 @@ class ShardedUpdate:
         ]
 
     def _part(self, op: tf.Operation, tensor: tf.Tensor, value: Value, placement: Placement, number: int) -> tf.Tensor:
-        """Returns the tensor that the copy for shard `number` reads instead of `tensor`, which is not a list of rows by
-        ids."""
+        """Returns the tensor that the copy for shard `number` reads instead of `tensor`. If the variable has several
+        shards, `_by_ids` handles the ids and rows of an update by ids instead."""
         if tensor.op.name in self.rewrite.placements:
             return self.rewrite.placements[tensor.op.name].shards[number].handle
         if isinstance(value, ShardedValue):
@@ -244,14 +245,14 @@ class ShardedUpdate:
         return {ids_at: self._sent(tf.cast(places, all_ids.dtype), placement), rows_at: own_rows}
 
     def _sent(self, tensor: tf.Tensor, placement: Placement) -> tf.Tensor:
-        """Returns the same tensor. Counts the tensor as sent if it is sent to a server."""
+        """Returns `tensor` itself, and counts it as sent if it is sent to a server."""
         if placement.is_on_servers:
             self.rewrite.sent.append(Sent(tensor, 1, placement.variable))
         return tensor
 
     def _look_up(self, op: tf.Operation, inputs: list[Value], placement: Placement) -> None:
-        """Looks up rows of a placed variable: on each shard by a gradient's own ids, or through the worker by other
-        ids."""
+        """Looks up rows of a placed variable. A gradient's own ids are looked up on each shard, and other ids through
+        the worker."""
         ids = inputs[1]
         if isinstance(ids, ShardedValue) and isinstance(ids.content, Ids) and ids.is_ids_in(placement):
             self._copy(op, inputs, placement, contents=[Rows(ids.content.of)])
@@ -326,7 +327,8 @@ class ShardedUpdate:
         return self.joined[value]
 
     def _made_whole(self, origin: tf.Tensor) -> tf.Tensor:
-        """Returns a list of rows that the model has made, by running the model's own op on whole inputs."""
+        """Returns a whole list of rows that the model has derived. To compute the list, the model's own op runs on
+        whole inputs."""
         op = origin.op
         inputs = [self.values.get(tensor.name, tensor) for tensor in op.inputs]
         owner = self._owner(op)
@@ -337,9 +339,9 @@ class ShardedUpdate:
         return self._looked_up(op, inputs[1], owner)
 
     def by_ascending_id(self, rows: ShardedValue) -> tf.Tensor:
-        """Returns the places of the rows in ascending order of ids.
+        """Returns the positions of the rows in ascending order of ids.
 
-        The places refer to the concatenated rows of rank 0, rank 1, … or of shard 0, shard 1, …
+        The positions refer to the concatenated rows of rank 0, rank 1, … or of shard 0, shard 1, …
         """
         assert isinstance(rows.content, OfList)
         wanted = Ids(rows.content.of)
@@ -349,8 +351,8 @@ class ShardedUpdate:
         return self.orders[ids]
 
     def cross(self, tensor: tf.Tensor, variable: str, name: str) -> tf.Tensor:
-        """Sends a tensor from servers to the worker. At this point, the other ranks receive the tensor from the
-        chief."""
+        """Sends a tensor from servers to the worker. Ranks that do not take the tensor from the servers receive it from
+        the chief instead."""
         with tf.name_scope(f"from_servers/{name}/"):
             crossing = tf.identity(tensor)
         self.crossings[crossing.op] = variable
@@ -377,10 +379,10 @@ class ShardedUpdate:
 
 
 def _is_made_of(content: Content, inputs: Sequence[Value]) -> bool:
-    """Returns whether an output is made only from lists of rows that the model has made.
+    """Returns whether an output is derived only from lists of rows that the model has derived.
 
-    An output with all rows does not count if it also depends on a read of the variable, whose rows have their own
-    order.
+    An output with all rows does not count if it also depends on a read of the variable, because the variable's rows
+    have their own order.
     """
     sharded = [value for value in inputs if isinstance(value, ShardedValue)]
     if isinstance(content, OfList):
@@ -389,12 +391,12 @@ def _is_made_of(content: Content, inputs: Sequence[Value]) -> bool:
 
 
 def _is_beside(rows: ShardedValue, ids: ShardedValue) -> bool:
-    """Returns whether `ids` are the ids of `rows`, part by part."""
+    """Returns whether each part of `ids` contains the ids of the corresponding part of `rows`."""
     assert isinstance(ids.content, Ids)
     return rows.placement.layout == ids.placement.layout and rows.content == Rows(ids.content.of)
 
 
 def _in_shard(ids: tf.Tensor, shard: Shard) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns which of `ids` [n] belong to a shard's rows, and the places of these rows in the shard."""
+    """Returns which of `ids` [n] belong to a shard's rows, and the positions of these rows in the shard."""
     is_here = tf.equal(ids % shard.step, shard.offset)
     return is_here, shard.places_of(tf.boolean_mask(ids, is_here))

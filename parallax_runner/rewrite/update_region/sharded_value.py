@@ -1,4 +1,4 @@
-"""A tensor that is spread over servers or ranks like the rows of a placed variable."""
+"""A tensor that is spread over servers or ranks in the same way as the rows of a placed variable."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from parallax_runner.rewrite.placement import Placement
 
 @dataclass(frozen=True, eq=False)
 class ShardedValue:
-    """A tensor in parts, with `parts[k]` on the device of shard k of `placement`.
+    """A tensor in parts. `parts[k]` is on the device of shard k of `placement`.
 
     If the tensor is spread over the ranks, each rank has only its own part. Only values with the same `content` and
-    layout can be combined part by part. If the parts belong to a list of rows that the model has made, `origin` is the
-    tensor that the parts replace: only the model's own ops determine the order of its rows. Without `origin`, rows are
-    in ascending order of ids.
+    layout can be combined part by part. If the parts belong to a list of rows that the model has derived, `origin` is
+    the tensor that the parts replace, and the model's own ops determine the order of its rows. Without `origin`, rows
+    are in ascending order of ids.
     """
 
     parts: tuple[tf.Tensor, ...]
@@ -33,7 +33,7 @@ class ShardedValue:
         return Operand(self.parts[0].shape, self.content, self.placement.layout, self.placement.all_rows)
 
     def is_ids_in(self, placement: Placement) -> bool:
-        """Returns whether the parts are ids of rows of the placement's shards."""
+        """Returns whether the parts contain ids of rows in the placement's shards."""
         return isinstance(self.content, Ids) and self.placement.layout == placement.layout
 
 

@@ -15,8 +15,8 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(writes=["gradients", "replaced", "sent"])
 def allgather_sparse_gradients(rewrite: Rewrite) -> None:
-    """Replaces each (merged) sparse gradient by the rows of all ranks, merged again, and averaged if the plan averages
-    sparse gradients.
+    """Replaces each merged sparse gradient by the rows of all ranks. These rows are merged again, and averaged if the
+    plan averages sparse gradients.
 
     If a variable on the allreduce route has sparse and dense gradients, its sparse gradients are gathered too.
     """
@@ -44,8 +44,8 @@ def allgather_sparse_gradients(rewrite: Rewrite) -> None:
 def _gather(
     name: str, values: tf.Tensor, indices: tf.Tensor, use_allgatherv: bool, *, after: tf.Operation | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the values and indices of all ranks. Horovod matches calls by name, so their order does not matter.
-    Allgatherv runs after the op `after`."""
+    """Returns the values and indices of all ranks. Horovod matches calls by name, so the order of its calls does not
+    matter. MPI's Allgatherv runs after the op `after`."""
     if use_allgatherv:
         from parallax_runner.rewrite.routes.allgather import allgatherv
 

@@ -30,7 +30,7 @@ def allreduce_dense_gradients(rewrite: Rewrite) -> None:
     """Replaces each dense gradient of an allreduced variable by its mean over ranks.
 
     Gradients that are ready one after the other share an exchange (a bucket), which is sent while later gradients are
-    computed (as in PyTorch's DistributedDataParallel, Li and others 2020, section 3.2).
+    computed. PyTorch's DistributedDataParallel does the same (Li and others 2020, section 3.2).
     """
     dense = [gradient for gradient in rewrite.gradients_by(Route.ALLREDUCE) if gradient.indices is None]
     for number, bucket in enumerate(bucket for together in apart(rewrite, dense) for bucket in _in_buckets(together)):
@@ -38,7 +38,7 @@ def allreduce_dense_gradients(rewrite: Rewrite) -> None:
 
 
 def _allreduce(rewrite: Rewrite, gradients: list[RankGradient], *, name: str) -> None:
-    """Makes one fused exchange, and a second exchange for compressed gradients if the plan uses compression."""
+    """Creates one fused exchange, and a second exchange for compressed gradients if the plan uses compression."""
     rounded = [gradient for gradient in gradients if half_dtype(rewrite, gradient.values.dtype) is not None]
     exact = [gradient for gradient in gradients if gradient not in rounded]
     for members, means_of, suffix in ((exact, _exact_means, ""), (rounded, rounded_means, "/rounded")):

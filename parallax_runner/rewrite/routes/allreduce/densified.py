@@ -1,8 +1,8 @@
 """Pass: aggregate sparse gradients by allreduce, if the plan chooses this route. The route pays off if steps touch
 nearly all rows.
 
-Each rank spreads its merged rows over a tensor of the variable's shape, and the ranks sum these tensors. The number of
-ranks that touched each row is also summed, so rows that no rank touched can be left out again. The update sees the same
+Each rank spreads its merged rows over a tensor of the variable's shape, and the ranks sum these tensors. The ranks also
+count how many of them touched each row, so rows that no rank touched can be removed again. The update sees the same
 merged sparse gradient as on any other route. Therefore, an optimizer that leaves untouched rows alone, a norm, or a
 count of rows gives the same result.
 """
@@ -25,8 +25,8 @@ from parallax_runner.rewrite.state import RankGradient, Rewrite
 
 @rewrite_pass(writes=["gradients", "replaced", "sent"])
 def allreduce_sparse_gradients(rewrite: Rewrite) -> None:
-    """Replaces each sparse gradient on the allreduce route by the merged rows of all ranks, averaged if the plan
-    averages sparse gradients.
+    """Replaces each sparse gradient on the allreduce route by the merged rows of all ranks. These rows are averaged if
+    the plan averages sparse gradients.
 
     Only variables whose gradients are all sparse are affected. All gradients that may share an exchange are fused.
     """
@@ -73,7 +73,7 @@ def _exchanged(
     rewrite: Rewrite, spread: Sequence[tf.Tensor], touched: Sequence[tf.Tensor], variables: Sequence[str], name: str
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Returns the means of rows over ranks, and the number of ranks that touched each row. Compressed values are sent
-    in a separate exchange. The numbers of ranks are exact."""
+    in a separate exchange. The numbers of ranks are never compressed."""
     from parallax_runner.rewrite.exchange import collectives
 
     halved = [number for number, rows in enumerate(spread) if half_dtype(rewrite, rows.dtype) is not None]

@@ -1,9 +1,9 @@
 """Requests the rows of a step while the previous step runs.
 
 While step t runs, each rank requests the rows of step t+1 from their owners. A row that step t does not write is final,
-so its owner sends the row immediately: the row is early. All other rows are late, and arrive when step t+1 begins. By
-itself, the graph of a step treats all rows as late. If the rows were requested during the previous step, the results of
-that request are fed instead.
+so its owner sends the row immediately: the row is early. All other rows are late, and arrive when step t+1 begins.
+Unless other values are fed, the graph of a step requests its rows itself and treats all rows as late. If the rows were
+requested during the previous step, the results of that request are fed to the graph.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Wave:
 
     @property
     def tensors(self) -> list[tf.Tensor]:
-        """The tensors that differ between a step whose rows were requested ahead and a step that requests them
+        """The tensors that differ between a step whose rows were requested in advance and a step that requests its rows
         itself."""
         whole, late = self.asked.exchange, self.late
         counts = [each for one in (whole, late) for each in (one.sent_counts, one.arrived_counts)]
@@ -55,7 +55,7 @@ class Wave:
 def all_late(asked: Asked) -> Wave:
     """Returns the wave of a step that requests its rows itself.
 
-    If the rows of a step were requested ahead, the results of that request are fed to the same tensors.
+    If the rows of a step were requested in advance, the results of that request are fed to the same tensors.
     """
     exchange = asked.exchange
     early = []
@@ -108,8 +108,8 @@ def ask_for_next(
 ) -> Asking:
     """Requests the rows of the next step, and fetches the rows that this step does not write.
 
-    `written[t]` are the places of this rank's own rows of table t that the step may write. Early rows are read after
-    the ops in `after`, which write rows for the previous step.
+    `written[t]` contains the rows of table t that the step may write, as positions within this rank's own rows. Early
+    rows are read after the ops in `after`, which write rows for the previous step.
     """
     asked = ask(rewrite, placements, next_ids, name="next")
     exchange = asked.exchange
@@ -149,7 +149,7 @@ def ask_for_next(
 
 
 def _early_first(is_late: tf.Tensor) -> tf.Tensor:
-    """Returns the new place of each row when all early rows come before all late rows (int32 [n])."""
+    """Returns the new position of each row (int32 [n]) after all early rows have been moved before all late rows."""
     late = tf.cast(is_late, tf.int32)
     before = tf.cumsum(late, exclusive=True)
     here = tf.range(tf.size(late))

@@ -19,7 +19,7 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(reads=["waves", "behind", "applied"], writes=["ahead", "sent"])
 def ask_ahead(rewrite: Rewrite) -> None:
-    """Makes the ops that prepare the next step while a step runs. `train.ahead` carries the results of these ops from
+    """Creates the ops that prepare the next step while a step runs. `train.ahead` carries the results of these ops from
     step to step."""
     if not rewrite.waves:
         return
@@ -68,7 +68,8 @@ def _carried(waves: Sequence[Wave], found: Wave) -> Iterator[Carried]:
 
 
 def _written(rewrite: Rewrite, variable: str) -> tf.Tensor:
-    """Returns the places of this rank's own rows that a step may write: the rows that any rank looks up."""
+    """Returns the positions of this rank's own rows that a step may write. These are the rows that any rank looks
+    up."""
     asked = [
         exchange.arrived[number]
         for exchange in (wave.asked.exchange for wave in rewrite.waves)

@@ -25,9 +25,10 @@ from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, Table
 class Push:
     """One exchange of gradients in two parts.
 
-    `queue` contains the marks of rows that are sent now: first, for each table, bool [rows sent], ordered by owner, and
-    then, for each table, bool [rows that arrive], ordered by sender. `alone` (int32, 1 if not fed) is 0 if the
-    preparation of a next step fills the queue.
+    `queue` contains marks (bool) for the rows that are sent now. There are two tensors for each table. The first
+    tensors, one for each table, mark the rows that this rank sends ([rows sent], ordered by owner). The remaining
+    tensors, again one for each table, mark the rows that arrive ([rows that arrive], ordered by sender). `alone`
+    (int32, 1 if not fed) is 0 if the preparation of a next step fills the queue.
     """
 
     whole: Exchange
@@ -38,10 +39,10 @@ class Push:
     alone: tf.Tensor
 
     def tell(self, next_touched: Mapping[str, tf.Tensor]) -> tf.Operation:
-        """Makes an op that sends the marks of the rows that the next step touches to this step's push.
+        """Creates an op that marks the rows that the next step touches, and passes the marks to this step's push.
 
-        `next_touched` maps a variable to the places of these rows among this rank's own rows. This is a collective: all
-        ranks must run the op.
+        `next_touched` maps a variable to the positions of these rows within this rank's own rows. This is a collective:
+        all ranks must run the op.
         """
         whole = self.whole
         arrive_now = [
@@ -73,8 +74,8 @@ def own_rows(table: Table, exchange: Exchange) -> int:
 
 
 def in_two_parts(exchange: Exchange, goes_behind: Sequence[bool], alone: tf.Tensor) -> Push:
-    """Splits a push over an exchange whose ids the owners have already received. If no step follows, all rows are sent
-    now."""
+    """Splits a push into two parts. The owners must already have received the ids of `exchange`. If no step follows,
+    all rows are sent now."""
     tables = len(exchange.tables)
     queue = tf.FIFOQueue(2, [tf.bool] * (2 * tables), name="is_now")
     all_now = [tf.ones_like(each, tf.bool) for each in (*exchange.asked, *exchange.arrived)]
@@ -102,8 +103,8 @@ def part_of(exchange: Exchange, sent: Sequence[tf.Tensor], arrive: Sequence[tf.T
 
 
 def count_bytes_behind(push: Push, gradients: Sequence[tf.Tensor]) -> None:
-    """Counts the bytes that are sent behind a step: gradients, and for each row a byte that marks how its gradient is
-    sent."""
+    """Counts the bytes that are sent behind a step: the gradients, and one byte per row that marks when the row's
+    gradient is sent."""
     rewrite = push.whole.rewrite
     follows = 1 - push.alone
     for number, (table, values) in enumerate(zip(push.whole.tables, gradients, strict=True)):

@@ -15,7 +15,8 @@ OF_ANY_LENGTH = "PlaceholderWithDefault"  # wraps a raw gradient's ids (graph/gr
 
 @dataclass(frozen=True)
 class KnownIds:
-    """A variable whose rows `exchange` looked up as its table `number`, by ids that come from `sources`."""
+    """A variable whose rows were looked up through table `number` of `exchange`. The ids come from the tensors named in
+    `sources`."""
 
     variable: str
     sources: frozenset[str]
@@ -26,9 +27,9 @@ class KnownIds:
 def exchange_of_known_ids(rewrite: Rewrite, gradients: Sequence[RankGradient], *, name: str) -> Exchange | None:
     """Returns the exchange that looked up the rows of these merged gradients.
 
-    Returns None if a gradient has other ids than the lookup, or if the rows came in several exchanges. The result is
-    also None for several replicas per worker, because their merged gradients have more ids than the lookup of one
-    replica. A lookup that runs only in validation is ignored.
+    Returns None if a gradient's ids differ from the ids of the lookup, or if the rows came in several exchanges. The
+    result is also None for several replicas per worker, because their merged gradients have more ids than the lookup of
+    one replica. A lookup that runs only in validation is ignored.
     """
     if rewrite.plan.replicas_per_worker > 1:
         return None

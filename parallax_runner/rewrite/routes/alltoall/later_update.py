@@ -16,7 +16,7 @@ from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange
 
 @dataclass(frozen=True)
 class CarriedPush:
-    """The gradients that are sent behind a step, as tensors that are fed during the next step."""
+    """The gradients that are sent behind a step. They are fetched with the step and fed to the next step."""
 
     exchange: Exchange
     rows: tuple[Carried, ...]
@@ -29,8 +29,8 @@ class CarriedPush:
         return self.exchange.to_owners([one.fed for one in self.rows])
 
     def carried(self, applied: tf.Tensor | None) -> list[Carried]:
-        """Returns the values to carry to the next step, without rows if the step was not `applied` (bool, or None if
-        every step is applied)."""
+        """Returns the values to carry to the next step. They contain no rows if `applied` (bool) is false. `applied` is
+        None if every step is applied."""
         if applied is None:
             return [*self.rows, *self.arrived, *self.counts]
         factor = tf.cast(applied, tf.int32)
@@ -88,7 +88,7 @@ class LaterUpdate:
 
 
 class UpdateCopies:
-    """Copies the updates of own rows, for gradients that are sent behind the step.
+    """Copies the updates of this rank's own rows. The copies apply the gradients that are sent behind the step.
 
     `stands_for` maps the name of each replaced tensor to the gradient that replaces the tensor. Numbers that an update
     reads, such as a learning rate, are carried to the update's copy, which runs one step later.

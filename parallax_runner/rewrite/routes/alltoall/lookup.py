@@ -1,4 +1,4 @@
-"""Fetches rows of variables that are spread over the ranks from the owners of the rows."""
+"""Fetches rows from their owners, for variables that are spread over the ranks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request to the owners of rows of variables, by `ids` of any shape.
+    """A request for rows of variables, which is sent to the owners of the rows. The `ids` can have any shape.
 
-    For each id of table t, `places[t]` (int32, flat) contains the place of the id's row among the rows that arrive.
+    For each id of table t, `places[t]` (int32, flat) contains the position of the id's row among the rows that arrive.
     """
 
     placements: tuple[OverRanks, ...]
@@ -78,7 +78,7 @@ def arrivals(asked: Asked, exchange: Exchange, buckets: Sequence[Sequence[int]])
     """Returns the rows that the owners send through `exchange`, by table.
 
     `exchange` is the exchange of `asked` or a part of it. `buckets` determines the order in which the variables' rows
-    are sent, and which variables' rows are sent together. A bucket is sent after the bucket before it.
+    are sent, and which variables' rows are sent together. The buckets are sent one after the other.
     """
     rows = [asked.own_rows(table, places) for table, places in enumerate(exchange.arrived)]
     came: dict[int, tf.Tensor] = {}

@@ -8,7 +8,8 @@ import tensorflow.compat.v1 as tf
 
 
 def are_among(places: tf.Tensor, others: tf.Tensor, rows: int) -> tf.Tensor:
-    """Returns, for each of `places` [n], whether it is in `others` [m] (bool [n]). All places are below `rows`."""
+    """Returns, for each position in `places` [n], whether `others` [m] also contains it (bool [n]). All positions are
+    below `rows`."""
     none = tf.zeros([rows], tf.bool)
     marked = tf.tensor_scatter_nd_update(none, others[:, tf.newaxis], tf.ones_like(others, tf.bool))
     return tf.gather(marked, places)

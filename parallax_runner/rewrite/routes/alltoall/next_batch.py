@@ -1,4 +1,4 @@
-"""Copies the ops that compute ids from a batch, for the batch of the next step."""
+"""Copies the ops that compute ids from a batch. The copies compute the ids of the next step's batch."""
 
 from __future__ import annotations
 

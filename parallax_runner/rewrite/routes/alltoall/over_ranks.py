@@ -66,7 +66,7 @@ class OverRanks(Placement):
 
     @property
     def own(self) -> Shard:
-        """The one shard that this rank has."""
+        """The only shard on this rank."""
         (shard,) = self.shards
         return shard
 
@@ -142,7 +142,8 @@ def whole_on_all(rewrite: Rewrite, own: tf.Tensor, placement: OverRanks, *, name
 
 
 def concat(rewrite: Rewrite, own: tf.Tensor, variable: str, *, name: str) -> tf.Tensor:
-    """Concatenates the tensors of all ranks, in the order of ranks. `variable` names the variable of the plan."""
+    """Concatenates the tensors of all ranks, in rank order. The sent bytes are counted for the plan's variable
+    `variable`."""
     from parallax_runner.rewrite.exchange import collectives
 
     own = tf.identity(own)  # counted only if this exchange is in the step
@@ -151,7 +152,7 @@ def concat(rewrite: Rewrite, own: tf.Tensor, variable: str, *, name: str) -> tf.
 
 
 def total(rewrite: Rewrite, own: tf.Tensor, variable: str, *, name: str) -> tf.Tensor:
-    """Sums a tensor over all ranks. `variable` names the variable of the plan."""
+    """Sums a tensor over all ranks. The sent bytes are counted for the plan's variable `variable`."""
     from parallax_runner.rewrite.exchange import collectives
 
     dtype, own = own.dtype, tf.identity(to_add(own))
@@ -184,7 +185,7 @@ def whole_on_chief(rewrite: Rewrite, own: tf.Tensor, placement: OverRanks, *, na
 
 
 def _row_order(rewrite: Rewrite, placement: OverRanks) -> tf.Tensor:
-    """Returns the place of each row when rows are ordered by rank. Variables with the same number of rows share the
+    """Returns the position of each row when rows are ordered by rank. Variables with the same number of rows share the
     result."""
     rows = placement.rows
     if rows not in rewrite.row_orders:

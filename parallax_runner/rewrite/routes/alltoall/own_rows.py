@@ -87,13 +87,13 @@ def _redirect_reads(rewrite: Rewrite, placement: OverRanks, name: str, planned: 
         if op.type == "ResourceGather" and not in_region:
             lookups.append(Lookup(op, name, planned.is_ahead))
         elif op.type == "ReadVariableOp" and not in_region:
-            if op.outputs[0].consumers():  # TensorFlow makes a read op for each variable, which may be unused
+            if op.outputs[0].consumers():  # TensorFlow creates a read op for each variable, but the op may be unused
                 whole_reads.append(op)
         elif op.type == "VariableShape":
             _stand_in(rewrite, op, tf.constant(planned.shape, op.outputs[0].dtype))
         elif op.type == "VarIsInitializedOp":
-            # This op exists if another variable is initialized from this variable. False makes the other variable take
-            # the initial value instead.
+            # This op exists if another variable is initialized from this variable. False makes the other variable use
+            # this variable's initial value instead.
             _stand_in(rewrite, op, tf.constant(False))
         else:
             assert in_region or op.type not in SERVER_READS, op
@@ -115,8 +115,8 @@ def _stand_in(rewrite: Rewrite, op: tf.Operation, value: tf.Tensor) -> None:
 def _in_waves(rewrite: Rewrite, lookups: Sequence[Lookup]) -> list[tuple[bool, list[Lookup]]]:
     """Groups lookups that can share one exchange.
 
-    No lookup in a group needs the rows of another lookup in the group, and the same fetches need all lookups in the
-    group. Returns, for each group, its lookups and whether the previous step requests their rows.
+    No lookup in a group needs the rows of another lookup in the group, and all lookups in the group are needed by the
+    same fetches. Returns, for each group, its lookups and whether the previous step requests their rows.
     """
     by_op = {lookup.op: lookup for lookup in lookups}
     needs = {op: edit.ancestors([op]) for op in by_op}

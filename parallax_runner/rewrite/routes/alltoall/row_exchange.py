@@ -36,10 +36,10 @@ class Table:
 class Exchange:
     """An exchange of distinct ascending ids, and of the rows with these ids.
 
-    `asked[t]` are positions in table t's ids, ordered by owner. `arrived[t]` are the ids of table t that this rank
-    received, ordered by sender, as places among this rank's own rows. `sent_counts` and `arrived_counts` [ranks,
-    tables] count the sent and the received ids by rank and table. With `is_exact`, rows are never compressed, even if
-    the plan uses compression.
+    `asked[t]` contains positions in table t's ids, ordered by owner. `arrived[t]` contains the ids of table t that this
+    rank received, ordered by sender. Each of these ids is given as a position within this rank's own rows.
+    `sent_counts` and `arrived_counts` [ranks, tables] count the sent and the received ids by rank and table. With
+    `is_exact`, rows are never compressed, even if the plan uses compression.
     """
 
     rewrite: Rewrite
@@ -67,13 +67,14 @@ class Exchange:
         )
 
     def to_owners(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Sends rows[t] [ids of t, ...], in the order of the ids, to the owners. Returns [arrived ids of t, ...]."""
+        """Sends `rows[t]` (shape [ids of t, ...], in the order of the ids) to the owners. Returns the rows that arrive
+        (shape [arrived ids of t, ...])."""
         by_owner = [tf.gather(each, order) for each, order in zip(rows, self.asked, strict=True)]
         return self._travel(by_owner, self.sent_counts, self.arrived_counts, f"{self.name}/to_owners")
 
     def from_owners(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Sends rows[t] [arrived ids of t, ...] back to the ranks that requested them. Returns [ids of t, ...], ordered
-        as `asked[t]`.
+        """Sends `rows[t]` (shape [arrived ids of t, ...]) back to the ranks that requested them. Returns the rows that
+        arrive (shape [ids of t, ...]), in the order of `asked[t]`.
 
         The rows are not sorted into the order of the ids: the caller gathers from the rows anyway, so sorting the rows
         would cost an additional copy.
@@ -166,8 +167,8 @@ def swap(
 
 
 def _first_rows(tables: Sequence[Table], ranks: int) -> list[int]:
-    """Returns the first row of each table if a rank's rows of all tables are concatenated, and the total number of
-    rows."""
+    """Returns the position of each table's first row in the concatenation of a rank's rows of all tables, and the total
+    number of rows."""
     return list(itertools.accumulate((-(-table.rows // ranks) for table in tables), initial=0))
 
 
@@ -183,8 +184,8 @@ def _by_table(came: tf.Tensor, counts: tf.Tensor, starts: list[int]) -> tuple[tu
 
 
 def _interleave(flat: Sequence[tf.Tensor], counts: tf.Tensor, ranks: int) -> tf.Tensor:
-    """Concatenates the tables' values, each ordered by rank: first all values of rank 0, then all values of rank 1, and
-    so on."""
+    """Concatenates the values of all tables: first all values for rank 0, then all values for rank 1, and so on. Each
+    table's values must be ordered by rank."""
     pieces = [tf.split(each, counts[:, number], num=ranks) for number, each in enumerate(flat)]
     return tf.concat([of_table[rank] for rank in range(ranks) for of_table in pieces], axis=0)
 

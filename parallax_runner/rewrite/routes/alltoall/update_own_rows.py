@@ -1,4 +1,4 @@
-"""Pass: send gradients of variables that are spread over the ranks to the owners of the rows, which update the rows.
+"""Pass for variables that are spread over the ranks: send gradients to the owners of the rows, which update these rows.
 
 Every rank runs the same update on its own rows. A result over all rows, such as a norm, is summed over the ranks.
 """
@@ -29,7 +29,7 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 @rewrite_pass(reads=["gradients", "placements", "known_ids"], writes=["train_op", "sent", "row_orders", "behind"])
 def update_own_rows(rewrite: Rewrite) -> None:
-    """Makes each rank apply the mean (or sum) over ranks of the gradients to the rows that it owns."""
+    """Makes each rank sum or average the gradients of all ranks for its own rows, and update these rows."""
     gradients = rewrite.gradients_by(Route.ALLTOALL)
     if not gradients:
         return

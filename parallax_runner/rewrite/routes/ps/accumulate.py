@@ -21,10 +21,10 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 def accumulate_on_servers(rewrite: Rewrite) -> dict[str, ShardedValue]:
     """Adds pushes to the step. Returns the aggregates that the chief takes from the servers, by tensor name.
 
-    A push contains the rank's merged rows for one shard, with their places in the shard. The aggregate of a sparse
-    gradient has distinct ascending ids again. Abadi et al. 2016, section 4.4, describe the accumulator scheme. The MEAN
-    of an accumulator is divided by the number of ranks that touched a row, so this function takes the SUM and divides
-    it.
+    A push contains the rank's merged rows for one shard, with their positions in the shard. The aggregate of a sparse
+    gradient has distinct ascending ids again. Abadi et al. 2016, section 4.4, describe the accumulator scheme. An
+    accumulator's MEAN divides the sum of a row by the number of ranks that touched the row, so this function takes the
+    SUM and divides it by the number of all contributors.
     """
     taken: dict[str, ShardedValue] = {}
     for gradient in rewrite.gradients_by(Route.PS):

@@ -1,8 +1,8 @@
 """Admits replicas' gradients to a step that can complete without some of them (comm.ps.backup_workers).
 
-Server 0 counts the steps that are done and the places of the next step that are taken. A replica that has computed its
-gradients requests a place. The first N-b replicas get a place, and the last of these replicas leads: it updates the
-variables, and sends the new number of steps to all replicas.
+Server 0 counts the completed steps, and the places in the next step that are already taken. A replica that has computed
+its gradients requests a place. With N replicas and b backup workers, the first N-b replicas get a place. The last of
+these replicas leads: it updates the variables, and sends the new number of steps to all replicas.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from parallax_runner.rewrite.distributed_graph import CLOSED, Admission
 from parallax_runner.rewrite.routes.ps.mutex import release_mutex
 from parallax_runner.rewrite.state import Rewrite
 
-# This is more places than are ever freed. When these places are taken, no place is left, even if an update in progress
-# frees its places.
+# This number of places is larger than the number that is ever freed. Once these places are taken, no place is left,
+# even if an update in progress frees its places.
 ALL_PLACES = 2**40
 
 
 def ask_for_admission(rewrite: Rewrite, mutex: tf.Tensor) -> None:
-    """Makes this replica push its gradients only if the replica is admitted. Sets `admission` and `leads` of the
-    coordination."""
+    """Makes this replica push its gradients only if the replica is admitted. Sets the fields `admission` and `leads` of
+    `rewrite.coordination`."""
     begun = _local(rewrite, "begun")
     gradients = rewrite.gradients_by(Route.PS)
     computed = [tensor.op for one in gradients for tensor in one.tensors]

@@ -59,7 +59,7 @@ class OnServers(Placement):
         return whole
 
     def join(self, update: ShardedUpdate, value: ShardedValue) -> tf.Tensor:
-        """Brings the parts of all servers to the worker."""
+        """Sends the parts of all servers to the worker."""
         return update.cross(self._joined(update, value), self.variable, value.parts[0].op.name)
 
     def _joined(self, update: ShardedUpdate, value: ShardedValue) -> tf.Tensor:
@@ -76,7 +76,7 @@ class OnServers(Placement):
         return tf.concat([shard.ids_at(part) for shard, part in zip(self.shards, places, strict=True)], axis=0)
 
     def pieces(self, rewrite: Rewrite, variable: Variable) -> list[Piece]:
-        """Returns one piece for each shard, which all ranks share."""
+        """Returns one piece for each shard. All ranks share these pieces."""
         found = []
         for shard in self.shards:
             first = tuple(variable.offset[:1])
@@ -109,7 +109,8 @@ def shard_handle(name: str, dtype: tf.DType, shape: tuple[int, ...], shard: Plan
 
 
 def read(rewrite: Rewrite, placement: OnServers, *, narrow: tf.DType | None = None) -> tf.Tensor:
-    """Returns the whole variable, joined from its shards. If `narrow` is given, each shard is cast to it first."""
+    """Returns the whole variable, joined from its shards. If `narrow` is given, each shard is cast to this dtype before
+    it is sent."""
     dtype = placement.shards[0].dtype
     parts = []
     for shard in placement.shards:
@@ -142,8 +143,8 @@ def gather(
 ) -> tf.Tensor:
     """Looks up rows of a sharded variable. Each distinct id is sent once to its owner.
 
-    If `narrow` is given, rows are cast to it before they are sent. With `is_exact`, rows are never compressed, even if
-    the plan uses compression.
+    If `narrow` is given, rows are cast to this dtype before they are sent. With `is_exact`, rows are never compressed,
+    even if the plan uses compression.
     """
     dtype = narrow or placement.shards[0].dtype
     distinct, position = tf.unique(tf.reshape(ids, [-1]))

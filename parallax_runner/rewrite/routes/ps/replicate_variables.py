@@ -16,7 +16,8 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(reads=["placements", "pulled", "updated"], writes=["initializers", "step_ops", "sent", "stands_for"])
 def replicate_dense_variables(rewrite: Rewrite) -> None:
-    """Gives the replicas of a worker copies of each dense variable on servers (original Parallax: «mirror»)."""
+    """Gives the replicas of a worker copies of each dense variable on servers. The original Parallax calls these copies
+    «mirror»."""
     # Runs only for the last replica. The first replica's read serves all replicas, and all earlier passes must have run
     # for all replicas.
     if not rewrite.plan.options.ps.replicate_variables or rewrite is not rewrite.siblings[-1]:
@@ -37,7 +38,7 @@ def _replicate(replicas: list[Rewrite], planned: VariablePlan) -> None:
         handle, read = _read_copy(replica, planned)
         with tf.device(handle.device):
             replica.initializers.copies.append(tf.raw_ops.AssignVariableOp(resource=handle, value=initial))
-            # A step reads the values with which it began.
+            # A step reads the values that the copy had when the step began.
             with tf.control_dependencies([read.op]):
                 replica.step_ops.append(tf.raw_ops.AssignVariableOp(resource=handle, value=fresh))
 
@@ -47,8 +48,8 @@ def _read_servers(rewrite: Rewrite, planned: VariablePlan) -> tf.Tensor:
 
 
 def _read_copy(replica: Rewrite, planned: VariablePlan) -> tuple[tf.Tensor, tf.Tensor]:
-    """Makes a replica's copy, and redirects all readers of the variable to it. Returns the handle of the copy, and the
-    tensor that reads the copy."""
+    """Creates a replica's copy, and redirects all readers of the variable to this copy. Returns the handle of the copy,
+    and the tensor that reads the copy."""
     pulled = replica.pulled[planned.name]
     name = f"{replica.prefix}{planned.name}/copy"
     with tf.device(replica.op(planned.name).device):

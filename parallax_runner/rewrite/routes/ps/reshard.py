@@ -1,8 +1,8 @@
-"""Reshards the variables of a running cluster: moves rows to the servers of another plan.
+"""Reshards the variables of a running cluster: moves rows to the servers of a different plan.
 
 Variables belong to servers, not to sessions, so variables keep their values between two sessions on one cluster. Only
-rows that the new plan places on other servers or in other shards are moved, directly from server to server. Variables
-on ranks stay where they are.
+rows that the new plan places on other servers or in other shards are moved. They are sent directly from server to
+server. Variables on ranks stay where they are.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ CHUNK_BYTES = 16 * 2**20
 
 
 def reshard(graph: tf.Graph, before: Plan, after: Plan) -> tf.Operation:
-    """Returns the op that moves variables on servers, and their slots, from the shards of one plan to the shards of
-    another plan.
+    """Returns the op that moves variables on servers, and their slots, from the shards of one plan to the shards of a
+    different plan.
 
     The chief runs the op while no rank is in a step. The op also frees the memory of old shards. `graph` is a rank's
     graph for the plan `after`. Both plans must be for the same graph and differ only in shards and their servers.
@@ -43,7 +43,7 @@ def reshard(graph: tf.Graph, before: Plan, after: Plan) -> tf.Operation:
 
 
 def _fill(graph: tf.Graph, name: str, shape: tuple[int, ...], old: Sequence[Shard], shard: Shard) -> tf.Operation:
-    """Makes a new shard from the old shards' rows, in chunks of CHUNK_BYTES, one after the other."""
+    """Creates a new shard, and copies its rows from the old shards in chunks of CHUNK_BYTES, one after the other."""
     dtype = graph.get_operation_by_name(name).get_attr("dtype")
     handle = shard_handle(name, dtype, shape, shard, op_name="filled")
     row_bytes = dtype.size * math.prod(shape[1:])
@@ -69,7 +69,7 @@ def _fill(graph: tf.Graph, name: str, shape: tuple[int, ...], old: Sequence[Shar
 
 
 def _common_rows(one: Shard, other: Shard) -> range:
-    """Returns the rows that both shards have."""
+    """Returns the rows that both shards contain."""
     mine, theirs = _rows(one), _rows(other)
     step = math.lcm(one.step, other.step)
     first = next((row for row in mine[: step // one.step] if row in theirs), None)
@@ -81,7 +81,7 @@ def _rows(shard: Shard) -> range:
 
 
 def _places(rows: range, shard: Shard) -> range:
-    """Returns the places of rows in a shard that contains these rows."""
+    """Returns the positions of rows in a shard that contains these rows."""
     step = rows.step // shard.step
     first = (rows.start - shard.offset) // shard.step
     return range(first, first + (len(rows) - 1) * step + 1, step)
@@ -91,7 +91,7 @@ def _read(name: str, dtype: tf.DType, shape: tuple[int, ...], shard: Shard) -> t
     with tf.device(server_device(shard.server)):
         handle = shard_handle(name, dtype, shape, shard, op_name="source")
         value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
-        # A read or a slice would share its memory with the variable, which is freed soon.
+        # The result of a read or a slice would share its memory with the variable, which is soon freed.
         return value if shape else tf.raw_ops.DeepCopy(x=value)
 
 

@@ -4,8 +4,8 @@ Row i of a variable in n shards is in shard i mod n. Words are often numbered by
 put all frequent rows on one server (docs/design/0031-rows-modulo-shards.md).
 
 Variables are split by replacing their handles, without building the model again. Therefore, any variable can be split,
-whether it was made by `get_variable`, `tf.Variable` or a layer. Row i stays row i, and initial values do not depend on
-the number of partitions (docs/design/0004-partitioning.md).
+whether it was created by `get_variable`, `tf.Variable` or a layer. Row i stays row i, and initial values do not depend
+on the number of partitions (docs/design/0004-partitioning.md).
 """
 
 from __future__ import annotations
@@ -99,14 +99,14 @@ def _answer(
     if op.type == "VariableShape":
         return tf.constant(shape, op.outputs[0].dtype)
     if op.type == "VarIsInitializedOp":
-        # This op exists if another variable is initialized from this variable. False makes the other variable take the
-        # initial value instead.
+        # This op exists if another variable is initialized from this variable. False makes the other variable use this
+        # variable's initial value instead.
         return tf.constant(False)
     return read(rewrite, placement, narrow=narrow)
 
 
 def _redirect(rewrite: Rewrite, ops: list[tf.Operation], answer: Callable[[tf.DType | None], tf.Tensor]) -> tf.Tensor:
-    """Makes all readers of these ops read the result of `answer`. Returns the tensor that is sent for these ops in a
+    """Makes all readers of `ops` read the result of `answer`. Returns the tensor that is sent for these ops in a
     step."""
     narrow = narrow_dtype(rewrite, [op.outputs[0] for op in ops])
     travelling = answer(narrow)

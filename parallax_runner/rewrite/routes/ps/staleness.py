@@ -1,8 +1,8 @@
-"""Bounds the number of steps by which replicas that do not wait for one another may be apart.
+"""Limits how many steps apart replicas may be if they do not wait for one another.
 
 This is bounded staleness (Ho and others, NIPS 2013, «stale synchronous parallel»). Every replica has a queue on server
 0 that initially contains k permits. The replica takes a permit for each step, and gets a new permit when the slowest
-replica has done another step.
+replica has completed another step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from parallax_runner.rewrite.state import Rewrite
 def count_round(rewrite: Rewrite, *, after: Iterable[tf.Operation]) -> list[tf.Operation]:
     """Counts this replica's step. If this replica was the slowest, gives every replica a permit. Runs under the mutex.
 
-    Sets `may_start` of the coordination, which takes a permit. Does nothing if the plan has no bound.
+    Sets `rewrite.coordination.may_start`, the op that takes a permit. Does nothing if the plan has no bound.
     """
     plan = rewrite.plan
     if plan.options.staleness is None:

@@ -1,4 +1,4 @@
-"""Pass: build the step of a synchronous parameter server.
+"""Pass: build a synchronous step on parameter servers.
 
 Every rank pushes. The chief takes the aggregates, runs the update on the servers and then releases the other ranks.
 """
@@ -29,8 +29,8 @@ from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 def update_on_servers(rewrite: Rewrite) -> None:
     """Moves the updates of variables on the ps route to the servers that hold them.
 
-    All ranks make the same ops, under the same names. Then only the chief keeps the ops on servers. The other ranks
-    wait for the chief instead.
+    All ranks create the same ops, under the same names. Afterwards, only the chief keeps the ops on servers. The other
+    ranks wait for the chief instead.
     """
     if not rewrite.plan.options.waits_for_all or not rewrite.plan.by_route(Route.PS):
         return
@@ -63,8 +63,8 @@ def _asked_for_a_number(rewrite: Rewrite, update: ShardedUpdate, roots: set[tf.O
     """Yields the ops that a rank other than the chief also runs, so that sessions can fetch their results. Replaces a
     sum on servers by its stand-in.
 
-    A session may never fetch these results, so only single numbers are sent for them. Ops that need larger values from
-    servers than the step itself needs are left out.
+    A session may never fetch these results, so only single numbers are sent for them. Ops are left out if they need
+    larger values from servers that the step itself does not need.
     """
     travels = _needed_without(roots, update.server_ops)
     large = [op for op in update.crossings if op not in travels and not is_number(op.outputs[0].shape)]
