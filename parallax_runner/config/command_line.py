@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 
 def with_more(words: Sequence[str], overrides: Sequence[str], more: Sequence[str]) -> list[str]:
-    """Returns the command line with `more` inserted after its `overrides`, because argparse needs all overrides in one
-    place."""
+    """Returns the command line with `more` inserted after its `overrides`, because argparse needs all overrides next to
+    each other."""
     count = len(overrides)
     places = [place for place in range(count, len(words) + 1) if list(words[place - count : place]) == list(overrides)]
     place = places[0] if count else len(words)

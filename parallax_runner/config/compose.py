@@ -76,7 +76,7 @@ class _Loader(ConfigLoaderImpl):
 
 @dataclass
 class Composer:
-    """Composes configurations like `hydra.main`, but raises this project's own error messages."""
+    """Composes configurations like `hydra.main`, but raises errors with this project's own messages."""
 
     config_name: str = CONFIG_NAME
     config_path: str | None = None
@@ -175,7 +175,7 @@ class Composer:
         return "" if path is None else path.read_text(encoding="utf-8")
 
     def _expand(self, master: Master) -> list[list[str]]:
-        """Returns the overrides of each job, expanded like Hydra's own sweeper."""
+        """Returns the overrides of each job, expanded as by Hydra's own sweeper."""
         hydra = master.config.hydra
         parameters = [f"{key}={value}" for key, value in (hydra.sweeper.get("params") or {}).items()]
         # Interpolations differ between jobs and may need values that exist only in a job.
@@ -212,7 +212,7 @@ class Composer:
         return overrides
 
     def _follow_searchpath(self, overrides: Sequence[Override]) -> None:
-        """Adds the folders in `hydra.searchpath=[...]` to the search path, like Hydra."""
+        """Adds the folders in `hydra.searchpath=[...]` to the search path, as Hydra does."""
         self._repository = CachingConfigRepository(self._loader.repository)
         given = [override for override in overrides if override.get_key_element() == SEARCHPATH]
         if not given:
@@ -300,8 +300,8 @@ def resolve(job: Job) -> DictConfig:
 
 
 def as_typed(hydra: Any) -> tuple[str, tuple[str, ...]]:
-    """Returns the job's overrides that differ between the jobs, as one word, and all overrides of the job,
-    unresolved."""
+    """Returns the job's overrides that differ between the jobs, joined into one string, and all overrides of the job.
+    All of them are unresolved."""
     node: Any = OmegaConf.to_container(hydra, resolve=False)
     return str(node["job"]["override_dirname"]), tuple(map(str, node["overrides"]["task"]))
 

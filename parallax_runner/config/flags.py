@@ -11,7 +11,7 @@ from parallax_runner.errors import ConfigError
 
 
 def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """Parses the words. Raises ConfigError, with a message of one line, if the parser rejects a word."""
+    """Parses the words. Raises ConfigError, with a one-line message, if the parser rejects a word."""
     parser.exit_on_error = False
     try:
         arguments, unknown = parser.parse_known_args(words)

@@ -96,8 +96,8 @@ def has_epochs(config: RunConfig) -> bool:
 
 
 def ckpt_dir_of(run_dir: Path) -> str | None:
-    """Returns the `ckpt.dir` of another run, possibly of another version; None if that run's config.yaml has no such
-    key."""
+    """Returns the `ckpt.dir` of another run, which may come from a different version of this project. Returns None if
+    that run's config.yaml has no such key."""
     try:
         config = OmegaConf.load(io.StringIO(read_text(run_dir / FILE_NAME)))
         folder = OmegaConf.select(config, "ckpt.dir")

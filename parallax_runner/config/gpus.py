@@ -18,7 +18,7 @@ def detect_gpus(
     command: tuple[str, ...] = NVIDIA_SMI,
     driver_folder: Path = DRIVER_FOLDER,
 ) -> tuple[int, ...]:
-    """Returns the ids of this machine's GPUs as TensorFlow numbers them: 0, 1, … over those in CUDA_VISIBLE_DEVICES."""
+    """Returns the ids of this machine's GPUs as TensorFlow numbers them: 0, 1, … within CUDA_VISIBLE_DEVICES."""
     count = _count(command, driver_folder)
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:

@@ -1,4 +1,4 @@
-"""The text of `--help`. Hydra's own help lists every group of every plugin, and needs three times as much time."""
+"""The text of `--help`. Hydra's own help lists every group of every plugin, and takes three times as long."""
 
 import string
 from collections.abc import Iterator, Sequence

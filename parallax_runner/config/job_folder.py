@@ -1,7 +1,7 @@
 """Names the folder of each job of a sweep after the job's swept values.
 
-The job's number is not used, because it changes when a sweep is restarted with another list or an Optuna study is
-resumed, and the folder of a job must never contain another job's checkpoint.
+The job's number is not used, because it changes when a sweep is restarted with a different list of values or an Optuna
+study is resumed. The folder of a job must never contain another job's checkpoint.
 """
 
 import hashlib

@@ -8,9 +8,9 @@ from importlib.metadata import entry_points
 def find_class(
     name: str, *, built_in: Mapping[str, str], group: str, base: str, other_names: Sequence[str] = ()
 ) -> type:
-    """Returns the class of this name. The name is a key in `built_in`, which maps names to dotted paths, the name of an
-    entry point in `group` from another package, or a dotted path. The class must extend `base`, which is given as a
-    dotted path because this stage cannot import it. Messages also list `other_names`.
+    """Returns the class with this name. The name can be a key in `built_in` (which maps names to dotted paths), the
+    name of another package's entry point in `group`, or a dotted path. The class must extend `base`, which is given as
+    a dotted path because this stage cannot import it. Messages also list `other_names`.
 
     Raises LookupError with the reason as a sentence.
     """

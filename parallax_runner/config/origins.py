@@ -56,8 +56,8 @@ class ConfigFile:
         return f"{readable(self.path)}:{self._line(relative)}"
 
     def defaults(self, *, overrides: bool = False) -> Iterator[tuple[str, str, str]]:
-        """Yields the group, the choice and the file:line of each entry in the file's defaults list, or only of its
-        overrides."""
+        """Yields the group, the choice and the file:line of each entry in the file's defaults list. With `overrides`,
+        yields only entries that override another choice."""
         for key, value in _entries(yaml.compose(self.path.read_text(encoding="utf-8"))):
             if key.value != "defaults" or not isinstance(value, yaml.SequenceNode):
                 continue
@@ -85,7 +85,7 @@ def _entries(node: yaml.Node | None) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
 
 
 def readable(path: Path) -> str:
-    """The path as a person at the terminal would write it."""
+    """Returns the path as a person at the terminal would write it."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
 

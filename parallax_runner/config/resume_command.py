@@ -30,7 +30,7 @@ def resume_command(run_dir: Path, *, has_own_checkpoint: bool, resume: str) -> s
         return None
     hydra = HydraConfig.get()
     overrides, of_hydra = _as_written(hydra.overrides.task), _as_written(hydra.overrides.hydra)
-    # Hydra adds a mode that neither a file nor the user sets. An experiment can set the mode of a sweep.
+    # Hydra itself adds hydra.mode if neither a file nor the user sets it. An experiment can set the mode of a sweep.
     keys = [_key(one) for one in of_hydra]
     if hydra.mode != RunMode.MULTIRUN:
         overrides += [one for one in of_hydra if _key(one) not in (*_FOLDER_KEYS, "hydra.mode")]
@@ -50,7 +50,7 @@ def resume_command(run_dir: Path, *, has_own_checkpoint: bool, resume: str) -> s
 
 
 def _as_written(overrides: Any) -> list[str]:
-    """Returns overrides with unresolved interpolations, because interpolations have other values in another run."""
+    """Returns overrides with unresolved interpolations, because interpolations have different values in another run."""
     written: Any = OmegaConf.to_container(overrides, resolve=False)
     return [str(one) for one in written]
 

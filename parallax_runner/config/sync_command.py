@@ -23,8 +23,8 @@ class SyncCommand:
 
 
 def sync_command(arguments: argparse.Namespace) -> SyncCommand | None:
-    """Returns the folder to send, the tracker and its settings; None for another action. The command line must already
-    be checked.
+    """Returns the folder to send, the tracker and its settings; None for any other action. The command line must
+    already be checked.
 
     Raises ConfigError for a sweep.
     """

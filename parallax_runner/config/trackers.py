@@ -16,7 +16,8 @@ BASE = "parallax_runner.track.tracker.Tracker"
 
 
 def tracker_class(name: str) -> Any:
-    """Returns the class of this name. Raises LookupError, with the reason as a sentence, if there is no such class."""
+    """Returns the class with this name. Raises LookupError, with the reason as a sentence, if there is no such
+    class."""
     return find_class(name, built_in=BUILT_IN, group=ENTRY_POINTS, base=BASE)
 
 

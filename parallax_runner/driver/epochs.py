@@ -46,7 +46,7 @@ class Epochs:
         self._waiting = set()
 
     def on_segment(self, rank: int, step: int, step_secs: Sequence[float]) -> dict[str, Any] | None:
-        """Returns the order for all ranks when the last rank has reached `step`. Before that, returns None. The
+        """Returns the command for all ranks when the last rank has reached `step`. Before that, returns None. The
         callbacks of an epoch are called once, even if a restart repeats the steps of that epoch."""
         del step_secs
         self._waiting.add(rank)
@@ -75,5 +75,5 @@ class Epochs:
             self.calls.end(epoch)
 
 
-# A function that makes the epochs of a run from the run's record.
+# A function that creates the epochs of a run from the run's record.
 MakeEpochs = Callable[[RunRecord], Epochs]

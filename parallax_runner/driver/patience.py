@@ -48,7 +48,7 @@ class Patience:
 
 
 def epochs_of(config: RunConfig) -> MakeEpochs | None:
-    """Returns the function that makes epochs, each of which ends with a validation. Returns None if there is no
+    """Returns the function that creates epochs, each of which ends with a validation. Returns None if there is no
     patience limit."""
     most, steps = config.train.patience, config.train.validate_steps
     if config.action != "train" or most is None or steps is None:

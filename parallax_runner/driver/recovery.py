@@ -27,8 +27,8 @@ FAILURE = "failure.json"
 
 @dataclass
 class Restarts:
-    """Counts the restarts of a run after failures. `done` is the number of restarts so far, and `most` is the number
-    that is allowed."""
+    """Counts the restarts of a run after failures. `done` is the number of restarts so far, and `most` is the maximum
+    number."""
 
     most: int
     done: int = 0
@@ -43,7 +43,7 @@ class Restarts:
 class Recovery:
     """The facts about a run that must be recorded before the run begins. In `config`, `ckpt.resume` is resolved;
     `resume` is the user's original value. `before` is the write number of the newest checkpoint in the folder at that
-    time. This run has written only checkpoints with higher numbers."""
+    time. All checkpoints that this run writes have higher numbers."""
 
     run_dir: Path
     config: RunConfig

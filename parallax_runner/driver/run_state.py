@@ -1,4 +1,4 @@
-"""The state of a run in the driver. The summary is made from this state, no matter how the run ends."""
+"""The state of a run in the driver. The summary is created from this state, no matter how the run ends."""
 
 from __future__ import annotations
 

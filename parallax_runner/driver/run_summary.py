@@ -136,7 +136,7 @@ def with_training(
     chief = done.get(0, {})
     steps, loss_first, loss_last = chief.get("steps", record.last_step), record.loss_first, record.loss_last
     if loss_last is None and before.get("steps") == steps:
-        # The earlier run did all steps and was killed at its end.
+        # The earlier run did all steps, but was killed before it had ended.
         loss_first, loss_last = before.get("loss_first"), before.get("loss_last")
     observed = histogram_of(record.staleness)
     if record.contributors is not None:

@@ -25,7 +25,7 @@ def load_into_keras(model: Any, checkpoint: str | os.PathLike[str]) -> Path:
     in the checkpoint are ignored. Returns the prefix of the checkpoint.
 
     Raises CheckpointError, before any variable is changed, if there is no undamaged checkpoint, if the model is not
-    built, or if a variable is missing from the checkpoint or has another shape there.
+    built, or if a variable is missing from the checkpoint or has a different shape there.
     """
     prefix = _prefix(Path(checkpoint))
     variables = variables_by_path(model)
@@ -93,7 +93,7 @@ def _matched(
 ) -> dict[str, Any]:
     """Returns variables by their names in the checkpoint.
 
-    Raises CheckpointError if the checkpoint lacks a variable or contains a variable with another shape.
+    Raises CheckpointError if the checkpoint lacks a variable or contains a variable with a different shape.
     """
     found = {}
     for path, variable in variables.items():

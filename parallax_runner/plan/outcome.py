@@ -22,7 +22,7 @@ MAX_ROWS = 10  # maximum number of variables in the table
 
 @dataclass(frozen=True)
 class VariableOutcome:
-    """The bytes that a rank's share of a step sends for a variable in the plan, or None if the number is unknown."""
+    """The bytes per rank that are sent in a step for a variable in the plan, or None if the number is unknown."""
 
     name: str
     route: str
@@ -34,9 +34,9 @@ class VariableOutcome:
 class Outcome:
     """Milliseconds and bytes of a step, predicted by the model and measured by the run, or None if unknown.
 
-    The bytes are sent by a rank's share of a step, and are measured from the shapes of the exchanged tensors. Each
-    entry of `variables` contains the bytes of one variable. `measured_other_bytes` cannot be assigned to a single
-    variable. `rows_measured` and `constants` are the plan's values.
+    The bytes are those sent in a step, per rank. They are measured from the shapes of the exchanged tensors. Each entry
+    of `variables` contains the bytes of one variable. `measured_other_bytes` cannot be assigned to a single variable.
+    `rows_measured` and `constants` are the plan's values.
     """
 
     comm: str

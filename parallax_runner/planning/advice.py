@@ -1,5 +1,5 @@
-"""The advice at the end of `action=plan`: the routes that `comm=auto` would choose, and the time that a step would
-save."""
+"""The advice at the end of `action=plan`: the routes that `comm=auto` would choose, and the time per step that they
+would save."""
 
 from __future__ import annotations
 

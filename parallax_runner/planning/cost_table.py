@@ -49,8 +49,8 @@ def _cell(variable: VariablePlan, route: str) -> str:
 
 
 def _why(variable: VariablePlan, plan: Plan) -> str:
-    """Returns the parts of the chosen route's cost. If another route alone is cheaper, also returns the saved fraction
-    of a step.
+    """Returns the parts of the chosen route's cost. If another route alone is cheaper, also returns the fraction of a
+    step that it would save.
 
     The cheaper route can be rejected because of its one-time cost, because it saves too little, or because of `comm`.
     """

@@ -12,8 +12,8 @@ from parallax_runner.errors import PlanError
 
 
 class Cut(StrEnum):
-    """How sparse variables are cut: into the same number of pieces for each variable, or into pieces with about equal
-    bytes."""
+    """How sparse variables are cut: into the same number of pieces for each variable, or into pieces of about the same
+    number of bytes."""
 
     ALIKE = "alike"
     BY_BYTES = "by_bytes"
@@ -67,7 +67,7 @@ def _marked_to_cut(variables: Sequence[VariableInfo], partitions: int) -> list[V
 
 
 def _in_equal_pieces(variables: Sequence[VariableInfo], least: Mapping[str, int]) -> list[VariableInfo]:
-    """Gives smaller variables fewer pieces. All shards then have about equal bytes.
+    """Gives smaller variables fewer pieces. All shards then have about the same number of bytes.
 
     The largest of the most finely cut variables keeps its number of pieces. A variable never gets more pieces than it
     has rows, or fewer pieces than the minimum in `least`, which a script sets.

@@ -18,7 +18,7 @@ class PlanRequest:
 
     Attributes:
         partitions: the number of shards of a sparse variable. With Cut.BY_BYTES, this is the number for the largest
-            variable. The others get fewer shards, which gives all shards about equal bytes.
+            variable. The others get fewer shards, so that all shards have about the same number of bytes.
         measured: the touched rows by which servers are balanced. If it is None, upper bounds are used.
         preset: the routes of `comm` if `comm` is not one of this project's own choices.
         choice: the routes of each variable, used instead of a preset.

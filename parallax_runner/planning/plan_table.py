@@ -12,7 +12,7 @@ from parallax_runner.planning.routes.registry import route_named
 def plan_table(plan: Plan) -> Table:
     """Returns a table with a row for each variable.
 
-    The bytes per step are sent by the whole cluster for the variable, and are divided by the number of ranks.
+    The bytes per step are the bytes that the whole cluster sends for the variable, divided by the number of ranks.
     """
     servers = f", {plan.servers} server(s)" if plan.servers else ""
     table = Table(title=f"plan: comm={plan.comm}, {plan.workers} worker(s){servers}", title_justify="left")

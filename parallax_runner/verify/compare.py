@@ -22,8 +22,8 @@ class VariableComparison:
     elements is NaN or if the arrays cannot be compared. `max_relative` is that difference divided by the variable's
     scale (see `compare`). `index` is the position of the largest difference, and `actual` and `expected` are the two
     elements at this position. All three are None if there is no difference. `mismatch` is the reason why the arrays
-    cannot be compared (another shape or dtype), or is empty. `not_finite` counts elements of `expected` that are NaN or
-    infinite. Such elements count as equal if they agree, but prove little.
+    cannot be compared (different shapes or dtypes), or is empty. `not_finite` counts elements of `expected` that are
+    NaN or infinite. Such elements count as equal if they agree, but prove little.
     """
 
     name: str

@@ -28,8 +28,8 @@ class Reference:
     """Trains a graph on `ranks` ranks in this process.
 
     Sparse gradients are averaged over the ranks if `average_sparse`, otherwise summed. Dense gradients are averaged.
-    `seeds` takes the graph and a rank, and returns the graph that this rank runs, for example with other seeds. Without
-    `seeds`, all ranks draw the same numbers.
+    `seeds` takes the graph and a rank, and returns the graph that this rank runs, for example with different seeds.
+    Without `seeds`, all ranks draw the same numbers.
 
     Variables must be set by `load` or `initialize` before the first step.
     """
@@ -60,7 +60,7 @@ class Reference:
         """Sets every saved variable on all ranks, from arrays under full names and in full shapes, as in a checkpoint.
 
         The first call also runs the initializers of local variables, tables and input pipelines. Raises ParallaxError
-        if a variable is missing or unknown, or has another shape.
+        if a variable is missing or unknown, or has the wrong shape.
         """
         pieces = _to_pieces(self._single.variables, values)
         for rank in self._ranks:

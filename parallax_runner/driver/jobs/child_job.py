@@ -1,5 +1,5 @@
-"""Runs a short job in its own folder for a run that needs its result. Such jobs are row trials, calibrations and
-partition trials."""
+"""Runs a short job in a separate folder, for a run that needs the job's result. Such jobs are row trials, calibrations
+and partition trials."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run_child_job(
     on_message: Callable[[processes.Message], None] = lambda message: None,
     on_stall: Callable[[str], None] | None = None,
 ) -> processes.RunResult:
-    """Runs the processes of `plan` in the folder `config.run_dir` to their end. Each worker runs `module`."""
+    """Runs the processes of `plan` to completion in the folder `config.run_dir`. Each worker runs `module`."""
     folder = Path(config.run_dir)
     frozen.freeze(config, folder)
     plans.save(plan, folder / plans.FILE_NAME)

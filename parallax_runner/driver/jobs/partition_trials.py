@@ -72,7 +72,7 @@ def search_apart(
 
 
 def _left_by(result: processes.RunResult) -> str | None:
-    """Returns the checkpoint that a trial wrote at its end."""
+    """Returns the checkpoint that a trial wrote when it ended."""
     path: str | None = result.done.get(("worker", 0), {}).get("ckpt_path")
     return path
 

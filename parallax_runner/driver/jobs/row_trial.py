@@ -38,7 +38,7 @@ def known(config: RunConfig, fingerprint: str) -> Measured | None:
         return None
     try:
         return measured.load(_kept(config, fingerprint))
-    except (OSError, ValueError, KeyError, TypeError):  # There is no file, or it has another version.
+    except (OSError, ValueError, KeyError, TypeError):  # There is no file, or it has a different version.
         return None
 
 
@@ -98,7 +98,7 @@ def _trial(
 
 def _kept(config: RunConfig, fingerprint: str) -> Path:
     """Returns the path of a cached measurement. The name depends on everything that affects the measurement, but not on
-    the seed: another seed changes which rows are drawn, but hardly how many."""
+    the seed: a different seed changes which rows are drawn, but hardly how many."""
     data = frozen.plain(config.data)
     depends_on = [
         measured.FORMAT,

@@ -24,8 +24,8 @@ class RowStatistics:
     """How a sparse variable's rows were touched in `samples` batches. Each rank contributes one batch per step.
 
     Three fields are means over steps: `ids` is a rank's number of ids with duplicates, `distinct` its number of
-    distinct ids, and `merged` the number of distinct ids of all measured ranks. `incidence` contains pairs (c, rows),
-    where `rows` is the number of rows touched in exactly c samples, for c of at least 1. `hot` contains the most
+    distinct ids, and `merged` the number of distinct ids of all measured ranks. `incidence` contains pairs (c, rows)
+    with c of at least 1, where `rows` is the number of rows that exactly c samples touched. `hot` contains the most
     touched rows in descending order, as pairs of a row and the number of samples that touched it.
     """
 

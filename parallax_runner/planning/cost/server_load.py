@@ -1,4 +1,4 @@
-"""The distribution of work over servers if variables were on servers."""
+"""How work would be distributed over the servers if variables were on servers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class ServerLoad:
     """The load of the busiest server.
 
     `busiest_share` is the busiest server's fraction of all servers' work, by kind of gradient. If a kind is missing,
-    its work is shared equally. `shards` is the number of shards of each variable, which are sent separately. If both
-    kinds are placed together, both have the same `busiest_share`: a fraction of their total work. The costs of
-    variables then add up to the work of the busiest server.
+    its work is divided evenly among the servers. `shards` is the number of shards of each variable, which are sent
+    separately. If both kinds are placed together, both have the same `busiest_share`: a fraction of their total work.
+    The costs of variables then add up to the work of the busiest server.
     """
 
     busiest_share: Mapping[GradientKind, float] = field(default_factory=dict)
@@ -38,7 +38,8 @@ class ServerLoad:
     ) -> ServerLoad:
         """Returns the load of variables that are placed as in a plan, with their numbers of pieces (`planning/cut.py`).
 
-        Variables are placed `together`, as with comm=ps. Otherwise each kind is placed as if servers held nothing else.
+        If `together` is set, all variables are placed together, as with comm=ps. Otherwise each kind is placed as if
+        servers held nothing else.
         """
         servers, per_byte, ps = max(1, servers), _secs_per_byte(constants), ps or PsOptions()
         kinds = (GradientKind.DENSE, GradientKind.SPARSE)

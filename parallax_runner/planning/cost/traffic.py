@@ -1,8 +1,8 @@
 """Predicts a variable's bytes in a step: the bytes that the whole cluster sends, divided by the number of ranks.
 
-The formulas are from the Parallax paper (EuroSys 2019, section 3), with two changes. The formulas here count only sent
-bytes, while the paper's table counts sent and received bytes. The formulas here have no discount for a server on a
-worker's own machine, because a server is a separate process here.
+The formulas are from the Parallax paper (EuroSys 2019, section 3), with two changes. They count only sent bytes, while
+the paper's table counts sent and received bytes. They have no discount for a server on a worker's own machine, because
+in this project a server is a separate process.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Allgather(Route):
         return "sparse, without servers: ranks exchange the rows they touched"
 
     def lengths_vary(self, plan: Plan) -> bool:
-        """Returns whether Horovod gathers rather than MPI."""
+        """Returns whether Horovod, rather than MPI, gathers the rows."""
         return not plan.options.use_allgatherv
 
     def may_fuse(self, plan: Plan) -> bool:

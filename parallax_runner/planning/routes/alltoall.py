@@ -38,7 +38,8 @@ class Alltoall(Route):
     def traffic(self, variable: VariableInfo, touched: Touched, options: CommOptions) -> Traffic:
         """Adds up to two bytes per row if lookahead is on.
 
-        Owners report whether a row is sent before the step, and whether the row's gradient is sent behind the step.
+        Owners report whether a row is sent before the step, and whether the row's gradient is sent during the next
+        step.
         """
         parts = super().traffic(variable, touched, options)
         if options.lookahead is Lookahead.OFF or variable.unknown_ahead is not None:

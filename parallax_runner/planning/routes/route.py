@@ -42,7 +42,7 @@ class PaidOnce(NamedTuple):
 
     @property
     def secs(self) -> float:
-        """The sum of both."""
+        """The total number of seconds."""
         return self.before_secs + self.after_secs
 
 
