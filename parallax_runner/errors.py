@@ -90,8 +90,8 @@ def is_of_storage(error: BaseException) -> bool:
 def reason_in(message: str) -> str:
     """Extracts the cause from the message of a TensorFlow error, in one line.
 
-    In such a message, the line of the program that created the op comes first. After the cause come the node and a hint
-    about exhausted memory, which is misleading because a full disk has the same error code.
+    Such a message begins with the line of the program that created the op. The cause is followed by the node and by a
+    hint about exhausted memory. The hint is misleading, because a full disk has the same error code.
     """
     told = re.split(r"^Node: .*$", message, flags=re.MULTILINE)[-1]
     lines = [re.sub(r"^\s*\(\d+\) [A-Z_]+: ", "", line).strip() for line in told.splitlines()]

@@ -1,7 +1,7 @@
 """Metrics that a model's function or a training step can return: `{"metrics": {"auc": metrics.auc(labels, logits)}}`.
 
-Each metric is computed from sums over examples, so it is exact over all batches and ranks. No metric is a mean of the
-values of single batches. Optional weights are non-negative numbers, one per value or example.
+Each metric is computed from sums over examples, so it is exact over all batches and ranks. No metric is an average of
+per-batch values. Optional weights are non-negative numbers, one per value or example.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["accuracy", "auc", "log_loss", "mean", "perplexity", "precision_at_k"
 
 def mean(values: Any, weights: Any = None, *, direction: Direction | None = None) -> Metric:
     """Returns the weighted mean of `values`, which are numbers of any shape. `weights` have the same shape, or a shape
-    that broadcasts to it.
+    that broadcasts to that of `values`.
 
     `direction` is "minimize" or "maximize". A mean that serves as an objective needs a direction.
     """
@@ -90,7 +90,8 @@ def perplexity(losses: Any, weights: Any = None) -> Metric:
 def precision_at_k(labels: Any, scores: Any, k: int) -> Metric:
     """Returns the fraction of the `k` highest-scored items that are relevant, averaged over examples.
 
-    `labels`: int [batch] or [batch, most], the distinct indices of relevant items, padded with -1.
+    `labels`: int [batch] or [batch, most], the distinct indices of the relevant items. `most` is the largest number of
+    relevant items; shorter rows are padded with -1.
     `scores`: floating point [batch, items].
     """
     hits, _ = _hits(labels, scores, k)
@@ -109,8 +110,8 @@ def recall_at_k(labels: Any, scores: Any, k: int) -> Metric:
 
 
 def _hits(labels: Any, scores: Any, k: int) -> tuple[Any, Any]:
-    """Returns two float32 tensors [batch]: the number of relevant items among the first k items, and the number of all
-    relevant items."""
+    """Returns two float32 tensors [batch]: the number of relevant items among the first k items, and the total number
+    of relevant items."""
     labels = tf.convert_to_tensor(labels)
     if labels.shape.rank == 1:
         labels = labels[:, tf.newaxis]
@@ -137,7 +138,7 @@ def _quotient(sums: Sequence[Any]) -> float:
 
 
 def _area(sums: Sequence[Any]) -> float:
-    """Computes the area from the histograms of positive and of negative examples over equal bins of [0, 1]."""
+    """Computes the area from the histograms of positive and of negative examples over bins of equal width in [0, 1]."""
     above = [np.append(np.cumsum(np.asarray(one, np.float64)[::-1])[::-1], 0.0) for one in sums]
     positive, negative = (one / one[0] if one[0] else np.full_like(one, np.nan) for one in above)
     return float(np.trapezoid(positive[::-1], negative[::-1]))

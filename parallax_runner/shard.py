@@ -17,13 +17,13 @@ def create_num_shards_and_shard_id() -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def shard(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the elements of `dataset` whose position modulo `num_shards` is `shard_id`. On one device, these are all
-    elements.
+    """Returns the elements of `dataset` whose position modulo `num_shards` is `shard_id`. On one device, this function
+    returns all elements.
 
     Together, the replicas see every element once. Shard file names or records before you shuffle or repeat them: the
     input of this function must have the same order on every replica. If the number of elements is not divisible by the
-    number of replicas, the last replicas get one element less, and the last synchronous step waits for them forever. In
-    that case, repeat the dataset.
+    number of replicas, the last replicas get one element fewer, and the last synchronous step waits for them forever.
+    In that case, repeat the dataset.
     """
     num_shards, shard_id = create_num_shards_and_shard_id()
     return dataset.shard(num_shards, shard_id)

@@ -1,2 +1,2 @@
-"""The API for scripts (`import parallax_runner as parallax`), with the original's `parallel_run` and its
-configuration."""
+"""The API for scripts (`import parallax_runner as parallax`), which offers the original Parallax's `parallel_run` and
+its configuration."""

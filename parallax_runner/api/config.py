@@ -11,8 +11,8 @@ from typing import Any
 class PSConfig:
     """For run_option PS and HYBRID: how workers and servers communicate, and how they divide the work.
 
-    An option that is True by default is ignored where it can have no effect: `replicate_variables` applies only to PS
-    with sync=True and without backup workers.
+    An option that is True by default is ignored where it can have no effect. For example, `replicate_variables` applies
+    only to PS with sync=True and without backup workers.
     """
 
     protocol: str = "grpc"
@@ -50,8 +50,8 @@ class CheckPointConfig:
 
 @dataclass
 class ProfileConfig:
-    """The steps whose RunMetadata is written, as a list or a range [start, end), and the worker that writes it (None:
-    all workers)."""
+    """The steps whose RunMetadata is written, given as a list or as a range [start, end), and the worker that writes
+    the RunMetadata (None: all workers)."""
 
     profile_dir: str | None = None
     profile_steps: Sequence[int] | None = None

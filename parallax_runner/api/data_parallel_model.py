@@ -1,6 +1,6 @@
 """Caffe2's `data_parallel_model` for TensorFlow graphs: `from parallax_runner import data_parallel_model`.
 
-Names are the same as in Caffe2.
+The functions and their parameters have the same names as in Caffe2.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def Parallelize(
 ) -> None:
     """Builds a graph with the three given functions and trains the graph on all devices.
 
-    `model` is any object that accepts attributes. `input_builder_fun(model)` makes the inputs.
+    `model` is any object that accepts attributes. `input_builder_fun(model)` creates the inputs.
     `forward_pass_builder_fun(model, loss_scale)` returns scalar losses, and the optimizer from
     `optimizer_builder_fun(model)` minimizes their sum. Gradients are averaged over shards, so `loss_scale` is 1. Ops in
     the collection UPDATE_OPS run in each step.
@@ -76,7 +76,7 @@ def Parallelize(
 
 
 def RunNet(model: Any, num_iterations: int = 1) -> float | None:
-    """Runs up to `num_iterations` steps and returns this worker's loss in the last step, or None if no step was
+    """Runs up to `num_iterations` steps and returns this worker's loss in the last step, or None if no steps were
     left."""
     loss = None
     for _ in range(num_iterations):

@@ -132,7 +132,7 @@ class Translator:
         return Leaf(tuple(part.op.name for part in parts), tensors, make)
 
     def _is_partitioned(self, name: str) -> bool:
-        """Tells whether a variable has this name but no op has it, which is the case for variables handled by a
+        """Tells whether a variable, but no op, has this name. This is the case for variables handled by a
         partitioner."""
         return name in self._variables[0] and name not in self._op_names
 
@@ -157,8 +157,8 @@ class Translator:
         return Leaf((), tuple(reads[name][1] for reads in self._variables), assemble)
 
     def _reads(self, prefix: str) -> dict[str, tuple[LogicalVariable, tuple[tf.Tensor, ...]]]:
-        """Returns the ops that read a replica's variables, by the logical name and by the name that the handle of an
-        undivided variable has."""
+        """Returns the ops that read a replica's variables. Each variable has two keys: its logical name, and the name
+        that its handle has if the variable is not divided."""
         own = [copy for copy in self._distributed.copies if copy.pieces[0].handle.op.name.startswith(prefix)]
         by_name = {variable.name: variable for variable in self._distributed.variables}
         if prefix:

@@ -19,7 +19,7 @@ REFUSED_ACTIONS = ("search", "sync", "simulate")
 class FitSource:
     """A compiled Keras `model` and its `dataset`, which has a `structure` (data/batch_structure.py).
 
-    `steps_before` is the number of steps that earlier calls of fit have trained.
+    `steps_before` is the number of steps that earlier calls of fit have run.
     """
 
     model: Any

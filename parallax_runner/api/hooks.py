@@ -95,7 +95,7 @@ class Hooks:
                 makers.append(flatten(asked.fetches, translator.leaf, all_leaves) if fetched else None)
                 own = translator.feeds_of_all(asked.feed_dict)
                 twice = [tensor.name for tensor in own if tensor in fed or tensor in feeds]
-                if twice:  # the first replica has the names of the script's graph
+                if twice:  # in the first replica, names are as in the script's graph
                     name = min(twice, key=len)
                     raise RuntimeError(f"{type(hook).__name__} feeds «{name}», which another hook or the script feeds")
                 fed |= own
@@ -111,7 +111,7 @@ class Hooks:
             return values[: len(leaves)]
 
     def end(self) -> None:
-        """Calls `end` of the hooks. This method is called at the end of the script, unless the script failed."""
+        """Calls the hooks' `end` methods. This method is called at the end of the script, unless the script failed."""
         with self._runner.graph.as_default():
             for hook in self._hooks:
                 hook.end(self._session)

@@ -10,7 +10,7 @@ LEVEL = "PARALLAX_LOG_LEVEL"
 
 
 class _CurrentStderr(logging.StreamHandler[TextIO]):
-    """Writes to the current `sys.stderr`, because workers replace `sys.stderr` after the logger is made."""
+    """Writes to the current `sys.stderr`, because workers replace `sys.stderr` after the logger has been created."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)

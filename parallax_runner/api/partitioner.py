@@ -16,9 +16,9 @@ def get_partitioner(min_partitions: int = 1) -> Callable[..., list[int]]:
     """Returns a partitioner for `tf.variable_scope`. If a variable in the scope has sparse gradients, the servers store
     the variable in pieces.
 
-    A variable has `min_partitions` pieces. With `search_partitions`, the number of pieces is the fastest number that is
-    at least `min_partitions`. The script sees each variable as a whole: checkpoints and fetches use the variable's own
-    name.
+    A variable has `min_partitions` pieces. With `search_partitions`, a search chooses the number of pieces that trains
+    fastest, which is at least `min_partitions`. The script sees each variable as a whole: checkpoints and fetches use
+    the variable's own name.
     """
     if isinstance(min_partitions, bool) or not isinstance(min_partitions, int) or min_partitions < 1:
         raise ValueError(f"min_partitions={min_partitions!r}: expected an integer, at least 1")

@@ -63,8 +63,8 @@ class ScriptSource:
 
 
 def started_as(function: str = "parallel_run") -> list[str]:
-    """Returns the overrides for starting this script again. `function` is the function that the script called, for
-    error messages.
+    """Returns the overrides for starting this script again. `function` is the name of the function that the script
+    called, and is used in error messages.
 
     Raises LaunchError if there is no script file.
     """

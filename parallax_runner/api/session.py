@@ -86,7 +86,7 @@ class Session:
         return self._closed or self._hooks.stop_requested or self.runner.is_last()
 
     def close(self) -> None:
-        """Ends the training: calls `end` of the hooks, and the chief saves a checkpoint of the last step."""
+        """Ends the training: calls the hooks' `end` methods. The chief also saves a checkpoint of the last step."""
         if not self._closed:
             self._hooks.end()
             self._closed = True
@@ -98,8 +98,8 @@ class Session:
             self.tf_session.close()
 
     def give_up(self) -> None:
-        """Waits, after a failure, until the current checkpoint is written. Does not call `end` of the hooks and does
-        not save another checkpoint."""
+        """After a failure, waits until the current checkpoint is written. Does not call the hooks' `end` methods and
+        does not save another checkpoint."""
         if not self._closed:
             self.runner.give_up()
 

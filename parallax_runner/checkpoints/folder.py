@@ -50,7 +50,8 @@ def prepare(folder: Path) -> tuple[str, ...]:
 
 
 def begin(folder: Path, step: int) -> Path:
-    """Makes an empty folder for a new checkpoint, beside the checkpoints. Returns the prefix to write to."""
+    """Creates an empty folder for a new checkpoint, next to the existing checkpoints. Returns the prefix to write
+    to."""
     partial = folder / f"{PARTIAL}{step}"
     remove(partial)
     partial.mkdir(parents=True)

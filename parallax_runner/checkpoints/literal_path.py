@@ -1,7 +1,7 @@
-"""Makes checkpoint paths that TensorFlow does not treat as patterns.
+"""Provides checkpoint paths that TensorFlow does not treat as patterns.
 
 `RestoreV2` and `load_checkpoint` treat the prefix of a checkpoint as a pattern, and find no files if a folder's name
-contains a bracket or a backslash. Escaping does not help, since both functions afterwards open the prefix as it was
+contains a bracket or a backslash. Escaping does not help, because both functions later open the prefix exactly as
 given.
 """
 
@@ -18,7 +18,7 @@ _PATTERN = re.compile(r"[*?\[\\]")
 
 @contextlib.contextmanager
 def literal(prefix: Path) -> Iterator[str]:
-    """Yields the path to pass to TensorFlow for `prefix`: the same path, or another path to the same folder.
+    """Yields the path to pass to TensorFlow for `prefix`: the same path, or a different path to the same folder.
 
     The name of the prefix itself must not be a pattern (`is_pattern`).
     """

@@ -13,7 +13,8 @@ from parallax_runner.checkpoints.ops import CheckpointOps
 
 @dataclass
 class CheckpointPart:
-    """Sends this rank's own rows to the chief. The chief calls its `CheckpointSaver` at the same points in the loop."""
+    """Sends this rank's own rows to the chief. The rank calls each method at the point in the loop where the chief
+    calls the same method of its `CheckpointSaver`."""
 
     ops: CheckpointOps
     last_step: int = -1

@@ -1,4 +1,4 @@
-"""Writes checkpoints in a thread beside the training loop."""
+"""Writes checkpoints in a thread that runs alongside the training loop."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class CheckpointSaver:
         self._warming.start()
 
     def go_on_with(self, ops: CheckpointOps, session: tf.Session) -> None:
-        """Switches to `ops`, because variables are now divided into other pieces. Call `rest` before the division
+        """Switches to `ops`, because variables are now divided into different pieces. Call `rest` before the division
         changes."""
         self.ops = ops
         self.__dict__.pop("_writer", None)
@@ -140,7 +140,7 @@ class CheckpointSaver:
         return self.last_prefix
 
     def close(self) -> None:
-        """Waits for the checkpoint that is being written, when a run fails for another reason.
+        """When a run fails for another reason, waits for the checkpoint that is being written.
 
         The wait is limited, since the variables of a dead server never arrive.
         """

@@ -16,7 +16,7 @@ from parallax_runner.errors import CheckpointError
 
 
 class CheckpointWriter:
-    """Writes the values of `slices`, given in the order of `slices`, under logical names."""
+    """Writes values, given in the order of `slices`, under logical names."""
 
     def __init__(self, slices: Sequence[Slice]) -> None:
         self._shapes = {part.name: (part.dtype, part.full_shape) for part in slices}
@@ -74,7 +74,7 @@ class CheckpointWriter:
     def read_back(self, prefix: Path) -> None:
         """Reads every variable, one at a time. TensorFlow checks the CRC of each variable.
 
-        Raises tf.errors.OpError if a variable is missing or damaged, and CheckpointError if a variable has another
+        Raises tf.errors.OpError if a variable is missing or damaged, and CheckpointError if a variable has a different
         shape.
         """
         for name, (dtype, shape) in self._shapes.items():

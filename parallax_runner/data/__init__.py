@@ -1,1 +1,1 @@
-"""Reads training examples. Uses NumPy and not TensorFlow."""
+"""Reads training examples. Uses NumPy but not TensorFlow."""

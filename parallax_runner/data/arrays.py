@@ -25,7 +25,7 @@ class ArrayDataset:
     ) -> None:
         """`train` and `validation` have the same features. All arrays in `train` have the same number of rows, and so
         do all arrays in `validation`. `train_file` and `validation_file` are the files from which the arrays are
-        mapped; reading a batch raises DataError if its file has been deleted or truncated."""
+        mapped; reading a batch raises DataError if the file that it comes from has been deleted or truncated."""
         self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in train.items()}
         self.words_per_example = words_per_example
         self.train_size = _rows(train)

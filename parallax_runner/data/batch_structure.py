@@ -27,7 +27,7 @@ class BatchStructure:
         where each part is a leaf or a nest of tuples, lists and dicts.
 
         A leaf in a dict is named after its key; other leaves are named after their position, such as `x` or `y_0`. If
-        two leaves would have the same name, each name in a dict gets the name of its part as a prefix, such as `x_id`
+        two leaves would have the same name, each leaf in a dict gets the name of its part as a prefix, such as `x_id`
         and `y_id`.
 
         Raises DataError for a tuple of any other length.

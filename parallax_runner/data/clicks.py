@@ -13,11 +13,11 @@ from parallax_runner.data.draws import columns, keys, log_uniform, uniform
 from parallax_runner.data.generated import GeneratedDataset, check_sizes
 from parallax_runner.errors import ConfigError
 
-FACTORS = 4  # latent factors of each id; two ids in an example interact through their dot product
+FACTORS = 4  # latent factors of each id; two ids in an example interact through the dot product of their factors
 MEAN_LOGIT = -1.2  # about a quarter of the examples are clicks
 ID_EFFECT = 0.5  # half the width of the range of one id's effect on the logit
 FACTOR_RANGE = 0.3  # half the width of the range of a factor
-LARGEST_CARDINALITY = 2**48  # well below the 53 bits of a random draw
+LARGEST_CARDINALITY = 2**48  # well below the 53 bits of a random number
 
 
 def load(

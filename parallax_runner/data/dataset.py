@@ -58,10 +58,10 @@ class Dataset(Protocol):
 
 
 class Share(Protocol):
-    """The part that one worker reads of a data set that is read sequentially."""
+    """One worker's part of a data set that is read sequentially."""
 
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
-        """Returns a batch for each replica, for the step before which all workers together have read `position`
+        """Returns a batch for each replica, for the step that begins after all workers together have read `position`
         examples. `position` must increase from call to call."""
         ...
 

@@ -1,11 +1,11 @@
-"""Random draws that depend only on a key and a number. Any example can be drawn without drawing the previous
-examples."""
+"""Random numbers that depend only on a key and a counter, so any example can be generated without generating the
+previous examples."""
 
 from __future__ import annotations
 
 import numpy as np
 
-# The algorithm is SplitMix64 (Steele, Lea and Flood, 2014), with the number as its counter.
+# The algorithm is SplitMix64 (Steele, Lea and Flood, 2014), with each element of `numbers` as its counter.
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _MIX = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
 
@@ -16,7 +16,8 @@ def keys(seed: int, *, count: int) -> list[np.uint64]:
 
 
 def uniform(key: np.uint64, numbers: np.ndarray) -> np.ndarray:
-    """Returns float64 draws in [0, 1) with the shape of `numbers` (integers). Equal numbers get equal draws."""
+    """Returns float64 random numbers in [0, 1) with the shape of `numbers` (integers). Identical elements of `numbers`
+    give identical results."""
     bits = numbers.astype(np.uint64) * _STEP + key  # uint64 arrays wrap around on overflow
     for shift, factor in _MIX:
         bits = (bits ^ (bits >> shift)) * factor
@@ -33,7 +34,8 @@ def columns(numbers: np.ndarray, count: int) -> np.ndarray:
 
 
 def log_uniform(draws: np.ndarray, size: np.ndarray | int) -> np.ndarray:
-    """Turns uniform draws into int64 ids below `size`. `size` is broadcast to the shape of `draws`.
+    """Turns `draws`, which are uniform in [0, 1), into int64 ids below `size`. `size` is broadcast to the shape of
+    `draws`.
 
     Id r, counted from 0, has probability log((r + 2) / (r + 1)) / log(size + 1), which approximates Zipf's law.
     """

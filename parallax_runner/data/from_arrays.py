@@ -1,4 +1,4 @@
-"""Makes a data set from the arrays that Keras' `fit` accepts."""
+"""Creates a data set from the arrays that Keras' `fit` accepts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Arrays:
         self._orders: dict[int, np.ndarray] = {}
 
     def with_seed(self, seed: int) -> Arrays:
-        """Returns a data set with the same arrays, shuffled with another seed."""
+        """Returns a data set with the same arrays, shuffled with a different seed."""
         found = copy.copy(self)
         found._seed, found._orders = seed, {}
         return found
@@ -83,7 +83,7 @@ def arrays_dataset(
     shuffle: bool,
     validation: Any = None,
 ) -> Arrays:
-    """Makes a data set from arrays, or from dicts, tuples or lists of arrays. `validation` is (x, y) or (x, y,
+    """Creates a data set from arrays, or from dicts, tuples or lists of arrays. `validation` is (x, y) or (x, y,
     sample_weight).
 
     Raises DataError if the arrays have different lengths, or if `validation` has a different structure.

@@ -11,7 +11,7 @@ from parallax_runner.data.files import find_files
 
 def drawn_from(data: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings that determine the distribution of the data. These are all settings except the seed, which
-    determines only the order or the random draws."""
+    determines only the order or the random numbers."""
     return {key: value for key, value in data.items() if key != "seed"}
 
 

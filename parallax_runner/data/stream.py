@@ -40,7 +40,7 @@ def epoch_order(*, size: int, seed: int, epoch: int) -> np.ndarray:
     """Returns a permutation of range(size), int64 [size], which depends only on the arguments.
 
     NumPy guarantees the raw output of its bit generators across releases, but not the output of `permutation`, and a
-    run can be resumed with another release of NumPy. Equal 64-bit draws do no harm, since the sort is stable.
+    run can be resumed with a different release of NumPy. Repeated 64-bit numbers do no harm, since the sort is stable.
     """
     draws = np.random.PCG64(np.random.SeedSequence([seed, epoch])).random_raw(size)
     return np.argsort(draws, kind="stable")

@@ -5,7 +5,7 @@ import shutil
 
 
 def link_or_copy(file: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Makes a hard link to `file` at `target`, or a copy if a link is not possible. Raises OSError."""
+    """Creates a hard link to `file` at `target`, or a copy if a link is not possible. Raises OSError."""
     try:
         os.link(file, target)
     except FileNotFoundError:

@@ -20,8 +20,8 @@ def make_ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> str:
     """Writes the ensemble of the `count` best jobs as a SavedModel to `sweep_dir/ensemble`. Returns a line that
     describes the ensemble.
 
-    Raises ExportError if fewer than `count` jobs have a rank, a job has no SavedModel, or the models do not fit
-    together.
+    Raises ExportError if fewer than `count` jobs have a rank, a job has no SavedModel, or the models cannot be
+    combined.
     """
     best = [one for one in ranked if one.rank is not None][:count]
     if len(best) < count:

@@ -35,7 +35,8 @@ JOB_EVENTS: dict[str, Status] = {
     "failed": "failed",
     "interrupted": "interrupted",
 }
-# A job was handed to Slurm: until it starts, what it was before still holds.
+# The event of a job that has been submitted to Slurm. The job counts as running while it is in Slurm's queue.
+# Otherwise, its previous status holds until it starts.
 SUBMITTED = "submitted"
 
 
@@ -51,7 +52,7 @@ class Job:
 
     @classmethod
     def of(cls, sweep_dir: Path, run_dir: str, title: str, overrides: Sequence[str]) -> Job:
-        """Makes the job for a run directory, which is usually inside the sweep's folder."""
+        """Creates the job for a run directory, which is usually inside the sweep's folder."""
         path = os.path.abspath(run_dir)
         name = os.path.relpath(path, sweep_dir)
         return cls(name, without_password(title) or name, tuple(map(without_password, overrides)), path)
@@ -60,8 +61,9 @@ class Job:
 @dataclass(frozen=True)
 class Standing:
     """The state of a job after its last event. `exit_status` is 0 unless the job failed or was interrupted.
-    `objective_name` is UNNAMED if an older version wrote the event. `direction` says which values of the objective are
-    better. `slurm_job` is the id of the Slurm job that runs it, or ran it; None if none does."""
+    `objective_name` is UNNAMED if an older version wrote the event. `direction` states whether smaller or larger
+    objectives are better. `slurm_job` is the id of the Slurm job that runs or ran this job, or None if there is no such
+    Slurm job."""
 
     job: Job
     status: Status
@@ -82,8 +84,9 @@ class Standing:
 class Account:
     """The contents of a ledger. `standings` contains all jobs by name, in the order of their first start. `objectives`
     are in the order in which jobs reached them; `objective_name` and `direction` belong to the first of them. The
-    remaining fields are about the last start of the sweep: `failed_status` is the highest exit status of a failed job,
-    `stop_status` the exit status of a stop (0 if there was no stop), and `driver_pid` the driver's process."""
+    remaining fields describe the most recent start of the sweep: `failed_status` is the highest exit status of a failed
+    job, `stop_status` is the exit status if the sweep was stopped, otherwise 0, and `driver_pid` is the driver's
+    process id."""
 
     standings: dict[str, Standing]
     objectives: tuple[float, ...] = ()
@@ -94,7 +97,8 @@ class Account:
     driver_pid: int = 0
 
     def running(self, besides_pid: int = 0) -> list[Standing]:
-        """Returns the running jobs of live processes, except `besides_pid`, and those that Slurm has not ended."""
+        """Returns the running jobs, including Slurm jobs that have not ended. Omits jobs that the process `besides_pid`
+        runs itself."""
         running = [one for one in self.standings.values() if one.status == "running"]
         return [one for one in running if one.slurm_job is not None or one.pid != besides_pid]
 
@@ -126,7 +130,7 @@ class Ledger:
 
         If the job must not start, returns a standing instead. Its status is `finished` if the job has already finished.
         If the sweep is ending, the status is `interrupted` (or `failed` because of `fail_fast`), and the standing has
-        the sweep's exit status. Waits while another process runs the same job, since Optuna may draw the same values
+        the sweep's exit status. Waits while another process runs the same job, since Optuna may choose the same values
         twice.
         """
         while True:
@@ -146,7 +150,8 @@ class Ledger:
             time.sleep(POLL_SECS)
 
     def skip_finished(self, job: Job) -> Standing | None:
-        """Notes that a job has finished already, and returns its standing; None if it has not."""
+        """If the job has already finished, records that it is skipped and returns its standing. Otherwise returns
+        None."""
         with self._open() as file:
             known = account(_events(file))
             if not known.has_finished(job):
@@ -191,7 +196,7 @@ def account(events: Sequence[dict[str, Any]]) -> Account:
             objectives.append(standing.objective)
         if is_present and kind == "failed":
             failed_status = max(failed_status, exit_status)
-        # A job of Slurm's that is ended or preempted ends no other.
+        # If a Slurm job is ended or preempted, the other jobs continue.
         if is_present and kind in ("stop", "interrupted") and event.get("slurm_job") is None:
             stop_status = stop_status or exit_status
     standings = _standings(last, submitted)
@@ -200,7 +205,8 @@ def account(events: Sequence[dict[str, Any]]) -> Account:
 
 
 def _standings(last: Mapping[str, dict[str, Any]], submitted: Mapping[str, dict[str, Any]]) -> dict[str, Standing]:
-    """By each job's last event, and that by which Slurm got it since, if it did."""
+    """Returns each job's standing, computed from its last event and, if it has been submitted to Slurm since then, from
+    that submission."""
     queue, standings = Queue(), {}
     for name, event in last.items():
         status = JOB_EVENTS[event["event"]]
@@ -228,7 +234,7 @@ def _standing(event: dict[str, Any], status: Status) -> Standing:
 
 
 def _events(file: BinaryIO) -> list[dict[str, Any]]:
-    """Returns the events of all complete lines. Skips lines cut short by a kill or a full disk."""
+    """Returns the events of all complete lines. Skips lines that were truncated by a kill or a full disk."""
     file.seek(0)
     events = []
     for line in file.read().splitlines():
@@ -269,11 +275,11 @@ def _process_started(pid: int) -> float:
 
 
 def _is_alive(event: dict[str, Any], queue: Queue) -> bool:
-    """Whether somebody works, or is going to work, on the job that was started or submitted."""
+    """Tells whether the job of a `started` or SUBMITTED event is still running or will still run."""
     slurm_job = event.get("slurm_job")
     if slurm_job is not None and slurm_job != sweep_job_id():
         return queue.may_have(slurm_job)
-    # Slurm may have started this very job again: then the process of its last start is gone.
+    # Slurm may have restarted this job. In that case, the process of the previous start no longer exists.
     return event["event"] != SUBMITTED and _process_lives(event["pid"], event["process_started"])
 
 

@@ -46,9 +46,9 @@ def one_of_joblibs(ledger: Ledger) -> Iterator[None]:
     """Prepares a joblib process for running a job. Does nothing in the driver's own process.
 
     If the driver is killed, the kernel sends SIGTERM to this process. The job then shuts down cleanly and the process
-    exits. As long as the driver is alive, the process ignores, from the end of the block until the next job, all
-    signals that end a run. The reason is that a Ctrl-C on the terminal reaches all processes, and if Ctrl-C ended an
-    idle process, joblib would kill the other processes. Joblib itself ends idle processes without signals.
+    exits. From the end of the block until the next job, the process ignores all signals that end a run, as long as the
+    driver is alive. The reason is that a Ctrl-C on the terminal reaches all processes, and if Ctrl-C ended an idle
+    process, joblib would kill the other processes. Joblib itself ends idle processes without signals.
     """
     driver_pid = ledger.read().driver_pid
     if os.getpid() == driver_pid or threading.current_thread() is not threading.main_thread():
@@ -69,15 +69,15 @@ def one_of_joblibs(ledger: Ledger) -> Iterator[None]:
 
 
 class Noted:
-    """For a sweep whose jobs Slurm runs: the first signal is only noted, and whoever waits for the jobs ends them. A
-    second one ends the sweep at once."""
+    """The signal handler of a sweep whose jobs run in Slurm. The first signal is only recorded; the loop that waits for
+    the jobs then cancels them. A second signal ends the sweep immediately."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
         self._first_secs = 0.0
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """The signal handler."""
+        """Handles a signal."""
         now = time.monotonic()
         if self.signal is None:
             self.signal, self._first_secs = number, now
@@ -88,7 +88,7 @@ class Noted:
 class Forwarder:
     """Forwards signals to jobs in other processes, and lets the sweep continue until those jobs have ended.
 
-    If no job is running, or on a second signal, the sweep ends at once and joblib kills the remaining processes.
+    If no job is running, or on a second signal, the sweep ends immediately and joblib kills the remaining processes.
     """
 
     def __init__(self, ledger: Ledger) -> None:

@@ -1,7 +1,7 @@
 """Runs the jobs of a sweep as Slurm jobs, for `hydra/launcher=submitit_slurm`.
 
-submitit submits the jobs, and each job records its end in the ledger. submitit's own way to wait needs `sacct`, which
-many clusters lack, and never returns if a job was killed.
+submitit submits the jobs, and each job records in the ledger how it ended. submitit's own wait for results needs
+`sacct`, which many clusters lack, and never returns if a job was killed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ noted = Noted()
 
 @contextmanager
 def on_slurm() -> Iterator[None]:
-    """Makes Hydra create a LedgerLauncher in place of submitit's launcher, and records signals."""
+    """Makes Hydra create a LedgerLauncher instead of submitit's launcher, and records signals."""
     noted.signal = None
     Plugins.instance().class_name_to_class[TARGET] = LedgerLauncher
     with handled(noted):
@@ -49,10 +49,10 @@ def on_slurm() -> Iterator[None]:
 
 
 class LedgerLauncher(SlurmLauncher):
-    """Submits the jobs that have not finished, and waits until Slurm has ended all of them."""
+    """Submits the jobs that have not finished, and waits until all of them have ended."""
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Returns one result per job, also for a job that failed.
+        """Returns one result per job, even for jobs that failed.
 
         Raises SystemExit if Slurm refuses a job, if the sweep or one of its jobs was stopped, and, with
         `sweep.fail_fast`, after a job has failed.
@@ -100,9 +100,9 @@ class LedgerLauncher(SlurmLauncher):
             of_jobs = [(overrides[n], "hydra.sweep.dir", first + n, f"job_id_for_{first + n}", state) for n in numbers]
             try:
                 made |= zip(numbers, self._executor(size).map_array(self, *zip(*of_jobs, strict=True)), strict=True)
-            except (RuntimeError, OSError) as error:  # no srun, or sbatch refuses
+            except (RuntimeError, OSError) as error:  # srun is missing, or sbatch refuses the job
                 cancel(one.job_id for one in made.values())
-                # Hydra would show a traceback of any other exception.
+                # Hydra would show a traceback for any other exception.
                 raise SystemExit(tell(LaunchError(f"hydra/launcher=submitit_slurm: {error}"))) from error
         if made:
             folder = next(iter(made.values())).paths.folder.parent
@@ -131,7 +131,8 @@ class LedgerLauncher(SlurmLauncher):
 
 
 def _until_ended(submitted: dict[int, submitit.Job[Any]], ledger: Ledger) -> Iterator[int]:
-    """Yields the number of each job when Slurm has ended it. After a signal, cancels all jobs."""
+    """Yields the number of each job as soon as Slurm reports that the job has ended. After a signal, cancels all
+    jobs."""
     waiting = {n: slurm_job.job_id for n, slurm_job in submitted.items()}
     is_stopping = False
     while waiting:
@@ -149,7 +150,7 @@ def _until_ended(submitted: dict[int, submitit.Job[Any]], ledger: Ledger) -> Ite
 
 
 def _end_of(job: Job, slurm_job: submitit.Job[Any], ledger: Ledger, *, fail_fast: bool) -> Standing:
-    """Returns the state of a job that Slurm has ended.
+    """Returns the state of a job that has ended.
 
     A job without an entry in the ledger was killed or could not start. It counts as failed, unless the sweep was
     stopped before the job began.

@@ -1,4 +1,5 @@
-"""Finds out which of the user's Slurm jobs have not ended, with `squeue`, which needs no accounting; cancels jobs."""
+"""Determines which of the user's Slurm jobs have not ended, and cancels jobs. Uses `squeue`, which needs no
+accounting."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ class Queue:
     """The user's jobs in Slurm's queue. Slurm is asked once, on first use."""
 
     def may_have(self, job: str) -> bool:
-        """Whether a job such as `12` or `12_3` waits or runs.
+        """Tells whether a job such as `12` or `12_3` is waiting or running.
 
-        True also if `squeue` gives no answer, for example while Slurm's controller restarts.
+        Also returns True if `squeue` gives no answer, for example while Slurm's controller restarts.
         """
         return self._jobs is None or job in self._jobs
 

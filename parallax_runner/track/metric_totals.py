@@ -19,7 +19,7 @@ Sums = list[Any]  # one float64 array per tensor
 @dataclass
 class MetricTotals:
     """The metric sums of the training steps. Only steps that all `workers` have reported are counted. If ranks do not
-    step together (`waits_for_all` is False), every report is counted at once."""
+    step together (`waits_for_all` is False), every report is counted immediately."""
 
     workers: int
     results: Results

@@ -12,10 +12,11 @@ _FORBIDDEN = re.compile(r"[^/\w.\- :]")
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, str]:
-    """Turns `{"comm": {"name": "ps"}}` into `{"comm.name": "ps"}`, with valid keys and values cut to 6000 characters.
+    """Turns `{"comm": {"name": "ps"}}` into `{"comm.name": "ps"}`, with valid keys and with values truncated to 6000
+    characters.
 
     No value is left out: an empty group becomes `{}`, a list becomes JSON, and true, false and null are written as on
-    the command line. If several keys become equal, later keys get the suffixes `_2`, `_3` and so on.
+    the command line. If several keys become identical, later keys get the suffixes `_2`, `_3` and so on.
     """
     flat: dict[str, str] = {}
     for key, value in _leaves(config, ""):
@@ -24,8 +25,8 @@ def flatten(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def valid_key(key: str) -> str:
-    """Returns `key` cut to 250 characters, with `_` for each character that a store may refuse. In a key that is not a
-    normalized relative path, such as `../x`, slashes are replaced too and `_` is prepended."""
+    """Returns `key` truncated to 250 characters, with each character that a store may refuse replaced by `_`. In a key
+    that is not a normalized relative path, such as `../x`, slashes are replaced too and `_` is prepended."""
     key = _FORBIDDEN.sub("_", key)[:MAX_KEY_CHARS]
     if posixpath.normpath(key) != key or key.startswith((".", "/")):
         key = "_" + key.replace("/", "_")

@@ -16,7 +16,7 @@ MAX_METRICS = 3  # per line
 
 @dataclass(frozen=True)
 class Standing:
-    """The progress of a run: `step` of `steps` are done. `steps` is None if the total is unknown.
+    """The progress of a run: `step` of `steps` steps are done. `steps` is None if the total is unknown.
 
     Rates are totals over all ranks, and None while they are unknown. `metrics` contains the values of all metrics
     except the loss, by name.
@@ -63,7 +63,7 @@ class ProgressDisplay:
         self._bar: Progress | None = None
         console = Console(file=self._stream)
         if console.is_terminal:
-            # On a narrow terminal, the bar is shortened and the step number is not.
+            # On a narrow terminal, the bar is shortened, but the step number is not.
             step = MofNCompleteColumn(table_column=Column(no_wrap=True))
             columns = (TextColumn("step"), step, BarColumn(), TextColumn("{task.description}"))
             self._bar = Progress(*columns, console=console, transient=True)

@@ -23,8 +23,8 @@ from parallax_runner.track.tracker import Tracker
 
 SUMMARY = "summary.json"
 PERCENTILES = (50, 90, 99)
-# The first steps include set-up. These steps count in the percentiles of their report but not in the percentiles of the
-# run.
+# The first steps include set-up. These steps are included in the percentiles of their report but not in the percentiles
+# of the run.
 WARM_UP_STEPS = 5
 MAX_BINS = 32  # maximum number of bins in the staleness histogram; each bin is a metric
 
@@ -81,11 +81,11 @@ class RunRecord:
         dropped: int = 0,
         metrics: Sequence[Any] | None = None,
     ) -> None:
-        """Takes a report of one rank about the steps up to `step`. The report contains the steps' losses, the seconds
-        that each step took and, in asynchronous training, the staleness of each push (the number of pushes by other
-        replicas since the pull). A loss is None if the step did not use this rank's gradient. `dropped` is the number
-        of gradients that the rank computed but no step used. `metrics` are the rank's metric sums over these steps, as
-        nested lists."""
+        """Processes a report of one rank about the steps up to `step`. The report contains the steps' losses, the
+        seconds that each step took and, in asynchronous training, the staleness of each push (the number of pushes by
+        other replicas since the pull). A loss is None if the step did not use this rank's gradient. `dropped` is the
+        number of gradients that the rank computed but no step used. `metrics` are the rank's metric sums over these
+        steps, as nested lists."""
         self.staleness.update(staleness)
         self.dropped[rank] += dropped
         if self.totals is not None:
@@ -123,8 +123,8 @@ class RunRecord:
     def on_validation(
         self, rank: int, step: int, loss_sum: float, examples: int, metrics: Sequence[Any] | None = None
     ) -> None:
-        """Takes one rank's validation after `step` steps: the sum of the losses of the rank's examples, the number of
-        these examples, and the metric sums, as nested lists."""
+        """Processes one rank's validation result after `step` steps: the sum of the losses of the rank's examples, the
+        number of these examples, and the metric sums, as nested lists."""
         by_rank = self._validations[step]
         by_rank[rank] = (loss_sum, examples, as_arrays(metrics or []))
         if len(by_rank) < self.workers:
@@ -145,7 +145,7 @@ class RunRecord:
             self.on_validated(step, value)
 
     def on_alive(self, rank: int, step: int | None) -> None:
-        """Takes a heartbeat. The last step of the chief moves the bar between two reports."""
+        """Processes a heartbeat. Between two reports, the chief's heartbeats move the bar to the chief's last step."""
         if rank == 0 and step is not None:
             self.display.advance(step)
 
@@ -169,8 +169,8 @@ class RunRecord:
         self.display.restart()
 
     def end(self) -> None:
-        """Records the percentiles of rank 0's step times without the warm-up steps. If there are any, also records the
-        totals of staleness and of dropped gradients."""
+        """Records the percentiles of rank 0's step times without the warm-up steps. Also records the totals of
+        staleness and of dropped gradients, if the run counts them."""
         self.tracker.log_metrics(self.last_step, percentiles_ms("time/run_step_ms", self._step_secs))
         if self.staleness:
             self.tracker.log_metrics(self.last_step, histogram_of(self.staleness))
@@ -214,8 +214,8 @@ def named(phase: str, metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def validation_of(sums: Sequence[tuple[float, int]], metric: str | None) -> dict[str, float]:
-    """Computes the mean loss from the (sum of losses, number of examples) of all ranks. Returns the mean loss and, if
-    `metric` is given, the exponential of the mean loss under that name."""
+    """Computes the mean loss from the pairs (sum of losses, number of examples) of all ranks. Returns the mean loss
+    and, if `metric` is given, the exponential of the mean loss under that name."""
     examples = sum(number for _, number in sums)
     if not examples:
         return {}

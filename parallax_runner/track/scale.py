@@ -1,4 +1,4 @@
-"""Computes axis limits with which noise does not look like a real difference."""
+"""Computes axis limits that keep noise from looking like a real difference."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ MEGABYTE = 1e6
 
 
 class SystemSampler:
-    """Takes samples in percent and in megabytes (10^6 bytes). Network traffic is counted since the creation of the
-    sampler."""
+    """Takes samples of the machine's state. Values are percentages or megabytes (10^6 bytes). Network traffic is
+    counted since the creation of the sampler."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = str(run_dir)

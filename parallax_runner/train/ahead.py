@@ -131,8 +131,8 @@ class StepsAhead:
     def _found(
         self, carried: Sequence[Carried], feeds: dict[tf.Tensor, Any], ops: Sequence[tf.Operation] = ()
     ) -> dict[tf.Tensor, Any]:
-        # A full trace includes the device trace. A process can make only one device trace at a time, and the running
-        # step makes one.
+        # A full trace includes the device trace. A process can record only one device trace at a time, and the running
+        # step already records one.
         trace = None if self._trace is None else tf.RunMetadata()
         level = tf.RunOptions.NO_TRACE if trace is None else tf.RunOptions.SOFTWARE_TRACE
         options = tf.RunOptions(inter_op_thread_pool=POOL, trace_level=level)

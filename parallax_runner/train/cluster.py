@@ -80,7 +80,7 @@ def join_cluster(
     this user's files. `protocol` is the server's protocol. `gpus` limits a worker's use of this machine's GPUs. If
     `gpus` is None, the process uses no GPU.
     """
-    # By default, the server listens on all interfaces, whatever its address is.
+    # By default, the server listens on all interfaces, regardless of its address.
     bind_towards(client.own_address)
     address = f"{client.own_address}:{pick_port(client.own_address)}"
     addresses = client.exchange_address(address)

@@ -15,8 +15,8 @@ class LearningRate:
     """
 
     def __init__(self, distributed: DistributedGraph, name: str) -> None:
-        """Makes the ops for the variable whose name in checkpoints is `name`. Raises PlanError if the graph has no such
-        variable."""
+        """Creates the ops for the variable whose name in checkpoints is `name`. Raises PlanError if the graph has no
+        such variable."""
         found = [variable for variable in distributed.variables if variable.name == name]
         if not found:
             raise PlanError(f"the training step has no variable '{name}' for the learning rate")

@@ -68,7 +68,7 @@ class Peers:
         return bool(values[0])
 
     def next_step(self, step: int) -> int:
-        """Returns the number of steps that are done after a step that began when `step` steps were done.
+        """Returns how many steps are complete at the end of a step that began after `step` completed steps.
 
         The number is `step` + 1, or larger if other workers are ahead. The number is `step` if the step will never
         complete because all workers end.
@@ -106,8 +106,8 @@ class Peers:
             self._closed = True
 
     def leave(self, step: int) -> int:
-        """Waits until all workers have done their last step, if workers do not step together. Returns the number of
-        steps that are done."""
+        """If workers do not step together, waits until all workers have completed their last step. Returns the number
+        of completed steps."""
         if self.distributed.leave is None:
             return step
         self.control.doing = "waiting for the other workers' last steps"

@@ -55,7 +55,7 @@ def open_session(
 ) -> tf.Session:
     """Opens a session in the cluster if the plan has servers, otherwise in this process alone.
 
-    `sess_config` is a script's own configuration, which overrides the settings that are made here.
+    `sess_config` is a script's own configuration, which overrides the settings of this function.
     """
     if not plan.servers:
         config = session_config(threads, None, gpus, cpu_devices, soft_placement=soft_placement)

@@ -68,7 +68,7 @@ class StepRunner:
     first_step: int = 0
     first_example: int = 0
     step: int = 0
-    passed: int = 1  # steps that passed in this rank's last step; more than 1 if others did not wait for this rank
+    passed: int = 1  # steps completed during this rank's last step; more than 1 if others did not wait for it
     skipped: int = 0
     throughput: Throughput = field(default_factory=Throughput)
     losses: list[float | None] = field(default_factory=list)  # not reported yet
@@ -209,8 +209,8 @@ class StepRunner:
             self.saver.go_on_with(graph.checkpoints, self.session)
 
     def end(self, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Waits until all workers have done their last step, saves that step, calls `meanwhile`, and waits until the
-        checkpoint is written."""
+        """Waits until all workers have completed their last step, saves that step, calls `meanwhile`, and waits until
+        the checkpoint is written."""
         self.settle()
         self.step = self.peers.leave(self.step)
         if self.saver:
@@ -222,7 +222,7 @@ class StepRunner:
             self.saver.finish(self.session, step=self.step, examples=self.examples)
 
     def give_up(self) -> None:
-        """Waits for the checkpoint that is being written, when a run fails."""
+        """When a run fails, waits for the checkpoint that is being written."""
         if self.saver:
             self.saver.close()
 

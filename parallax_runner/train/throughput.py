@@ -1,4 +1,4 @@
-"""Measures step times. Leaves out the first steps, which include set-up."""
+"""Measures step times. Omits the first steps, which include set-up."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ WARM_UP_STEPS = 5
 class Throughput:
     """The seconds of each step, and the bytes sent in all steps together.
 
-    Figures leave out up to WARM_UP_STEPS steps at the start.
+    The figures omit up to WARM_UP_STEPS steps at the start.
     """
 
     step_secs: list[float] = field(default_factory=list)
     sent_bytes: np.ndarray | float = 0.0
 
     def add(self, step_secs: float, sent_bytes: np.ndarray, steps: int = 1) -> None:
-        """Records one step, or `steps` steps that passed in the same time. `steps` is 0 if the step never completed.
+        """Records one step, or `steps` steps that were completed in `step_secs` seconds. `steps` is 0 if the step never
+        completed.
 
-        `sent_bytes` is as in `DistributedGraph`.
+        `DistributedGraph` describes the elements of `sent_bytes`.
         """
         if steps:
             self.step_secs += [step_secs / steps] * steps

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 
 def fitting_json(changed: Mapping[str, str], max_chars: int) -> str:
-    """Formats the changed parameters as JSON and shortens their values to fit into `max_chars`. Returns `{}` if the
-    result is still too long."""
+    """Formats the changed parameters as JSON and shortens their values so that the text has at most `max_chars`
+    characters. Returns `{}` if the result is still too long."""
     for length in (500, 50, 5, 0):
         text = json.dumps({key: value[:length] for key, value in changed.items()})
         if len(text) <= max_chars:

@@ -1,6 +1,6 @@
 """Sends one journal to its MLflow run, batch by batch, without losing or duplicating entries.
 
-A file beside the journal contains the position up to which the journal has been sent. The file is written after the
+A file next to the journal contains the position up to which the journal has been sent. The file is written after the
 store has acknowledged a batch. If the process crashes before the file is written, the same points, parameters and tags
 are sent again, and the store keeps only one copy.
 """
@@ -49,7 +49,8 @@ log = logging.getLogger(__name__)
 POINTS_PER_BATCH = 1000
 PARAMS_PER_BATCH = 100
 TAGS_PER_BATCH = 100
-# Prefix of metrics without a step. In a continued run, their numbers continue where the earlier run stopped.
+# Prefix of metrics without a step. In a continued run, the sample numbers of these metrics continue where the earlier
+# run stopped.
 SAMPLES = "system/"
 COPY_PAUSE_SECS = 0.5
 # Each event is handled by the module of the same name.
@@ -90,8 +91,8 @@ class Delivery:
         self._offset, self._opened = _read_position(path, self.header)
         self._run: StoreRun | None = None
         self._lock, self._warned = -1, False
-        # `_models` maps the steps of the sent checkpoints to the data sets that were in use at that time. The other two
-        # fields are the latest data sets and the last point of each metric.
+        # `_models` maps the steps of the sent checkpoints to the data sets that were in use at that time. `_datasets`
+        # contains the latest data sets, and `_last_points` the last point of each metric.
         self._models: dict[int, Datasets] = {}
         self._datasets: Datasets | None = None
         self._last_points: dict[str, Point] = {}
@@ -116,7 +117,7 @@ class Delivery:
         return self._opened
 
     def send_next(self) -> bool:
-        """Sends one batch. Returns False if there was nothing to send. Raises OutOfReach and Refused."""
+        """Sends one batch. Returns False if there was nothing to send. Raises OutOfReach or Refused."""
         batch = next_batch(self.path, self._offset)
         if not batch.entries:
             return False
@@ -130,7 +131,7 @@ class Delivery:
         return True
 
     def send_all(self) -> int:
-        """Sends all unsent entries in the journal and returns their number. Raises OutOfReach and Refused.
+        """Sends all unsent entries in the journal and returns their number. Raises OutOfReach or Refused.
 
         If a file cannot be copied, retries until the StoreRun gives up on the file.
         """
@@ -233,7 +234,7 @@ class Delivery:
                 self._log_of_models(run, list(self._last_points.values()))
 
     def _log_of_models(self, run: StoreRun, points: Iterable[Point]) -> None:
-        """Adds points, during a run, to the logged models of their steps. When the run ends, all points are read again,
+        """During a run, adds points to the logged models of their steps. When the run ends, all points are read again,
         since this process may not have seen all of them."""
         found = quality(points)
         self._last_points |= {point.key: point for point in found}
@@ -291,8 +292,8 @@ class Delivery:
         self._warned = True
 
     def _points(self, entry: Mapping[str, Any]) -> list[Point]:
-        """Returns the points of an entry. If this journal continues the run of another directory, returns only points
-        with later steps than the run had before."""
+        """Returns the points of an entry. If this journal continues the run of another directory, returns, for each
+        metric, only the points after the last step that the run already had."""
         floors = self._opened.floors if self._opened else {}
         points = []
         for key, value in entry["metrics"].items():

@@ -1,5 +1,5 @@
-"""Makes an MLflow model from a run's SavedModel. To load the model, `mlflow.pyfunc.load_model` needs TensorFlow but not
-this package.
+"""Creates an MLflow model from a run's SavedModel. To load the model, `mlflow.pyfunc.load_model` needs TensorFlow but
+not this package.
 
 MLflow's own TensorFlow flavor can load a SavedModel by tags and signature, but offers no way to log a SavedModel.
 """

@@ -32,8 +32,8 @@ def points_of_models(
     """Yields a tuple for each step whose checkpoint the journal names: the step, the last point of each metric up to
     that step, and the data sets that were in use at that time.
 
-    The last point can be earlier than the step, because a checkpoint can lie between two reports. `points_of` returns
-    the points of an entry.
+    The last point can be earlier than the step, because a checkpoint can be written between two reports. `points_of`
+    returns the points of an entry.
     """
     history: dict[str, list[Point]] = defaultdict(list)
     datasets: Datasets = {}

@@ -19,7 +19,7 @@ def folder_of(run_dir: Path) -> Path:
 
 
 def hold(path: Path, run_dir: Path) -> Path:
-    """Puts a file or folder from elsewhere into the outbox, by hard links if possible, and returns the path in the
+    """Puts a file or folder from elsewhere into the outbox, using hard links if possible, and returns the path in the
     outbox.
 
     This is necessary because a journal can name only paths inside its run's folder. Raises OSError.
@@ -39,7 +39,7 @@ def hold(path: Path, run_dir: Path) -> Path:
 
 
 def is_held(path: Path, run_dir: Path) -> bool:
-    """Tells whether a path is in a place where `hold` puts files: in a folder of the outbox that is not a symbolic
+    """Tells whether a path is in a location where `hold` puts files: in a folder of the outbox that is not a symbolic
     link."""
     folder = path.parent
     try:

@@ -29,7 +29,8 @@ def read_run_id(run_dir: Path) -> str | None:
 
 
 def write_run(run_dir: Path, *, run_id: str, uri: str, experiment_id: str) -> None:
-    """Writes the file, which is read for checkpoints, by the jobs of a sweep and by users."""
+    """Writes the file. It is read by the chief, which adds the id to checkpoints, by the jobs of a sweep, and by
+    users."""
     replace_json(run_dir / FILE_NAME, {"run_id": run_id, "uri": masked_uri(uri), "experiment_id": experiment_id})
 
 
@@ -44,7 +45,7 @@ def name_run(summary: Path, run_id: str) -> None:
 
 
 def forget_run(run_dir: Path) -> None:
-    """Deletes the file, for a new run in a used directory."""
+    """Deletes the file when a new run starts in the directory of an earlier run."""
     (run_dir / FILE_NAME).unlink(missing_ok=True)
 
 

@@ -65,7 +65,7 @@ def open_run(header: Header, known: Opened | None, parent_run_id: str | None) ->
     """Opens the run of a journal. This is the run `known`, a run to continue, a run that an earlier attempt created
     without receiving the store's reply, or a new run.
 
-    Raises OutOfReach and Refused.
+    Raises OutOfReach or Refused.
     """
     prepare_environment()
     with _errors_told(header):
@@ -80,7 +80,7 @@ def open_run(header: Header, known: Opened | None, parent_run_id: str | None) ->
                 if run.data.tags.get(JOURNAL_TAG, header.journal_id) == header.journal_id:
                     return MlflowRun(client, run, known.floors)
                 # Another directory has continued this run in the meantime, so this journal gets a new run that branches
-                # off.
+                # off from that run.
                 header = dataclasses.replace(header, continues=known.run_id, continues_journal=header.journal_id)
             experiment_id = _experiment_id(client, header.experiment, database)
             continued = _continued(client, header)
@@ -150,7 +150,7 @@ class MlflowRun:
 
     def _copy(self, what: str, action: Callable[[], Any]) -> None:
         """Runs an action that copies a file, which may fail although the store itself works. A file that cannot be
-        copied must not block later entries for ever.
+        copied must not block later entries forever.
 
         Raises CopyFailed, or EntryRefused after MAX_COPY_FAILURES attempts.
         """
@@ -174,7 +174,7 @@ class MlflowRun:
     def _call(self, action: Callable[[], Any]) -> None:
         try:
             action()
-        except Exception as error:  # training goes on, whatever the store, its driver or the network raises
+        except Exception as error:  # training continues, whatever the store, its driver or the network raises
             if not is_permanent(error):
                 raise OutOfReach(one_line(error)) from error
             self._check_that_it_is_there()

@@ -29,8 +29,8 @@ def sqlite_uri(database: Path, options: str = "") -> str:
 
 @contextmanager
 def store_lock(database: Path | None) -> Iterator[None]:
-    """Holds the lock file beside `database`. Does nothing if `database` is None. Raises OSError if the lock file cannot
-    be written."""
+    """Holds the lock file next to `database`. Does nothing if `database` is None. Raises OSError if the lock file
+    cannot be written."""
     if database is None:
         yield
         return

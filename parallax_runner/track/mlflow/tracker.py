@@ -30,7 +30,7 @@ class MlflowTracker(JournalTracker):
 
     @classmethod
     def check(cls, config: Mapping[str, Any]) -> None:
-        """Raises ConfigError for a store that cannot be used, without importing MLflow."""
+        """Raises ConfigError if the store cannot be used. Does not import MLflow."""
         tracking = config["tracking"]
         check_store(chosen_uri(tracking["uri"]), tracking["experiment"])
 
@@ -45,7 +45,7 @@ class MlflowTracker(JournalTracker):
         return read_run_id(run_dir)
 
     def __init__(self, run: RunInfo) -> None:
-        """Begins or continues a journal. Raises ConfigError and StorageError for the same reasons as JournalTracker."""
+        """Starts or continues a journal. Raises ConfigError and StorageError for the same reasons as JournalTracker."""
         uri = chosen_uri(run.config["tracking"]["uri"])
         goal = _goal(run, uri)
         super().__init__(run.run_dir, _header(run, uri, goal), goes_on=goal.goes_on, summary=run.summary)

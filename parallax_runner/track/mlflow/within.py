@@ -36,9 +36,8 @@ def within_outbox(run_dir: Path, name: str) -> Path:
 
 
 def check_contents(path: Path, run_dir: Path) -> None:
-    """Raises Outside if a link in `path` leads out of the run's folder, and EntryRefused if anything in `path` is
-    neither a file nor a folder or cannot be read. A missing path passes this check; the store reports a missing
-    path."""
+    """Raises Outside if a link in `path` leads out of the run's folder, and EntryRefused if anything in `path` is not a
+    file or a folder, or cannot be read. A missing path passes this check; the store reports a missing path."""
     entries = [path] if os.path.lexists(path) else []
     if path.is_dir():
         entries += [Path(folder) / name for folder, folders, names in os.walk(path) for name in [*folders, *names]]
