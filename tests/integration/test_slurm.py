@@ -53,6 +53,14 @@ def test_a_run_is_submitted_trains_on_both_nodes_and_is_followed_to_its_end(slur
     assert "#SBATCH --nodes=2" in (run.run_dir / "job.sbatch").read_text()
 
 
+@pytest.mark.parametrize(("comm", "servers"), [("hybrid", 2), ("sharded", 0)])
+def test_quick_trains_by_collectives_over_both_nodes(slurm: Slurm, tmp_path: Path, comm: str, servers: int) -> None:
+    quick = ("experiment=quick", "tracking=off", "train.steps=4", f"comm={comm}", "cluster.follow=true")
+    run = launch(*TWO_NODES, *quick, cwd=tmp_path, is_forked=False).expect_success()
+    assert (run.summary["steps"], run.summary["workers"], run.summary["servers"]) == (4, 2, servers)
+    assert "--host n1:1,n2:1" in (run.run_dir / "logs" / "driver.log").read_text()
+
+
 def test_a_job_s_failure_is_the_status_of_who_follows_it(slurm: Slurm, tmp_path: Path) -> None:
     diverges = ("optimizer.learning_rate=1e30", "train.steps=50", "cluster.follow=true")
     run = launch(*TWO_NODES, *SIMPLE, *diverges, cwd=tmp_path, is_forked=False)
