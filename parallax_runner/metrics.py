@@ -20,8 +20,8 @@ __all__ = ["accuracy", "auc", "log_loss", "mean", "perplexity", "precision_at_k"
 
 
 def mean(values: Any, weights: Any = None, *, direction: Direction | None = None) -> Metric:
-    """Returns the weighted mean of `values`, which are numbers of any shape. `weights` have the same shape, or a shape
-    that broadcasts to that of `values`.
+    """Returns the weighted mean of `values`, which are numbers of any shape. `weights` must have the
+    same shape, or be broadcastable to it.
 
     `direction` is "minimize" or "maximize". A mean that serves as an objective needs a direction.
     """

@@ -63,8 +63,8 @@ class Coordination:
     """Describes how replicas that do not wait for one another share variables. Fields are None if replicas do wait for
     one another.
 
-    `leads` is true if this replica runs the update. `leads` exists only if the leader is chosen anew in each step. The
-    other fields have the same meaning as in `DistributedGraph`.
+    `leads` is true if this replica runs the update. It is None unless a leader is chosen in each step. The other
+    fields have the same meaning as in `DistributedGraph`.
     """
 
     mutex: tf.Tensor | None = None

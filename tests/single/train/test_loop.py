@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,134 +10,17 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.best import best_checkpoint, note_validated
 from parallax_runner.checkpoints.files import list_checkpoints, read_sidecar
-from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.config.schema import ProfileConfig
-from parallax_runner.data.arrays import ArrayDataset
-from parallax_runner.data.stream import ShuffledStream
 from parallax_runner.errors import DataError, TrainingError
-from parallax_runner.graph.single_device_graph import MetricSums, SingleDeviceGraph
 from parallax_runner.profile.files import run_metadata_files
 from parallax_runner.profile.record import StepProfiler
-from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.train import step_runner
 from parallax_runner.train.feed import Feed
-from parallax_runner.train.loop import FINITE_LOSSES, Loop
 from parallax_runner.train.segment import Graph, Segment
-from parallax_runner.train.step_runner import StepRunner
-from tests.single.small_models import BATCH, ROWS, WIDTH, captured, dense_model, planned
-
-Reports = list[dict[str, Any]]
-
-
-def dataset(*spoilt: int, validation: int = 3 * BATCH + 1) -> ArrayDataset:
-    """50 examples, and some to validate on; those at positions `spoilt` of the stream have a NaN."""
-    draw = np.random.default_rng(0)
-
-    def part(size: int) -> dict[str, np.ndarray]:
-        return {
-            "ids": draw.integers(0, ROWS, size).astype(np.int32),
-            "x": draw.normal(size=(size, WIDTH)),
-            "y": draw.normal(size=size),
-        }
-
-    train = part(50)
-    train["y"][ShuffledStream(size=50, seed=1).elements(0, 50)[list(spoilt)]] = np.nan
-    return ArrayDataset(train=train, validation=part(validation), words_per_example=None, seed=1)
-
-
-class FakeControl:
-    """The connection to the driver, without one."""
-
-    def __init__(self) -> None:
-        self.stop_requested = threading.Event()
-        self.last_step: int | None = None
-        self.reports: Reports = []
-        self.announced: list[int] = []
-        self.stop_at_step: int | None = None
-        self.doing = "starting"
-        self.seen_doing: list[str] = []
-        self._step: int | None = None
-
-    @property
-    def step(self) -> int | None:
-        return self._step
-
-    @step.setter
-    def step(self, step: int) -> None:
-        self._step = step
-        self.seen_doing.append(self.doing)
-        if step == self.stop_at_step:
-            self.stop_requested.set()
-
-    def report(self, kind: str, **fields: Any) -> None:
-        self.reports.append({"kind": kind} | fields)
-
-    def announce_last_step(self, step: int) -> None:
-        self.announced.append(step)
-        self.last_step = step
-
-
-class Rank:
-    """A rank of comm=local with all that its loop needs."""
-
-    def __init__(
-        self,
-        folder: Path | None = None,
-        *,
-        log_every: int = 10,
-        single: SingleDeviceGraph | None = None,
-        save_steps: int | None = None,
-        validate_steps: int | None = None,
-        skip_nonfinite: bool = False,
-        data: ArrayDataset | None = None,
-    ) -> None:
-        single = single or captured(optimizer="adam")
-        self.distributed = rewrite_for_rank(
-            single, planned(single, "local"), rank=0, seed=1, skip_nonfinite=skip_nonfinite
-        )
-        self.checkpoints = CheckpointOps(self.distributed)
-        self.distributed.graph.finalize()
-        self.session = tf.Session(graph=self.distributed.graph)
-        self.session.run(self.distributed.initialize)
-        self.control = FakeControl()
-        self.saver = folder and CheckpointSaver(
-            ops=self.checkpoints,
-            folder=folder,
-            save_steps=save_steps,
-            save_secs=None,
-            keep=5,
-            seed=1,
-            fingerprint="f",
-            run_id=lambda: None,
-        )
-        feed = Feed(data or dataset(), BATCH, 0, 1)
-        self.runner = StepRunner(
-            self.session,
-            self.distributed,
-            self.control,
-            log_every,
-            FINITE_LOSSES,
-            saver=self.saver or None,
-            examples_per_step=feed.global_batch,
-        )
-        self.loop = Loop(self.runner, feed, validate_steps=validate_steps)
-
-    def run(self, steps: int, *, first_step: int = 0, first_example: int = 0) -> dict[str, Any]:
-        return self.loop.run(first_step=first_step, steps=steps, first_example=first_example)
-
-    @property
-    def reports(self) -> Reports:
-        return self.said("progress")
-
-    def said(self, kind: str) -> Reports:
-        return [report for report in self.control.reports if report["kind"] == kind]
-
-    @property
-    def losses(self) -> list[float]:
-        return [loss for report in self.reports for loss in report["losses"]]
+from tests.single.small_models import BATCH, captured
+from tests.single.train.one_rank import Rank, dataset
 
 
 def test_reports_come_every_few_steps_and_hold_every_loss() -> None:
@@ -288,110 +170,6 @@ def test_others_can_be_told_where_a_rank_is(tmp_path: Path) -> None:
     rank.run(3)
     assert rank.control.seen_doing == ["step 1", "step 2", "step 3"]
     assert rank.control.step == 3
-
-
-# --- Validation ---------------------------------------------------------------------------------------------------
-
-
-def test_validation_sums_whole_batches_and_trains_nothing() -> None:
-    rank = Rank()
-    before = rank.checkpoints.snapshot(rank.session)
-    rank.run(0)
-    after = rank.checkpoints.snapshot(rank.session)
-    (said,) = rank.said("validation")
-    assert (said["step"], said["examples"]) == (0, 3 * BATCH)
-    losses = []
-    for start in (0, BATCH, 2 * BATCH):
-        batch = dataset().validation_batch(start, BATCH)
-        predicted = np.sum(before["table"][batch["ids"]] * before["weights"], axis=1)
-        losses.append(np.mean((predicted - batch["y"]) ** 2))
-    assert said["loss_sum"] == pytest.approx(BATCH * sum(losses))
-    for name, value in before.items():
-        np.testing.assert_array_equal(after[name], value)
-
-
-def test_validation_every_few_steps_and_at_the_end() -> None:
-    rank, plain = Rank(validate_steps=2), Rank()
-    rank.run(6)
-    plain.run(6)
-    assert [report["step"] for report in rank.said("validation")] == [2, 4, 6]
-    assert [report["step"] for report in plain.said("validation")] == [6]
-    assert rank.losses == plain.losses
-
-
-def _with_metrics() -> SingleDeviceGraph:
-    """Its loss as a metric, too."""
-    single = captured(optimizer="adam")
-    assert single.validation_loss is not None
-    sums = [MetricSums((name,), results=lambda _: {}) for name in (single.loss, single.validation_loss)]
-    return dataclasses.replace(single, metrics=sums[0], validation_metrics=sums[1])
-
-
-def test_sums_for_metrics_are_of_all_steps_since_the_last_report() -> None:
-    rank = Rank(single=_with_metrics(), log_every=4)
-    rank.run(6)
-    assert [report["step"] for report in rank.reports] == [1, 4, 6]
-    assert [report["metrics"] for report in rank.reports] == [
-        [pytest.approx(sum(report["losses"]))] for report in rank.reports
-    ]
-    (said,) = rank.said("validation")
-    assert said["metrics"] == [pytest.approx(said["loss_sum"] / BATCH)], "a sum over batches"
-
-
-def test_without_metrics_reports_have_none() -> None:
-    rank = Rank()
-    rank.run(2)
-    assert not any("metrics" in report for report in rank.control.reports)
-
-
-def test_skipped_steps_add_nothing_to_metrics() -> None:
-    rank = Rank(single=_with_metrics(), data=dataset(BATCH + 1, 3 * BATCH + 1), skip_nonfinite=True, log_every=2)
-    rank.run(6)
-    first, only_skipped, half_skipped, last = rank.reports
-    assert first["metrics"] == [pytest.approx(first["losses"][0])]
-    assert "metrics" not in only_skipped
-    assert half_skipped["metrics"] == [pytest.approx(half_skipped["losses"][0])]
-    assert last["metrics"] == [pytest.approx(sum(last["losses"]))]
-
-
-def test_the_best_of_what_was_validated_is_kept(tmp_path: Path) -> None:
-    rank = Rank(tmp_path, save_steps=1, validate_steps=2)
-    assert rank.saver is not None
-    rank.saver.keep = 1
-    original = rank.control.report
-
-    def report(kind: str, **fields: Any) -> None:  # As the driver does, when it has heard all ranks.
-        original(kind, **fields)
-        if kind == "validation":
-            note_validated(tmp_path, fields["step"], {2: 0.5, 4: 0.2, 6: 0.7, 8: 0.9}[fields["step"]])
-
-    rank.control.report = report  # type: ignore[method-assign]
-    rank.run(8)
-    assert [path.name for path in list_checkpoints(tmp_path)] == ["model.ckpt-4", "model.ckpt-8"]
-    best = best_checkpoint(tmp_path)
-    assert best is not None
-    assert best.name == "model.ckpt-4"
-
-
-def test_less_than_a_batch_is_not_validated_and_old_checkpoints_go(tmp_path: Path) -> None:
-    rank = Rank(tmp_path, save_steps=1, validate_steps=2, data=dataset(validation=BATCH - 1))
-    assert rank.saver is not None
-    rank.saver.keep = 1
-    rank.run(8)
-    assert rank.said("validation") == []
-    assert [prefix.name for prefix in list_checkpoints(tmp_path)] == ["model.ckpt-8"]
-
-
-def test_what_is_validated_is_saved(tmp_path: Path) -> None:
-    rank = Rank(tmp_path, validate_steps=3)
-    rank.run(7)
-    assert [path.name for path in list_checkpoints(tmp_path)] == ["model.ckpt-3", "model.ckpt-6", "model.ckpt-7"]
-
-
-def test_a_model_without_validation_loss() -> None:
-    rank = Rank(single=dataclasses.replace(captured(dense_model), validation_loss=None))
-    rank.run(1)
-    assert rank.said("validation") == []
 
 
 # --- Losses that are not finite -----------------------------------------------------------------------------------

@@ -1,0 +1,117 @@
+"""Validation and metrics in the loop, on a real small graph in this process alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parallax_runner.checkpoints.best import best_checkpoint, note_validated
+from parallax_runner.checkpoints.files import list_checkpoints
+from parallax_runner.graph.single_device_graph import MetricSums, SingleDeviceGraph
+from tests.single.small_models import BATCH, captured, dense_model
+from tests.single.train.one_rank import Rank, dataset
+
+
+def test_validation_sums_whole_batches_and_trains_nothing() -> None:
+    rank = Rank()
+    before = rank.checkpoints.snapshot(rank.session)
+    rank.run(0)
+    after = rank.checkpoints.snapshot(rank.session)
+    (said,) = rank.said("validation")
+    assert (said["step"], said["examples"]) == (0, 3 * BATCH)
+    losses = []
+    for start in (0, BATCH, 2 * BATCH):
+        batch = dataset().validation_batch(start, BATCH)
+        predicted = np.sum(before["table"][batch["ids"]] * before["weights"], axis=1)
+        losses.append(np.mean((predicted - batch["y"]) ** 2))
+    assert said["loss_sum"] == pytest.approx(BATCH * sum(losses))
+    for name, value in before.items():
+        np.testing.assert_array_equal(after[name], value)
+
+
+def test_validation_every_few_steps_and_at_the_end() -> None:
+    rank, plain = Rank(validate_steps=2), Rank()
+    rank.run(6)
+    plain.run(6)
+    assert [report["step"] for report in rank.said("validation")] == [2, 4, 6]
+    assert [report["step"] for report in plain.said("validation")] == [6]
+    assert rank.losses == plain.losses
+
+
+def _with_metrics() -> SingleDeviceGraph:
+    """Its loss as a metric, too."""
+    single = captured(optimizer="adam")
+    assert single.validation_loss is not None
+    sums = [MetricSums((name,), results=lambda _: {}) for name in (single.loss, single.validation_loss)]
+    return dataclasses.replace(single, metrics=sums[0], validation_metrics=sums[1])
+
+
+def test_sums_for_metrics_are_of_all_steps_since_the_last_report() -> None:
+    rank = Rank(single=_with_metrics(), log_every=4)
+    rank.run(6)
+    assert [report["step"] for report in rank.reports] == [1, 4, 6]
+    assert [report["metrics"] for report in rank.reports] == [
+        [pytest.approx(sum(report["losses"]))] for report in rank.reports
+    ]
+    (said,) = rank.said("validation")
+    assert said["metrics"] == [pytest.approx(said["loss_sum"] / BATCH)], "a sum over batches"
+
+
+def test_without_metrics_reports_have_none() -> None:
+    rank = Rank()
+    rank.run(2)
+    assert not any("metrics" in report for report in rank.control.reports)
+
+
+def test_skipped_steps_add_nothing_to_metrics() -> None:
+    rank = Rank(single=_with_metrics(), data=dataset(BATCH + 1, 3 * BATCH + 1), skip_nonfinite=True, log_every=2)
+    rank.run(6)
+    first, only_skipped, half_skipped, last = rank.reports
+    assert first["metrics"] == [pytest.approx(first["losses"][0])]
+    assert "metrics" not in only_skipped
+    assert half_skipped["metrics"] == [pytest.approx(half_skipped["losses"][0])]
+    assert last["metrics"] == [pytest.approx(sum(last["losses"]))]
+
+
+def test_the_best_of_what_was_validated_is_kept(tmp_path: Path) -> None:
+    rank = Rank(tmp_path, save_steps=1, validate_steps=2)
+    assert rank.saver is not None
+    rank.saver.keep = 1
+    original = rank.control.report
+
+    def report(kind: str, **fields: Any) -> None:  # As the driver does, when it has heard all ranks.
+        original(kind, **fields)
+        if kind == "validation":
+            note_validated(tmp_path, fields["step"], {2: 0.5, 4: 0.2, 6: 0.7, 8: 0.9}[fields["step"]])
+
+    rank.control.report = report  # type: ignore[method-assign]
+    rank.run(8)
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["model.ckpt-4", "model.ckpt-8"]
+    best = best_checkpoint(tmp_path)
+    assert best is not None
+    assert best.name == "model.ckpt-4"
+
+
+def test_less_than_a_batch_is_not_validated_and_old_checkpoints_go(tmp_path: Path) -> None:
+    rank = Rank(tmp_path, save_steps=1, validate_steps=2, data=dataset(validation=BATCH - 1))
+    assert rank.saver is not None
+    rank.saver.keep = 1
+    rank.run(8)
+    assert rank.said("validation") == []
+    assert [prefix.name for prefix in list_checkpoints(tmp_path)] == ["model.ckpt-8"]
+
+
+def test_what_is_validated_is_saved(tmp_path: Path) -> None:
+    rank = Rank(tmp_path, validate_steps=3)
+    rank.run(7)
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["model.ckpt-3", "model.ckpt-6", "model.ckpt-7"]
+
+
+def test_a_model_without_validation_loss() -> None:
+    rank = Rank(single=dataclasses.replace(captured(dense_model), validation_loss=None))
+    rank.run(1)
+    assert rank.said("validation") == []
