@@ -14,7 +14,7 @@ from benchmarks.runs import Predicted, Run, RunFailed
 
 IDEAL = "ideal"
 WORKERS = 2
-# The first steps include set-up. Figures in summary.json omit the same number of steps, or half the steps of a short run.
+# The first steps include set-up. Figures in summary.json omit the same number of steps, or half of a short run's steps.
 WARM_UP_STEPS = 5
 STANDINGS = 25  # number of progress reports of a run
 ALIKE = (
