@@ -84,8 +84,7 @@ class Cluster:
         return named[: self.count], named[self.count :]
 
     def sent_bytes(self) -> tuple[int, ...]:
-        """Returns the bytes that each host's interface has sent so far. On loopback there are no hosts, so the result is
-        empty."""
+        """Returns the bytes that each host's interface has sent so far, or an empty tuple on loopback."""
         return tuple(counters.read(host.pid, INTERFACE).sent_bytes for host in self.hosts)
 
     def carried_bytes(self) -> tuple[int, ...]:
