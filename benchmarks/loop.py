@@ -110,7 +110,8 @@ def _control() -> Iterator[ControlClient]:
 
 
 def _compare(model: str, loop: Loop, repeats: int, steps: int) -> LoopCost:
-    # Both kinds of blocks use the same examples, because repeated lookups of the same rows would be faster.
+    # Both kinds of blocks use the same sequence of batches. Repeating a batch would make a block faster, because it
+    # would look up the same rows again.
     positions = [number * loop.feed.global_batch for number in range(max(steps, WARM_UP_STEPS))]
     batches = [batch for position in positions for batch in loop.feed.train_batches(position)]
     bare_steps(loop, batches[:WARM_UP_STEPS])
@@ -126,7 +127,7 @@ def _compare(model: str, loop: Loop, repeats: int, steps: int) -> LoopCost:
 
 
 def bare_steps(loop: Loop, batches: Sequence[dict]) -> float:
-    """Returns the microseconds per step of bare `session.run` calls on batches that already exist."""
+    """Returns the microseconds per step of bare `session.run` calls on batches made in advance."""
     session, graph = loop.runner.session, loop.runner.distributed
     fetches = [graph.loss, graph.sent_bytes, graph.train_op]
     (features,) = graph.features

@@ -137,7 +137,7 @@ class ModeResult:
 
 
 def summarize(measurements: Sequence[Measurement]) -> list[ModeResult]:
-    """Returns one result per mode, in the order of their first round."""
+    """Returns one result per mode, in the order in which the modes first ran."""
     ideal = {one.round: one.rate for one in measurements if one.mode == IDEAL}
     results = []
     for mode in dict.fromkeys(one.mode for one in measurements):

@@ -48,7 +48,7 @@ class Searched:
     secs: float
 
     def cost_share(self, step_secs: float) -> float:
-        """Returns the cost of the search beyond its steps, as a share of a long run with `step_secs` per step."""
+        """Returns the time that the search adds to its steps, as a share of WHOLE_STEPS steps of `step_secs` each."""
         return max(0.0, self.secs - self.steps * step_secs) / (WHOLE_STEPS * step_secs)
 
 
@@ -177,7 +177,7 @@ def _run(cluster: Cluster, partitions: int | None, asked: argparse.Namespace, fo
         f"train.steps={trials * (asked.steps + WARM_UP_STEPS) + WARM_UP_STEPS}",
         *asked.overrides,
     ]
-    # The result of another run must not be reused.
+    # A separate cache prevents the search from reusing another run's result.
     os.environ["XDG_CACHE_HOME"] = str(folder.with_name(f"{folder.name}.cache"))
     with Run(folder, given, cwd=folder.parent) as run:
         return run.wait()

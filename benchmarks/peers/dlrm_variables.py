@@ -96,7 +96,7 @@ OPTIMIZERS = {"adagrad": Adagrad, "sgd": Sgd}  # by Keras' names
 
 
 def make_mlp(units: Sequence[int]) -> list[tuple[tf.Variable, tf.Variable]]:
-    """Returns (kernel, bias) of each layer, initialized as Keras does."""
+    """Returns the (kernel, bias) of each layer, with Keras' initial values."""
     glorot = keras.initializers.GlorotUniform()
     return [
         (tf.Variable(lambda shape=(ins, outs): glorot(shape)), tf.Variable(tf.zeros([outs])))

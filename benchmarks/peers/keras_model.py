@@ -39,6 +39,6 @@ def examples(task: Task) -> tf.data.Dataset:
 
 
 def one_thread() -> None:
-    """Sets one compute thread, as in our workers."""
+    """Limits TensorFlow to one compute thread, as in our workers."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
