@@ -40,7 +40,7 @@ class Startup:
 def measure(stages: Mapping[str, Sequence[Stage]], started: float) -> Startup:
     """Computes a start from the stages of one run. `started` is the time of its command in seconds since the epoch.
 
-    For each stage of workers and servers, the slowest process counts. Raises ValueError if no step began.
+    For each stage of workers and servers, uses the slowest process. Raises ValueError if no step began.
     """
     first = next((one for one in stages["driver"] if one.name == FIRST_STEP), None)
     if first is None:

@@ -24,7 +24,7 @@ from parallax_runner.launch.remote import passed_on
 # Ports of the peers' servers and workers on separate hosts. On loopback, free ports are used.
 SERVER_PORT, WORKER_PORT = 2222, 2223
 # The hosts share this machine's cores, so a rank that polls for messages continuously would slow down other ranks. On
-# real hosts it would not. All ranks, ours and the peers', therefore sleep 0.5 ms between polls.
+# separate machines, it would not. All ranks, ours and the peers', therefore sleep 0.5 ms between polls.
 SLEEP_WHEN_IDLE = (
     *("--mca", "threads_pthreads_yield_strategy", "nanosleep"),
     *("--mca", "threads_pthreads_nanosleep_time", "500000"),
@@ -88,7 +88,7 @@ class Cluster:
         return tuple(counters.read(host.pid, INTERFACE).sent_bytes for host in self.hosts)
 
     def carried_bytes(self) -> tuple[int, ...]:
-        """Returns the bytes sent and received so far over each host's link, all read at the bridge at one time."""
+        """Returns the bytes sent and received so far over each host's link, all read at the bridge at the same time."""
         if not self.hosts:
             return ()
         there = counters.parse_all(Path("/proc/self/net/dev").read_text(encoding="ascii"))
@@ -118,5 +118,5 @@ def python(module: str, *arguments: str) -> list[str]:
 
 
 def guarded(argv: Sequence[str], last_signal: signal.Signals) -> list[str]:
-    """Wraps `argv`. The kernel then sends `last_signal` to the started process when this process ends in any way."""
+    """Wraps `argv` so that the kernel sends `last_signal` to its process when this process ends in any way."""
     return [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(int(last_signal)), *argv]

@@ -49,8 +49,8 @@ class Measured:
 
 
 def enter_network(tell: Callable[[str], None]) -> None:
-    """Restarts this command in a separate network. Returns if the process is already in that network, or with a message
-    if the network cannot be made."""
+    """Restarts this command in a separate network. Returns if the process is already in that network. If the network
+    cannot be made, prints a message and returns."""
     try:
         network.enter([sys.executable, "-m", "benchmarks", *sys.argv[1:]])
     except NoNetwork as error:

@@ -167,8 +167,8 @@ def _occupancy(onlooker: Onlooker, samples: Sequence[Sample], cluster: Cluster) 
 
 
 def _pieces(mode: str, cluster: Cluster, overrides: Sequence[str]) -> list[str]:
-    """Returns overrides that split each table into one shard per server, as the peer does. Returns none if `overrides`
-    sets `partition`."""
+    """Returns overrides that split each table into one shard per server, as the peer does. Returns an empty list if
+    `overrides` sets `partition`."""
     if mode not in WITH_SERVERS or any(one.lstrip("+").startswith("partition") for one in overrides):
         return []
     return ["partition=fixed", f"partition.num={cluster.count}"]
