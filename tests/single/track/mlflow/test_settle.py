@@ -402,7 +402,7 @@ def damage(tmp_path: Path) -> dict[str, Path]:
 def test_damaged_folders_keep_no_other_from_being_sent(tmp_path: Path, store: FakeStore) -> None:
     damage(tmp_path)
     with pytest.raises(
-        TrackingError, match=r"fifo: its journal cannot be sent.*it is a FIFO and not a file.*and 1 more"
+        TrackingError, match=r"fifo: its journal cannot be sent.*it is a FIFO, not a regular file.*and 1 more"
     ):
         sync(tmp_path)
     assert [what for name, what in store.calls if name == "ended"] == ["interrupted"] * 4
