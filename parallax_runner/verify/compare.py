@@ -118,7 +118,7 @@ def compare(
     equal only themselves.
     """
     if not (math.isfinite(tolerance) and tolerance >= 0):
-        raise ValueError(f"the tolerance is {tolerance}, expected a finite number of at least 0")
+        raise ValueError(f"tolerance={tolerance}, expected a finite number that is not negative")
     return Comparison(
         variables=tuple(
             _compare_one(
