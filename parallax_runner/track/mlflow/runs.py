@@ -127,7 +127,7 @@ class MlflowRun:
     def log_artifact(self, path: Path, folder: str | None) -> None:
         """Copies a file, or copies a folder under its own name."""
         if not os.access(path, os.R_OK):
-            raise EntryRefused("the file does not exist, or cannot be read")
+            raise EntryRefused("the path does not exist, or cannot be read")
         if path.is_dir():
             inside = path.name if folder is None else f"{folder}/{path.name}"
             self._copy(str(path), partial(self._client.log_artifacts, self._run_id, str(path), artifact_path=inside))
