@@ -34,7 +34,7 @@ def join() -> tuple[int, int]:
     if (communicator().rank, communicator().size) != (rank, size):
         found = f"{communicator().rank} of {communicator().size}"
         raise _refusal(
-            f"needs the same MPI in Horovod and mpi4py, but rank {rank} of {size} in Horovod is rank {found} in mpi4py. "
+            f"needs one MPI for Horovod and mpi4py, but rank {rank} of {size} in Horovod is rank {found} in mpi4py. "
             "Build both for the same MPI"
         )
     return rank, size
