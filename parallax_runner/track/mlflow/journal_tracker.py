@@ -34,7 +34,7 @@ class JournalTracker(Tracker):
 
     If `goes_on` is set, the run continues the directory's latest journal and the MLflow run of that journal; otherwise
     it begins a new journal. `summary` contains the fields for `summary.json` in case the driver is killed. Raises
-    ConfigError if another run is active in the directory, and StorageError if the journal cannot be begun.
+    ConfigError if another run is active in the directory, and StorageError if the journal cannot be created.
     """
 
     def __init__(

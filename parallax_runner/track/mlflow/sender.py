@@ -94,7 +94,7 @@ class Sender:
         except Refused as error:
             self.trouble = str(error)
             self._tell(f"MLflow refuses this run: {error}")
-        except Exception as error:  # the run goes on, whatever happens, and the journal has everything
+        except Exception as error:  # the run continues in any case, and the journal contains all entries
             log.exception("the thread that sends the journal failed")
             self.trouble = masked(f"{type(error).__name__}: {error}")
             self._tell(f"sending this run to MLflow failed: {self.trouble}")
@@ -114,7 +114,7 @@ class Sender:
                     return
                 failures, pause_secs = 0, SEND_EVERY_SECS
             except ParentUnknown as error:
-                # The store was not called. If the store is out of reach, the sweep's own run reports that.
+                # The store was not called. If the store is unreachable, the sweep's own run reports that.
                 self.trouble, pause_secs = str(error), SEND_EVERY_SECS
                 log.info("%s", error)
             except OutOfReach as error:

@@ -32,7 +32,7 @@ LEFT_BEHIND = ("config.yaml", "plan.json", SUMMARY, "logs")
 def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] = lambda: False) -> None:
     """Settles and sends all runs of this user on this host that have no live driver, except the run in `own_dir`.
 
-    Raises nothing. If a store is out of reach, the next start tries again. Runs that can never be sent are forgotten:
+    Raises nothing. If a store is unreachable, the next start tries again. Runs that can never be sent are forgotten:
     runs that were deleted in MLflow, and runs whose directory or journal no longer exists.
     """
     unreachable: set[str] = set()
