@@ -55,7 +55,7 @@ def test_an_unknown_run_option(refused: Any) -> None:
 def test_a_protocol_that_this_tensorflow_lacks(refused: Any) -> None:
     communication = parallax.CommunicationConfig(parallax.PSConfig(protocol="grpc+gdr"))
     told = refused(run_option="PS", communication_config=communication)
-    assert "comm.ps.protocol=grpc+gdr: this TensorFlow does not have it; expected one of: grpc" in told
+    assert "comm.ps.protocol=grpc+gdr: this TensorFlow does not support it; expected one of: grpc" in told
 
 
 def test_lines_of_hosts(refused: Any, tmp_path: Path) -> None:
