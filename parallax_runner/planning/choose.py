@@ -38,9 +38,9 @@ class Choice:
 def choose_routes(variables: Sequence[VariableInfo], model: CostModel) -> Choice:
     """Chooses a route for each variable.
 
-    Within each family of routes, each variable gets its cheapest route. The family that adds the least time to
-    least is then chosen. Finally, variables with nearly all rows touched are made dense if that does not make the step
-    slower.
+    Within each family of routes, each variable gets its cheapest route. The family that adds the least time to a step
+    is then chosen. Finally, variables with nearly all rows touched are made dense if that does not make the step
+    noticeably slower.
 
     A variable with an unknown number of touched rows gets a route that sends rows to their owners.
     """
