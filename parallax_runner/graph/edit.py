@@ -94,7 +94,7 @@ def handle_of(op: Op) -> list[Op]:
 
 
 def handle_behind(tensor: tf.Tensor) -> Op | None:
-    """Returns the `VarHandleOp` that a tensor comes from, even in a branch or loop. Returns None if there is none."""
+    """Returns the `VarHandleOp` that a tensor comes from, even in a branch or loop, or None for any other tensor."""
     op = tensor.op
     while op.type in HANDED_ON:
         op = op.inputs[0].op
@@ -131,7 +131,7 @@ def joins_rows(op: Op) -> bool:
 
 
 def clone(op: Op, inputs: list[tf.Tensor], *, name: str, control_inputs: Iterable[Op], device: str) -> Op:
-    """Returns a copy of `op` in its own graph with other inputs, control inputs and device."""
+    """Adds a copy of `op` with other inputs, control inputs and device to the same graph, and returns the copy."""
     graph = op.graph
     attrs = {key: value for key, value in op.node_def.attr.items() if not key.startswith("_")}
     with graph.control_dependencies(None), graph.control_dependencies(list(control_inputs)), graph.device(device):

@@ -2,7 +2,7 @@
 
 `gradients_hook` wraps TensorFlow's gradient function. The hook needs TensorFlow, and importing TensorFlow takes
 seconds, which is too slow for the command line. The hook is therefore installed when TensorFlow's own gradients module
-is imported, or at once if that module is already imported. The generators' states are recorded at the same time.
+is imported, or immediately if that module is already imported. The generators' states are recorded at the same time.
 `keras_seeds` replaces the generator that draws Keras' seeds.
 """
 

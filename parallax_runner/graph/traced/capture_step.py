@@ -1,4 +1,4 @@
-"""Captures the training step that a model's function creates as a `SingleDeviceGraph`."""
+"""Turns the training step that a model's function creates into a `SingleDeviceGraph`."""
 
 from __future__ import annotations
 
