@@ -1,4 +1,4 @@
-"""Describes the commands, jobs and limits of a launch: the data between the plan and the processes."""
+"""Data classes for the commands, jobs and limits of a launch."""
 
 from __future__ import annotations
 

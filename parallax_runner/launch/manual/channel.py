@@ -35,8 +35,8 @@ class Channel:
 
     @classmethod
     def connect(cls, address: str, secret: bytes, timeout_secs: float = HANDSHAKE_SECS) -> Self:
-        """Connects to an address. Raises OSError if nobody listens there, ValueError if the other end does not have the
-        secret."""
+        """Connects to an address. Raises OSError if no process listens there, and ValueError if the other end does not
+        have the secret."""
         host, _, port = address.rpartition(":")
         return cls._prove(socket.create_connection((host, int(port)), timeout=timeout_secs), secret, "caller", "callee")
 
