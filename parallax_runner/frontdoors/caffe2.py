@@ -16,7 +16,7 @@ NEEDED = ("kv_handler", "shard_id", "num_shards")
 
 
 def file_store(path: str, prefix: str) -> str:
-    """Returns the rendezvous in a folder that all hosts see, with a separate one for each prefix."""
+    """Returns the rendezvous in a folder that all hosts see. Each prefix has its own rendezvous."""
     return "file://" + quote(str(Path(path).absolute() / prefix))
 
 

@@ -1,4 +1,4 @@
-"""Starts additional processes: the driver for systems without one, and the servers of a command for several."""
+"""Starts additional processes: the driver of a system that does not start one, or several servers from one command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from parallax_runner.launch import guard
 
-# Signals that a scheduler or a person sends to rank 0. They are meant for the whole run.
+# Signals that a scheduler or a user sends to rank 0. They are meant for the whole run.
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
