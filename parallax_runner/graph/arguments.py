@@ -1,4 +1,4 @@
-"""Checks that the function named by `model`, `data` or `optimizer` accepts the arguments of its group."""
+"""Checks that the function named by `model`, `data` or `optimizer` accepts the arguments in its configuration group."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Source(Protocol):
 
 
 class _Model:
-    """The source that the configuration itself names: a model's function and a data function."""
+    """The default source: the model's function and the data function that the configuration names."""
 
     load_dataset = staticmethod(load_dataset)
     build_graph = staticmethod(build_graph)

@@ -28,7 +28,7 @@ from parallax_runner.process.user_code import must_not_exit
 # Without this line, TensorFlow 2 warns in every run that its version 1 interface is deprecated.
 tf.logging.set_verbosity(tf.logging.ERROR)
 AGGREGATION = "VARIABLE_AGGREGATION_"
-# The attribute of Keras' global state that holds the generator for layers without a generator of their own.
+# The attribute of Keras' global state that contains the seed generator for layers without their own generator.
 KERAS_SEEDS = "global_seed_generator"
 
 
@@ -209,7 +209,7 @@ def begin_afresh() -> None:
 
 
 def variables_of(meta_graph: tf.MetaGraphDef) -> tuple[Variable, ...]:
-    """Returns the global and local variables of a graph without reference variables."""
+    """Returns the global and local variables of a graph that contains no reference variables."""
     handles = {node.name: node for node in meta_graph.graph_def.node if node.op == "VarHandleOp"}
     found: dict[str, Variable] = {}
     for collection in (tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.LOCAL_VARIABLES):
@@ -224,7 +224,8 @@ def variables_of(meta_graph: tf.MetaGraphDef) -> tuple[Variable, ...]:
 def _as_one(variables: Iterable[Variable]) -> Iterator[Variable]:
     """Yields the variables. If other pieces of a variable are missing, each existing piece becomes a separate variable.
 
-    TensorFlow gives wrong names to the slots of partitioned variables that are created inside a variable scope.
+    This is necessary because TensorFlow gives wrong names to the slots of partitioned variables inside a variable
+    scope.
     """
     variables = list(variables)
     sizes: Counter[str] = Counter()

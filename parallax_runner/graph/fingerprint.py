@@ -32,7 +32,7 @@ def fingerprint_of(graph_def: tf.GraphDef) -> str:
 
 
 class Outline:
-    """All ops of a graph with short digests. Shows in which op two graphs with different fingerprints differ."""
+    """All ops of a graph with short digests. Locates the first op in which another graph differs."""
 
     def __init__(self, ops: Iterable[OutlineOp]) -> None:
         self._ops = list(ops)

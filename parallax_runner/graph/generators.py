@@ -107,7 +107,7 @@ begin = Begin()
 
 
 class Borrowed:
-    """Gives a worker the first process's states while it runs the script, until `give_back`."""
+    """Gives a worker the generator states of the script's first process until `give_back` is called."""
 
     def __init__(self, path: Path) -> None:
         self._own, self._seeded = states(), set[str]()

@@ -30,7 +30,7 @@ def behind_aggregation(graph: tf.Graph, boundary: Boundary) -> set[tf.Operation]
 def observers_of(graph: tf.Graph, boundary: Boundary) -> set[tf.Operation]:
     """Returns the ops outside the update region that read values which the region computes from gradients.
 
-    Only data edges count. Ops that write a variable are omitted.
+    Follows only data edges. Omits ops that write a variable.
     """
     leads_to_gradients = edit.ancestors(graph.get_tensor_by_name(name).op for name in boundary.tensors)
     outside = {

@@ -108,7 +108,7 @@ def _reference_inputs(node: tf.NodeDef) -> set[int]:
 
 
 class _Conversion:
-    """The conversion of one graph. The source graph is only read. `handle` and `_value` add nodes to `_added`."""
+    """The conversion of one graph. The source graph stays unchanged. `handle` and `_value` add nodes to `_added`."""
 
     def __init__(self, graph_def: tf.GraphDef) -> None:
         self._source = {node.name: node for node in graph_def.node}
@@ -259,7 +259,7 @@ class _Conversion:
     # Placing reads.
 
     def _ordered_reads(self) -> Iterator[tuple[tuple[str, int], list[str]]]:
-        """Yields (node, position) for each input that needs its own read, with the control inputs that order the read
+        """Yields (node, position) for each input that needs its own read, with the control inputs that place the read
         after updates."""
         users, updates, consumers = defaultdict(list), defaultdict(list), defaultdict(list)
         for node in self._source.values():

@@ -106,7 +106,7 @@ def _last_behind(updates: set[tf.Operation]) -> list[tf.Operation]:
 
 
 def _apart(graph: tf.Graph, gradients: Iterable[Gradient], ends: set[str]) -> tuple[frozenset[str], ...]:
-    """Returns sets of variables whose train ops take turns, or an empty tuple if there is only one set.
+    """Returns sets of variables that separate train ops update, or an empty tuple if there is only one set.
 
     Two variables are in one set if some op in `ends`, which a session can fetch, waits for the gradients of both.
     """

@@ -25,7 +25,8 @@ SEPARATORS = frozenset(" :")
 
 def preload(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Returns the environment variable that loads the library into a process. The user's own preloaded libraries come
-    first, because some libraries, such as AddressSanitizer, must be loaded first. Raises LaunchError."""
+    first, because some libraries, such as AddressSanitizer, must be loaded first. Raises LaunchError if the library is
+    missing."""
     return {PRELOAD: ":".join(filter(None, (environ.get(PRELOAD), library_path())))}
 
 
@@ -39,7 +40,7 @@ def library_path() -> str:
         )
     if is_readable_elsewhere():
         return str(LIBRARY)
-    # This path goes through a file descriptor of this process and is valid as long as this process lives.
+    # This path goes through a file descriptor of this process and is valid while this process lives.
     return f"/proc/{os.getpid()}/fd/{os.open(LIBRARY, os.O_RDONLY)}"
 
 

@@ -58,11 +58,11 @@ def run(
 ) -> RunResult:
     """Runs all processes of `spec` until they are done, one of them dies, or SIGINT, SIGTERM or SIGHUP arrives.
 
-    `on_message` gets the messages hello, alive, done and fail and every report, in order of arrival. A mapping that
-    `on_message` returns is sent to all workers as an order. `on_tick` is called about ten times a second. `on_stall`
-    gets a sentence if no step ends for a long time. No process is left behind, even if one of these callbacks raises an
-    exception. `interrupts` can be an object that the caller has already entered. Raises LaunchError if a command cannot
-    be executed, here or on one of the hosts.
+    `on_message` receives the messages hello, alive, done and fail, and every report, in order of arrival. A mapping
+    that `on_message` returns is sent to all workers as an order. `on_tick` is called about ten times a second.
+    `on_stall` receives a sentence if no step ends for a long time. No process is left behind, even if one of these
+    callbacks raises an exception. `interrupts` can be an object that the caller has already entered. Raises LaunchError
+    if a command cannot be executed, here or on one of the hosts.
     """
     if interrupts is None:
         with Interrupts() as own:

@@ -36,9 +36,9 @@ BATCHING = ("_BatchDataset", "_ParallelBatchDataset")
 class TfDataset:
     """Implements `Dataset`, except for reading: each worker reads through its `share`.
 
-    The stream consists of passes over `train`, each with all whole batches, or of a single pass if `train` never ends.
-    All workers share a batch: each of N workers trains on every N-th example. Each stream starts as if the data set had
-    never been read, even if `train` or this object has been read before.
+    The stream consists of passes over `train`, or of a single pass if `train` never ends. Each pass contains all whole
+    batches. All workers share a batch: each of N workers trains on every N-th example. Each stream starts as if the
+    data set had never been read, even if `train` or this object has been read before.
     """
 
     words_per_example: int | None = None

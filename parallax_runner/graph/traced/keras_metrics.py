@@ -19,7 +19,7 @@ from parallax_runner.graph.traced.batch_metrics import Written
 log = logging.getLogger(__name__)
 
 
-# The direction names that Keras' own callbacks use.
+# Maps the direction names that Keras' own callbacks use.
 DIRECTIONS: Mapping[str | None, Direction] = {"up": "maximize", "down": "minimize"}
 
 

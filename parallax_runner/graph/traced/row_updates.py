@@ -50,7 +50,7 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: 
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
     from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-    refused: list[str] = []  # raised outside Keras' branches, because they add text to the message of an error
+    refused: list[str] = []  # raised outside Keras' branches, which would add text to the message
     update_all, decay_all = TFOptimizer._backend_update_step, TFOptimizer._apply_weight_decay
 
     def update(this: Any, grads: Sequence[Any], variables: Sequence[Any], learning_rate: Any) -> None:
@@ -130,7 +130,8 @@ def decays(optimizer: Any, variable: Any) -> bool:
 
 
 def slots_of(optimizer: Any, variable: Any) -> list[Any]:
-    """Returns the optimizer's slots with the shape of this variable, or an empty list if it is not a Keras variable."""
+    """Returns the optimizer's slots with the shape of this variable, or an empty list if the variable is not a Keras
+    variable."""
     from keras.src import backend
 
     if not isinstance(variable, backend.Variable):

@@ -210,8 +210,8 @@ class ControlServer:
             self._send(member, wire.HEARD)
 
     def _tell_store(self, address: str) -> None:
-        """Sends the store's address to the connected workers. Workers that connect later get the address after their
-        hello."""
+        """Sends the store's address to the connected workers. Workers that connect later receive the address after
+        their hello."""
         with self._lock:
             self._store = address
             members = [member for member in self._connections if member[0] == "worker"]

@@ -1,6 +1,6 @@
 """A connection between two processes that have proven to each other that they have the secret. Each line is signed.
 
-The lines are not encrypted: docs/security.md.
+The lines are not encrypted (see docs/security.md).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from parallax_runner.launch.control.lines import Lines
 HANDSHAKE_SECS = 10.0
 MOST_BYTES = 1 << 20
 MOST_OF_HANDSHAKE_BYTES = 512
-# If the other machine leaves data unacknowledged for SILENT_SECS, it counts as gone. After ASK_AFTER_SECS of silence a
-# keepalive is sent.
+# If the other machine leaves data unacknowledged for SILENT_SECS, it counts as gone. After ASK_AFTER_SECS of silence,
+# the kernel sends a keepalive.
 SILENT_SECS = 30
 ASK_AFTER_SECS = 10
 
@@ -42,7 +42,7 @@ class Channel:
 
     @classmethod
     def accept(cls, connection: socket.socket, secret: bytes) -> Self:
-        """Makes a channel of an accepted connection. Raises the same errors as `connect`."""
+        """Creates a channel from an accepted connection. Raises the same errors as `connect`."""
         return cls._prove(connection, secret, "callee", "caller")
 
     @classmethod

@@ -39,7 +39,7 @@ class Claims:
         self._address = address
         self.store = open_store(address, is_driver=True)
         self._claims: dict[str, Claim] = {}
-        # Entry id to the reason why its process cannot be claimed.
+        # Maps an entry's id to the reason why the process cannot be claimed.
         self._useless: dict[str, str] = {}
 
     def gather(

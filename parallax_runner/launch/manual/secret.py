@@ -9,7 +9,7 @@ from pathlib import Path
 from parallax_runner.errors import LaunchError
 
 VARIABLE = "PARALLAX_RENDEZVOUS_SECRET"
-# The password of a Redis server that is the rendezvous.
+# The variable with the password of the Redis server, if the rendezvous is on one.
 REDIS_PASSWORD = "PARALLAX_REDIS_PASSWORD"
 FILE_NAME = "secret"
 LEAST_LENGTH = 16

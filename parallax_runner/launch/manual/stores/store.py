@@ -58,8 +58,8 @@ class Store(ABC):
 
 
 def open_store(address: str, *, is_driver: bool) -> Store:
-    """Opens the store at an address. Raises ConfigError if the address is invalid, LaunchError if the store cannot be
-    reached."""
+    """Opens the store at an address. Raises ConfigError if the address is invalid, and LaunchError if the store cannot
+    be reached."""
     split = split_address(address)
     module, _, name = STORES[split.scheme].partition(".")
     found: type[Store] = getattr(importlib.import_module(f"{__package__}.{module}"), name)
