@@ -60,7 +60,7 @@ def test_a_host_that_sees_an_older_plan_is_found(tmp_path: Path) -> None:
     older = claim(tmp_path, World(1, 2))
     (tmp_path / "plan.json").write_text('{"workers": 2}')
     proof = LaunchProof(Job(tmp_path, workers=2))
-    assert "another plan.json" in (proof.take("worker", 1, older) or "")
+    assert "it read a plan.json with the fingerprint" in (proof.take("worker", 1, older) or "")
     assert not proof.is_complete
 
 

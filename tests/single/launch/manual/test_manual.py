@@ -218,7 +218,7 @@ def test_one_that_ends_while_others_are_waited_for_needs_another_in_its_place(
 
     with ThreadPoolExecutor() as pool:
         pool.submit(kill_when_claimed)
-        expected = r"worker 1 \(pid .*\) has ended while .* within 1 s; missing: worker 0, worker 1"
+        expected = r"worker 1 \(pid .*\) ended while .* within 1 s; missing: worker 0, worker 1"
         with pytest.raises(LaunchError, match=expected):
             gathering.gather("runs/1", {"worker": 2}, 60.0, never)
         killed = pool.submit(kill_when_claimed)
