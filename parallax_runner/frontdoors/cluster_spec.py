@@ -24,7 +24,7 @@ class ClusterSpec(FrontDoor):
         """Adds the flags with the spelling of the examples."""
         group = parser.add_argument_group("options of Distributed TensorFlow, instead of --rendezvous")
         group.add_argument("--job_name", metavar="worker|ps", help="role of this process")
-        group.add_argument("--task_index", metavar="N", help="its index in the host list of its job")
+        group.add_argument("--task_index", metavar="N", help="index of this process in the host list of its job")
         group.add_argument("--worker_hosts", metavar="HOST:PORT,…", help="all workers; the first starts the driver")
         group.add_argument("--ps_hosts", metavar="HOST:PORT,…", help="all parameter servers")
 

@@ -80,6 +80,5 @@ class FrontDoor(ABC):
         """Returns the place of this process, or None if no option of this system is given. Raises ConfigError for wrong
         options.
 
-        `role` is worker or server, from the module that was started. It is for systems whose options do not name a
-        role.
+        `role` (worker or server) comes from the module that was started, for systems whose options do not name a role.
         """

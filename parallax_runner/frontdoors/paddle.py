@@ -29,7 +29,7 @@ MEANINGS = {
     "trainer_id": "number of this trainer; trainer 0 starts the driver",
     "pservers": "hosts of all pservers, for trainers",
     "nics": "network interface through which the other processes reach this one",
-    "use_gpu": "False hides the GPUs of this process",
+    "use_gpu": "False hides the GPUs from this process",
 }
 
 

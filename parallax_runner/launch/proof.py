@@ -101,7 +101,7 @@ def fault_of(claimed: Mapping[str, Any], expected: Mapping[str, Any], *, index: 
     if size is not None and size != workers:
         return f"its MPI world has {size} processes, expected {workers} workers: another launcher started it as well"
     if rank is not None and rank != index:
-        return f"it is rank {rank} of its MPI world, expected rank {index} as its launcher set it"
+        return f"it is rank {rank} of its MPI world, expected rank {index}, which its launcher set"
     if claimed["plan"] != expected["plan"]:
         return (
             f"it read a {FILE_NAME} with the fingerprint {claimed['plan']}, but the driver wrote one with "

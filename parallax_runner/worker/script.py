@@ -53,7 +53,7 @@ def train(run_dir: Path, rank: int, client: ControlClient, source: Source) -> di
 @dataclass
 class Worker:
     """The state of this process as a worker that runs a script. `work` is the function that fit calls. `generators` is
-    set before the script starts. `session` is set once parallel_run has made a session, or fit has done its work."""
+    set before the script starts. `session` is set once parallel_run has created a session, or fit has done its work."""
 
     run_dir: Path
     rank: int
@@ -91,7 +91,7 @@ def run_script(run_dir: Path, rank: int, client: ControlClient, work: Work = tra
         except SystemExit as end:
             _check(end)
         if worker.session is None:
-            raise ScriptError("the script ended without calling parallel_run", exit_status=1)
+            raise ScriptError("the script ended without calling parallel_run or fit", exit_status=1)
         worker.session.close()
         _leave(worker.session, client)
     except BaseException:

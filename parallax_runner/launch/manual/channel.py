@@ -58,7 +58,7 @@ class Channel:
             numbers = f"{nonce}{others}" if own == "caller" else f"{others}{nonce}"
             connection.sendall(_sign(secret, own + numbers).encode() + b"\n")
             if not hmac.compare_digest(_line(lines).encode(), _sign(secret, other + numbers).encode()):
-                raise ValueError("the other end has another secret")
+                raise ValueError("the other end has a different secret")
         except BaseException:
             connection.close()
             raise
@@ -118,7 +118,7 @@ class Channel:
 def _line(lines: Lines) -> str:
     line = lines.next(MOST_OF_HANDSHAKE_BYTES, HANDSHAKE_SECS)
     if not line:
-        raise ValueError("the other end closed the connection: it has another secret, or is another program")
+        raise ValueError("the other end closed the connection: it has a different secret, or is another program")
     return line.decode().strip()
 
 
