@@ -90,7 +90,7 @@ def test_a_graph_that_cannot_be_distributed(refused: Any, capfd: pytest.CaptureF
     with pytest.raises(SystemExit) as end:
         parallax.parallel_run(graph, None, True, parallax.Config(tracking=False, run_dir="out"))
     assert end.value.code == 1
-    assert "no gradient was recorded in the graph that parallel_run was given" in capfd.readouterr().err
+    assert "no gradient was recorded in the graph that was passed to parallel_run" in capfd.readouterr().err
 
 
 def test_the_partitioner_s_number() -> None:

@@ -180,7 +180,7 @@ def test_large_arrays() -> None:
 
 def test_arrays_that_no_graph_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fresh_copy, "LIMIT", 799)
-    with pytest.raises(DataError, match=r"the data holds arrays of 800 bytes.*give fit the arrays"):
+    with pytest.raises(DataError, match=r"the data contains arrays of 800 bytes.*pass the arrays"):
         TfDataset(tf.data.Dataset.from_tensor_slices(np.arange(100)).shuffle(3, seed=1).batch(10))
 
 
@@ -222,7 +222,7 @@ def test_what_is_known_of_it() -> None:
     data = TfDataset(shuffled(), in_order())
     assert (data.global_batch, data.pass_steps, data.train_size, data.validation_size) == (4, 5, 20, 22)
     assert data.features["id"].shape == () and data.features["id"].dtype == "int64"
-    assert data.notes == ("2 examples are left out of each pass over the data: they do not fill a batch",)
+    assert data.notes == ("2 examples are omitted from each pass over the data, because they do not fill a batch",)
     assert TfDataset(filtered()).pass_steps == TfDataset(mapped_after_batching()).pass_steps == 5
     assert TfDataset(in_order(), mapped_after_batching()).validation_size == 22
     assert TfDataset(endless()).is_endless
