@@ -76,7 +76,7 @@ class TfDataset:
         self._train = batches
         self.is_endless = batches.is_endless or not (is_counted or batches.length_is_known)
         self.notes: tuple[str, ...] = ()
-        self.first_pass = 0
+        self.first_pass, self.first_step = 0, 0  # the position at which training begins, for `after`
         self.pass_steps = 1 if self.is_endless else (pass_steps or self._count_steps())
         if not self.pass_steps:
             raise DataError(f"the data has less than one batch of {batches.size} examples: use a smaller batch")
@@ -95,9 +95,12 @@ class TfDataset:
 
     def after(self, steps: int) -> TfDataset:
         """Returns a data set that skips the passes that `steps` steps have begun. A shuffle then continues with the
-        orders of later passes. Endless data starts again, because it has no passes."""
+        orders of later passes. Endless data, which has only one pass, continues after these steps."""
         found = copy.copy(self)
-        found.first_pass += -(-steps // self.pass_steps)
+        if self.is_endless:
+            found.first_step += steps
+        else:
+            found.first_pass += -(-steps // self.pass_steps)
         return found
 
     def _count_steps(self) -> int:
@@ -246,7 +249,7 @@ class Share:
         Raises DataError if the data ends earlier than in previous passes.
         """
         data, step = self._data, position // self._data.global_batch
-        number, within = (0, step) if data.is_endless else divmod(step, data.pass_steps)
+        number, within = (0, data.first_step + step) if data.is_endless else divmod(step, data.pass_steps)
         with eagerly():
             self._go_to(data.first_pass + number, within)
             batch, replicas = self._next(within), self._replicas

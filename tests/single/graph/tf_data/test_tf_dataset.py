@@ -137,6 +137,14 @@ def test_a_later_call_goes_on_with_the_orders_of_later_passes(make: Callable[[],
         assert feed.train_batches(step * BATCH)[0]["id"].tolist() == expected[first + step], step
 
 
+def test_a_later_call_goes_on_in_endless_data() -> None:
+    """Shuffled data that never ends: nothing waits for the end of a pass."""
+    expected = plainly(endless(), passes=4)
+    feed = Feed(TfDataset(endless()).after(3).after(4), BATCH, rank=0, size=1)
+    for step in (0, 2, 9, 1):
+        assert feed.train_batches(step * BATCH)[0]["id"].tolist() == expected[7 + step], step
+
+
 def test_a_filler_does_not_move_on() -> None:
     feed = Feed(TfDataset(in_order()), BATCH // 2, rank=1, size=2)
     assert feed.train_batches(0)[0]["id"].tolist() == [1, 3]
