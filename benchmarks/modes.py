@@ -38,9 +38,9 @@ class Measurement:
     """The result of one mode in one round.
 
     `rate` is the words per second of both workers together, or the examples per second if the data has no words.
-    `summary_rate` is the rate in the runs' own summaries, which use the time within steps. `overlap` (only for the
-    ideal) is the share of the time in which both processes trained. Only this time is used for `rate`. Bytes are those
-    of one step and worker.
+    `summary_rate` is the rate in the runs' own summaries, which use the time within steps. `overlap` (`ideal` only) is
+    the fraction of the time during which both processes were training. Only this time is used for `rate`. Bytes are per
+    step and worker.
     """
 
     round: int

@@ -1,4 +1,4 @@
-"""Checks that every device named by a model will exist."""
+"""Checks that the run will have every device that a model names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_devices(
     replicas: int = 1,
     soft: bool = False,
 ) -> tuple[tuple[int, str, str], ...]:
-    """Raises PlanError for the first op in the scope of a device that will not exist.
+    """Raises PlanError for the first op placed on a device that the run will not have.
 
     `tasks` gives the number of tasks for each job, and is empty if the workers form no cluster. `worker` gives the
     number of devices of each kind («CPU», «GPU») in a worker, and `replicas` the number of these devices that run a

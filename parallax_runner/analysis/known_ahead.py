@@ -1,4 +1,4 @@
-"""Finds variables whose rows are known one step ahead, because their ids depend only on the next batch."""
+"""Finds variables whose rows are known one step in advance, because their ids depend only on the next batch."""
 
 from __future__ import annotations
 

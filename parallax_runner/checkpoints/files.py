@@ -1,4 +1,4 @@
-"""Reads checkpoints on disk: their names, sidecars, damage and order. Opens no session."""
+"""Examines checkpoints on disk: their names, sidecars and order, and whether they are damaged. Opens no session."""
 
 from __future__ import annotations
 

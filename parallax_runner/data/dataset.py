@@ -20,7 +20,7 @@ class Feature:
     A batch contains a dense feature as an array [size, *shape] under the feature's name. It contains a ragged or sparse
     feature as several component arrays under `name/component`, whose first dimensions differ from batch to batch:
     - ragged: `values` [n, *shape[ragged_rank:]], and for each ragged dimension an int64 array `row_splits`,
-      `row_splits_1`, …, of which the first has shape [size + 1];
+      `row_splits_1`, …, the first of which has shape [size + 1];
     - sparse: `indices` int64 [n, 1 + len(shape)], `values` [n], `dense_shape` int64 [1 + len(shape)].
     """
 

@@ -19,7 +19,7 @@ class Compression(StrEnum):
 
 
 class Lookahead(StrEnum):
-    """The number of steps by which rows are requested ahead. `AUTO` means one step if workers are on several hosts."""
+    """How many steps in advance rows are requested. `AUTO` means one step if workers are on several hosts."""
 
     AUTO = "auto"
     OFF = "off"

@@ -63,8 +63,8 @@ def choose_routes(variables: Sequence[VariableInfo], model: CostModel) -> Choice
 
 
 def _candidates(variables: Sequence[VariableInfo], model: CostModel) -> Iterator[dict[str, str]]:
-    """Yields the plans to compare: for each family the cheapest plan by all seconds, and the cheapest plan by the
-    seconds within the step. Exchanges during another step are free unless they fill the links."""
+    """Yields the plans to compare: for each family, the plan with the fewest seconds in total, and the plan with the
+    fewest seconds within the step. Exchanges during another step cost nothing unless they saturate the links."""
     for family in families():
         for cost_of in (lambda cost: cost.secs, lambda cost: cost.own_secs):
             routes = _routes(variables, model, family, cost_of)
@@ -138,7 +138,7 @@ def _routes(
 def _dense_where_alike(
     variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """Returns the routes, with allreduce for variables of which nearly all rows are touched.
+    """Returns the routes, with allreduce for variables whose rows are nearly all touched.
 
     A route is changed only if exchanges and updates become longer by at most a small fraction of a step.
     """

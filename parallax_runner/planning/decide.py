@@ -1,4 +1,5 @@
-"""Decides with the cost model whether `comm.lookahead=auto` requests rows ahead, and which routes `comm=auto` takes."""
+"""Decides with the cost model whether rows are requested in advance (`comm.lookahead=auto`), and which routes are used
+(`comm=auto`)."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ COMM = "auto"
 def decided(request: PlanRequest, model: CostModel) -> PlanRequest:
     """Returns the request with every decision that the cost model makes.
 
-    With `comm.lookahead=auto`, rows are requested ahead if that makes the predicted step shorter, or if no step is
+    With `comm.lookahead=auto`, rows are requested in advance if that makes the predicted step shorter, or if no step is
     predicted because nothing was measured. With `comm=auto`, the routes are chosen.
 
     `model` is the cost model for the request. Its options are replaced by the options in effect.

@@ -38,7 +38,7 @@ class StepShares:
 
     The values of `parts_ns` add up to `span_ns`, which is the time from the first op's start to the last op's end.
     `communication_ns` is the time during which there was any communication. `hidden_ns` is the part of
-    `communication_ns` that overlaps with the rank's own computing.
+    `communication_ns` that overlaps with the rank's own computation.
     """
 
     rank: int
@@ -65,7 +65,7 @@ def shares_of_step(timelines: Iterable[StepTimeline]) -> list[StepShares]:
 
 
 def total_by_rank(shares: Iterable[StepShares]) -> list[StepShares]:
-    """Sums the shares of each rank over all its steps. Returns the sums in the order of ranks."""
+    """Sums the shares of each rank over all its steps. Returns the sums in rank order."""
     by_rank: dict[int, list[StepShares]] = defaultdict(list)
     for one in shares:
         by_rank[one.rank].append(one)

@@ -27,8 +27,8 @@ class Loop:
     """Trains one rank.
 
     If `validate_steps` is None, validation runs only at the end. If `validates` is false, validation never runs.
-    `next_segment` is set if the plan may change during training. `next_segment` is called with the session, the step
-    and the seconds of each step since the last change, and may return a segment with another graph.
+    `next_segment` is set if the plan may change during training. It is called with the session, the step and the
+    duration in seconds of each step since the last change. It may return a segment with another graph.
     """
 
     runner: StepRunner

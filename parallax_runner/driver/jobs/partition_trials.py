@@ -33,8 +33,8 @@ from parallax_runner.search.trial import LEAST_STEPS, WARM_UP_STEPS, Trial
 def search_apart(
     search: PartitionSearch, start: Recovery, restarts: Restarts, interrupts: Interrupts
 ) -> tuple[Recovery, processes.RunResult | None]:
-    """Runs trials until the choice is made. Returns the start of training. Also returns the result of the search if the
-    search failed or if the run ends with it (`action=search`), otherwise None."""
+    """Runs trials until the choice is made. Returns the Recovery with which training starts. Also returns the result of
+    the search if the search failed or if the run ends with it (`action=search`), otherwise None."""
     config = start.config
     if not config.ckpt.enabled:
         shutil.rmtree(_passed_on(start.run_dir), ignore_errors=True)  # left by an earlier search

@@ -244,7 +244,7 @@ class Share:
         """Returns a batch for each replica, for the step that begins after all workers together have read `position`
         examples.
 
-        Reading continues from the last position. For an earlier position, reading starts again.
+        Reading continues from the last position. If `position` is earlier, reading restarts from the beginning.
 
         Raises DataError if the data ends earlier than in previous passes.
         """

@@ -18,8 +18,8 @@ DIED_SILENTLY = "died without a message"
 GONE = "its process was killed, or its machine is lost"
 # The signals of processes that give up because a peer is gone. Such a death may be a consequence of another death.
 _GIVES_UP_BY = frozenset({signal.SIGABRT, signal.SIGPIPE})
-# The signals with which a launcher ends workers. No launcher sends them to servers before the process to blame is
-# known.
+# The signals that a launcher uses to terminate workers. No launcher sends them to servers before the process to blame
+# is known.
 _TOLD_BY = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 

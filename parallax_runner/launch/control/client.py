@@ -94,7 +94,7 @@ class ControlClient:
 
     @property
     def own_address(self) -> str:
-        """This host's address on the route to the driver. The other hosts of the run reach this host at the same
+        """The address that this host uses to reach the driver. The other hosts of the run reach this host at this
         address."""
         name = self._connection.getsockname()
         return str(name[0]) if isinstance(name, tuple) else LOOPBACK

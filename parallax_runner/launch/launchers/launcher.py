@@ -45,7 +45,8 @@ class Launcher(ABC):
     starts_mpi: ClassVar[bool] = False
     # If a worker exits with this status, the program continues and does not report it. None if there is no such status.
     unreported_exit_status: ClassVar[int | None] = None
-    # The exit status of a command that represents a process on another machine, if that process ended without a report.
+    # The exit status of the local command that stands in for a remote process, if the remote process ended without
+    # reporting its status.
     lost_exit_status: ClassVar[int | None] = None
 
     @classmethod

@@ -69,9 +69,9 @@ class Alltoall(Route):
         """Returns the costs of two alltoalls before the forward pass, for ids and for rows, and one after the backward
         pass.
 
-        If rows are requested ahead, the ids, the owners' answers and the early rows are sent aside, and only the late
-        rows before the forward pass. If gradients are sent behind, the owners' answers and these gradients are two more
-        exchanges.
+        If rows are requested in advance, the ids, the owners' answers and the early rows are sent during the previous
+        step, and only the late rows are sent before the forward pass. If gradients are sent after their step, the
+        owners' answers and these gradients need two more exchanges.
         """
         workers = model.cluster.workers
         if workers == 1:

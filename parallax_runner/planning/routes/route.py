@@ -94,7 +94,7 @@ class Route(ABC):
 
     @abstractmethod
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
-        """Returns the costs of the variable if `touched` rows are exchanged, without the costs that are paid once."""
+        """Returns the costs of the variable if `touched` rows are exchanged, excluding the costs that are paid once."""
 
     def paid_once(self, model: CostModel, variables: Sequence[VariableInfo]) -> PaidOnce:
         """Returns the costs that are paid once for all variables on the route, whose exchanges are in flight

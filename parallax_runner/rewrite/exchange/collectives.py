@@ -71,19 +71,19 @@ def runs_over_mpi() -> bool:
 
 
 def rank_op(name: str | None = None) -> tf.Tensor:
-    """Returns the result (scalar, int32) of an op that reads this process's rank when the op runs. The op raises
+    """Returns a scalar int32 tensor with this process's rank, which is read when the op runs. The op raises
     FailedPreconditionError before `init`."""
     return hvd.rank_op(name=name)
 
 
 def size_op(name: str | None = None) -> tf.Tensor:
-    """Returns the result (scalar, int32) of an op that reads the number of ranks when the op runs."""
+    """Returns a scalar int32 tensor with the number of ranks, which is read when the op runs."""
     return hvd.size_op(name=name)
 
 
 def local_rank_op(name: str | None = None) -> tf.Tensor:
-    """Returns the result (scalar, int32) of an op that reads this process's rank among the ranks on its host when the
-    op runs."""
+    """Returns a scalar int32 tensor with this process's rank among the ranks on its host, which is read when the op
+    runs."""
     return hvd.local_rank_op(name=name)
 
 

@@ -42,7 +42,8 @@ def _are_chained(rewrite: Rewrite) -> bool:
 
 
 def _awaited_by(rewrite: Rewrite, gradients: Sequence[RankGradient]) -> list[str]:
-    """Returns the names of the gradients that are read by update ops for which any of `gradients` waits."""
+    """Finds the update ops that must run before any of `gradients` is computed. Returns the names of the gradients that
+    these ops read."""
     before = edit.ancestors(tensor.op for one in gradients for tensor in one.tensors)
     updating = edit.ancestors(rewrite.region & before)
     return [one.name for one in rewrite.gradients if one.values.op in updating]

@@ -53,7 +53,7 @@ class Wave:
 
 
 def all_late(asked: Asked) -> Wave:
-    """Returns the wave of a step that requests its rows itself.
+    """Returns the wave for a step whose rows were not requested in advance, so all of them are late.
 
     If the rows of a step were requested in advance, the results of that request are fed to the same tensors.
     """
