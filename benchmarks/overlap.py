@@ -17,8 +17,8 @@ class Told:
 
 @dataclass(frozen=True)
 class Common:
-    """`steps_per_sec` of each run while all runs trained. `share` is the fraction of the total training time in which
-    all runs trained."""
+    """The speed of each run while all runs trained (`steps_per_sec`). `share` is the fraction of the total training
+    time in which all runs trained."""
 
     steps_per_sec: tuple[float, ...]
     share: float

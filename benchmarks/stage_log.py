@@ -13,7 +13,7 @@ LINE = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) INFO parallax_runner
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage: `name` took `secs` seconds and ended at `ended` (in seconds since the epoch)."""
+    """A stage of a process: its name, its duration in seconds, and its end in seconds since the epoch."""
 
     name: str
     secs: float

@@ -18,7 +18,7 @@ def measure_starts(
 ) -> dict[str, list[Startup]]:
     """Starts the default experiment with tracking `repeats` times under each mode. The modes alternate.
 
-    Before these starts, one start that is not counted creates the database and fills the caches. Raises RunFailed.
+    First, an uncounted start creates the database and fills the caches. Raises RunFailed.
     """
     found: dict[str, list[Startup]] = {comm: [] for comm in comms}
     _start(folder / "first", comms[0], overrides, folder)

@@ -64,7 +64,7 @@ def command() -> int:
 
 
 def answer(arguments: argparse.Namespace) -> str | None:
-    """Returns the text that this project prints in place of Hydra, or None if Hydra or a run handles the command."""
+    """Returns the text that this project prints instead of Hydra, or None if Hydra or a run handles the command."""
     if arguments.shell_completion:
         completion.show_hydra_a_line_it_knows()
         return completion.script(arguments.overrides)

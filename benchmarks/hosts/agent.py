@@ -1,7 +1,7 @@
 """Replaces ssh between the hosts of a benchmark: `agent.py ADDRESS=PID,… [ssh's options] ADDRESS COMMAND…`.
 
 Run this file by its path, as `python -I -S agent.py`. It imports only the standard library. Like ssh, it joins the
-words of the command with blanks and passes the result to a shell on the host. It also passes on input, output and exit
+words of the command with spaces and passes the result to a shell on the host. It also passes on input, output and exit
 status. The command gets a minimal environment, as after a login.
 """
 

@@ -79,6 +79,6 @@ def occupancy(
         full += secs if is_full else 0
         idle += idle_secs
         neither += 0 if is_full else idle_secs
-    # The samples cover another duration than the steps, so totals are scaled by the ratio of the two durations.
+    # The samples and the steps cover different durations, so totals are scaled by the ratio of the two durations.
     per_step = 1000 * (end_secs - begin_secs) / (seen[-1].secs - seen[0].secs) / steps
     return Occupancy(full * per_step, idle * per_step, neither * per_step)

@@ -18,7 +18,7 @@ INITIAL_ACCUMULATOR, EPSILON = 0.1, 1e-7  # the defaults of keras.optimizers.Ada
 
 
 class Dlrm:
-    """The model. Create it in the scope of a strategy. `settings` is the configuration group `model`."""
+    """The model. Create the model in the scope of a strategy. `settings` is the configuration group `model`."""
 
     def __init__(self, settings: Any) -> None:
         rows = [min(cardinality, settings.max_rows) for cardinality in settings.cardinalities]

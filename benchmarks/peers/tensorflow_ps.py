@@ -23,7 +23,7 @@ def main() -> None:
     made.add_argument("--plain", action="store_true", help="whole tables, and TensorFlow 2's kind of variables")
     arguments = made.parse_args()
     if not arguments.plain:
-        # Reference variables, the default in TensorFlow 1. A step reads each of them once, even if it uses them often.
+        # Reference variables, the default in TensorFlow 1. A step reads each of them once, even if it uses it often.
         tf.disable_resource_variables()
     cluster = tf.train.ClusterSpec({"worker": arguments.workers, "ps": arguments.servers})
     server = tf.train.Server(cluster, job_name=arguments.job, task_index=arguments.index, config=session_config())

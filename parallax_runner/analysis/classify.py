@@ -117,7 +117,7 @@ def _immovable_ops(
     the variable.
 
     The op belongs to a step. The op either takes the handle itself (a branch, a loop or a function), or is an update
-    for which a forward pass of the same step waits.
+    that a forward pass of the same step waits for.
     """
     outputs = [single.loss, *single.fetched_in_training, *single.fetched_in_validation]
     needed = edit.ancestors([graph.get_operation_by_name(single.train_op), *_ops(graph, outputs)])
@@ -213,7 +213,7 @@ def _written_by_each_rank(
 ) -> dict[str, str]:
     """Returns the variables without a gradient to which a step writes a value that differs by rank.
 
-    An example is a mean of the step's losses. The dict values name the writing op.
+    For example, the value can be the mean of the step's losses. The dict values name the writing op.
     """
     found: dict[str, str] = {}
     writes = [op for op in step if is_write(op) and edit.handle_of(op) and edit.handle_of(op)[0].name not in updated]

@@ -116,7 +116,7 @@ class Border:
 
     @functools.cached_property
     def _moved(self) -> frozenset[str]:
-        """The ops of the single-device graph of which each owner of rows runs its own copy."""
+        """The ops of the single-device graph that have a copy for each owner of rows."""
         ops = self._distributed.graph.get_operations()
         names = {op.name for op in ops}
         return frozenset(op.name for op in ops if f"{op.name}/shard_0" in names and op.type != "VarHandleOp")

@@ -132,7 +132,7 @@ class Translator:
         return Leaf(tuple(part.op.name for part in parts), tensors, make)
 
     def _is_partitioned(self, name: str) -> bool:
-        """Tells whether a variable, but no op, has this name. This is the case for variables handled by a
+        """Returns whether a variable, but no op, has this name. This is the case for variables handled by a
         partitioner."""
         return name in self._variables[0] and name not in self._op_names
 

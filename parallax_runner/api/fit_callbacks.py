@@ -52,7 +52,7 @@ def usable(callbacks: Iterable[Any]) -> tuple[list[Any], list[str]]:
 
 
 def is_keras_own(callback: Any) -> bool:
-    """Tells whether a callback's class is one of Keras' own, not merely derived from one."""
+    """Returns whether a callback's class is one of Keras' own, not merely derived from one."""
     return type(callback).__module__.split(".")[0] == "keras"
 
 
@@ -72,7 +72,7 @@ def _base(name: str) -> Any:
 
 
 def reads_weights(callback: Any) -> bool:
-    """Tells whether a callback might read the model's weights at the end of an epoch."""
+    """Returns whether a callback might read the model's weights at the end of an epoch."""
     if not is_keras_own(callback) or type(callback).__name__ not in READ_NO_WEIGHTS:
         return True
     return bool(getattr(callback, "restore_best_weights", False) or getattr(callback, "histogram_freq", 0))

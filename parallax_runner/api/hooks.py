@@ -15,7 +15,7 @@ Values = list[list[Any]]
 
 
 def see_to_nan(hooks: Sequence[tf.train.SessionRunHook]) -> bool:
-    """Tells whether one of the script's hooks handles NaN losses."""
+    """Returns whether one of the script's hooks handles NaN losses."""
     return any(isinstance(hook, tf.train.NanTensorHook) for hook in hooks)
 
 

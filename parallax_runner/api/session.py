@@ -82,7 +82,7 @@ class Session:
         return [[leaf.make([next(each) for _ in replica]) for replica in leaf.tensors] for leaf in leaves]
 
     def should_stop(self) -> bool:
-        """Tells whether to stop, because a hook or the driver has requested a stop or because all steps are done."""
+        """Returns whether to stop, because a hook or the driver has requested a stop or because all steps are done."""
         return self._closed or self._hooks.stop_requested or self.runner.is_last()
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class Session:
     def _run_step(
         self, fetches: Any, feeds: dict[tf.Tensor, Any], options: Any, run_metadata: Any, *, is_whole: bool
     ) -> Any:
-        """Runs one step and returns the values of `fetches`. `is_whole` tells whether the fetches run all updates.
+        """Runs one step and returns the values of `fetches`. `is_whole` is true if the fetches run all updates.
 
         Raises SystemExit(0) if no step is left.
         """

@@ -52,7 +52,7 @@ class Steps:
         return list(found)
 
     def initial_values_given_by(self, op: str) -> bool:
-        """Tells whether fetching `op` gives a saved variable its initial value."""
+        """Returns whether fetching `op` gives a saved variable its initial value."""
         return not self._initializers.isdisjoint(self._needed_by(op))
 
     def assignments_of(self, op: str) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Records, in `best.json` beside the checkpoints, which checkpoint has the best validation result.
+"""Records in `best.json`, next to the checkpoints, which checkpoint has the best validation result.
 
 Only the driver has the mean over ranks, so the driver writes the file. The chief reads the file before it deletes old
 checkpoints.

@@ -51,7 +51,7 @@ class Sidecar:
     end of each TensorFlow file's name (such as «index») to the file's state. `write_number` numbers the checkpoints in
     the order in which they were published in the folder, from 1. The number is 0 in format 2. `saved_secs` is the time
     of saving, in seconds since 1970. This time orders only checkpoints of format 2, since a clock can be set back.
-    `numbering` identifies the numbering of words in the data, and thus the word that each row of a table stands for.
+    `numbering` identifies the numbering of words in the data, and thus the word that each row of a table represents.
     `numbering` is empty if the numbering is unknown.
     """
 
@@ -139,8 +139,8 @@ def read_sidecar(prefix: Path) -> Sidecar:
 
 
 def damage(prefix: Path) -> str | None:
-    """Returns a description of the damage to a checkpoint, or None if all files are as they were written. Reads all
-    files."""
+    """Returns a description of the damage to a checkpoint, or None if no file has changed since it was written. Reads
+    all files."""
     try:
         sidecar = read_sidecar(prefix)
         if step_in(f"{STEM}-", prefix.name) not in (None, sidecar.step):
@@ -200,8 +200,8 @@ def newest_write_number(folder: Path) -> int:
 def without_sidecar(folder: Path) -> list[Path]:
     """Returns the prefixes of checkpoints whose sidecar is missing.
 
-    Leaves out checkpoints of TensorFlow's own Saver, which writes a «.meta» file, and checkpoints that are being
-    written or deleted.
+    Omits checkpoints of TensorFlow's own Saver, which writes a «.meta» file, and checkpoints that are being written or
+    deleted.
     """
     names = set(names_in(folder))
     steps = set()

@@ -20,7 +20,7 @@ UNKNOWN_STEP = -1  # stands for the step that the chief itself has counted
 
 @dataclass(frozen=True)
 class Slice:
-    """The part of a logical variable that an array holds.
+    """The part of a logical variable that an array contains.
 
     The part has the shape `shape` and starts at `offset` (one entry per dimension). The part takes every `step`-th
     value of the first dimension.

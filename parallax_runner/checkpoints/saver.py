@@ -97,7 +97,8 @@ class CheckpointSaver:
         self._settle()
 
     def is_due(self, step: int, passed: int = 1) -> bool:
-        """Returns whether a checkpoint is due after `step` steps, of which `passed` are new since the last call."""
+        """Returns whether a checkpoint is due after `step` steps. `passed` is the number of steps since the last
+        call."""
         by_steps = self.save_steps is not None and step % self.save_steps < passed
         by_secs = self.save_secs is not None and time.monotonic() - self.last_time_secs >= self.save_secs
         return step > self.last_step and (by_steps or by_secs)

@@ -82,7 +82,7 @@ def plain_word(word: str) -> str:
 
 
 def choice_meant(group: str, word: str) -> str | None:
-    """Returns the choice that another program's name stands for; None if there is no such choice."""
+    """Returns the choice that another program's name means; None if there is no such choice."""
     return CHOICES.get(group, {}).get(plain_word(word))
 
 
@@ -93,5 +93,5 @@ def remedy(group: str, word: str) -> str | None:
 
 
 def key_meant(name: str) -> str | None:
-    """Returns the last part of the key that another program's name stands for; None if there is no such key."""
+    """Returns the last part of the key that another program's name means; None if there is no such key."""
     return KEYS.get(plain_word(name))

@@ -88,7 +88,7 @@ def _named(part: Any, name: str, prefix: str) -> Names:
 
 
 def _is_array(part: list[Any]) -> bool:
-    """Tells whether a list contains numbers rather than arrays."""
+    """Returns whether a list contains numbers rather than arrays."""
     return not part or not hasattr(part[0], "shape")
 
 

@@ -77,7 +77,7 @@ def _describe(files: Sequence[TextFile]) -> list[tuple[str, int, int]]:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Tells whether the folder exists and is intact. Removes a damaged folder."""
+    """Returns whether the folder exists and is intact. Removes a damaged folder."""
     try:
         if not folder.exists():
             return False

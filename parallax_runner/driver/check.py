@@ -36,8 +36,8 @@ class CheckedSweep:
 
     `jobs` is empty if a sweeper chooses values during the sweep. `first` is the configuration of the first job, or the
     common part of the jobs to come. `swept` maps each swept key to its values on the command line, such as `mpi,ps`.
-    `more_lines` are the additional overrides with which Hydra composes the same jobs. If the sweep `is_parallel`,
-    several jobs may run at a time, as jobs of Slurm if it `is_on_slurm`.
+    `more_lines` are the additional overrides that make Hydra compose the same jobs. If the sweep `is_parallel`, several
+    jobs may run at a time, as jobs of Slurm if it `is_on_slurm`.
     """
 
     dir: Path
@@ -50,7 +50,7 @@ class CheckedSweep:
 
     @property
     def dir_line(self) -> str:
-        """The override with which a command line continues this sweep."""
+        """The override that makes a command line continue this sweep."""
         return self.more_lines[0]
 
 

@@ -98,8 +98,7 @@ class Recovery:
         return dataclasses.replace(self.config, ckpt=ckpt)
 
     def command(self, ckpt_path: str | None) -> str | None:
-        """Returns the command with which the user continues this run. `ckpt_path` is the newest checkpoint of the
-        run."""
+        """Returns the command that continues this run. `ckpt_path` is the newest checkpoint of the run."""
         has_own = ckpt_path is not None and self.config.ckpt.enabled and self._has_written(Path(ckpt_path))
         return resume_command(self.run_dir, has_own_checkpoint=has_own, resume=self.resume)
 

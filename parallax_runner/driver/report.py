@@ -91,7 +91,7 @@ def leave_summary(run_dir: Path, summary: RunSummary) -> Path:
 
 
 def tell_restart(failure: Failure, *, step: int, restart: int, max_restarts: int) -> None:
-    """Prints one line that says which process died, and from which step the run continues."""
+    """Prints one line that states which process died, and from which step the run continues."""
     line = f"{failure}; restart {restart} of {max_restarts} from step {step}"
     log.warning("%s", line)
     print(line, file=sys.stderr)
@@ -127,8 +127,8 @@ def _repeated(summary: RunSummary) -> str:
 
 
 def _saved(ckpt_path: str | None) -> str:
-    """Returns a text that says how many steps are saved. Returns an empty string if this is unknown, for example if the
-    run has no checkpoint yet."""
+    """Returns a text that states how many steps are saved. Returns an empty string if this is unknown, for example if
+    the run has no checkpoint yet."""
     try:
         return "" if ckpt_path is None else f"{step_of(Path(ckpt_path))} steps are saved; "
     except ValueError:  # the user has renamed the checkpoint

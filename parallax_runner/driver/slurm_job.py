@@ -186,7 +186,7 @@ def started_again(interrupts: Interrupts) -> Iterator[None]:
 
 
 def requeue() -> None:
-    """Has Slurm start the job that this process is in again, and says so."""
+    """Makes Slurm requeue the job of this process, and prints the result."""
     job = job_id()
     argv = ["scontrol", "requeue", str(job)]
     try:

@@ -15,7 +15,7 @@ from parallax_runner.planning.routes.registry import route_named
 
 def used_params(config: RunConfig) -> dict[str, Any]:
     """Returns the parameters as nested dictionaries without null values. If a group is disabled, only the key that
-    disables it is kept. Before a search, the number of partitions is left out, because a recorded parameter cannot
+    disables it is kept. Before a search, the number of partitions is omitted, because a recorded parameter cannot
     change."""
     params = plain(config)
     comm, partition = params["comm"], params["partition"]

@@ -1,4 +1,4 @@
-"""Chooses which of a run's checkpoints become artifacts (`tracking.log_checkpoints`), and holds these checkpoints until
+"""Chooses which of a run's checkpoints become artifacts (`tracking.log_checkpoints`), and keeps these checkpoints until
 they are sent."""
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from parallax_runner.errors import ExportError
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph, Variable
 
 WRITES = re.compile(r"Assign\w*VariableOp|Resource(Scatter|Apply|SparseApply|StridedSliceAssign)\w*")
-# These attributes refer to ops that are left out, hold counters of one build, or hold shapes that are inferred again.
+# These attributes refer to omitted ops, contain counters of one build, or contain shapes that are inferred again.
 DROPPED_ATTRS = ("_class", "_gradient_op_type", "_output_shapes")
 
 
@@ -36,7 +36,7 @@ def inference_graph(single: SingleDeviceGraph) -> InferenceGraph:
 
     If the model names no outputs, its output is the validation loss, or the loss if there is no validation loss. Raises
     ExportError if the outputs depend on no feature, or if they depend on an update of a variable or on a variable that
-    checkpoints do not hold.
+    checkpoints do not contain.
     """
     outputs = single.outputs or _loss_of(single)
     graph_def = _cut(single.meta_graph.graph_def, [_op_of(tensor) for tensor in outputs.values()])

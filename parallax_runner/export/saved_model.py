@@ -23,7 +23,7 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph, Variabl
 log = logging.getLogger(__name__)
 
 SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
-EXAMPLES = 2  # the number of examples in the input example, if the model takes batches of any size
+EXAMPLES = 2  # the number of examples in the input example, if the model accepts batches of any size
 # TensorFlow ignores unknown files in this folder of a SavedModel.
 DESCRIPTION = Path("assets.extra") / "serving.json"
 
@@ -39,8 +39,8 @@ def export_saved_model(
     """Writes a SavedModel from the checkpoint `prefix` to `folder`, which is replaced, and returns `folder`.
 
     `rebuild` builds the graph `single` again for batches of any size. If the model cannot be built that way, or would
-    then have other variables, the SavedModel takes only batches of the training size, and its description says so.
-    Opens a separate session on the CPU. Raises ExportError if the model cannot be served.
+    then have other variables, the SavedModel accepts only batches of the training size, and its description states
+    this. Opens a separate session on the CPU. Raises ExportError if the model cannot be served.
     """
     written = None
     trained = inference_graph(single)

@@ -74,7 +74,7 @@ def masked_values(value: Any) -> Any:
 
 
 def has_credentials(uri: str) -> bool:
-    """Tells whether a URI contains a password or a token."""
+    """Returns whether a URI contains a password or a token."""
     return masked_uri(uri) != uri
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 
 def install(module: Any) -> None:
-    """Replaces the generator with which the Keras module draws seeds."""
+    """Replaces the generator from which the Keras module draws seeds."""
     module.python_random = _Draws(module.python_random)
 
 

@@ -1,7 +1,7 @@
 """Blocks a batch system's signals, then executes the given command. Run by path as `python -I -S deaf.py COMMAND…`.
 
-Slurm ends a job by sending SIGTERM to all its processes at once, and may send SIGUSR1 or SIGUSR2 to all of them as a
-warning before. Only the driver must act on these signals: it makes the ranks save a checkpoint. The ranks, and the
+Slurm ends a job by sending SIGTERM to all its processes at once, and may first send SIGUSR1 or SIGUSR2 to all of them
+as a warning. Only the driver must act on these signals: it makes the ranks save a checkpoint. The ranks, and the
 programs that started them, must stay alive until the checkpoint is saved.
 """
 

@@ -22,7 +22,7 @@ from parallax_runner.launch.remote import RemoteCommand, check_command
 
 ANSWER_SECS = 15.0
 POLL_SECS = 0.05
-# The exit statuses with which a shell reports that it cannot execute a program.
+# The exit statuses of a shell that cannot execute a program.
 NOT_FOUND_STATUSES = (126, 127)
 
 

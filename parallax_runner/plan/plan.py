@@ -43,8 +43,8 @@ class RouteCost:
 
     The bytes are counted as in `sent_bytes_per_step`. The time is spent on the links, on waiting for messages, and on
     processing received data (adding, merging, updating). `before_secs` is the part of the sum that is spent before the
-    values are available. `aside_secs` is the part that is spent during another step, for rows that are fetched ahead
-    and gradients that are sent behind. The rest is spent after the gradient is available.
+    values are available. `aside_secs` is the part that is spent during another step, for rows that are fetched in
+    advance and gradients that are sent after their step. The rest is spent after the gradient is available.
     """
 
     route: str

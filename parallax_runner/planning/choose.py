@@ -162,8 +162,8 @@ def _nearly_all_touched(variable: VariableInfo, model: CostModel) -> bool:
 def _total(variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, str]) -> float:
     """Returns the seconds that exchanges and updates add to a step if they do not overlap with its computation.
 
-    Exchanges aside, during another step, overlap with the computation. They add the seconds in which the links are not
-    done when the computation is.
+    Exchanges during another step overlap with its computation. They add only the time for which the links are still
+    busy after that computation.
     """
     once = model.once(variables, routes)
     costs = [cost for variable in variables if (cost := model.cost(variable, routes[variable.name])) is not None]

@@ -15,7 +15,8 @@ from parallax_runner.planning.cost.touched import Touched
 from parallax_runner.planning.cost.traffic import traffic
 from parallax_runner.planning.cut import pieces_of
 
-# A plan has a note if a server holds more than this multiple of its load if only held bytes were balanced.
+# A plan has a note if a server holds more than this multiple of the bytes that it would hold if only held bytes were
+# balanced.
 MOST_HELD = 1.25
 HELD_BYTES_THAT_MATTER = 100_000_000
 # A dense variable is cut to make every shard serve at most this fraction of a server's average.

@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class OpClass(Enum):
-    """How an op spends its time. Ops that are not in the table below count as computing."""
+    """How an op spends its time. Ops that are not in the table below count as computation."""
 
     COMPUTE = "compute"
     COMMUNICATION = "communication"
@@ -33,7 +33,8 @@ _TABLE = (
     (r"(Iterator|OptionalIterator|Dataset)\w*GetNext\w*", OpClass.WAITING),
 )
 _PATTERNS = tuple((re.compile(pattern), op_class) for pattern, op_class in _TABLE)
-# A Python call in a graph counts as computing, unless it has the name of a collective: MPI's Allgatherv has no op type.
+# A Python call in a graph counts as computation, unless it has the name of a collective: MPI's Allgatherv has no op
+# type.
 _PYTHON = re.compile(r"(Eager)?PyFunc(Stateless)?")
 _PYTHON_COLLECTIVE = re.compile(r"allgatherv", re.IGNORECASE)
 _COLLECTIVE = re.compile(_TABLE[0][0])

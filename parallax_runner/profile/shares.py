@@ -1,4 +1,4 @@
-"""Divides a step's time on each rank into computing, communicating, servers' work, waiting and idle time."""
+"""Divides a step's time on each rank into computation, communication, servers' work, waiting and idle time."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def logical_variables(rewrite: Rewrite) -> tuple[LogicalVariable, ...]:
-    """Returns the variables that checkpoints hold, with their pieces. A variable that the model has partitioned has
+    """Returns the variables that checkpoints contain, with their pieces. A variable that the model has partitioned has
     only one entry."""
     pieces: dict[str, list[Piece]] = {}
     shapes: dict[str, tuple[tuple[int, ...], str]] = {}

@@ -80,7 +80,7 @@ class Rewrite:
     replicas.
 
     If a worker has several replicas in one graph, `siblings` lists them and `prefix` is put before the names of this
-    replica's ops. `region` holds the ops that read aggregated gradients (graph/boundary.py).
+    replica's ops. `region` contains the ops that read aggregated gradients (graph/boundary.py).
 
     `gradients` are the current gradients. `replaced` contains the names of tensors that ops of the region may no longer
     read. `step_ops` are ops that a step runs in addition to the train op. `sent` lists the tensors that are sent for

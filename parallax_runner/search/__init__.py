@@ -1,2 +1,2 @@
-"""Searches for the number of pieces with which a step takes the least time. Uses measured times, and launches no
-processes itself."""
+"""Searches for the number of pieces that makes a step fastest. Uses measured times, and launches no processes
+itself."""

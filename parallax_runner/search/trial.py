@@ -68,7 +68,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Choice:
-    """The number of pieces with which to train.
+    """The number of pieces to use for training.
 
     `trials` are in the order of measurement, and `curve` is None if there are too few trials. `secs` is the expected
     time of a step with this number, according to its trial and the curve. `error_secs` is the standard error of that

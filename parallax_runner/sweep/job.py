@@ -71,13 +71,13 @@ def _run_in_sweep(composed: object, hydra: Any) -> float | None:
 
 
 def _run_as_slurm_job(ledger: Ledger, job: Job, config: RunConfig) -> None:
-    """Runs the job; the ledger has its end, and Slurm its exit status.
+    """Runs the job. Records the outcome in the ledger, and exits with a status for Slurm.
 
-    After the warning before the time limit the job is queued again. Raises SystemExit where it has not finished.
+    If Slurm's warning before the time limit ended the job, requeues it. Raises SystemExit if the job has not finished.
     """
     if is_surplus_task():
         return
-    if "SLURM_RESTART_COUNT" in os.environ:  # it goes on where it was, whatever it began from
+    if "SLURM_RESTART_COUNT" in os.environ:  # resume from this job's own checkpoint
         config = dataclasses.replace(config, ckpt=dataclasses.replace(config.ckpt, resume="auto"))
     warning = warning_signal()
     with ends_job(warning):
@@ -89,11 +89,11 @@ def _run_as_slurm_job(ledger: Ledger, job: Job, config: RunConfig) -> None:
 
 
 def value_for_sweeper(standing: Standing, ledger: Ledger, hydra: Any) -> float | None:
-    """What the sweeper is told of a job that has ended: its objective, or the worst there is; `hydra` is Hydra's own
-    configuration."""
+    """Returns the objective to report to the sweeper for a job that has ended, or the worst possible objective if the
+    job has none. `hydra` is Hydra's own configuration."""
     if standing.status != "finished":
         return _worst(hydra)
-    # A resumed job that had no step left may have none, and one that diverged may have NaN: Optuna takes neither.
+    # A resumed job with no step left may have no objective, and a diverged job may have NaN. Optuna accepts neither.
     is_number = standing.objective is not None and not math.isnan(standing.objective)
     return standing.objective if is_number and _is_comparable(standing, ledger) else _worst(hydra)
 
@@ -114,7 +114,7 @@ def _record(ledger: Ledger, job: Job, config: RunConfig) -> Standing:
 
 
 def _is_comparable(standing: Standing, ledger: Ledger) -> bool:
-    """Tells whether a job has the same kind of objective as the first job of the sweep. If not, prints a note."""
+    """Returns whether a job has the same kind of objective as the first job of the sweep. If not, prints a note."""
     first = ledger.read().objective_name
     if standing.objective_name == first:
         return True

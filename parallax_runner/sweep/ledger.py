@@ -36,7 +36,7 @@ JOB_EVENTS: dict[str, Status] = {
     "interrupted": "interrupted",
 }
 # The event of a job that has been submitted to Slurm. The job counts as running while it is in Slurm's queue.
-# Otherwise, its previous status holds until it starts.
+# Otherwise, it keeps its previous status until it starts.
 SUBMITTED = "submitted"
 
 
@@ -103,7 +103,7 @@ class Account:
         return [one for one in running if one.slurm_job is not None or one.pid != besides_pid]
 
     def has_finished(self, job: Job) -> bool:
-        """Tells whether this job has finished with the same overrides."""
+        """Returns whether this job has finished with the same overrides."""
         known = self.standings.get(job.name)
         return known is not None and known.status == "finished" and sorted(known.job.overrides) == sorted(job.overrides)
 
@@ -275,7 +275,7 @@ def _process_started(pid: int) -> float:
 
 
 def _is_alive(event: dict[str, Any], queue: Queue) -> bool:
-    """Tells whether the job of a `started` or SUBMITTED event is still running or will still run."""
+    """Returns whether the job of a `started` or SUBMITTED event is still running or will still run."""
     slurm_job = event.get("slurm_job")
     if slurm_job is not None and slurm_job != sweep_job_id():
         return queue.may_have(slurm_job)
@@ -284,7 +284,7 @@ def _is_alive(event: dict[str, Any], queue: Queue) -> bool:
 
 
 def _process_lives(pid: int, started_secs: float) -> bool:
-    """Tells whether the process is alive, and not another process that got the same pid."""
+    """Returns whether the process is alive, and not another process that got the same pid."""
     try:
         process = psutil.Process(pid)
         return abs(process.create_time() - started_secs) < 1 and process.status() != psutil.STATUS_ZOMBIE

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FILE_NAME = "sweep.png"
-MAX_JOBS = 60  # a plot of more jobs is unreadable, so the worst jobs are left out
+MAX_JOBS = 60  # a plot of more jobs is unreadable, so the worst jobs are omitted
 INCHES_PER_JOB = 0.3
 COLORS = 10  # number of colors in matplotlib's cycle; further groups reuse them
 BESIDE: dict[str, Any] = {
@@ -44,7 +44,7 @@ def save(results: Sequence[Result], sweep_dir: Path) -> Path:
             axes.axhline(first - 0.5, color="0.85", linewidth=0.8)
     axes.set_yticks(range(len(shown)), [one.job for one in shown])
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)  # the first job is at the top
-    room = 0.12 * (limits[1] - limits[0])  # space for the value beside the rightmost point
+    room = 0.12 * (limits[1] - limits[0])  # space for the value next to the rightmost point
     axes.set_xlim(limits[0], limits[1] + room)
     axes.grid(axis="x", alpha=0.4)
     axes.set_xlabel(heading_of_objective(results))

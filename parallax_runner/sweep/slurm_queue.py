@@ -15,7 +15,7 @@ class Queue:
     """The user's jobs in Slurm's queue. Slurm is asked once, on first use."""
 
     def may_have(self, job: str) -> bool:
-        """Tells whether a job such as `12` or `12_3` is waiting or running.
+        """Returns whether a job such as `12` or `12_3` is waiting or running.
 
         Also returns True if `squeue` gives no answer, for example while Slurm's controller restarts.
         """

@@ -15,7 +15,7 @@ def flatten(config: Mapping[str, Any]) -> dict[str, str]:
     """Turns `{"comm": {"name": "ps"}}` into `{"comm.name": "ps"}`, with valid keys and with values truncated to 6000
     characters.
 
-    No value is left out: an empty group becomes `{}`, a list becomes JSON, and true, false and null are written as on
+    No value is omitted: an empty group becomes `{}`, a list becomes JSON, and true, false and null are written as on
     the command line. If several keys become identical, later keys get the suffixes `_2`, `_3` and so on.
     """
     flat: dict[str, str] = {}

@@ -209,7 +209,7 @@ class RunRecord:
 
 
 def named(phase: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    """Returns metrics under the names `PHASE/NAME`. The loss is left out, since it is computed separately."""
+    """Returns metrics under the names `PHASE/NAME`. The loss is omitted, since it is computed separately."""
     return {f"{phase}/{name}": value for name, value in metrics.items() if name != "loss"}
 
 

@@ -29,7 +29,7 @@ def give_pools(config: tf.ConfigProto) -> None:
 class StepsAhead:
     """Prepares the steps of one rank in a session, and applies the part of each update that is left for the next step.
 
-    The session's configuration must come from `give_pools`. All ranks must prepare the same steps. `_prepared` holds
+    The session's configuration must come from `give_pools`. All ranks must prepare the same steps. `_prepared` contains
     the values to feed to the next step. `_left` is the part of the last step's update that is not applied yet.
     """
 

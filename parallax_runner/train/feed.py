@@ -62,7 +62,7 @@ class Feed:
     def validation_batches(self, *, whole_only: bool) -> Iterator[dict[str, np.ndarray]]:
         """Yields this worker's share of the validation examples, in batches.
 
-        The last batch of the validation data may be smaller. With `whole_only`, that batch is left out.
+        The last batch of the validation data may be smaller. With `whole_only`, that batch is omitted.
         """
         if self._share is not None:
             yield from self._share.validation_batches(whole_only=whole_only)

@@ -15,5 +15,5 @@ def added(sums: Sequence[Any], values: Sequence[Any]) -> list[Any]:
 
 
 def as_field(sums: Sequence[Any]) -> dict[str, Any]:
-    """Returns a dict with the report field that holds the sums, or an empty dict if there are no sums."""
+    """Returns a dict with the report field that contains the sums, or an empty dict if there are no sums."""
     return {"metrics": [one.tolist() for one in sums]} if sums else {}

@@ -25,9 +25,9 @@ class Halves:
     """The boundary between the two halves, as sorted names.
 
     `frozen` are tensors that the first half computes and that are fed to the second half. `handles` are tensors that
-    refer to resources (variables, tables, iterators), which both halves share. `finished` are ops of the first half for
-    which ops of the second half wait. `late_loss` is true if the loss belongs to the second half, because it is ordered
-    after the updates.
+    refer to resources (variables, tables, iterators), which both halves share. `finished` are ops of the first half
+    that ops of the second half wait for. `late_loss` is true if the loss belongs to the second half, because it is
+    ordered after the updates.
     """
 
     frozen: tuple[str, ...]

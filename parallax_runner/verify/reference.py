@@ -1,6 +1,6 @@
 """Computes a distributed step in the simplest way: one process, one session for each rank, and NumPy between them.
 
-This module defines correctness as a program. The module shares no code with `rewrite`. Each rank's session holds the
+This module defines correctness as a program. The module shares no code with `rewrite`. Each rank's session contains the
 captured graph twice, unchanged. The first copy computes raw gradients. In the second copy, each raw gradient is a
 placeholder to which the aggregate over all ranks is fed. The second copy's update ops act on the first copy's
 variables. `halves` determines which values the second copy takes from the first copy.

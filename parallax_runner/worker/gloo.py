@@ -13,7 +13,7 @@ from parallax_runner.rewrite.exchange import collectives
 
 @contextmanager
 def ranks_found(client: ControlClient) -> Iterator[None]:
-    """Sets the variables with which Horovod connects the ranks through Gloo. Horovod must be initialized within the
+    """Sets the variables that make Horovod connect the ranks through Gloo. Horovod must be initialized within the
     block. The launcher has already set the variables that contain each rank's place.
 
     Gloo listens only at this host's address on the route to the driver. Blocks until rank 0 runs the store. Raises

@@ -2,7 +2,7 @@
 used.
 
 The rank's process, its TensorFlow server and its variables are kept. The rank's captured graph is rewritten for the new
-plan and runs in a new session on the same server. The chief moves the rows that have another place in the new plan.
+plan and runs in a new session on the same server. The chief moves the rows that have a different place in the new plan.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ops with which a model derives a list of rows from gradients' lists, and which can run on each shard's part.
+"""Ops that derive a list of rows from gradients' lists, and that can run on each shard's part.
 
 These ops concatenate lists (micro-batches), or sum the rows with equal ids into a list without repeated ids. Each
 shard's part keeps the ids in the order of the whole list, and all rows with the same id are in one part. The results

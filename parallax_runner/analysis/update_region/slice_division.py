@@ -1,4 +1,4 @@
-"""Recognizes the ops with which Keras divides a sparse gradient's rows by a tensor of all rows, such as Adagrad's
+"""Recognizes the ops that Keras uses to divide a sparse gradient's rows by a tensor of all rows, such as Adagrad's
 accumulator.
 
 Keras divides in a branch. If no element of the divisor is zero or NaN, the rows are divided by the divisor's rows with

@@ -1,4 +1,4 @@
-"""Metrics of one batch: Keras accumulates metrics over an epoch, but here the metrics start again in every step.
+"""Metrics of one batch: Keras accumulates metrics over an epoch, but here the metrics are reset in every step.
 
 Keras reports the loss as a mean that a variable accumulates, but a distributed step reports the loss of its own batch.
 Metric variables therefore become values of the step: each update computes the next value, and each read returns the

@@ -38,7 +38,7 @@ class Launcher(ABC):
     # The name of the program that starts all workers with one command, for messages and for `logs/<program>.log`. It is
     # None if there is one command per worker.
     program: ClassVar[str | None] = None
-    # The environment variable in which each worker finds its rank.
+    # The environment variable that contains each worker's rank.
     rank_variable: ClassVar[str] = wire.RANK
     # Whether the workers can call MPI_Init and then form one MPI world. Unless a launcher overrides `unfit`, only
     # comm=ps works without MPI.

@@ -1,4 +1,4 @@
-"""The entry with which a standby process describes itself in the rendezvous."""
+"""The entry that describes a standby process in the rendezvous."""
 
 from __future__ import annotations
 

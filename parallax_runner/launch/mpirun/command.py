@@ -23,7 +23,7 @@ YIELD_WHEN_IDLE = ("--mca", "mpi_yield_when_idle", "1")
 START_AT_ONCE = {"OMPI_MCA_btl": "^ofi"}
 # Workers and servers share the cores, so Open MPI must neither count slots nor pin ranks.
 SHARE_CORES = ("--oversubscribe", "--bind-to", "none")
-# Options with which a user chooses where mpirun starts the ranks.
+# Options that determine where mpirun starts the ranks, if the user sets them.
 HOST_CHOICE = frozenset({"--host", "-host", "-H", "--hostfile", "-hostfile", "--machinefile", "-machinefile"})
 # Marks each line of mpirun's output with the rank that wrote it. If a rank crashes before it has its own log, the crash
 # can then be attributed to it.

@@ -1,4 +1,4 @@
-"""Options and variables with which mpirun starts ranks on other hosts and restricts them to one network."""
+"""Options and variables that make mpirun start ranks on other hosts and restrict them to one network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RING_FROM_HOSTS = 3
 # (docs/design/0032).
 BOTH_WAYS = {"btl_tcp_flags": "send", "btl_tcp_links": "2"}
 
-# With a parameter that has one of these prefixes, the user chooses the network interfaces of daemons or ranks.
+# Prefixes of the parameters that choose the network interfaces of daemons and of ranks.
 DAEMONS_BY = ("oob_tcp_if", "oob_tcp_include", "oob_tcp_exclude")
 RANKS_BY = ("btl_tcp_if", "btl_tcp_disable_family")
 

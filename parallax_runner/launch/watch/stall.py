@@ -170,7 +170,7 @@ def describe_stall(workers: Sequence[Member], *, together: bool) -> str:
 
 
 def _held_up(workers: Sequence[Member], *, together: bool) -> list[Member]:
-    """Returns the workers for which the other workers seem to wait, or all workers if that cannot be determined."""
+    """Returns the workers that the other workers seem to wait for, or all workers if that cannot be determined."""
     busy = [one for one in workers if not one.doing.startswith(_WAITING)] or list(workers)
     if not together:
         return busy

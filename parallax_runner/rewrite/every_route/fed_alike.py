@@ -32,8 +32,8 @@ def check_fed_alike(rewrite: Rewrite) -> None:
 
 
 def _updates_by_fed(rewrite: Rewrite) -> dict[tf.Operation, list[tf.Operation]]:
-    """Returns, for each fed scalar, the writes that read the scalar and change a variable of which every rank has a
-    copy."""
+    """Returns, for each fed scalar, the writes that read the scalar and change a variable that every rank has a copy
+    of."""
     on_servers = shared_variables(rewrite.plan) | set(rewrite.plan.counters)
     gradients = frozenset(tensor.name for one in rewrite.gradients for tensor in one.tensors)
     features = set(rewrite.single.features.values())

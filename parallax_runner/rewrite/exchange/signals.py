@@ -28,7 +28,7 @@ def receive(rewrite: Rewrite, value: tf.Tensor, *, name: str) -> tf.Tensor:
 
 
 def _queue(rewrite: Rewrite, value: tf.Tensor, name: str, rank: int) -> tf.QueueBase:
-    # A server can serve several graphs in succession, and a name can stand for different values in different graphs or
+    # A server can serve several graphs in succession, and a name can refer to different values in different graphs or
     # plans.
     graph, dtype = rewrite.plan.fingerprint[:16], value.dtype.name
     return tf.FIFOQueue(capacity=2, dtypes=[value.dtype], shared_name=f"announce/{graph}/{name}/{dtype}/{rank}")

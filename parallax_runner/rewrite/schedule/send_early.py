@@ -1,4 +1,4 @@
-"""Pass: send gradients before unrelated ops are computed, so that sending and computing overlap.
+"""Pass: send gradients before unrelated ops are computed, which overlaps communication with computation.
 
 TensorFlow first runs the ops that became ready last. For example, the gradient of a softmax is ready before the
 backward pass through an LSTM. With one thread, however, this gradient would be merged and sent only after that pass. In

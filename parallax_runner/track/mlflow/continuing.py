@@ -70,13 +70,13 @@ def _is_elsewhere(source: Path, uri: str, run_id: str) -> bool:
 
 
 def _has_unsent(source: Path) -> bool:
-    """Tells whether the directory's journals have unsent entries. Such entries would arrive after the entries of a job
-    that continues the run."""
+    """Returns whether the directory's journals have unsent entries. These entries would arrive after the entries of a
+    job that continues the run."""
     return any(unsent(path) for path in journals.begun(source))
 
 
 def _is_going_on(source: Path) -> bool:
-    """Tells whether a driver is still working in the directory. Two drivers must not write to the same run."""
+    """Returns whether a driver is still working in the directory. Two drivers must not write to the same run."""
     if not journals.journals(source):
         return False
     try:

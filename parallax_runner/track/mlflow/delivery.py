@@ -182,7 +182,7 @@ class Delivery:
         return {key: inside(self._run_dir, name) for key, name in entry["fields"].items()}
 
     def _has_successor(self) -> bool:
-        """Tells whether a later run has begun in the directory."""
+        """Returns whether a later run has begun in the directory."""
         return self.path != journals.begun(self.path.parent)[-1]
 
     def _parent_run_id(self) -> str | None:

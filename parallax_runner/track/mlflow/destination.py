@@ -58,7 +58,7 @@ def addressed(path: Path, uri: str | None) -> Header:
 
 
 def is_foreign(path: Path) -> bool:
-    """Tells whether another user wrote a file. Some file systems give new files a uid that differs from the user's;
+    """Returns whether another user wrote a file. Some file systems give new files a uid that differs from the user's;
     files with that uid count as the user's own."""
     uid = path.lstat().st_uid
     return uid != os.geteuid() and uid != _uid_of_new_files(path.parent)

@@ -17,7 +17,7 @@ PERMANENT = {
 
 
 def is_permanent(error: Exception) -> bool:
-    """Tells whether a retry cannot succeed."""
+    """Returns whether a retry cannot succeed."""
     from mlflow.exceptions import MlflowException
 
     if isinstance(error, MlflowException):
@@ -29,7 +29,7 @@ def is_permanent(error: Exception) -> bool:
 
 
 def is_of_what_is_gone(error: Exception) -> bool:
-    """Tells whether MLflow reports that a run or an experiment does not exist. A wrong address causes other errors."""
+    """Returns whether MLflow reports that a run or experiment does not exist. A wrong address causes other errors."""
     return getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST"
 
 

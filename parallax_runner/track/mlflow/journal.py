@@ -83,7 +83,7 @@ def begun(folder: Path) -> list[Path]:
 
 
 def has_header(path: Path) -> bool:
-    """Tells whether a journal begins with a valid header. Raises OSError if the journal cannot be read."""
+    """Returns whether a journal begins with a valid header. Raises OSError if the journal cannot be read."""
     try:
         read_header(path)
     except ConfigError:
@@ -144,8 +144,8 @@ def as_json(value: float) -> float | str:
 
 @dataclass(frozen=True)
 class Standing:
-    """The state of a journal. `start` is the last `start` entry, or None; `is_ended` tells whether an `end` entry
-    follows it. `last_steps` and `last_values` contain the step and value of each metric's last point."""
+    """The state of a journal. `start` is the last `start` entry, or None; `is_ended` is true if an `end` entry follows
+    it. `last_steps` and `last_values` contain the step and value of each metric's last point."""
 
     start: Mapping[str, Any] | None
     is_ended: bool

@@ -91,8 +91,8 @@ class JournalTracker(Tracker):
             self._journal.append("params", params=some)
 
     def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> None:
-        """Records the metrics of one step. Leaves out metrics that are None or that were recorded for this step before
-        a resume."""
+        """Records the metrics of one step. Omits metrics that are None or that were recorded for this step before a
+        resume."""
         known = {valid_key(key): float(value) for key, value in metrics.items() if value is not None}
         fresh = {key: value for key, value in known.items() if step > self._last_steps.get(key, -1)}
         for some in _in_parts(fresh, POINTS_PER_BATCH):

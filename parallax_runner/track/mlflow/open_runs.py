@@ -33,12 +33,12 @@ class OpenRun:
 
     @property
     def is_here(self) -> bool:
-        """Tells whether the process runs, or ran, on this host."""
+        """Returns whether the process runs, or ran, on this host."""
         return self.host == socket.gethostname()
 
     @property
     def is_alive(self) -> bool:
-        """Tells whether the process still runs. The result is valid only on the process's host."""
+        """Returns whether the process still runs. The result is valid only on the process's host."""
         try:
             return abs(psutil.Process(self.pid).create_time() - self.process_started_secs) < 1.0
         except psutil.NoSuchProcess:

@@ -39,7 +39,7 @@ def hold(path: Path, run_dir: Path) -> Path:
 
 
 def is_held(path: Path, run_dir: Path) -> bool:
-    """Tells whether a path is in a location where `hold` puts files: in a folder of the outbox that is not a symbolic
+    """Returns whether a path is in a location where `hold` puts files: in a folder of the outbox that is not a symbolic
     link."""
     folder = path.parent
     try:

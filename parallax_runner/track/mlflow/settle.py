@@ -63,7 +63,7 @@ def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] 
 
 
 def _has_journal(run_dir: Path) -> bool:
-    """Tells whether a directory has a journal. Raises OSError if the directory cannot be read, because it may have a
+    """Returns whether a directory has a journal. Raises OSError if the directory cannot be read, because it may have a
     journal."""
     try:
         os.listdir(run_dir)

@@ -86,7 +86,7 @@ def _reason_against(database: Path) -> str | None:
 
 
 def _is_deleted(database: Path, experiment: str) -> bool:
-    """Tells whether the experiment is marked as deleted. Returns False if the database cannot be read; MLflow reports
+    """Returns whether the experiment is marked as deleted. Returns False if the database cannot be read; MLflow reports
     that problem later."""
     if not database.exists():
         return False

@@ -1,5 +1,5 @@
-"""Sends some gradients behind their step: the next step does not touch their rows, so these gradients can be sent
-during the next step.
+"""Sends some gradients behind their step, which means during the next step, because the next step does not touch their
+rows.
 
 A push has two parts. Gradients of rows that the next step touches are sent now, and all other gradients are sent behind
 the step. The owner of a row decides which part a gradient belongs to, because the owner receives the requests of both

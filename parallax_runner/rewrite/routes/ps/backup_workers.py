@@ -44,7 +44,7 @@ def update_with_backup(rewrite: Rewrite) -> None:
 
 
 def _refuse_own_updates(rewrite: Rewrite, ops: set[tf.Operation], held: tf.Tensor) -> None:
-    """Raises PlanError if only the leader would write a variable of which each worker has its own copy."""
+    """Raises PlanError if only the leader would write a variable that each worker has its own copy of."""
     for op in sorted(ops & rewrite.region, key=lambda op: op.name):
         if is_write(op) and held.op in edit.ancestors([op]):
             raise PlanError(

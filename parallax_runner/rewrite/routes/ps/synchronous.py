@@ -63,7 +63,7 @@ def _asked_for_a_number(rewrite: Rewrite, update: ShardedUpdate, roots: set[tf.O
     """Yields the ops that a rank other than the chief also runs, so that sessions can fetch their results. Replaces a
     sum on servers by its stand-in.
 
-    A session may never fetch these results, so only single numbers are sent for them. Ops are left out if they need
+    A session may never fetch these results, so only single numbers are sent for them. Ops are omitted if they need
     larger values from servers that the step itself does not need.
     """
     travels = _needed_without(roots, update.server_ops)
