@@ -1,4 +1,4 @@
-"""Computes the speed of several runs during the time in which all train, from the times of their progress reports."""
+"""Computes the speed of several runs while all of them train, from the times of their progress reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Told:
 @dataclass(frozen=True)
 class Common:
     """The speed of each run while all runs trained (`steps_per_sec`). `share` is the fraction of the total training
-    time in which all runs trained."""
+    time during which all runs trained."""
 
     steps_per_sec: tuple[float, ...]
     share: float

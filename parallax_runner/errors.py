@@ -40,7 +40,7 @@ class PlanError(ParallaxError):
 
 
 class CollectiveError(ParallaxError):
-    """A collective is not possible with this kind of tensor, or with the way in which the ranks are connected."""
+    """A collective is not possible with this kind of tensor, or with the way the ranks are connected."""
 
 
 class CaptureError(ParallaxError):

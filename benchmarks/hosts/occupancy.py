@@ -29,8 +29,8 @@ class Glance:
 class Occupancy:
     """Times per step, in milliseconds.
 
-    `full_ms` is the time in which at least one link was full. `idle_ms` is the idle time of the cores, as a mean over
-    cores. `neither_ms` is the part of `idle_ms` in which no link was full.
+    `full_ms` is the time during which at least one link was full. `idle_ms` is the idle time of the cores, as a mean
+    over cores. `neither_ms` is the part of `idle_ms` during which no link was full.
     """
 
     full_ms: float

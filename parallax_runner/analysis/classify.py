@@ -211,7 +211,7 @@ def _written_by_each_rank(
     names: frozenset[str],
     differs_by_rank: Callable[[tf.Operation], bool],
 ) -> dict[str, str]:
-    """Returns the variables without a gradient to which a step writes a value that differs by rank.
+    """Returns the variables without a gradient that a step sets to a value that differs by rank.
 
     For example, the value can be the mean of the step's losses. The dict values name the writing op.
     """

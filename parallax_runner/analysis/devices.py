@@ -44,7 +44,7 @@ def check_devices(
 
 
 def _device_in_place(device: tf.DeviceSpec, there: Mapping[str, int], replicas: int) -> str:
-    """Returns the device on which TensorFlow places an op that names this job and task, but no device."""
+    """Returns the device that TensorFlow chooses for an op that names this job and task, but no device."""
     kind = "GPU" if there.get("GPU") else "CPU"
     own = device.replace(device_type=kind, device_index=0).to_string()
     return own if device.job == PS or replicas == 1 else f"{own} to {replicas - 1}, its replica's own"

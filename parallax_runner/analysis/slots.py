@@ -1,4 +1,4 @@
-"""Determines the variable to which each optimizer slot belongs. Uses the data flow of the update instead of names."""
+"""Determines which variable each optimizer slot belongs to. Uses the data flow of the update instead of names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def slot_owners(
     variables: Iterable[Variable],
     differs_by_rank: Callable[[tf.Operation], bool],
 ) -> dict[str, str]:
-    """Returns the variable to which each optimizer slot belongs.
+    """Returns the variable that each optimizer slot belongs to.
 
     A slot either shares a fused apply op with its variable, or the update region writes values to the slot that are
     computed, element by element, from one of these sources: the gradient of one variable with the same shape, the

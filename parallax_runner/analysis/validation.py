@@ -51,7 +51,7 @@ def _metric_variables(meta_graph: tf.MetaGraphDef) -> set[str]:
 
 
 def _needed(graph_def: tf.GraphDef, tensor: str) -> Iterable[tf.NodeDef]:
-    """Returns the nodes on which a tensor depends, in graph order."""
+    """Returns the nodes that a tensor depends on, in graph order."""
     nodes = {node.name: node for node in graph_def.node}
     needed: set[str] = set()
     stack = [tensor]

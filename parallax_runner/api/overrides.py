@@ -11,7 +11,7 @@ from parallax_runner.config.hydra_quotes import in_quotes
 from parallax_runner.errors import ConfigError
 
 RUN_OPTIONS = {"PS": "ps", "MPI": "mpi", "HYBRID": "hybrid"}
-# Maps each option of PSConfig to the values of comm for which the option has an effect. For these values of comm, the
+# Maps each option of PSConfig to the values of comm under which the option has an effect. For these values of comm, the
 # option sets the key of the same name in `comm.ps`.
 PS_OPTIONS = {
     "protocol": ("ps", "hybrid"),

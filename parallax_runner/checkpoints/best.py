@@ -78,7 +78,7 @@ def note_validated(folder: Path, step: int, value: float, goal: Goal = VALIDATIO
 
 
 def forget_later(folder: Path, step: int) -> None:
-    """Forgets the results of steps after `step`, at which a run starts, because the run repeats the later steps.
+    """Forgets the results of steps after `step`, because a run that starts at `step` repeats these steps.
 
     Raises CheckpointError if the file cannot be written.
     """

@@ -239,7 +239,7 @@ class CheckpointSaver:
         return prefix
 
     def _tell_tensorflow(self, prefix: Path) -> None:
-        """Writes the file in which `tf.train.latest_checkpoint` and `load_checkpoint` look up the newest checkpoint.
+        """Writes the file that `tf.train.latest_checkpoint` and `load_checkpoint` read to find the newest checkpoint.
         Nothing else needs this file."""
         try:
             kept = [path.name for path in checkpoint_files.readable(self.folder)]

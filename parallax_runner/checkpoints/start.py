@@ -17,8 +17,8 @@ from parallax_runner.files.plain import reason_of
 
 @dataclass(frozen=True)
 class Start:
-    """The point from which a run starts. `prefix` is None for a fresh start. `notes` are messages for the user, such as
-    a description of each newer checkpoint that is damaged."""
+    """The starting point of a run. `prefix` is None for a fresh start. `notes` are messages for the user, such as a
+    description of each newer checkpoint that is damaged."""
 
     prefix: Path | None
     notes: tuple[str, ...] = ()

@@ -1,5 +1,4 @@
-"""Checks that `comm.name` and `partition.name` are the names of the groups' choices, to which the other values
-belong."""
+"""Checks that `comm.name` and `partition.name` are the names of the choices that set the groups' other values."""
 
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins

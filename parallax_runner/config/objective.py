@@ -1,4 +1,4 @@
-"""The objective by which validations and checkpoints of a run, and jobs of a sweep, are compared."""
+"""The objective that is used to compare validations and checkpoints of a run, and jobs of a sweep."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def _check_kind(config: DictConfig, key: str, example: Any, origins: Origins) ->
         dict: ("a mapping", (DictConfig,)),
     }
     reference = re.fullmatch(r"\$\{([\w.]+)\}", str(example))
-    if reference is not None:  # use the type of the value to which the interpolation refers
+    if reference is not None:  # use the type of the value that the interpolation refers to
         example = OmegaConf.select(config, reference[1])
         if OmegaConf.is_config(example):
             example = OmegaConf.to_container(example)

@@ -48,7 +48,7 @@ class Corpus:
     train: np.ndarray
     validation: np.ndarray
     vocabulary: Sequence[str]
-    train_file: MappedFile | None = None  # the file from which the array is mapped, if any
+    train_file: MappedFile | None = None  # the file that the array is mapped from, if any
     validation_file: MappedFile | None = None
 
 

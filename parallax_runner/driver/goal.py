@@ -1,4 +1,4 @@
-"""The metric by which runs are compared: `train.objective` if it is set, otherwise the model's `validation_metric` if
+"""The metric that is used to compare runs: `train.objective` if it is set, otherwise the model's `validation_metric` if
 it has one, otherwise the loss."""
 
 from __future__ import annotations

@@ -224,8 +224,8 @@ def _range(config: RunConfig, plan: Plan) -> Range | None:
 
 
 def _made_for(config: RunConfig, plan: Plan) -> dict[str, Any]:
-    """Returns the key under which a choice is saved. A choice is valid only for the same graph, data, cluster,
-    communication mode and search settings."""
+    """Returns the key for saving a choice. A choice is valid only for the same graph, data, cluster, communication mode
+    and search settings."""
     content = frozen.plain(config)
     asked = {key: value for key, value in content["partition"].items() if key not in ("num", "cut")}
     return {

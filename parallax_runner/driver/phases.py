@@ -7,7 +7,7 @@ from typing import Any
 
 from parallax_runner.plan.plan import Plan
 
-# The slow stages of the chief's start. The keys are the names under which the chief reports the stages
+# The slow stages of the chief's start. The keys are the names that the chief uses to report the stages
 # (process/stage_times.py).
 PHASES = {
     "import TensorFlow": "loading TensorFlow",

@@ -38,5 +38,5 @@ def plan_request(
 
 
 def cut_of(config: RunConfig) -> Cut:
-    """Returns the rule by which the configured number of shards is applied to sparse variables."""
+    """Returns the rule that applies the configured number of shards to sparse variables."""
     return Cut.BY_BYTES if config.partition.name == "search" else Cut(config.partition.cut)

@@ -29,7 +29,7 @@ class ExportSummary:
 
 @dataclass(frozen=True)
 class ObjectiveSummary:
-    """The metric by which the run is compared, its value, and the direction in which values are better."""
+    """The metric that is used to compare the run with others, its value, and the direction of better values."""
 
     objective: str
     objective_value: float | None
@@ -97,7 +97,8 @@ class RunSummary:
 
     @property
     def objective(self) -> Objective:
-        """The metric by which the run is compared. It is the training loss if there is no other metric."""
+        """The metric that is used to compare the run with others. It is the training loss if there is no other
+        metric."""
         found = self.compared
         if found is None:
             return Objective(TRAINING_LOSS.name, self.loss_last, TRAINING_LOSS.direction)

@@ -61,8 +61,8 @@ def supervise(
     """Runs the processes, with as many restarts as `restarts` allows. Returns the record and the result of the run.
 
     With `search`, the plan changes during the run. With `action=search`, the tracker receives no training metrics.
-    `goal` is the metric by which validations are compared. `epochs` is a function that takes the record and returns the
-    object that is called between epochs.
+    `goal` is the metric that is used to compare validations. `epochs` is a function that takes the record and returns
+    the object that is called between epochs.
     """
     config, run_dir = start.config, start.run_dir
     only_searches = config.action == "search"

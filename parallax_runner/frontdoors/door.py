@@ -1,4 +1,4 @@
-"""The front-door interface: the way in which another system informs a process of its place in a cluster."""
+"""The front-door interface: how another system informs a process of its place in a cluster."""
 
 from __future__ import annotations
 

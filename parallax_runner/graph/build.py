@@ -154,8 +154,8 @@ def _refuse_all_but_dense(config: RunConfig, dataset: Dataset) -> None:
 def _reach_models() -> None:
     """Makes the project's models importable as `models`.
 
-    If the folder in which a run was started has its own package `models`, that package is searched first, and the
-    folder of the project's models is appended to its path.
+    If the folder where a run was started has its own package `models`, that package is searched first, and the folder
+    of the project's models is appended to its path.
     """
     own = models_dir()
     # If this import fails, looking up the model reports the error.

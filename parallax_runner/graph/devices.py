@@ -13,7 +13,7 @@ PS, WORKER = "ps", "worker"
 
 
 def server_device(server: int) -> str:
-    """Returns the device on which a server's variables are placed."""
+    """Returns the device of a server's variables."""
     return f"/job:{PS}/task:{server}/device:CPU:0"
 
 

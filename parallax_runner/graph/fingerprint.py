@@ -32,7 +32,7 @@ def fingerprint_of(graph_def: tf.GraphDef) -> str:
 
 
 class Outline:
-    """All ops of a graph with short digests. Locates the first op in which another graph differs."""
+    """All ops of a graph with short digests. Locates the first op that differs in another graph."""
 
     def __init__(self, ops: Iterable[OutlineOp]) -> None:
         self._ops = list(ops)
@@ -59,7 +59,7 @@ class Outline:
         write_whole(path, gzip.compress(json.dumps(self._ops).encode()))
 
     def first_difference(self, graph_def: tf.GraphDef) -> str | None:
-        """Describes the first op, in creation order, in which another graph differs from this graph.
+        """Describes the first op, in creation order, that differs between another graph and this graph.
 
         Returns None if the graphs are equal.
         """

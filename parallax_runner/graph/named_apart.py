@@ -42,7 +42,7 @@ def _function_name(prefix: str, name: str) -> str:
 
 
 def _colocate_apart(node: tf.NodeDef, prefix: str, outside: set[str]) -> None:
-    """Adds the prefix to the names of graph ops with which an op inside a function is colocated.
+    """Adds the prefix to the names of graph ops that an op inside a function is colocated with.
 
     For example, a loop's gradients are colocated with the loop. Import renames colocations only for ops outside
     functions.

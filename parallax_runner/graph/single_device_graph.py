@@ -66,8 +66,8 @@ class SingleDeviceGraph:
     """A complete training graph as a serializable `MetaGraphDef`, with the names that training needs.
 
     For a training step:
-    - `features` maps each feature of the data to the name of the placeholder through which it is fed. `loss` is a
-      scalar: the mean over the batch. `metrics` are the metrics of a step, or None if there are none.
+    - `features` maps each feature of the data to the name of its placeholder. `loss` is a scalar: the mean over the
+      batch. `metrics` are the metrics of a step, or None if there are none.
     - `gradients` contains only the gradients that reach an update op of `train_op`.
     - `fingerprint` is equal for two builds of the same graph.
     - `has_optimizer` is set for a Keras model or a training step, because both have their own optimizer.

@@ -189,7 +189,7 @@ class Attempt:
         return waiting_for(self._workers)
 
     def note_unreported_exits(self) -> None:
-        """Records the exit status of workers for which the launcher's program has reported no status. Call this method
+        """Records the exit status of workers whose status the launcher's program has not reported. Call this method
         only after the program has had time to report."""
         exit_status = self._launcher.unreported_exit_status
         if self._program is None or exit_status is None:

@@ -1,4 +1,4 @@
-"""The hosts on which the processes of a run are started, and the address of this machine at which they reach the
+"""The hosts where the processes of a run are started, and this machine's address, which they use to reach the
 driver."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Hosts:
         return tuple(place.name for place in self.places if not place.is_here)
 
     def of_server(self, index: int) -> str | None:
-        """Returns the host on which the remote shell starts the server `index`, or None if the server is on this
+        """Returns the host where the remote shell starts the server `index`, or None if the server is on this
         machine."""
         place = self.places[index % len(self.places)]
         return None if place.is_here else place.name

@@ -25,7 +25,7 @@ class Session(tf.Session):
 
 
 def for_one_rank(config: tf.ConfigProto | None, gpus: int) -> tf.ConfigProto:
-    """Returns a copy of `config`, adapted for one rank on a host on which this process sees `gpus` GPUs."""
+    """Returns a copy of `config`, adapted for one rank on a host where this process sees `gpus` GPUs."""
     adapted = tf.ConfigProto()
     if config is not None:
         adapted.CopyFrom(config)

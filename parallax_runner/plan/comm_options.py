@@ -11,7 +11,7 @@ from parallax_runner.config.schema import CommConfig
 
 
 class Compression(StrEnum):
-    """The format in which floating-point values of more than 16 bits are sent."""
+    """The format for sending floating-point values of more than 16 bits."""
 
     OFF = "off"
     FP16 = "fp16"

@@ -73,7 +73,7 @@ class RouteCost:
 
 @dataclass(frozen=True)
 class WholeTable:
-    """The op for which a step moves all rows of a sharded variable or slot to or from a worker."""
+    """An op that makes a step move all rows of a sharded variable or slot to or from a worker."""
 
     op: str
     size_bytes: int
@@ -152,7 +152,7 @@ class Plan:
 
     `workers` is the number of worker processes, and each runs `replicas_per_worker` replicas of the single-device
     graph. `servers` is 0 if no route needs a server. `counters` are variables that count updates. These variables are
-    on server 0 if steps do not wait for all workers. `rows_measured` is the date on which fractions and bytes of sparse
+    on server 0 if steps do not wait for all workers. `rows_measured` is the date when fractions and bytes of sparse
     variables were measured, or None if they are bounds. `predicted` contains the predicted times of a step, and
     `constants` states the source of the model's constants. `moved` contains the ops that do not run on the device named
     by the model's scopes.

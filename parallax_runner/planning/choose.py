@@ -16,7 +16,7 @@ from parallax_runner.planning.routes.registry import all_routes, route_named
 # Dtypes that servers can sum. TensorFlow's accumulators have kernels for these dtypes, except for bfloat16, which is
 # summed as float32.
 ADDED_UP = frozenset(["bfloat16", "float16", "float32", "float64"])
-# Dtypes for which Horovod 0.28 has kernels (horovod/tensorflow/mpi_ops.cc), and bfloat16, which is sent in other dtypes
+# Dtypes with kernels in Horovod 0.28 (horovod/tensorflow/mpi_ops.cc), and bfloat16, which is sent in other dtypes
 # (rewrite/exchange/collectives.py, rewrite/exchange/sum_dtype.py).
 CARRIED = frozenset(["bool", "int8", "uint8", "int16", "uint16", "int32", "int64"]) | ADDED_UP
 # Above this fraction of touched rows, row exchange saves almost nothing over a ring allreduce.
@@ -162,8 +162,8 @@ def _nearly_all_touched(variable: VariableInfo, model: CostModel) -> bool:
 def _total(variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, str]) -> float:
     """Returns the seconds that exchanges and updates add to a step if they do not overlap with its computation.
 
-    Exchanges during another step overlap with its computation. They add only the time for which the links are still
-    busy after that computation.
+    Exchanges during another step overlap with its computation. They add only the time that the links need beyond that
+    computation.
     """
     once = model.once(variables, routes)
     costs = [cost for variable in variables if (cost := model.cost(variable, routes[variable.name])) is not None]

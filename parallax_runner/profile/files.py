@@ -20,7 +20,7 @@ _NAME = re.compile(r"worker_(\d+)/run_meta_(\d+)\.pb")
 
 
 def run_metadata_path(folder: Path, *, rank: int, step: int) -> Path:
-    """Returns the path to which a rank writes a step's RunMetadata."""
+    """Returns the path of the file for a rank's RunMetadata of a step."""
     return folder / f"worker_{rank}" / f"run_meta_{step}.pb"
 
 

@@ -13,7 +13,7 @@ from parallax_runner.profile.timeline import Op, StepTimeline
 
 
 class Part(Enum):
-    """The parts of a step's time. A moment belongs to the first of these parts in which any traced op is running."""
+    """The parts of a step's time. A moment belongs to the first of these parts that has a traced op running."""
 
     COMPUTE = "compute"
     COMMUNICATION = "communication"
@@ -96,7 +96,7 @@ def _collectives(timeline: StepTimeline) -> Iterator[tuple[_Call, Op]]:
 
 
 def _complete_at(timelines: Iterable[StepTimeline]) -> dict[_Call, int]:
-    """Returns the time at which the last rank reached each collective. Until that time, the collective only waits."""
+    """Returns the time when the last rank reached each collective. Until that time, the collective only waits."""
     latest: dict[_Call, int] = {}
     for timeline in timelines:
         for call, op in _collectives(timeline):

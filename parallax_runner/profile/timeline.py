@@ -71,12 +71,12 @@ class StepTimeline:
 
     @property
     def start_ns(self) -> int:
-        """The time at which the first op started."""
+        """The time when the first op started."""
         return self.ops[0].start_ns
 
     @functools.cached_property
     def end_ns(self) -> int:
-        """The time at which the last op ended."""
+        """The time when the last op ended."""
         return max(op.end_ns for op in self.ops)
 
 

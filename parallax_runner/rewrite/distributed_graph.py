@@ -125,7 +125,7 @@ class Ahead:
 
     `features` maps the names of features to the placeholders for the step's batch. `first` prepares the first step.
     Every other step is prepared while the previous step runs. A separate run then fetches `asked` and `rows`, and is
-    fed the same values as the previous step. `rows` can also be fetched in a second run, to which only `route` is fed.
+    fed the same values as the previous step. `rows` can also be fetched in a second run, which is fed only `route`.
     `behind` is None if every step applies its whole update.
     """
 

@@ -12,10 +12,10 @@ class RouteRewriting:
     """The passes of a route, grouped by when they run, and whether a read of its variables needs all ranks.
 
     rewrite/passes.py defines the order of all passes. `exchange` passes replace gradients by the gradients of all
-    ranks. `place` passes move variables away from the ranks, each of which has held whole variables until then, and
-    redirect reads. `place` passes also set `Rewrite.placements`. A placement creates the pieces that checkpoints read
-    and restore. `update` passes make the update of placed variables run where the variables are. After these passes, no
-    op may use a variable in its old place. `after` passes run when the graph of the step is complete.
+    ranks. Until the `place` passes run, each rank holds whole variables. `place` passes move variables away from the
+    ranks, redirect reads, and set `Rewrite.placements`. A placement creates the pieces that checkpoints read and
+    restore. `update` passes make the update of placed variables run where the variables are. After these passes, no op
+    may use a variable in its old place. `after` passes run when the graph of the step is complete.
 
     `needs_all_ranks` is true if a read of the route's variables is a collective. The ranks then vote on whether to
     read.

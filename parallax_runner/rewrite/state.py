@@ -91,8 +91,8 @@ class Rewrite:
     variables on server 0 that all replicas share. `pushes` maps a gradient's name to the tensors that are pushed
     instead of it, or to None if nothing is pushed. `pulled` maps a variable to the value that servers send for all
     reads of the variable that have no control inputs. `updated` is an op that runs after all updates of a step on
-    servers. `known_ids` lists the ids by which rows were looked up in variables that are spread over ranks.
-    `row_orders` maps a number of rows to the order that sorts rows collected from all ranks.
+    servers. `known_ids` lists the ids of rows that were looked up in variables that are spread over ranks. `row_orders`
+    maps a number of rows to the order that sorts rows collected from all ranks.
     """
 
     single: SingleDeviceGraph

@@ -43,7 +43,7 @@ def next_partitions(trials: Sequence[Trial], allowed: Range) -> int | None:
     """Returns the next number to try, or None if no expected improvement exceeds the noise of the best time.
 
     The expected improvement of a number (Jones and others 1998) is a mean over all curves that are possible given the
-    trials. Each curve contributes the time by which the number is faster than the best number so far, or 0 if the
+    trials. Each curve contributes the time that the number saves compared with the best number so far, or 0 if the
     number is slower. The expected improvement is high where the curve is low or uncertain. At least one number on each
     side of the start is tried, regardless of the curve. The reason is that, with fewer pieces than servers, fewer
     connections are in use, and the curve does not model this effect.

@@ -1,4 +1,4 @@
-"""The file that stores a search: the settings to which the search applies, its measurements and, once it is finished,
+"""The file that stores a search: the settings that the search applies to, its measurements and, once it is finished,
 its choice."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def in_run(run_dir: Path) -> Path:
 
 
 def in_cache(cache: Path, made_for: Mapping[str, Any]) -> Path:
-    """Returns the path at which all runs with the same settings share a search."""
+    """Returns the path of the search that all runs with the same settings share."""
     key = hashlib.sha256(json.dumps([FORMAT, made_for], sort_keys=True).encode()).hexdigest()[:32]
     return cache / "partitions" / f"{key}.json"
 

@@ -105,7 +105,7 @@ def name_of_objective(results: Sequence[Result]) -> str | None:
 
 
 def goal_of(results: Sequence[Result]) -> Goal | None:
-    """Returns the goal by which the jobs are compared, or None if the jobs have different objectives or no
+    """Returns the goal that is used to compare the jobs, or None if the jobs have different objectives or no
     objective."""
     name = name_of_objective(results)
     return None if name is None else Goal(name, None, direction_of(results))

@@ -35,8 +35,8 @@ class RunRecord:
 
     `global_batch` is the number of examples per step, or None if only the script determines it. `words_per_example` is
     the number of words in each example, or None if examples have no words. `validation_metric` is the name for the
-    exponential of the validation loss, or None if there is no such metric. `goal` defines the value by which
-    validations are compared; `on_validated` is called with the step and this value when a validation is complete.
+    exponential of the validation loss, or None if there is no such metric. `goal` defines the value that is used to
+    compare validations; `on_validated` is called with the step and this value when a validation is complete.
     `contributors` is the number of gradients per step if it is less than `workers`; the losses of ranks that do not
     contribute are not counted. `totals` adds up the metric sums of training steps, and `validation_results` turns the
     sums of a validation into metric values; both are None if there are no metrics.

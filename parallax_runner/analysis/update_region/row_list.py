@@ -1,4 +1,4 @@
-"""The lists of rows on which an update region works: lists from gradients, and lists that a model derives from
+"""The lists of rows that an update region processes: lists from gradients, and lists that a model derives from
 these."""
 
 from __future__ import annotations

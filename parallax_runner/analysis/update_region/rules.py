@@ -24,7 +24,7 @@ from parallax_runner.graph.observers import is_number, sums_to_number
 ON_IDS = frozenset({"Cast", "Identity"})
 # For these ops, the result for a row depends only on that row if the op does not reduce the first dimension.
 WITHIN_ROWS = frozenset({"All", "Any", "Max", "Mean", "Min", "Prod", "Sum"})
-# Reductions over all rows, for which each shard computes a partial result.
+# Reductions over all rows. Each shard computes a partial result.
 ANSWERS = frozenset({"All", "Any"})
 
 

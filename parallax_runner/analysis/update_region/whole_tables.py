@@ -1,4 +1,4 @@
-"""Finds ops in a step for which all rows of a variable must be sent between servers and a worker. Applies the same
+"""Finds ops in a step that require all rows of a variable to be sent between servers and a worker. Applies the same
 rules as the rewrite."""
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def whole_tables(
     owners: Mapping[str, str],
     step: Iterable[tf.Operation],
 ) -> dict[str, list[WholeTable]]:
-    """Returns the ops in a step for which all rows would be sent between shards and a worker if the variable were
+    """Returns the ops in a step that would require all rows to be sent between shards and a worker if the variable were
     sharded.
 
     The result is a dict by variable, for variables with only sparse gradients. The rows of the variables' slots are
@@ -144,7 +144,7 @@ def whole_tables(
 def updated_in_parts(
     graph: tf.Graph, boundary: Boundary, variables: Iterable[Variable], owners: Mapping[str, str]
 ) -> set[str]:
-    """Returns the variables with dense gradients for which the update can run separately on each shard."""
+    """Returns the variables with dense gradients whose update can run separately on each shard."""
     by_name = {variable.name: variable for variable in variables}
     dense = {name for name in _dense(boundary) if by_name[name].shape}
     aggregates = {

@@ -1,6 +1,6 @@
 """Trials of `partition=search` as separate jobs, for runs whose plan cannot change while processes are alive.
 
-Without synchronisation, or with backup workers, there is no moment at which all ranks are between two steps. Each trial
+Without synchronisation, or with backup workers, there is no moment when all ranks are between two steps. Each trial
 then begins from the checkpoint of the previous trial, and training begins from the checkpoint of the last trial. If the
 run writes checkpoints, these are the run's own checkpoints, so an interrupted run continues from them. A script and
 `action=verify` count their steps themselves. In these two cases, trials begin from initial values, and the training
@@ -33,7 +33,7 @@ from parallax_runner.search.trial import LEAST_STEPS, WARM_UP_STEPS, Trial
 def search_apart(
     search: PartitionSearch, start: Recovery, restarts: Restarts, interrupts: Interrupts
 ) -> tuple[Recovery, processes.RunResult | None]:
-    """Runs trials until the choice is made. Returns the Recovery with which training starts. Also returns the result of
+    """Runs trials until the choice is made. Returns the Recovery that training starts from. Also returns the result of
     the search if the search failed or if the run ends with it (`action=search`), otherwise None."""
     config = start.config
     if not config.ckpt.enabled:

@@ -76,7 +76,7 @@ class TfDataset:
         self._train = batches
         self.is_endless = batches.is_endless or not (is_counted or batches.length_is_known)
         self.notes: tuple[str, ...] = ()
-        self.first_pass, self.first_step = 0, 0  # the position at which training begins, for `after`
+        self.first_pass, self.first_step = 0, 0  # the position where training begins, for `after`
         self.pass_steps = 1 if self.is_endless else (pass_steps or self._count_steps())
         if not self.pass_steps:
             raise DataError(f"the data has less than one batch of {batches.size} examples: use a smaller batch")
@@ -346,7 +346,7 @@ def _is_endless(dataset: Any) -> bool:
 
 
 def _static_size(specs: dict[str, Any]) -> int | None:
-    """Returns the batch size on which the types of all features agree, or None if they do not agree on a size.
+    """Returns the batch size that the types of all features share, or None if they do not share one.
 
     A map over batches often loses the size of ragged and sparse features.
     """

@@ -80,7 +80,7 @@ def graph_of(dataset: Any) -> Any:
 
 
 def _renew(graph_def: Any) -> None:
-    """Replaces the resources in which data sets keep state with new resources.
+    """Replaces the resources that contain the state of data sets with new resources.
 
     Each op creates its own resource. Ops that had the same resource are merged into one op, because they come from one
     data set that is read in two places.

@@ -131,7 +131,7 @@ def without_captured(definition: Any, fed: Iterable[str]) -> Any:
     """Removes the placeholders for captured tensors, because their names contain a counter that differs between
     processes.
 
-    `fed` contains the names of the placeholders' outputs, for which the import supplies other tensors.
+    `fed` contains the names of the placeholders' outputs, which the import replaces with other tensors.
     """
     captured = {name.split(":")[0] for name in fed}
     kept = [node for node in definition.node if node.name not in captured]

@@ -30,7 +30,7 @@ class Steps:
     """The steps that a model's function created. Both steps take the features by name.
 
     `train` trains on a batch. `evaluate` does not train, and returns a dict with the batch's «loss» (or None), its
-    «outputs» by name and, optionally, «metrics». `model` is the Keras model to which the steps belong, or None.
+    «outputs» by name and, optionally, «metrics». `model` is the Keras model that the steps belong to, or None.
     """
 
     train: StepFunction

@@ -39,7 +39,7 @@ def find_failure(
     logs: Logs,
     launcher: Launcher,
 ) -> Failure:
-    """Returns the failure of an attempt in which at least one member is lost. `program` is the program that started all
+    """Returns the failure of an attempt that has lost at least one member. `program` is the program that started all
     workers, or None if each worker was started separately. The member `run` is lost if no single process is to
     blame."""
     output = "" if program is None else "\n".join(logs.tail(program.role, 0, OUTPUT_LINES))

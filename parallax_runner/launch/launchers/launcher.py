@@ -1,4 +1,4 @@
-"""The launcher interface, through which the driver starts the processes of a run and finds out how they ended."""
+"""The launcher interface. The driver uses it to start the processes of a run and to find out how they ended."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Launcher(ABC):
 
     A launcher does not start processes itself: it returns commands. The driver executes each command in its own session
     and writes the output to a log. The driver watches the processes, and ends all of them when one dies. Every worker
-    and server connects to the driver, no matter on which host the process runs. One launcher object is used for all
+    and server connects to the driver, no matter which host the process runs on. One launcher object is used for all
     attempts of a run.
     """
 
@@ -68,7 +68,7 @@ class Launcher(ABC):
 
     @property
     def address(self) -> str:
-        """This machine's address, at which workers and servers reach the driver."""
+        """This machine's address, which workers and servers use to reach the driver."""
         return bind_address.LOOPBACK
 
     def check(self, folders: Sequence[Path], stopped: Callable[[], bool]) -> None:

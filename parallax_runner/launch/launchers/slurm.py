@@ -60,7 +60,7 @@ def _deaf(job: Job) -> Job:
 
 
 def allocated_hosts(config: RunConfig, plan: Plan) -> Hosts:
-    """Returns the hosts of this allocation on which the processes of a plan run. Raises LaunchError."""
+    """Returns the hosts of this allocation where the processes of a plan run. Raises LaunchError."""
     places = [_on_node(place) for place in places_of(size_cluster(config), plan)]
     others = [place.name for place in places if not place.is_here]
     # Open MPI's daemons refuse to use the loopback interface alone.

@@ -45,7 +45,7 @@ def stacks_secs(hang_timeout_secs: float, stall_timeout_secs: float | None) -> f
 
 
 class AwakeClock:
-    """Counts the seconds for which the driver was awake. A pause counts as one second at most."""
+    """Counts the seconds while the driver was awake. A pause counts as one second at most."""
 
     def __init__(self) -> None:
         self._ticked_secs = time.monotonic()

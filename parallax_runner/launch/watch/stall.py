@@ -87,7 +87,7 @@ class StallWatch:
 
     @property
     def idle_secs(self) -> float:
-        """The number of seconds for which no worker has finished a step."""
+        """The number of seconds without a finished step on any worker."""
         return min((pace.idle_secs for pace in self._paces.values()), default=0.0)
 
     @property

@@ -11,7 +11,7 @@ from types import FrameType
 
 PACKAGE = Path(__file__).parents[2]
 RUNS_SCRIPT = "<frozen runpy>"
-# The file through which TensorFlow's C++ threads call Python.
+# The file that TensorFlow's C++ threads use to call Python.
 CALLS_PYTHON = "tensorflow/python/ops/script_ops.py"
 
 

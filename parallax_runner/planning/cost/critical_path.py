@@ -1,4 +1,4 @@
-"""The time of a step in which exchanges overlap with all computation that does not depend on them.
+"""The time of a step whose exchanges overlap with all computation that does not depend on them.
 
 Two activities run in parallel: the computation, from 0 to 1, and a sequence of exchanges. The computation waits for
 values that have not arrived yet. A gradient is exchanged after it has been computed and all earlier exchanges are done.
@@ -45,6 +45,6 @@ def critical_path_secs(compute_secs: float, travels: Iterable[Travel]) -> float:
 
 
 def _when(share: float, reached: list[tuple[float, float]], compute_secs: float) -> float:
-    """Returns the time at which a fraction of the computation is done, given the times of earlier fractions."""
+    """Returns the time when a fraction of the computation is done, given the times of earlier fractions."""
     last, now = [point for point in reached if point[0] <= share][-1]
     return now + (share - last) * compute_secs

@@ -48,7 +48,7 @@ def skip_nonfinite_steps(rewrite: Rewrite) -> None:
 
 
 def _as_sent(rewrite: Rewrite, tensor: tf.Tensor) -> tf.Tensor:
-    """Casts a gradient to the dtype in which it is sent. A finite gradient may be too large for that dtype."""
+    """Casts a gradient to its wire dtype. A finite gradient may be too large for that dtype."""
     half = half_dtype(rewrite, tensor.dtype)
     return tensor if half is None else tf.cast(tensor, half)
 

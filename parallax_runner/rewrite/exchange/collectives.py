@@ -55,7 +55,7 @@ def init(*, lengths_vary: bool = False, may_fuse: bool = True) -> tuple[int, int
 
 
 def start_store() -> int:
-    """Starts, in this process, the store through which Horovod's ranks find each other without MPI. Returns the store's
+    """Starts, in this process, the store that Horovod's ranks use to find each other without MPI. Returns the store's
     port."""
     from horovod.runner.http.http_server import RendezvousServer
 

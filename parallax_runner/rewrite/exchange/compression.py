@@ -19,7 +19,7 @@ CARRIER = tf.float16
 
 
 def half_dtype(rewrite: Rewrite, dtype: tf.DType) -> tf.DType | None:
-    """Returns the dtype in which values of `dtype` are sent, or None if they are not compressed."""
+    """Returns the wire dtype of values of `dtype`, or None if they are not compressed."""
     if rewrite.plan.options.compression is Compression.OFF or dtype not in (tf.float32, tf.float64):
         return None
     return DTYPES[rewrite.plan.options.compression]

@@ -1,4 +1,4 @@
-"""Records the tensors that a step sends, and the variables for which they are sent."""
+"""Records the tensors that a step sends, and the variables that they are sent for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Sent:
     for this rank.
 
     `values` is a number, or a scalar tensor (int32) if it is known only at run time. `variable` is the plan's variable
-    for which the tensor is sent, or None if the tensor is sent for no variable or for several variables. A gradient of
+    that the tensor is sent for, or None if the tensor is sent for no variable or for several variables. A gradient of
     several variables is counted for the first of them.
     """
 

@@ -1,4 +1,4 @@
-"""Queues on a server through which the chief signals to other ranks that an action is done, or sends them a result.
+"""Queues on a server. The chief uses them to signal to other ranks that an action is done, or to send them a result.
 
 Each rank has its own queue, so a fast rank cannot take a message that is meant for a slow rank.
 `tf.train.SyncReplicasOptimizer` has one queue for all ranks, and its tokens contain the step number, so that a token

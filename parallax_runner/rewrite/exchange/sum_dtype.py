@@ -1,4 +1,4 @@
-"""Chooses the dtype in which values are summed.
+"""Chooses the dtype for summing values.
 
 Neither TensorFlow's accumulators nor Horovod support bfloat16, and a bfloat16 sum of many addends would lose most of
 its 8 bits of precision.
@@ -12,12 +12,12 @@ WIDER = {tf.bfloat16: tf.float32}
 
 
 def adding_dtype(dtype: tf.DType) -> tf.DType:
-    """Returns the dtype in which values of `dtype` are summed."""
+    """Returns the dtype for summing values of `dtype`."""
     return WIDER.get(dtype, dtype)
 
 
 def to_add(tensor: tf.Tensor) -> tf.Tensor:
-    """Casts a tensor to the dtype in which it is summed."""
+    """Casts a tensor to the dtype for its sum."""
     wider = adding_dtype(tensor.dtype)
     return tensor if wider == tensor.dtype else tf.cast(tensor, wider)
 

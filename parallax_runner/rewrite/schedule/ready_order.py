@@ -1,5 +1,5 @@
-"""Orders gradients by the time at which the backward pass has computed them. Early gradients can then be sent while
-later gradients are computed."""
+"""Orders gradients by the time when the backward pass has computed them. Early gradients can then be sent while later
+gradients are computed."""
 
 from __future__ import annotations
 

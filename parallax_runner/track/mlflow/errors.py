@@ -8,7 +8,7 @@ import re
 from parallax_runner.files.credentials import masked
 
 MAX_MESSAGE_CHARS = 500
-# Codes of errors for which a retry cannot succeed. Any other error may come from a server that is down, restarting or
+# Codes of errors that a retry cannot resolve. Any other error may come from a server that is down, restarting or
 # overloaded.
 PERMANENT = {
     *("BAD_REQUEST", "CUSTOMER_UNAUTHORIZED", "FEATURE_DISABLED", "INVALID_PARAMETER_VALUE", "NOT_IMPLEMENTED"),

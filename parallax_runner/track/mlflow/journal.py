@@ -175,8 +175,8 @@ def writing(folder: Path, *, wait_secs: float) -> Iterator[None]:
 
     Raises BlockingIOError if another process holds the lock for longer than `wait_secs`.
     """
-    # The flags guard against a symbolic link, through which the folder's owner could create a file elsewhere, and a
-    # FIFO, which would block for ever.
+    # The flags guard against a symbolic link, which would let the folder's owner create a file elsewhere, and against a
+    # FIFO, which would block forever.
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
     with open(os.open(folder / LOCK, flags, 0o644), "a", encoding="utf-8") as lock:
         deadline = time.monotonic() + wait_secs

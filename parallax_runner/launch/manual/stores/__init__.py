@@ -1,1 +1,1 @@
-"""The stores of a rendezvous, to which its processes write their entries: a folder, a Redis server or the driver."""
+"""The stores of a rendezvous, where its processes write their entries: a folder, a Redis server or the driver."""

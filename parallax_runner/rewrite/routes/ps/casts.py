@@ -11,7 +11,7 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def narrow_dtype(rewrite: Rewrite, tensors: Iterable[tf.Tensor]) -> tf.DType | None:
-    """Returns the smaller dtype to which all readers outside the update region cast these tensors, or None if there is
+    """Returns the smaller dtype that all readers outside the update region cast these tensors to, or None if there is
     none."""
     if not rewrite.plan.options.ps.boundary_between_workers_and_servers:
         return None
@@ -30,7 +30,7 @@ def connect_casts(rewrite: Rewrite, tensor: tf.Tensor, narrow: tf.Tensor) -> Non
 
 
 def before_widening(rewrite: Rewrite, tensor: tf.Tensor) -> tf.Tensor:
-    """Returns the tensor from which `tensor` was cast if the dtype of that tensor is smaller, otherwise `tensor`."""
+    """Returns the tensor that `tensor` was cast from if the dtype of that tensor is smaller, otherwise `tensor`."""
     if not rewrite.plan.options.ps.boundary_between_workers_and_servers or tensor.op.type != "Cast":
         return tensor
     source = tensor.op.inputs[0]
