@@ -37,10 +37,10 @@ def slot_owners(
 ) -> dict[str, str]:
     """Returns the variable that each optimizer slot belongs to.
 
-    A slot either shares a fused apply op with its variable, or the update region writes values to the slot that are
-    computed, element by element, from one of these sources: the gradient of one variable with the same shape, the
-    values of that variable (as in an average of weights), or that variable's slots. A scalar that all elements share,
-    such as a global norm, is ignored.
+    A slot either shares a fused apply op with its variable, or the update region writes values to it that are computed,
+    element by element, from one of these sources: the gradient of one variable with the same shape, that variable's
+    values (as in an average of weights), or that variable's slots. A scalar that all elements share, such as a global
+    norm, is ignored.
     """
     by_name = {variable.name: variable for variable in variables}
     trained = {gradient.variable for gradient in boundary.gradients}

@@ -84,7 +84,7 @@ def _parser(role: str, doors: Sequence[type[FrontDoor]]) -> argparse.ArgumentPar
     parser.add_argument("--rendezvous", metavar="ADDRESS", help=EXPECTED.removeprefix("expected "))
     number = "--rank" if role == "worker" else "--index"
     parser.add_argument(number, type=int, default=None, help="number of this process; default: the driver's choice")
-    parser.add_argument("--address", default=None, help="address at which the other processes reach this machine")
+    parser.add_argument("--address", default=None, help="address that the other processes use to reach this machine")
     parser.add_argument(
         "--timeout-secs", type=float, default=DEFAULT_TIMEOUT_SECS, help="how long to wait for a driver (%(default)g)"
     )

@@ -28,7 +28,7 @@ MEANINGS = {
     "num_of_gradient_servers": "number of trainers",
     "trainer_id": "number of this trainer; trainer 0 starts the driver",
     "pservers": "hosts of all pservers, for trainers",
-    "nics": "network interface through which the other processes reach this one",
+    "nics": "network interface that the other processes use to reach this one",
     "use_gpu": "False hides the GPUs from this process",
 }
 

@@ -77,7 +77,7 @@ def way_to(host: str) -> tuple[str, str | None]:
     except OSError as error:
         raise LaunchError(
             f"host {host!r} of cluster.resource_info cannot be reached: {error.strerror}; expected a name that this "
-            "machine can look up, or an IPv4 address to which it has a route"
+            "machine can look up, or an IPv4 address that it has a route to"
         ) from error
     masks = [one.netmask for addresses in psutil.net_if_addrs().values() for one in addresses if one.address == own]
     if not masks or masks[0] is None:

@@ -33,9 +33,9 @@ class Interrupts:
     process at once, and the kernel then ends its children. Within `supervised`, `noted` and `held`, the signals raise
     nothing.
 
-    A SIGHUP never counts as the second signal, because a lost terminal causes several SIGHUPs, from the shell and from
-    the kernel. The first SIGTERM after a SIGHUP does not count either: a session manager sends SIGTERM to all remaining
-    processes of a session.
+    A SIGHUP is never treated as the second signal, because a lost terminal causes several SIGHUPs, from the shell and
+    from the kernel. The first SIGTERM after a SIGHUP does not count either: a session manager sends SIGTERM to all
+    remaining processes of a session.
 
     `more` are additional signals that end this run. Python allows signal handlers only in the main thread, so an object
     that is entered in another thread handles no signals.

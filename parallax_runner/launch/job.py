@@ -55,9 +55,9 @@ class Job:
 class LaunchSpec:
     """A job, its launcher, and the limits for its processes.
 
-    All hosts must see the folders `shared`. A process that sends no heartbeat for `hang_timeout_secs` counts as dead.
-    If no step ends for `stall_timeout_secs`, the run fails; if `stall_timeout_secs` is None, stalls are only reported.
-    `together` means that every step needs all workers.
+    All hosts must see the folders `shared`. A process that sends no heartbeat for `hang_timeout_secs` is treated as
+    dead. If no step ends for `stall_timeout_secs`, the run fails; if `stall_timeout_secs` is None, stalls are only
+    reported. `together` means that every step needs all workers.
     """
 
     job: Job

@@ -58,8 +58,8 @@ class OwnFolder:
 
 
 def remove_left_over(parent: Path) -> None:
-    """Removes the folders in `parent` that drivers of this user left behind on this host. A folder without a lock
-    counts as left behind."""
+    """Removes the folders in `parent` that drivers of this user left behind on this host. A folder without a lock is
+    treated as left behind."""
     for path in _own_folders(parent):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -21,7 +21,7 @@ ADDED_UP = frozenset(["bfloat16", "float16", "float32", "float64"])
 CARRIED = frozenset(["bool", "int8", "uint8", "int16", "uint16", "int32", "int64"]) | ADDED_UP
 # Above this fraction of touched rows, row exchange saves almost nothing over a ring allreduce.
 NEARLY_ALL = 0.9
-# Plans whose step times differ by less than this fraction count as equal, because the model's errors are larger
+# Plans whose step times differ by less than this fraction are treated as equal, because the model's errors are larger
 # (docs/benchmarks.md).
 ALIKE = 0.1
 

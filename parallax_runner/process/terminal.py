@@ -43,7 +43,7 @@ def log_losses() -> None:
 
 
 class _Lossy(io.FileIO):
-    """A file descriptor. Data that cannot be written to it counts as written. `error` is the first error."""
+    """A file descriptor. Data that cannot be written to it is treated as written. `error` is the first error."""
 
     error: OSError | None = None
 

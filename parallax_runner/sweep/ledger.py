@@ -35,7 +35,7 @@ JOB_EVENTS: dict[str, Status] = {
     "failed": "failed",
     "interrupted": "interrupted",
 }
-# The event of a job that has been submitted to Slurm. The job counts as running while it is in Slurm's queue.
+# The event of a job that has been submitted to Slurm. The job is treated as running while it is in Slurm's queue.
 # Otherwise, it keeps its previous status until it starts.
 SUBMITTED = "submitted"
 
@@ -120,8 +120,8 @@ class Ledger:
             _write(file, event, job, fields)
 
     def read(self) -> Account:
-        """Returns the current contents. A running job whose process no longer exists, or that Slurm has ended, counts
-        as interrupted."""
+        """Returns the current contents. A running job whose process no longer exists, or that Slurm has ended, is
+        treated as interrupted."""
         with self._open() as file:
             return account(_events(file))
 

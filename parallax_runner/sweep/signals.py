@@ -99,7 +99,7 @@ class Forwarder:
         """Handles a signal."""
         now = time.monotonic()
         if self._first_secs is not None:
-            # As in a single run, a SIGHUP never counts as the second signal.
+            # As in a single run, a SIGHUP is never treated as the second signal.
             if number != signal.SIGHUP and now - self._first_secs > SAME_PRESS_SECS:
                 _exit(number, frame)
             return

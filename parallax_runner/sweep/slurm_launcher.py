@@ -152,7 +152,7 @@ def _until_ended(submitted: dict[int, submitit.Job[Any]], ledger: Ledger) -> Ite
 def _end_of(job: Job, slurm_job: submitit.Job[Any], ledger: Ledger, *, fail_fast: bool) -> Standing:
     """Returns the state of a job that has ended.
 
-    A job without an entry in the ledger was killed or could not start. It counts as failed, unless the sweep was
+    A job without an entry in the ledger was killed or could not start. It is treated as failed, unless the sweep was
     stopped before the job began.
     """
     own, account = slurm_job.job_id, ledger.read()

@@ -23,7 +23,7 @@ class VariableComparison:
     scale (see `compare`). `index` is the position of the largest difference, and `actual` and `expected` are the two
     elements at this position. All three are None if there is no difference. `mismatch` is the reason why the arrays
     cannot be compared (different shapes or dtypes), or is empty. `not_finite` counts elements of `expected` that are
-    NaN or infinite. Such elements count as equal if they agree, but prove little.
+    NaN or infinite. Such elements are treated as equal if they agree, but prove little.
     """
 
     name: str

@@ -17,7 +17,7 @@ from parallax_runner.launch.watch.whereabouts import main_thread_place, python_i
 
 CONNECT_TIMEOUT_SECS = 30.0
 HEARD_TIMEOUT_SECS = 5.0
-# If the driver's machine leaves data unacknowledged for this long, the driver counts as lost.
+# If the driver's machine leaves data unacknowledged for this long, the driver is treated as lost.
 DRIVER_SILENT_SECS = 60.0
 LOOPBACK = "127.0.0.1"
 ALIVE_SECS = 2.0

@@ -17,8 +17,8 @@ from parallax_runner.launch.control.lines import Lines
 HANDSHAKE_SECS = 10.0
 MOST_BYTES = 1 << 20
 MOST_OF_HANDSHAKE_BYTES = 512
-# If the other machine leaves data unacknowledged for SILENT_SECS, it counts as gone. After ASK_AFTER_SECS of silence,
-# the kernel sends a keepalive.
+# If the other machine leaves data unacknowledged for SILENT_SECS, it is treated as gone. After ASK_AFTER_SECS of
+# silence, the kernel sends a keepalive.
 SILENT_SECS = 30
 ASK_AFTER_SECS = 10
 

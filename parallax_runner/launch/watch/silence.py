@@ -13,14 +13,14 @@ import psutil
 from parallax_runner.launch.blame.first_death import Member
 from parallax_runner.launch.control import wire
 
-# The fraction of the timeout after which a silent process counts as frozen. The rest of the timeout is for detecting
-# the freeze and ending all processes.
+# The fraction of the timeout after which a silent process is treated as frozen. The rest of the timeout is for
+# detecting the freeze and ending all processes.
 SILENCE_SHARE = 0.8
 ALIVE_SHARE = 0.2
 MAX_ALIVE_SECS = 2.0
 STACKS_SHARE = 0.4
-# While TensorFlow is loaded from a cold disk cache, other Python threads may not get to run. A starting process counts
-# as frozen only after this time, unless the kernel reports that it is stopped.
+# While TensorFlow is loaded from a cold disk cache, other Python threads may not get to run. A starting process is
+# treated as frozen only after this time, unless the kernel reports that it is stopped.
 STARTING_SILENCE_SECS = 48.0
 # If more time passes between two ticks of the clock, the driver itself was paused.
 MAX_TICK_SECS = 1.0
