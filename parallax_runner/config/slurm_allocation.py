@@ -20,8 +20,8 @@ def job_id(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def sweep_job_id(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Returns the id of the Slurm job that submitit created for one job of a sweep, as squeue shows it: `12`, or `12_3`
-    in a job array. Returns None in any other process."""
+    """The id of the Slurm job that submitit has made of one job of a sweep, as squeue shows it: `12` or, of an array,
+    `12_3`. None in any other process."""
     if environ.get("SUBMITIT_EXECUTOR") != "slurm":
         return None
     array = environ.get("SLURM_ARRAY_JOB_ID")
@@ -29,8 +29,7 @@ def sweep_job_id(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def warning_signal(environ: Mapping[str, str] = os.environ) -> signal.Signals:
-    """Returns the signal that Slurm sends before the time limit: SIGUSR1, which `job.sbatch` requests, or the signal
-    that submitit requests."""
+    """What Slurm sends before the time limit: SIGUSR1, which `job.sbatch` asks for, or what submitit asks for."""
     if sweep_job_id(environ) is None:
         return signal.SIGUSR1
     return signal.Signals[f"SIG{environ.get('SUBMITIT_PREEMPT_SIGNAL', 'USR2')}"]

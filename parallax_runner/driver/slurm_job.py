@@ -186,7 +186,7 @@ def started_again(interrupts: Interrupts) -> Iterator[None]:
 
 
 def requeue() -> None:
-    """Makes Slurm requeue the job of this process, and prints the result."""
+    """Requeues the Slurm job of this process and prints the result."""
     job = job_id()
     argv = ["scontrol", "requeue", str(job)]
     try:
