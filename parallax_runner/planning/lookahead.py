@@ -26,7 +26,7 @@ def lookahead_notes(
     if request.options.lookahead is Lookahead.ONE and not could:
         yield "comm.lookahead=1 changes nothing: no rows are spread over the ranks"
     if could and (reason := _hindrance(request)) is not None:
-        yield f"no rows are requested ahead: {reason}"
+        yield f"no rows are requested in advance: {reason}"
         return
     unknown = {variable.name: variable.unknown_ahead for variable in could if variable.unknown_ahead is not None}
     tied = {
@@ -37,7 +37,7 @@ def lookahead_notes(
         and variable.tied_rows is not None
     }
     if unknown:
-        yield f"the rows of {_names(unknown)} are not requested ahead: {_first_reason(unknown)}"
+        yield f"the rows of {_names(unknown)} are not requested in advance: {_first_reason(unknown)}"
     if tied:
         yield f"all gradients of {_names(tied)} travel within their step: {_first_reason(tied)}"
 

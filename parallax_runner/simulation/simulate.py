@@ -172,8 +172,8 @@ def _assumptions(measured: Measured, constants: Constants, workers_per_host: int
         "steps wait for all workers, with one replica each, whatever comm.sync, comm.ps.staleness, "
         "comm.ps.backup_workers and cluster.replicas_per_worker say; mpi gathers by Horovod's allgather",
         "exchanges use the links one after another, in parallel with the computing that does not wait for them",
-        "comm.lookahead=auto requests rows ahead under sharded and auto, if there are several hosts and the predicted "
-        "step is shorter; batches are assumed to be independent of each other",
+        "comm.lookahead=auto requests rows in advance under sharded and auto, if there are several hosts and the "
+        "predicted step is shorter; batches are assumed to be independent of each other",
         f"rows touched by several ranks together are computed from {samples} batches: as the mean over choices of as "
         "many batches as ranks or, for more ranks, extrapolated with Chao's estimate of unseen rows"
         if samples

@@ -141,7 +141,7 @@ def refuted(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_verify_names_what_differs_and_by_how_much(refuted: Run) -> None:
     assert refuted.exit_status == 1
     message = re.search(
-        r"not the result of training on one device: (\w+): differs by (\S+) .*: (\S+), expected ([^\s;]+)",
+        r"the result differs from training on one device: (\w+): differs by (\S+) .*: (\S+), expected ([^\s;]+)",
         refuted.stderr,
         re.I,
     )

@@ -196,7 +196,7 @@ def sharded_cases() -> list[Case]:
 
 
 def ahead_cases() -> list[Case]:
-    """Returns cases that fetch rows one step ahead: none, some or all rows wait for an update, and ids may be
+    """Returns cases that fetch rows one step in advance: none, some or all rows wait for an update, and ids may be
     random."""
     return [
         *(

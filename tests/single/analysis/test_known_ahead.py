@@ -1,4 +1,4 @@
-"""Whose rows can be asked for one step ahead, and why others cannot."""
+"""Whose rows can be requested one step in advance, and why others cannot."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ def test_rows_that_ranks_own_are_asked_for_ahead_where_their_ids_are_known() -> 
     made = plan(DENSE, SPARSE, OTHER, comm="sharded", spans_hosts=True)
     assert ahead(made) == ["table"]
     reason = "its update «Adam» may write rows that a step does not touch"
-    assert made.notes == (f"the rows of «other» are not requested ahead: {reason}",)
+    assert made.notes == (f"the rows of «other» are not requested in advance: {reason}",)
     third = info("third", "sparse", unknown_ahead="its gradient has other ids than its lookups")
     (note,) = plan(OTHER, third, comm="sharded", spans_hosts=True).notes
-    assert note == f"the rows of «other», «third» are not requested ahead: for the first, {reason}"
+    assert note == f"the rows of «other», «third» are not requested in advance: for the first, {reason}"
 
 
 def test_not_if_it_is_off_nor_by_another_route_nor_with_several_replicas() -> None:
@@ -30,14 +30,14 @@ def test_not_if_it_is_off_nor_by_another_route_nor_with_several_replicas() -> No
         assert ahead(plan(DENSE, SPARSE, comm=comm, spans_hosts=True)) == []
     several = plan(SPARSE, OTHER, comm="sharded", spans_hosts=True, replicas_per_worker=2)
     assert ahead(several) == []
-    assert several.notes == ("no rows are requested ahead: a worker has several replicas",)
+    assert several.notes == ("no rows are requested in advance: a worker has several replicas",)
 
 
 def test_on_one_machine_only_if_it_is_asked_for() -> None:
     here = plan(SPARSE, comm="sharded")
     assert ahead(here) == []
     (note,) = here.notes
-    assert note.startswith("no rows are requested ahead: all workers are on one machine, where it is slower")
+    assert note.startswith("no rows are requested in advance: all workers are on one machine, where it is slower")
     assert ahead(plan(SPARSE, comm="sharded", lookahead=Lookahead.ONE)) == ["table"]
 
 

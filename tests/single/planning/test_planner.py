@@ -205,7 +205,7 @@ def test_a_server_that_holds_much_more_for_the_sake_of_steps_is_named() -> None:
     tables = [info(name, "sparse", (10_000_000, 10), gradient_rows=5_000) for name in ("one", "other")]
     kernel = info("kernel", "dense", (40_000, 10))
     (note,) = plan(*tables, kernel, comm="ps", partitions=2).notes
-    assert note.startswith("server 1 holds 600 MB of 802 MB") and note.endswith("more pieces may even out both")
+    assert note.startswith("server 1 holds 600 MB of 802 MB") and note.endswith("more pieces may balance both")
     assert plan(*tables, comm="ps", partitions=2).notes == ()
     assert plan(tables[0], kernel, comm="ps").notes == ()  # nothing else would be more even
 
