@@ -83,7 +83,7 @@ _STORAGE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO,
 
 
 def is_of_storage(error: BaseException) -> bool:
-    """Whether the disk, not the program, caused the error. A restarted run would fail with the same error."""
+    """Returns whether the disk, not the program, caused the error. A restarted run would fail with the same error."""
     return isinstance(error, OSError) and error.errno in _STORAGE_ERRNOS
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 
 class ShuffledStream:
-    """Example i of the stream is element `order(i // size)[i % size]` of the data.
+    """A stream of shuffled examples. Example i is element `order(i // size)[i % size]` of the data.
 
     The order of an epoch depends only on (seed, epoch), so any process can start reading at any position.
     """

@@ -48,7 +48,7 @@ def planned(config: RunConfig, plan: Plan) -> Plan:
 
 
 def is_due(config: RunConfig, plan: Plan) -> bool:
-    """Whether this run must search for the number of shards."""
+    """Returns whether this run must search for the number of shards."""
     return config.partition.name == "search" and config.action != "plan" and _range(config, plan) is not None
 
 

@@ -39,7 +39,7 @@ WAITING = frozenset({"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPEND
 
 
 def is_to_submit(config: RunConfig) -> bool:
-    """Whether this run must be submitted to Slurm. This is False inside a Slurm job."""
+    """Returns whether this run must be submitted to Slurm. This is False inside a Slurm job."""
     return config.cluster.launcher == LAUNCHER and job_id() is None and config.action in SUBMITTED_ACTIONS
 
 

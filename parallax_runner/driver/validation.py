@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 
 def is_possible(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
-    """Whether there is a validation loss, and enough validation examples."""
+    """Returns whether there is a validation loss, and enough validation examples."""
     least = 1 if single.validates_any_size else config.data["batch_size"]
     return single.validation_loss is not None and dataset.validation_size >= least
 
 
 def lacks_examples(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
-    """Whether a model that has a validation loss is not validated, because there is less than a batch of examples."""
+    """Returns whether a model that has a validation loss is not validated, because there is less than a batch of
+    examples."""
     return (
         single.validation_loss is not None and dataset.validation_size > 0 and not is_possible(config, single, dataset)
     )

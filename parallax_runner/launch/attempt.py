@@ -124,7 +124,7 @@ class Attempt:
         self.pump(lambda: all(one.where is not None or not one.connected for one in asked), ANSWER_SECS)
 
     def has_stall_news(self) -> bool:
-        """Whether there is something new to report about steps that do not end."""
+        """Returns whether there is something new to report about steps that do not end."""
         return self._stall.is_due
 
     def stall_news(self) -> str | None:
@@ -147,8 +147,8 @@ class Attempt:
         return blamed.verdict
 
     def any_frozen(self) -> bool:
-        """Whether the driver has declared a process lost, for example because the process was silent. Such a process
-        does not end by itself."""
+        """Returns whether the driver has declared a process lost, for example because the process was silent. Such a
+        process does not end by itself."""
         return any(member.verdict is not None for member in self._members())
 
     def stop_workers(self) -> None:
@@ -161,12 +161,12 @@ class Attempt:
         self._control.stop("server")
 
     def workers_done(self) -> bool:
-        """Whether every worker has reported that it is done."""
+        """Returns whether every worker has reported that it is done."""
         return all(member.done for member in self._workers)
 
     def workers_exited(self) -> bool:
-        """Whether the processes that the driver started for the workers have exited. These processes are mpirun or the
-        workers themselves."""
+        """Returns whether the processes that the driver started for the workers have exited. These processes are mpirun
+        or the workers themselves."""
         return all(child.process.poll() is not None for child in self._children if child.members[0].role == "worker")
 
     def first_lost_secs(self) -> float | None:
@@ -174,8 +174,8 @@ class Attempt:
         return min((m.lost_secs for m in self._members() if m.lost_secs is not None), default=None)
 
     def all_exited(self) -> bool:
-        """Whether every process that the driver started has exited, its status is recorded, and all connections are
-        closed."""
+        """Returns whether every process that the driver started has exited, its status is recorded, and all connections
+        are closed."""
         return all(child.exited_secs is not None for child in self._children) and not self._connected()
 
     def unfinished(self) -> str:
@@ -198,7 +198,7 @@ class Attempt:
             verdict.note_unreported_exits(self._workers, exit_status)
 
     def unexplained(self) -> bool:
-        """Whether the end of the process to blame is unexplained, and a process that could still explain it is
+        """Returns whether the end of the process to blame is unexplained, and a process that could still explain it is
         alive."""
         alive = any(child.exited_secs is None for child in self._children)
         return alive and self.first_failure().reason == DIED_SILENTLY

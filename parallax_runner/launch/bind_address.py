@@ -45,7 +45,8 @@ def library_path() -> str:
 
 
 def is_readable_elsewhere() -> bool:
-    """Whether the dynamic linker can load the library from its installed path, which is the same on all hosts."""
+    """Returns whether the dynamic linker can load the library from its installed path, which is the same on all
+    hosts."""
     return not SEPARATORS.intersection(str(LIBRARY))
 
 

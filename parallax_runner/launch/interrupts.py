@@ -79,8 +79,7 @@ class Interrupts:
 
     @contextmanager
     def supervised(self) -> Iterator[None]:
-        """Within the block, the first and second signals are only recorded. The caller checks `received` and
-        `again`."""
+        """Only records the first and second signals within the block. The caller checks `received` and `again`."""
         self._supervised = True
         try:
             yield
@@ -89,8 +88,8 @@ class Interrupts:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """For work after the end of a run: the first signal is only recorded, and the second signal kills this
-        process."""
+        """A context for work after the end of a run: the first signal is only recorded, and the second signal kills
+        this process."""
         self._held += 1
         try:
             yield
@@ -99,7 +98,8 @@ class Interrupts:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """For work that must not stop halfway: the first signal raises Interrupted only at the end of the block."""
+        """A context for work that must not stop halfway: the first signal raises Interrupted only at the end of the
+        block."""
         before = self.received
         self._held += 1
         try:

@@ -126,8 +126,8 @@ class _Stream(io.TextIOWrapper):
 
 
 def _is_own(stream: Any, descriptor: int) -> bool:
-    """Whether the stream is Python's own stream for this descriptor, or one of Python's own streams that has been
-    closed."""
+    """Returns whether the stream is Python's own stream for this descriptor, or one of Python's own streams that has
+    been closed."""
     return type(stream) is io.TextIOWrapper and (stream.closed or stream.fileno() == descriptor)
 
 

@@ -48,7 +48,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class OnShards:
-    """The op runs once per shard.
+    """An op that runs once per shard.
 
     `contents` describes the op's outputs. `is_made` is set if the outputs are a list that the model derives, or rows
     derived from such a list.
@@ -60,12 +60,12 @@ class OnShards:
 
 @dataclass(frozen=True)
 class InParts:
-    """The op runs once per shard, and each run gives a partial sum."""
+    """An op that runs once per shard. Each run returns a partial sum."""
 
 
 @dataclass(frozen=True)
 class Divides:
-    """The division runs once per shard, and the shard's own rows determine the branch.
+    """A division that runs once per shard. The shard's own rows determine the branch.
 
     `contents` describes the first outputs. The last output is the shape of the whole tensor.
     """
@@ -76,12 +76,12 @@ class Divides:
 
 @dataclass(frozen=True)
 class PassedOn:
-    """Each output equals the input at the same position."""
+    """An op whose outputs equal the inputs at the same positions."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """The output is known before the step runs."""
+    """An op whose output is known before the step runs."""
 
     value: tuple[int, ...] | int
 

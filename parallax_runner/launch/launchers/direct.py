@@ -8,7 +8,7 @@ from parallax_runner.launch.launchers.launcher import Launcher
 
 
 class Direct(Launcher):
-    """Each worker is a child of the driver, on this machine."""
+    """Starts each worker as a child of the driver, on this machine."""
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
         """Returns one command per worker."""

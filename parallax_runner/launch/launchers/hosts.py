@@ -21,7 +21,7 @@ from parallax_runner.plan.plan import Plan
 
 
 class OverHosts(Mpirun):
-    """Ranks fill the hosts in order. Server i is on host i, modulo the number of hosts."""
+    """Fills the hosts with ranks in order. Server i is on host i, modulo the number of hosts."""
 
     hosts: Hosts
 

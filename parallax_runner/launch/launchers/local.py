@@ -9,7 +9,7 @@ from parallax_runner.plan.plan import Plan
 
 
 class Local(Mpirun):
-    """All processes run on this machine, and none of them accepts connections from other machines."""
+    """Runs all processes on this machine. None of them accepts connections from other machines."""
 
     @classmethod
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:

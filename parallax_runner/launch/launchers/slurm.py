@@ -28,8 +28,8 @@ OVERLAP = {"SLURM_OVERLAP": "1"}
 
 
 class Slurm(OverHosts):
-    """Ranks fill the nodes in order; server i is on node i. Only the driver acts on the signals that Slurm sends to end
-    a job."""
+    """Fills the nodes with ranks in order. Server i is on node i. Only the driver acts on the signals that Slurm sends
+    to end a job."""
 
     @classmethod
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:

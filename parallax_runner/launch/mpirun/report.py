@@ -29,12 +29,12 @@ def find_rank_exit(text: str) -> RankExit | None:
 
 
 def line_of_a_rank(line: str) -> bool:
-    """Whether a rank wrote this line and mpirun only forwarded it."""
+    """Returns whether a rank wrote this line and mpirun only forwarded it."""
     return _TAG.match(line) is not None
 
 
 def was_told_to_end(text: str, exit_status: int) -> bool:
-    """Whether the output and the exit status of mpirun show that mpirun itself received a signal."""
+    """Returns whether the output and the exit status of mpirun show that mpirun itself received a signal."""
     return exit_status == 1 and all(line_of_a_rank(line) for line in text.splitlines() if line.strip())
 
 

@@ -78,7 +78,7 @@ def judge(members: Iterable[Member], hang_timeout_secs: float) -> None:
 
 
 def is_stopped(member: Member) -> bool:
-    """Whether the kernel reports that the process is stopped. False for processes on other machines."""
+    """Returns whether the kernel reports that the process is stopped. False for processes on other machines."""
     return _status(member) in STOPPED
 
 

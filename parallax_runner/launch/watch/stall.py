@@ -131,7 +131,7 @@ class StallWatch:
         return held_up[0] if len(held_up) == 1 < len(active) else None
 
     def _is_long(self) -> bool:
-        """Whether a notice is due. After a notice, the next one is due once the idle time has doubled."""
+        """Returns whether a notice is due. After a notice, the next one is due once the idle time has doubled."""
         if not self._paces:
             return False
         patience_secs = max(pace.patience_secs(self._start_secs) for pace in self._paces.values())
@@ -184,7 +184,7 @@ def _held_up(workers: Sequence[Member], *, together: bool) -> list[Member]:
 
 
 def _only_waits(one: Member) -> bool:
-    """Whether the worker waits for TensorFlow, and TensorFlow executes no Python function in this worker."""
+    """Returns whether the worker waits for TensorFlow, and TensorFlow executes no Python function in this worker."""
     return one.inside is None and (one.where or "").startswith(_IN_SESSION)
 
 

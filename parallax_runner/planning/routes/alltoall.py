@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Alltoall(Route):
-    """Row i belongs to rank i mod ranks."""
+    """An exchange between ranks and the owners of rows. Row i belongs to rank i mod ranks."""
 
     name = "alltoall"
     rewriting = "parallax_runner.rewrite.routes.alltoall"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Ps(Route):
-    """A server sums the gradients that all ranks push, and updates its variables."""
+    """An exchange with servers. A server sums the gradients that all ranks push, and updates its variables."""
 
     name = "ps"
     rewriting = "parallax_runner.rewrite.routes.ps"
