@@ -54,7 +54,7 @@ def nearest_key(key: str, known: Sequence[str]) -> str | None:
     """Returns the known key that was most likely meant.
 
     This is a key of the same name in another group, or a key with a similar name in the same group or another group. A
-    name that another program uses for a key counts as the key's name.
+    name that another program uses for a key is treated as the key's name.
     """
     parent, _, name = key.rpartition(".")
     meant = key_meant(name)

@@ -1,4 +1,4 @@
-"""Describes the state of the files that the configuration names, which shows whether data have changed."""
+"""Describes the state of the files that the configuration names, which shows whether the data has changed."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def constants_of(config: RunConfig) -> Constants:
     """Returns the constants that scripts/calibrate measured on this cluster, or the defaults if there are none."""
     try:
         return constants.load(constants_path(config))
-    except (OSError, ValueError, KeyError, TypeError):  # There is no file, or it has a different version.
+    except (OSError, ValueError, KeyError, TypeError):  # There is no file, or it is from a different version.
         return DEFAULTS
 
 

@@ -32,8 +32,8 @@ def goal_of(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> G
 
 
 def _goals_of(single: SingleDeviceGraph) -> dict[str, Goal | None]:
-    """Returns the goals that a validation computes, by name. A goal is None if it is unknown which of its values are
-    better."""
+    """Returns the goals that a validation computes, by name. A goal is None if it is unknown whether larger or smaller
+    values are better."""
     directions = {} if single.validation_metrics is None else single.validation_metrics.directions
     found = {name: None if direction is None else Goal(name, name, direction) for name, direction in directions.items()}
     return {"loss": VALIDATION_LOSS, **found}

@@ -29,9 +29,9 @@ def ending_signals() -> tuple[signal.Signals, ...]:
 
 
 class Interrupts:
-    """A context manager that handles the ending signals. The first signal raises Interrupted. A second signal ends this
-    process at once, and the kernel then ends its children. Within `supervised`, `noted` and `held`, the signals raise
-    nothing.
+    """A context manager that handles the signals that end a run. The first signal raises Interrupted. A second signal
+    ends this process at once, and the kernel then ends its children. Within `supervised`, `noted` and `held`, the
+    signals raise nothing.
 
     A SIGHUP is never treated as the second signal, because a lost terminal causes several SIGHUPs, from the shell and
     from the kernel. The first SIGTERM after a SIGHUP does not count either: a session manager sends SIGTERM to all

@@ -33,7 +33,8 @@ MODULE = "parallax_runner.worker.row_trial"
 
 def known(config: RunConfig, fingerprint: str) -> Measured | None:
     """Returns the result of an earlier trial of the same graph and data on the same machine, with the same number of
-    ranks. Returns None if there is no such result, and for a script, whose data the configuration does not name."""
+    ranks. Returns None if there is no such result. Also returns None for a script, because the configuration does not
+    name its data."""
     if frozen.is_of_script(config):
         return None
     try:
