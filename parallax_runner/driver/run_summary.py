@@ -179,7 +179,9 @@ def with_verification(summary: RunSummary, comparison: Mapping[str, Any]) -> Run
         return summary
     missing = [f"«{name}» is missing" for name in comparison["missing"]]
     reason = comparison["first_difference"] or "; ".join(missing) or "nothing to compare"
-    return dataclasses.replace(summary, status="failed", error=f"not the result of training on one device: {reason}")
+    return dataclasses.replace(
+        summary, status="failed", error=f"the result differs from training on one device: {reason}"
+    )
 
 
 def _named_flat(metrics: Mapping[str, float | None]) -> dict[str, float | None]:

@@ -112,7 +112,7 @@ def test_hybrid_without_sparse_variables_starts_no_server(simple_hybrid: Run) ->
 
 def test_verify_proves_a_right_run(lm: tuple[str, ...], tmp_path: Path) -> None:
     run = launch(*lm, "action=verify", "comm=hybrid", "train.steps=3", "tracking=off", cwd=tmp_path).expect_success()
-    assert "verified: after 3 steps every variable equals one device's" in run.stderr
+    assert "verified: after 3 steps, every variable equals the result of one device" in run.stderr
     assert (run.summary["status"], run.summary["action"], run.summary["steps"]) == ("finished", "verify", 3)
 
 
@@ -120,11 +120,11 @@ def test_verify_tells_what_it_has_repeated_and_refuses_to_repeat_nothing(lm: tup
     arguments = (*lm, "comm=hybrid", "tracking=off")
     trained = launch(*arguments, "train.steps=2", cwd=tmp_path).expect_success()
     run = launch(*arguments, "action=verify", "train.steps=5", cwd=tmp_path).expect_success()
-    assert "verified: after 3 steps from step 2 on every variable equals one device's" in run.stderr
+    assert "verified: after 3 steps from step 2, every variable equals the result of one device" in run.stderr
     refused = launch(*arguments, "action=verify", "train.steps=2", cwd=tmp_path)
     assert refused.exit_status == 2
-    has = f"action=verify: {trained.ckpt_dir / 'model.ckpt-2'} has 2 steps, train.steps=2 leaves none to repeat"
-    assert f"{has}: give train.steps=12, or ckpt.resume=never" in refused.stderr
+    has = f"action=verify: {trained.ckpt_dir / 'model.ckpt-2'} has 2 steps, so train.steps=2 leaves no steps to verify"
+    assert f"{has}; give train.steps=12, or ckpt.resume=never" in refused.stderr
     assert "verified" not in refused.summary and refused.summary["status"] == "failed"
 
 
@@ -141,7 +141,7 @@ def refuted(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_verify_names_what_differs_and_by_how_much(refuted: Run) -> None:
     assert refuted.exit_status == 1
     message = re.search(
-        r"not the result of training on one device: (\w+): differs by (\S+) .*: (\S+), expected ([^\s;]+)",
+        r"the result differs from training on one device: (\w+): differs by (\S+) .*: (\S+), expected ([^\s;]+)",
         refuted.stderr,
         re.I,
     )

@@ -51,7 +51,7 @@ def test_the_search_for_a_number_of_partitions(tmp_path: Path) -> None:
     (tmp_path / "short").mkdir()
     short = run(tmp_path / "short", partitioner=1, config=config, overrides=overrides)
     expect(short)
-    assert "search: the training ends before a trial of 7 steps does" in short.stderr
+    assert "search: training ends before a trial of 7 steps is complete" in short.stderr
     done = run(tmp_path, steps=12, partitioner=1, config=config, overrides=overrides)
     assert done.status == 0, done.stderr
     summary = json.loads((done.run_dir / "summary.json").read_text())

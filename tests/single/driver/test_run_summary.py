@@ -110,7 +110,7 @@ def test_a_goal_that_no_validation_has_found_is_replaced_by_the_training_loss(re
 def test_a_difference_fails_the_run(record: RunRecord) -> None:
     comparison = {"ok": False, "max_relative": "nan", "missing": ["v"], "first_difference": None}
     found = with_training(BEGUN, record, {0: {"comparison": comparison}}, {})
-    assert (found.status, found.error) == ("failed", "not the result of training on one device: «v» is missing")
+    assert (found.status, found.error) == ("failed", "the result differs from training on one device: «v» is missing")
     assert found.flat()["max_difference"] == "nan"
 
 
