@@ -56,7 +56,7 @@ def _named_by_model(single: SingleDeviceGraph) -> Goal:
         )
     goal = goals[name]
     if goal is None:
-        raise PlanError(f"the model's validation_metric={name!r}: this metric has no direction; give it one")
+        raise PlanError(f"the model's validation_metric={name!r}: it has no direction; give the metric a direction")
     return goal
 
 

@@ -28,7 +28,7 @@ def lookahead_notes(
     """Yields notes on rows that are not requested ahead, and on gradients that are all sent within their own step."""
     could = [variable for variable in variables if _applies(routes[variable.name], request)]
     if request.options.lookahead is Lookahead.ONE and not could:
-        yield "comm.lookahead=1 changes nothing: no rows are spread over the ranks"
+        yield "comm.lookahead=1 has no effect: no rows are spread over the ranks"
     if could and (reason := _hindrance(request)) is not None:
         yield f"no rows are requested ahead: {reason}"
         return
@@ -43,7 +43,7 @@ def lookahead_notes(
     if unknown:
         yield f"the rows of {_names(unknown)} are not requested ahead: {_first_reason(unknown)}"
     if tied:
-        yield f"all gradients of {_names(tied)} travel within their step: {_first_reason(tied)}"
+        yield f"all gradients of {_names(tied)} are sent within their step: {_first_reason(tied)}"
 
 
 def _names(reasons: Mapping[str, str]) -> str:
@@ -52,7 +52,7 @@ def _names(reasons: Mapping[str, str]) -> str:
 
 def _first_reason(reasons: Mapping[str, str]) -> str:
     first, *others = reasons.values()
-    return f"for the first, {first}" if others else first
+    return f"for the first variable, {first}" if others else first
 
 
 def _applies(route: str, request: PlanRequest) -> bool:
@@ -64,5 +64,5 @@ def _hindrance(request: PlanRequest) -> str | None:
     if request.replicas_per_worker > 1:
         return "a worker has several replicas"
     if request.options.lookahead is Lookahead.AUTO and not request.spans_hosts:
-        return "all workers are on one machine, where it is slower (comm.lookahead=1 forces it)"
+        return "all workers are on one machine, where lookahead is slower (comm.lookahead=1 forces lookahead)"
     return None

@@ -61,8 +61,9 @@ def held_unevenly(variables: Sequence[VariableInfo], shards: Mapping[str, Sequen
         return None
     can_be_cut = any(variable.gradient is GradientKind.SPARSE for variable in variables)
     return (
-        f"server {held.index(max(held))} holds {format_bytes(max(held))} of {format_bytes(sum(held))}, with optimizer "
-        f"slots, since bytes moved in a step are balanced too{': more pieces may even out both' if can_be_cut else ''}"
+        f"server {held.index(max(held))} holds {format_bytes(max(held))} of {format_bytes(sum(held))}, including "
+        "optimizer slots, because the bytes sent in a step are balanced too"
+        f"{'; more pieces may balance both' if can_be_cut else ''}"
     )
 
 

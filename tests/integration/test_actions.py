@@ -55,8 +55,8 @@ def rows_of(table: str) -> dict[str, list[str]]:
 
 
 def test_plan_prints_a_table(planned: Run) -> None:
-    plan, _, costs = (planned.stdout + planned.stderr).partition("what each route would cost")
-    assert "constants: defaults" in costs and "at most, from shapes" in costs
+    plan, _, costs = (planned.stdout + planned.stderr).partition("cost of each route")
+    assert "constants: defaults" in costs and "upper bounds from shapes" in costs
     rows = rows_of(plan)
     assert set(rows) == {
         *("embedding", "lstm/kernel", "lstm/bias", "lstm/projection", "softmax_w", "softmax_b", "global_step", "all")
@@ -104,7 +104,7 @@ def test_more_partitions_than_rows_are_refused(lm: tuple[str, ...], tmp_path: Pa
 
 
 def test_hybrid_without_sparse_variables_starts_no_server(simple_hybrid: Run) -> None:
-    assert "no sparse variable: hybrid is the same as mpi here, and no server is started" in simple_hybrid.stderr
+    assert "no sparse variable: hybrid is the same as mpi, and no server is started" in simple_hybrid.stderr
     assert (simple_hybrid.plan["servers"], simple_hybrid.summary["servers"]) == (0, 0)
     assert simple_hybrid.log_names() >= {"driver.log", "worker_0.log", "worker_1.log"}
     assert not any(name.startswith("server") for name in simple_hybrid.log_names())

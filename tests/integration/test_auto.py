@@ -99,7 +99,7 @@ def test_a_later_plan_measures_nothing_again_and_shows_costs(auto: Run, lm: tupl
     assert "a short trial" in auto.stderr
     assert "a short trial" not in again.stderr
     again.expect_nothing_started()
-    assert "what each route would cost" in again.stderr
+    assert "cost of each route" in again.stderr
     assert "constants of the cost model: defaults" in again.stderr
     routes = [{v["name"]: v["route"] for v in run.plan["variables"]} for run in (auto, again)]
     assert routes[0] == routes[1]

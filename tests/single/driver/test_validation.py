@@ -51,9 +51,13 @@ def test_a_note_where_there_is_less_than_a_batch(single: SingleDeviceGraph) -> N
 def test_what_cannot_be_validated_is_refused_where_it_was_asked_for(single: SingleDeviceGraph) -> None:
     asked = config(2, validate_steps=5)
     assert notes(asked, single, dataset(validation=2)) == PLAN.notes
-    with pytest.raises(ConfigError, match=r"train\.validate_steps=5 needs validations, but there is 1 .*data\.batch_size=2"):
+    with pytest.raises(
+        ConfigError, match=r"train\.validate_steps=5 needs validations, but there is 1 .*data\.batch_size=2"
+    ):
         notes(asked, single, dataset(validation=1))
-    with pytest.raises(ConfigError, match=r"train\.validate_steps=5 needs validations, but the model has no validation_loss"):
+    with pytest.raises(
+        ConfigError, match=r"train\.validate_steps=5 needs validations, but the model has no validation_loss"
+    ):
         notes(asked, dataclasses.replace(single, validation_loss=None), dataset())
 
 
