@@ -67,7 +67,7 @@ def test_lines_of_hosts(refused: Any, tmp_path: Path) -> None:
 
 def test_both_profile_options(refused: Any) -> None:
     both = parallax.ProfileConfig(profile_steps=[1], profile_range=(1, 2))
-    assert "profile_steps and profile_range (parallax.ProfileConfig): give one of the two" in refused(
+    assert "profile_steps and profile_range (parallax.ProfileConfig): give only one of the two" in refused(
         profile_config=both
     )
     told = refused(profile_config=parallax.ProfileConfig(profile_steps=[0]))

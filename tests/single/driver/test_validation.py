@@ -108,7 +108,7 @@ def through_a_table(loss: tf.Tensor) -> tf.Tensor:
     ],
 )
 def test_a_validation_loss_that_accumulates_is_refused(of_loss: Callable[[tf.Tensor], Any], named: str) -> None:
-    with pytest.raises(PlanError, match=r"validation_loss .*return the loss of one batch") as refused:
+    with pytest.raises(PlanError, match=r"validation_loss .*return the value of one batch") as refused:
         notes(config(13), validated_by(of_loss), dataset())
     assert named in str(refused.value)
 
