@@ -102,7 +102,7 @@ class Border:
                 f"(comm.ps.backup_workers={backup_workers}); choose run_option='MPI' or comm.ps.backup_workers=0"
             )
         if taken not in self._of_step:
-            sums = "a sum of it (tf.nn.l2_loss, tf.reduce_sum), which every worker gets, or "
+            sums = "fetch a sum of it (tf.nn.l2_loss, tf.reduce_sum), which every worker gets, or "
             raise TrainingError(
                 f"«{name}» needs «{taken.name}», which worker 0 takes from the servers; fetch it only there "
                 f"(if worker 0 has one replica), or {sums if self._plan.options.ps.boundary_among_servers else ''}"

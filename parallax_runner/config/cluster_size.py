@@ -100,8 +100,8 @@ def _refuse_numbers(config: RunConfig, origins: Origins, reason: str) -> None:
 def _check_slurm(config: RunConfig, origins: Origins) -> None:
     """Raises ConfigError for settings whose values Slurm determines, such as hosts and numbers of tasks."""
     cluster = config.cluster
-    determined = "under Slurm, the job's allocation, or cluster.nodes and cluster.tasks_per_node, determine this number"
-    _refuse_numbers(config, origins, determined)
+    source = "the job's allocation, or from cluster.nodes and cluster.tasks_per_node"
+    _refuse_numbers(config, origins, f"under Slurm, this number follows from {source}; omit this key")
     if cluster.resource_info is not None:
         raise refusal(
             "cluster.resource_info",

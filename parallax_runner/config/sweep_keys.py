@@ -20,7 +20,8 @@ def _check_ensemble(config: RunConfig, origins: Origins) -> None:
         raise refusal(key, origins, "an ensemble needs trained models; use action=train", value=count)
     if not config.tracking.enabled or config.tracking.log_checkpoints == "none" or not config.ckpt.enabled:
         needed = (
-            "an ensemble combines the jobs' models for serving; set tracking.log_checkpoints and do not set ckpt=off"
+            "an ensemble combines the models that the jobs save for serving; it needs ckpt, tracking, and "
+            "tracking.log_checkpoints=last, best or all"
         )
         raise refusal(key, origins, needed, value=count)
 

@@ -228,7 +228,7 @@ def _check_comm(config: RunConfig, origins: Origins) -> None:
         needed = "a script feeds its own data, so the rows that its steps touch are unknown; choose comm=hybrid"
         raise refusal("comm.name", origins, needed, value=comm.name)
     if comm.name == "sharded" and config.model["_target_"] == SCRIPT:
-        needed = "a script may run ops on one worker, but reading rows of other ranks needs all; choose comm=hybrid"
+        needed = "a script may run ops on one worker, but only all ranks together can read rows; choose comm=hybrid"
         raise refusal("comm.name", origins, needed, value=comm.name)
 
 

@@ -94,7 +94,8 @@ def _check_direction(direction: Any, config: RunConfig, origins: Origins) -> Non
         raise refusal(
             "train.objective",
             origins,
-            "this sweeper needs the direction before the first job; add train.direction=maximize or minimize",
+            "this sweeper needs the objective's direction before the first job; add train.direction=maximize or "
+            "minimize",
             value=objective,
         )
     name = getattr(direction, "name", direction)

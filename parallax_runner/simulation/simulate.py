@@ -74,7 +74,7 @@ def simulate(
     Each host has a server, as in the original Parallax. Only compression and the server options from `options` are
     used, and all steps wait for all workers.
 
-    Raises PlanError if no way to communicate can be modelled.
+    Raises PlanError if no mode can be modelled.
     """
 
     options = CommOptions(ps=options.ps, compression=options.compression)
@@ -96,7 +96,7 @@ def simulate(
             left_out.append(f"{comm} is omitted: {error}")
             points = [point for point in points if point.comm != comm]
     if not points:
-        raise PlanError(f"action=simulate: no way to communicate can be modelled: {'; '.join(left_out)}")
+        raise PlanError(f"action=simulate: no mode can be modelled: {'; '.join(left_out)}")
     return Simulation(tuple(points), (*_assumptions(measured, constants, workers_per_host), *left_out))
 
 

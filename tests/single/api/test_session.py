@@ -270,7 +270,7 @@ def test_every_worker_gets_sums_of_what_is_made_of_gradients(cluster: Cluster) -
     numbers = ("half:0", "sum:0", "length:0", "sum_of_largest:0")
     for found in at_once([lambda: train(0, *numbers), lambda: train(1, *numbers)]):
         np.testing.assert_allclose(found[: len(numbers)], [[number] for number in expected])
-    with pytest.raises(TrainingError, match=r"«largest:0» needs .* or a sum of it \(tf.nn.l2_loss"):
+    with pytest.raises(TrainingError, match=r"«largest:0» needs .* or fetch a sum of it \(tf.nn.l2_loss"):
         train(1, "largest:0")
     # All rows would travel for it in each step.
     with pytest.raises(TrainingError, match=r"«sum_of_running:0» needs .* fetch it only there"):

@@ -47,7 +47,7 @@ COMMAND_LINES = {
     "an ensemble of models that nobody keeps": (
         "sweep.ensemble=2 tracking=off",
         "sweep.ensemble=2 (command line)",
-        "the jobs' models for serving; set tracking.log_checkpoints and do not set ckpt=off",
+        "it needs ckpt, tracking, and tracking.log_checkpoints=last, best or all",
     ),
     "one device for two workers": (
         "sweep.device_per_job=true comm=mpi",
@@ -79,7 +79,7 @@ COMMAND_LINES = {
     "unknown launcher": (
         "comm=ps cluster.launcher=locall",
         "cluster.launcher=locall (command line)",
-        "expected one of auto, local, hosts, slurm, manual, or a class as package.module.Class",
+        "expected one of auto, local, hosts, slurm, manual, or a class such as package.module.Class",
         "Did you mean cluster.launcher=local?",
     ),
     "launcher that is not there": (
@@ -158,7 +158,7 @@ COMMAND_LINES = {
     "removed": ("~train.steps", "~train.steps (command line)", "cannot be removed"),
     "tracker": (
         "tracking.tracker=mlfow",
-        "tracking.tracker=mlfow (command line): expected one of mlflow, or a class as package.module.Class",
+        "tracking.tracker=mlfow (command line): expected one of mlflow, or a class such as package.module.Class",
         "Did you mean tracking.tracker=mlflow?",
     ),
     "tracker of no module": (

@@ -94,7 +94,7 @@ def test_processes_follow_from_what_is_submitted() -> None:
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        (["cluster.workers=4"], "cluster.workers=4 .*under Slurm, the job's allocation, or cluster.nodes and"),
+        (["cluster.workers=4"], "cluster.workers=4 .*under Slurm, this number follows from the job's allocation"),
         (["cluster.resource_info=[localhost]"], "under Slurm the job determines the hosts"),
         (["comm=local"], "try cluster=local|this mode runs one process, but a Slurm job has several tasks"),
         (["cluster.time_limit=soon"], "cluster.time_limit=soon .*expected .*minutes, hours:minutes:seconds"),

@@ -84,7 +84,7 @@ def test_a_mode_that_cannot_be_planned_is_left_out_and_said() -> None:
 
 def test_a_measurement_that_knows_no_rows_is_refused() -> None:
     unknown = Measured("f", 1, 1, 0.2, 64, None, (info("table", "sparse", gradient_rows=None),), (), "2026-01-01")
-    with pytest.raises(PlanError, match="no way to communicate can be modelled: mpi is omitted"):
+    with pytest.raises(PlanError, match="no mode can be modelled: mpi is omitted"):
         simulated(unknown, workers=4)
 
 
