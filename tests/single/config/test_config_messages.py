@@ -214,7 +214,7 @@ COMMAND_LINES = {
     "a route that is not there": (
         "comm=hybrid comm.routes.sparse=alltoal",
         "comm.routes.sparse=alltoal (command line)",
-        "no such route, expected one of local, allreduce, allgather, ps, alltoall. "
+        "no such route; expected one of local, allreduce, allgather, ps, alltoall. "
         "Did you mean comm.routes.sparse=alltoall?",
     ),
     "routes of another choice": (
