@@ -1,1 +1,1 @@
-"""Benchmarks of the project. Nothing in parallax_runner imports this package."""
+"""Benchmarks of the project. No module in parallax_runner imports this package."""

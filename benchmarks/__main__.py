@@ -1,5 +1,4 @@
-"""`python -m benchmarks [loop | startup | partitions | --hosts N] [options] [overrides]`: the program behind
-scripts/bench."""
+"""`python -m benchmarks [loop | startup | partitions | --hosts N] [options] [overrides]`: implements scripts/bench."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from benchmarks.tables import Rows, markdown, rows_of_modes, show, tell, write_s
 
 KINDS = ("modes", "loop", "startup", "partitions", "hosts")
 INTERRUPTED_STATUS = 130
-# Default repeats, steps (of a run or of a block) and modes.
+# The default number of repeats, number of steps (in a run or a block), and modes.
 DEFAULTS = {
     "modes": (5, 150, "mpi,hybrid,ps"),
     "loop": (10, 50, ""),
@@ -56,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parses the arguments; exits with status 2 if they are invalid."""
+    """Parses the arguments. Exits with status 2 if they are invalid."""
     kind = arguments[0] if arguments and arguments[0] in KINDS else "modes"
     if kind != "partitions" and any(word == "--hosts" or word.startswith("--hosts=") for word in arguments):
         kind = "hosts"

@@ -1,4 +1,4 @@
-"""Composes the configuration of some overrides in this process, as the command line does."""
+"""Composes the configuration for overrides in this process, as the command line does."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A model whose batch may touch every row of a table, with hardly any computing: the row exchange dominates its
-steps."""
+"""A model whose batch may touch every row of a table. It computes very little, so row exchange dominates its steps."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ def build(
 ) -> dict[str, Any]:
     """Adds the model to the default graph and returns `loss`, `train_op` and `validation_loss`.
 
-    `words`, int32 [batch, length], pull their rows of a table, float32 [vocab_size, width], towards zero. Losses are
-    float32 scalars, means over the batch.
+    The loss moves the rows of `words`, int32 [batch, length], in a table, float32 [vocab_size, width], towards zero.
+    Both losses are float32 scalars: the mean of the squared values in these rows, times `vocab_size`.
     """
     table = tf.get_variable("table", [vocab_size, width], initializer=tf.random_normal_initializer(stddev=0.1))
     rows = tf.nn.embedding_lookup(table, tf.reshape(features["words"], [-1]))

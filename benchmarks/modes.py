@@ -1,4 +1,4 @@
-"""`scripts/bench`: training modes compared with the ideal, two independent processes."""
+"""`scripts/bench`: compares training modes with the ideal, which is two independent processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.runs import Predicted, Run, RunFailed
 
 IDEAL = "ideal"
 WORKERS = 2
-# The first steps include set-up. The figures in summary.json leave out as many steps, or half of a short run.
+# The first steps include set-up. Figures in summary.json omit the same number of steps, or half of a short run's steps.
 WARM_UP_STEPS = 5
 STANDINGS = 25  # number of progress reports of a run
 ALIKE = (
@@ -28,7 +28,7 @@ ALIKE = (
 
 
 def chosen(mode: str) -> list[str]:
-    """Returns the overrides of a mode; `sharded_off` is `sharded` without lookahead."""
+    """Returns the overrides of a mode. For example, `sharded_off` is `sharded` without lookahead."""
     comm, _, lookahead = mode.partition("_")
     return [f"comm={comm}", *([f"comm.lookahead={lookahead}"] if lookahead else [])]
 
@@ -37,9 +37,10 @@ def chosen(mode: str) -> list[str]:
 class Measurement:
     """The result of one mode in one round.
 
-    `rate` is words per second over both workers, or examples if the data has no words. `summary_rate` is the same from
-    the runs' own summaries, which use the time within steps. `overlap` (only for the ideal) is the share of the time in
-    which both processes trained; only that time is counted. Bytes are those of one step and worker.
+    `rate` is the words per second of both workers together, or the examples per second if the data has no words.
+    `summary_rate` is the rate in the runs' own summaries, which use the time within steps. `overlap` (only for the
+    ideal) is the share of the time in which both processes trained. Only this time is used for `rate`. Bytes are those
+    of one step and worker.
     """
 
     round: int
@@ -96,7 +97,7 @@ def _measure_one(
         unit, key = ("examples/s", "examples_per_sec")
     if summaries[0][key] is None:
         raise RunFailed(f"{runs[0].run_dir}: its summary has no speed")
-    # Both the ideal and the modes use the times of the driver's progress reports.
+    # The rates of both the ideal and the modes are computed from the times of the driver's progress reports.
     common = over_common_time([run.told for run in runs], min(WARM_UP_STEPS, steps // 2))
     of_a_step = summaries[0][key] / summaries[0]["steps_per_sec"]
     return Measurement(
@@ -124,7 +125,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class ModeResult:
-    """The result of one mode over all rounds; `share` is relative to the ideal of the same round."""
+    """The result of one mode over all rounds. `share` is relative to the ideal of the same round."""
 
     mode: str
     unit: str
@@ -136,7 +137,7 @@ class ModeResult:
 
 
 def summarize(measurements: Sequence[Measurement]) -> list[ModeResult]:
-    """Returns one result per mode, in the order of their first round."""
+    """Returns one result per mode, in the order in which the modes first ran."""
     ideal = {one.round: one.rate for one in measurements if one.mode == IDEAL}
     results = []
     for mode in dict.fromkeys(one.mode for one in measurements):

@@ -1,4 +1,4 @@
-"""Computes the speed of two runs over the time in which both train, from the times of their progress reports."""
+"""Computes the speed of several runs during the time in which all train, from the times of their progress reports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import pairwise
 
 @dataclass(frozen=True)
 class Told:
-    """A progress report: a run was at `step` at `secs`, on a clock that all runs share."""
+    """A progress report: a run was at `step` at the time `secs`, on a clock that all runs share."""
 
     step: int
     secs: float
@@ -17,16 +17,16 @@ class Told:
 
 @dataclass(frozen=True)
 class Common:
-    """`steps_per_sec` of each run while all trained; `share` is the part of the total training time in which all
-    trained."""
+    """`steps_per_sec` of each run while all runs trained. `share` is the fraction of the total training time in which
+    all runs trained."""
 
     steps_per_sec: tuple[float, ...]
     share: float
 
 
 def over_common_time(runs: Sequence[Sequence[Told]], warm_up_steps: int) -> Common:
-    """Uses the reports of each run from `warm_up_steps` on. Raises ValueError if the runs did not train at the same
-    time."""
+    """Computes the speeds from each run's reports, starting at step `warm_up_steps`. Raises ValueError if the runs did
+    not train at the same time."""
     measured = [[told for told in run if told.step >= warm_up_steps] for run in runs]
     if any(len(run) < 2 for run in measured):
         raise ValueError(f"a run has fewer than two reports from step {warm_up_steps} on: give it more steps")
@@ -39,7 +39,7 @@ def over_common_time(runs: Sequence[Sequence[Told]], warm_up_steps: int) -> Comm
 
 
 def step_at(run: Sequence[Told], secs: float) -> float:
-    """Returns the number of steps done at a time between the first and the last report, interpolated linearly."""
+    """Returns the number of steps done at a time between the first and last report, by linear interpolation."""
     for before, after in pairwise(run):
         if before.secs <= secs <= after.secs:
             width = after.secs - before.secs

@@ -1,8 +1,7 @@
-"""`scripts/bench partitions`: the choice and cost of `partition=search`, compared with a sweep over all numbers of
-pieces.
+"""`scripts/bench partitions`: the choice and cost of `partition=search`, compared with a sweep over numbers of shards.
 
-Each number of the sweep is measured by a search that may try no other number, so variables are cut and steps are timed
-in the same way. Runs use a cluster of hosts over shaped links, or loopback if these are unavailable.
+Each number of the sweep is measured by a search that may try only that number, so the sweep splits variables and times
+steps as a real search does. Runs use a cluster of hosts over shaped links, or loopback if no such links can be made.
 """
 
 from __future__ import annotations
@@ -28,18 +27,20 @@ from parallax_runner.search.candidates import MOST_TRIALS
 from parallax_runner.search.trial import WARM_UP_STEPS
 
 SWEEP = (1, 2, 4, 8, 16, 32, 64)
-# The cost of a search is given as a share of a run with so many steps.
+# The cost of a search is reported as a share of a run with this number of steps.
 WHOLE_STEPS = 10_000
 WITHIN = 1.05
-# Two variables of 800,000 rows of 256: as many words as in the paper's language model.
+# Two variables with 800,000 rows of 256 values: as many words as in the paper's language model.
 MODEL = ("experiment=zipf_lm", "data.vocab_size=800000")
 ALIKE = ("comm=hybrid", "cluster.threads_per_worker=1", "data.validation_examples=0", "tracking=off", "ckpt=off")
 
 
 @dataclass(frozen=True)
 class Searched:
-    """One search: the numbers in the order of trials, the choice, and the steps and seconds of the trials, including
-    the changes of the plan between them."""
+    """One search: the numbers in the order of trials, the choice, and the steps and seconds of the trials.
+
+    Steps and seconds include the changes of the plan between trials.
+    """
 
     candidates: tuple[int, ...]
     choice: int
@@ -47,13 +48,13 @@ class Searched:
     secs: float
 
     def cost_share(self, step_secs: float) -> float:
-        """Returns the cost of the search beyond its steps, as a share of a long run with `step_secs` per step."""
+        """Returns the time that the search adds to its steps, as a share of WHOLE_STEPS steps of `step_secs` each."""
         return max(0.0, self.secs - self.steps * step_secs) / (WHOLE_STEPS * step_secs)
 
 
 @dataclass(frozen=True)
 class Found:
-    """All searches, and the seconds per step by number of pieces, one value per round; `link` is None on loopback."""
+    """All searches, and the seconds per step for each number of shards and each round. `link` is None on loopback."""
 
     hosts: int
     link: Link | None
@@ -67,11 +68,11 @@ class Found:
         return min(self.swept, key=self.median)
 
     def median(self, partitions: int) -> float:
-        """Returns the median seconds per step with `partitions` pieces."""
+        """Returns the median seconds per step with `partitions` shards."""
         return statistics.median(self.swept[partitions])
 
     def verdict(self, searched: Searched) -> str:
-        """Says whether a search's choice is as good as the best of the sweep."""
+        """States whether a search's choice is as good as the best number of the sweep."""
         if searched.choice not in self.swept:
             return "not swept"
         ratio = self.median(searched.choice) / self.median(self.best)
@@ -81,7 +82,7 @@ class Found:
         return f"{100 * (ratio - 1):+.1f} %, {'inside' if inside else 'outside'} the best one's spread"
 
     def facts(self) -> list[str]:
-        """Returns sentences for people, one per search and one for all."""
+        """Returns sentences for the reader: one about the benchmark, and one about each search."""
         where = "loopback" if self.link is None else f"{self.hosts} hosts over links of {self.link.mbit} Mbit/s"
         found = [f"{self.hosts} workers and {self.hosts} servers on {where}; best of the sweep: {self.best}"]
         for one in self.searches:
@@ -94,7 +95,7 @@ class Found:
         return found
 
     def rows(self) -> Rows:
-        """Returns one row per number of pieces."""
+        """Returns one row per number of shards."""
         head = ("partitions", "ms a step", "min – max", "relative to the best", "chosen by searches")
         body = tuple(
             (
@@ -120,7 +121,7 @@ class Found:
 
 
 def measure(asked: argparse.Namespace, folder: Path, tell: Callable[[str], None]) -> Found:
-    """Runs rounds of one search and of each number alone. Raises RunFailed, and NoNetwork if hosts cannot be joined."""
+    """Runs one search and each number alone in each round. Raises RunFailed, or NoNetwork if hosts cannot be joined."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED_STATUS))
     folder.mkdir()
     if not network.is_inside():
@@ -172,11 +173,11 @@ def _run(cluster: Cluster, partitions: int | None, asked: argparse.Namespace, fo
         *cluster.overrides(),
         *("partition=search", f"partition.min={bounds[0]}", f"partition.max={bounds[1]}"),
         f"partition.steps_per_trial={asked.steps}",
-        # The first steps after the last change also belong to the search.
+        # The first steps after the last change of the plan also belong to the search.
         f"train.steps={trials * (asked.steps + WARM_UP_STEPS) + WARM_UP_STEPS}",
         *asked.overrides,
     ]
-    # The result of another run must not be reused.
+    # A separate cache prevents the search from reusing another run's result.
     os.environ["XDG_CACHE_HOME"] = str(folder.with_name(f"{folder.name}.cache"))
     with Run(folder, given, cwd=folder.parent) as run:
         return run.wait()

@@ -1,4 +1,4 @@
-"""Plots the shares of the ideal: one point per round, a bar for the median."""
+"""Plots each mode's share of the ideal: a point for each round, and a bar for the median."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts real runs of ours and of the peers in separate folders, and reads their output and files."""
+"""Starts runs of this project and of its peers in separate folders, and reads their output and files."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ STANDING = re.compile(rb"^step (\d+)/\d+ ")
 
 
 class RunFailed(Exception):
-    """A run failed, so there is nothing to measure."""
+    """Raised if a run failed, so it cannot be measured."""
 
 
 class Watched:
-    """A background command that reports its steps; `started` is its start time in seconds since the epoch.
+    """A background command that reports its steps. `started` is its start time in seconds since the epoch.
 
-    Its output goes to `terminal.log` in its folder. `told` lists its progress reports, and `on_told` is called for each
-    as it arrives. Use it as a context manager: leaving it ends a command that is still running.
+    The command's output goes to `terminal.log` in the command's folder. `told` lists the progress reports, and
+    `on_told` is called for each report when it arrives. Use this class as a context manager: on exit, a command that is
+    still running is terminated.
     """
 
     def __init__(
@@ -63,12 +64,12 @@ class Watched:
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
-            # A driver, and mpirun, then end their own children.
+            # After SIGTERM, a driver or mpirun ends its own children.
             self._process.terminate()
             self._process.wait()
 
     def wait_until_ended(self) -> None:
-        """Waits for the end; raises RunFailed with the last lines of output if the command failed."""
+        """Waits until the command ends. Raises RunFailed with the last lines of output if the command failed."""
         command = " ".join(self.argv)
         try:
             status = self._process.wait(RUN_TIMEOUT_SECS)
@@ -98,7 +99,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Predicted:
-    """A plan's prediction of the bytes per step and worker: a bound from shapes, unless rows were measured."""
+    """A plan's prediction of the bytes per step and worker. It is a bound from shapes unless rows were measured."""
 
     bytes: int
     measured: bool
@@ -117,13 +118,13 @@ class Run(Watched):
         super().__init__(run_dir, argv, cwd=cwd, on_told=on_told)
 
     def wait(self) -> Mapping[str, Any]:
-        """Waits for the end and returns `summary.json`; raises RunFailed with the last lines of output if the run
-        failed."""
+        """Waits until the run ends and returns the contents of `summary.json`. Raises RunFailed with the last lines of
+        output if the run failed."""
         self.wait_until_ended()
         return json.loads((self.run_dir / "summary.json").read_text(encoding="utf-8"))
 
     def predicted(self) -> Predicted | None:
-        """The plan's prediction, or None if the plan has none."""
+        """Returns the plan's prediction, or None if the plan has no prediction."""
         plan = json.loads((self.run_dir / "plan.json").read_text(encoding="utf-8"))
         each = [variable["sent_bytes_per_step"] for variable in plan["variables"]]
         return None if None in each else Predicted(sum(each), plan["rows_measured"] is not None)

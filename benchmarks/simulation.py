@@ -1,8 +1,8 @@
-"""`python -m benchmarks.simulation PROFILE RESULTS…`: the error of a simulation against real runs over shaped links.
+"""`python -m benchmarks.simulation PROFILE RESULTS…`: compares a simulation with real runs over shaped links.
 
 PROFILE is the measured.json of the model (comm.measure_rows=true and action=simulate write one). RESULTS are files of
-`scripts/bench --hosts`, with `hosts`, `mbit` and `latency_us`, and `mode` and `step_ms` of each measurement. All hosts
-share one machine's cores, so the mode `ideal` gives the time of a step without exchanges, if the file has it.
+`scripts/bench --hosts`, with `hosts`, `mbit` and `latency_us`, and with `mode` and `step_ms` of each measurement. All
+hosts share one machine's cores. If a file contains the mode `ideal`, its time is the time of a step without exchanges.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ IDEAL = "ideal"
 
 @dataclass(frozen=True)
 class Compared:
-    """A mode's step on a number of hosts: the median of the measurements, and the modelled time."""
+    """The step time of a mode on a number of hosts: the median of the measured times, and the modelled time."""
 
     hosts: int
     mode: str
@@ -44,7 +44,7 @@ class Compared:
 
 
 def compare(profile: Measured, results: Mapping[str, Any], base: Constants, *, cores: int) -> list[Compared]:
-    """Compares all modes of one benchmark that the simulation knows. Raises KeyError if the results lack a field."""
+    """Compares all modes of a benchmark that the simulation supports. Raises KeyError if the results lack a field."""
     hosts = int(results["hosts"])
     by_mode: dict[str, list[float]] = {}
     for one in results["measurements"]:

@@ -13,7 +13,7 @@ LINE = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) INFO parallax_runner
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage: `name` took `secs` seconds and ended at `ended`, in seconds since the epoch."""
+    """A stage: `name` took `secs` seconds and ended at `ended` (in seconds since the epoch)."""
 
     name: str
     secs: float
@@ -37,6 +37,6 @@ def parse(lines: Iterable[str]) -> list[Stage]:
 
 
 def read(run_dir: Path) -> dict[str, list[Stage]]:
-    """Returns the stages of each process of a run, by the name of its log: `driver`, `worker_0`, `server_0`."""
+    """Returns the stages of each process of a run. Keys are names of logs, such as `driver`, `worker_0`, `server_0`."""
     logs = sorted((run_dir / "logs").glob("*.log"))
     return {path.stem: parse(path.read_text(encoding="utf-8", errors="replace").splitlines()) for path in logs}

@@ -1,4 +1,4 @@
-"""`scripts/bench startup`: the time between a command and its first step, by stage."""
+"""`scripts/bench startup`: measures the time between a command and its first step, stage by stage."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from benchmarks.timeline import Startup, measure, medians
 def measure_starts(
     comms: Sequence[str], *, repeats: int, overrides: Sequence[str], folder: Path, tell: Callable[[str], None]
 ) -> dict[str, list[Startup]]:
-    """Starts the default experiment with tracking `repeats` times under each mode, in alternation.
+    """Starts the default experiment with tracking `repeats` times under each mode. The modes alternate.
 
-    An earlier start, which creates the database and fills the caches, is not counted. Raises RunFailed.
+    Before these starts, one start that is not counted creates the database and fills the caches. Raises RunFailed.
     """
     found: dict[str, list[Startup]] = {comm: [] for comm in comms}
     _start(folder / "first", comms[0], overrides, folder)
@@ -40,7 +40,7 @@ def _start(run_dir: Path, comm: str, overrides: Sequence[str], cwd: Path) -> Sta
 
 
 def rows_of_totals(found: dict[str, list[Startup]]) -> Rows:
-    """Returns one row per mode: the beginning of the first step, with and without TensorFlow's imports."""
+    """Returns one row per mode: the time until the first step, with and without TensorFlow's imports."""
     body = []
     for comm, starts in found.items():
         middle, own = medians(starts), sorted(start.own_secs for start in starts)
@@ -58,7 +58,7 @@ def rows_of_totals(found: dict[str, list[Startup]]) -> Rows:
 
 
 def rows_of_stages(starts: Sequence[Startup]) -> Rows:
-    """Returns one row per stage and kind of process: medians of its duration and of its end after the command."""
+    """Returns one row per stage and kind of process: the median duration, and the median end time since the command."""
     body = tuple(
         (row.process, row.stage, f"{row.secs:.2f}", f"{row.ends_secs:.2f}")
         for row in sorted(medians(starts).rows, key=lambda row: (row.process, row.ends_secs))

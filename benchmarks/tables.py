@@ -1,4 +1,4 @@
-"""Shows results on the terminal and as Markdown, from the same rows."""
+"""Formats results as a table for the terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from benchmarks.modes import ModeResult, Spread
 from parallax_runner.plan.format_bytes import format_bytes
 
 UNKNOWN = "unknown"
-PLAIN_WIDTH = 140  # columns without a terminal
+PLAIN_WIDTH = 140  # columns if the output is not a terminal
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A table: the first `left` columns hold words, the others numbers."""
+    """A table. The first `left` columns contain words, and the other columns contain numbers."""
 
     head: tuple[str, ...]
     body: tuple[tuple[str, ...], ...]

@@ -1,4 +1,4 @@
-"""Computes where the time goes between a command and its first step, from the logs of the processes."""
+"""Computes the time of each stage between a command and its first step, from the logs of the processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IMPORT = "import TensorFlow"
 
 @dataclass(frozen=True)
 class Row:
-    """A stage of a process: its duration in seconds, and its end in seconds after the command."""
+    """A stage of a process: its duration, and its end time since the command, both in seconds."""
 
     process: str
     stage: str
@@ -24,8 +24,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Startup:
-    """One start. `first_step_secs` is the time from the command to the beginning of the first step. `tensorflow_secs`
-    of these seconds are TensorFlow's import, in the driver and then in the slowest worker."""
+    """One start. `first_step_secs` is the time from the command to the beginning of the first step. It includes
+    `tensorflow_secs`, the time of TensorFlow's import in the driver and then in the slowest worker."""
 
     first_step_secs: float
     tensorflow_secs: float
@@ -33,21 +33,21 @@ class Startup:
 
     @property
     def own_secs(self) -> float:
-        """The rest without TensorFlow's imports."""
+        """The time until the first step without TensorFlow's imports, in seconds."""
         return self.first_step_secs - self.tensorflow_secs
 
 
 def measure(stages: Mapping[str, Sequence[Stage]], started: float) -> Startup:
-    """Computes a start from the stages of one run; `started` is the time of its command in seconds since the epoch.
+    """Computes a start from the stages of one run. `started` is the time of its command in seconds since the epoch.
 
-    Each stage of workers and of servers takes as long as in the slowest process. Raises ValueError if no step began.
+    For each stage of workers and servers, uses the slowest process. Raises ValueError if no step began.
     """
     first = next((one for one in stages["driver"] if one.name == FIRST_STEP), None)
     if first is None:
         raise ValueError("the driver's log has no first step: was its level changed?")
     groups: dict[str, list[Sequence[Stage]]] = {}
     for process, its_stages in stages.items():
-        # Later stages, such as the graph of the export, are not part of the start.
+        # Later stages, such as building the graph for the export, are not part of the start.
         of_start = [one for one in its_stages if one.began < first.began]
         groups.setdefault(process.split("_")[0], []).append(of_start)
     rows: list[Row] = []
@@ -68,7 +68,7 @@ def _slowest(group: str, members: Sequence[Sequence[Stage]], started: float) -> 
 
 
 def medians(startups: Sequence[Startup]) -> Startup:
-    """Returns the median of each number over several starts, which have the same stages."""
+    """Returns the median of each number over several starts with the same stages."""
     keys = dict.fromkeys((row.process, row.stage) for startup in startups for row in startup.rows)
     rows = []
     for process, stage in keys:

@@ -2,5 +2,5 @@
 
 from pkgutil import extend_path
 
-# The modules of a user's own folder `models` without an `__init__.py` are added to the modules in this folder.
+# Users can have their own folder `models` without an `__init__.py`. Its modules are added to those in this folder.
 __path__ = extend_path(__path__, __name__)

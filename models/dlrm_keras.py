@@ -1,4 +1,4 @@
-"""A DLRM in Keras: embeddings of categorical features and an MLP of dense features interact by dot products.
+"""A DLRM in Keras: dot products combine the embeddings of categorical features with an MLP of dense features.
 
 After "Deep Learning Recommendation Model for Personalization and Recommendation Systems" (Naumov and others, 2019).
 """
@@ -29,7 +29,7 @@ def make_model(
     Inputs: `dense`, float [batch, dense_features], and `categorical`, int64 [batch, len(cardinalities)]. Ids of feature
     f are below `cardinalities[f]`. If a feature has more than `max_rows` ids, its ids are hashed to `max_rows` rows.
     Each feature has its own table, `embedding_<f>`, with rows of `embedding_size`. The MLPs have hidden layers of
-    `bottom_units` and `top_units`; the bottom MLP ends with `embedding_size` units, the top MLP with 1.
+    `bottom_units` and `top_units`. The bottom MLP ends with `embedding_size` units, and the top MLP ends with 1 unit.
 
     Output: the logit of a click, float [batch, 1]. The loss is the binary cross entropy, and the metric is AUC.
     `optimizer` is the name of a Keras optimizer.
@@ -54,7 +54,7 @@ def make_model(
 
 
 def mlp(inputs: Any, units: Sequence[int], *, name: str) -> Any:
-    """Return the output of the layers `<name>_0`, `<name>_1`, ..., each of which applies a ReLU."""
+    """Return the output of the ReLU layers `<name>_0`, `<name>_1` and so on."""
     for number, size in enumerate(units):
         inputs = layers.Dense(size, activation="relu", name=f"{name}_{number}")(inputs)
     return inputs
@@ -65,7 +65,7 @@ def embed(ids: Any, cardinality: int, max_rows: int, size: int, *, name: str) ->
     if cardinality > max_rows:
         ids = layers.Hashing(max_rows, name=f"{name}_hash")(ids)
     rows = min(cardinality, max_rows)
-    initializer = keras.initializers.RandomUniform(-(rows**-0.5), rows**-0.5)  # as in the code of the paper
+    initializer = keras.initializers.RandomUniform(-(rows**-0.5), rows**-0.5)  # as in the paper's code
     return layers.Embedding(rows, size, embeddings_initializer=initializer, name=name)(ids)
 
 

@@ -38,11 +38,14 @@ def build(
     `features`: `words` and `next_words`, int32 [batch, sequence_length], below `vocab_size`. `keep_prob` is the
     fraction of activations that dropout keeps. `max_grad_norm` bounds the global norm of the LSTM's gradients.
 
-    Returns a dict with `loss`, the sampled softmax's estimate, and `validation_loss`, the full softmax's cross entropy,
-    both float32 scalars in nats, means over all words; `train_op`; `validation_metric`, the name of
-    exp(validation_loss); and `outputs`, the served model's outputs for `words`: `next_word`, int32 [batch,
-    sequence_length], the most probable next word at each position, and its `log_probability`, float32 of the same
-    shape, in nats.
+    Returns a dict with these entries:
+
+    - `loss`: the sampled softmax's estimate of the mean cross entropy over all words, a float32 scalar in nats.
+    - `validation_loss`: the full softmax's mean cross entropy over all words, a float32 scalar in nats.
+    - `train_op`.
+    - `validation_metric`: the name of exp(validation_loss).
+    - `outputs`: the served model's outputs for `words`. `next_word`, int32 [batch, sequence_length], is the most
+      probable next word at each position. `log_probability`, float32 of the same shape, is its log probability in nats.
     """
     words, next_words = features["words"], features["next_words"]
     sequence_length = int(words.shape[1])
@@ -60,7 +63,7 @@ def build(
     outputs = run_lstm(lstm, inputs, keep_prob)
     loss = sampled_loss(softmax_w, softmax_b, outputs, next_words, num_sampled, vocab_size)
 
-    # As in the paper, the loss is summed over a window's words and averaged over the batch before differentiation.
+    # As in the paper, gradients are those of the loss summed over a window's words and averaged over the batch.
     tables = [piece for table in (embedding, softmax_w, softmax_b) for piece in pieces(table)]
     gradients = tf.gradients(loss * sequence_length, [*tables, *lstm])
     clipped, _ = tf.clip_by_global_norm(gradients[len(tables) :], max_grad_norm)
@@ -96,7 +99,7 @@ def run_lstm(lstm: LSTMVariables, inputs: tf.Tensor, keep_prob: float) -> list[t
     Returns the projected output of each step, [batch, projection_size], with dropout on the layer's inputs and outputs.
     """
     sequence_length = int(inputs.shape[1])
-    # A served model takes batches of any size.
+    # A served model accepts batches of any size.
     batch = tf.shape(inputs)[0] if inputs.shape[0] is None else int(inputs.shape[0])
     num_units, projection_size = lstm.projection.shape.as_list()
     cell = tf.zeros([batch, num_units])
@@ -105,7 +108,7 @@ def run_lstm(lstm: LSTMVariables, inputs: tf.Tensor, keep_prob: float) -> list[t
     for step_inputs in tf.unstack(dropout(inputs, keep_prob), num=sequence_length, axis=1):
         gates = tf.matmul(tf.concat([step_inputs, output], axis=1), lstm.kernel) + lstm.bias
         entering, candidate, kept, leaving = tf.split(gates, 4, axis=1)
-        # Adding 1.0 opens the forget gate initially, so that gradients flow back through the window.
+        # Adding 1.0 opens the forget gate initially, so gradients flow back through the window.
         cell = tf.sigmoid(kept + 1.0) * cell + tf.sigmoid(entering) * tf.tanh(candidate)
         output = tf.matmul(tf.sigmoid(leaving) * tf.tanh(cell), lstm.projection)
         outputs.append(dropout(output, keep_prob))
@@ -118,13 +121,12 @@ def dropout(activations: tf.Tensor, keep_prob: float) -> tf.Tensor:
 
 
 def pieces(variable: tf.Variable) -> list[tf.Variable]:
-    """Return the pieces of a variable if a partitioner of the enclosing scope has split it, otherwise the variable
-    itself."""
+    """Return the pieces of a variable that a scope's partitioner has split, or a list with the unsplit variable."""
     return list(variable) if isinstance(variable, PartitionedVariable) else [variable]
 
 
 def whole(variable: tf.Variable) -> tf.Tensor:
-    """Return all rows of a variable in the order of lookup ids, which are distributed round robin over the pieces."""
+    """Return all rows of a variable in the order of lookup ids. Ids are distributed round robin over the pieces."""
     if isinstance(variable, PartitionedVariable):
         return tf.nn.embedding_lookup(variable, tf.range(variable.shape[0]))
     return tf.convert_to_tensor(variable)
@@ -138,7 +140,7 @@ def sampled_loss(
     num_sampled: int,
     vocab_size: int,
 ) -> tf.Tensor:
-    """Estimate the mean cross entropy with `num_sampled` words that are drawn log-uniformly by id."""
+    """Estimate the mean cross entropy with `num_sampled` words, drawn log-uniformly by id."""
     if num_sampled > vocab_size:
         raise ValueError(
             f"model.num_sampled={num_sampled} distinct words cannot be drawn from data.vocab_size={vocab_size}"
@@ -155,7 +157,7 @@ def sampled_loss(
 
 
 def full_logits(softmax_w: tf.Variable, softmax_b: tf.Variable, outputs: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Return a tensor of logits over the whole vocabulary, [batch, vocab_size], for each step, to limit memory use."""
+    """Return the logits over the whole vocabulary, [batch, vocab_size], as one tensor per step to limit memory use."""
     weights, biases = whole(softmax_w), whole(softmax_b)
     return [tf.matmul(output, weights, transpose_b=True) + biases for output in outputs]
 

@@ -1,4 +1,4 @@
-"""A small residual network for images with dense gradients, after "Deep Residual Learning" (He and others, 2016)."""
+"""A small residual network for images, with dense gradients. After "Deep Residual Learning" (He and others, 2016)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-KEPT_OF_STATISTICS = 0.9  # decay of batch normalization's moving mean and variance per step
+KEPT_OF_STATISTICS = 0.9  # decay per step of batch normalization's moving mean and variance
 EPSILON = 1e-5
 
 
@@ -20,13 +20,17 @@ def build(
 ) -> dict[str, Any]:
     """Add the model to the default graph and return its losses and train op.
 
-    `features`: `image`, float32 [batch, size, size, channels], and `label`, int32 [batch], below `classes`. Three
-    stages of `blocks_per_stage` blocks have `filters`, 2 × `filters` and 4 × `filters` filters; the second and third
-    stage halve the image size. With 16 filters and 3 blocks this is the paper's ResNet-20.
+    `features`: `image`, float32 [batch, size, size, channels], and `label`, int32 [batch], below `classes`. The model
+    has three stages of `blocks_per_stage` blocks, with `filters`, 2 × `filters` and 4 × `filters` filters. The second
+    and third stages halve the image size. With 16 filters and 3 blocks, this is the paper's ResNet-20.
 
-    Returns a dict with `loss`, the batch's mean cross entropy, float32, in nats; `train_op`; `validation_loss`, the
-    same loss with the moving statistics; `validation_metric`; and `outputs`, the served model's outputs for `image`:
-    `label`, int32 [batch], the most probable class, and its `probability`, float32 [batch].
+    Returns a dict with these entries:
+
+    - `loss`: the batch's mean cross entropy, a float32 scalar in nats.
+    - `validation_loss`: the same with the moving statistics instead of the batch's.
+    - `train_op` and `validation_metric`.
+    - `outputs`: the served model's outputs for `image`. `label`, int32 [batch], is the most probable class, and
+      `probability`, float32 [batch], is its probability.
     """
     images, labels = features["image"], features["label"]
     statistics: list[tf.Operation] = []
@@ -51,8 +55,11 @@ def run(
     blocks_per_stage: int,
     statistics: list[tf.Operation] | None = None,
 ) -> tf.Tensor:
-    """Return logits [batch, classes]. `statistics` collects the updates of batch normalization's moving statistics. If
-    `statistics` is None, the moving statistics are used for the normalization."""
+    """Return logits [batch, classes].
+
+    `statistics` collects the updates of batch normalization's moving statistics. If it is None, batch normalization
+    uses the moving statistics.
+    """
     with tf.variable_scope("first"):
         flow = tf.nn.relu(normalise(convolve(images, filters, size=3), statistics))
     for stage in range(3):
@@ -67,7 +74,7 @@ def run(
 
 
 def residual(flow: tf.Tensor, filters: int, stride: int, statistics: list[tf.Operation] | None) -> tf.Tensor:
-    """Return a block's output plus its input; if the number of filters changes, the shortcut is a 1 × 1 convolution."""
+    """Return a block's output plus its input. If the number of filters changes, the shortcut is a 1 × 1 convolution."""
     with tf.variable_scope("a"):
         inner = tf.nn.relu(normalise(convolve(flow, filters, size=3, stride=stride), statistics))
     with tf.variable_scope("b"):

@@ -39,12 +39,12 @@ class TwoTower(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
-        """Return the mean cross entropy of each query's item against the items of the other pairs in the batch.
+        """Return the mean cross entropy of classifying each query's item among the items of the batch.
 
-        An item occurs as a negative in proportion to its frequency. This bias is corrected by subtracting the logarithm
-        of the item's probability.
+        An item occurs as a negative in proportion to its frequency. Subtracting the logarithm of the item's probability
+        corrects this bias.
 
-        The negatives come from the same batch. With data parallelism over N ranks each rank has its own batch, and the
+        The negatives come from the same batch. With data parallelism over N ranks, each rank has its own batch, and the
         loss is the mean over ranks. This mean differs from the loss of the concatenated batch, which has N times as
         many negatives.
         """
@@ -68,9 +68,9 @@ def make_model(
     optimizer: str = "adagrad",
     learning_rate: float = 0.05,
 ) -> keras.Model:
-    """Return the compiled model, for query ids below `queries` and item ids below `items`.
+    """Return the compiled model for query ids below `queries` and item ids below `items`.
 
-    A tower is an embedding of `embedding_size` and dense layers of `units`; the last layer sets the size of the
+    A tower is an embedding of `embedding_size` followed by dense layers of `units`. The last layer sets the size of the
     vectors. Dot products are divided by `temperature`. `optimizer` is the name of a Keras optimizer.
     """
     model = TwoTower(queries=queries, items=items, embedding_size=embedding_size, units=units, temperature=temperature)

@@ -98,7 +98,7 @@ def _check_working_directory() -> None:
     try:
         os.getcwd()
     except FileNotFoundError as error:
-        raise ConfigError("the current folder was deleted: change to another one") from error
+        raise ConfigError("the current folder was deleted: change to another folder") from error
 
 
 def parse() -> argparse.Namespace:
@@ -120,7 +120,7 @@ def parse() -> argparse.Namespace:
     if sum(map(bool, asked)) > 1:
         raise ConfigError("only one of --run, --multirun, --cfg, --info and --shell-completion can be given")
     if arguments.resolve and not (arguments.cfg or arguments.help):
-        raise ConfigError("--resolve goes with --cfg or --help")
+        raise ConfigError("--resolve needs --cfg or --help: add one of these options")
     return arguments
 
 

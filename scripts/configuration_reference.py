@@ -1,7 +1,7 @@
 """Writes docs/configuration.md, which lists every key of the configuration, from the schema and the files in conf/.
 
-The meaning of a key is the comment next to its value: in the choice's file in conf/, or in
-parallax_runner/config/schema.py if the default is there.
+The meaning of a key is the comment next to its value. The value is in the choice's file in conf/ or, if the schema sets
+the default, in parallax_runner/config/schema.py.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def page() -> str:
 
 
 def _groups() -> dict[str, str | None]:
-    """Returns the groups in the order of conf/config.yaml, each with its default choice."""
+    """Returns each group's default choice, in the order of conf/config.yaml."""
     defaults = _yaml("config")["defaults"]
     return {
         group: choice
@@ -70,7 +70,7 @@ def _groups() -> dict[str, str | None]:
 
 
 def _group_choices(group: str) -> list[str]:
-    """Returns all choices of a group, the default one first."""
+    """Returns all choices of a group, the default choice first."""
     names = sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
     return sorted(names, key=lambda name: name != _groups()[group])
 
@@ -136,7 +136,7 @@ def _row(key: KeyMeaning, prefix: str, default: str, others: str) -> str:
 
 
 def _prose(comment: str) -> str:
-    """Returns a comment as Markdown, with links to the pages that it names."""
+    """Converts a comment to Markdown, with links to the pages that it names."""
     return re.sub(r"docs/([\w-]+)\.md", r"[\1](\1.md)", comment.replace("<", "&lt;").replace("|", r"\|"))
 
 

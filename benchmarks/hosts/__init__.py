@@ -1,1 +1,1 @@
-"""`scripts/bench --hosts N`: several hosts on one machine, with links of a given speed between them."""
+"""`scripts/bench --hosts N`: measures modes on several hosts on one machine, with links of a given speed."""

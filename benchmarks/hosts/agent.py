@@ -1,22 +1,22 @@
-"""Replaces ssh among the hosts of a benchmark: `agent.py ADDRESS=PID,… [ssh's options] ADDRESS COMMAND…`.
+"""Replaces ssh between the hosts of a benchmark: `agent.py ADDRESS=PID,… [ssh's options] ADDRESS COMMAND…`.
 
-Run it by path, as `python -I -S agent.py`: it imports only the standard library. Like ssh, it passes the words of the
-command, joined by blanks, to a shell on the host, and passes on input, output and exit status. The command gets a bare
-environment, as after a login.
+Run this file by its path, as `python -I -S agent.py`. It imports only the standard library. Like ssh, it joins the
+words of the command with blanks and passes the result to a shell on the host. It also passes on input, output and exit
+status. The command gets a minimal environment, as after a login.
 """
 
 import os
 import sys
 from collections.abc import Sequence
 
-# The options of ssh that take a value.
+# The options of ssh that have a value.
 WITH_VALUE = frozenset("BbcDEeFIiJLlmOoPpQRSWw")
 KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TMPDIR")
 UNREACHABLE_STATUS = 255
 
 
 def split(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Splits a command line of ssh into the host and the command."""
+    """Splits the arguments of ssh into the host and the command."""
     rest = list(words)
     while rest and rest[0].startswith("-"):
         option = rest.pop(0)
@@ -28,15 +28,17 @@ def split(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def command_on(where: str, address: str, command: Sequence[str]) -> list[str]:
-    """Returns the command line that runs `command` on the host with this address; `where` lists the hosts. Raises
-    KeyError."""
+    """Returns the command line that runs `command` on the host with the address `address`.
+
+    `where` lists all hosts. Raises KeyError if the host is not in it.
+    """
     pids = dict(one.split("=") for one in where.split(","))
     shell = ["sh", "-c", " ".join(command)]
     return ["nsenter", "--target", pids[address], "--net", "--uts", *shell]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Becomes the command; returns 255, like ssh, if there is no such host."""
+    """Replaces this process with the command. Returns 255, like ssh, if the host does not exist."""
     where, *words = arguments
     try:
         address, command = split(words)

@@ -1,4 +1,4 @@
-"""The hosts of a benchmark: starts our runs and the peers on them, and reads their interface counters."""
+"""The hosts of a benchmark. Starts our runs and the peers on the hosts, and reads the hosts' interface counters."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from parallax_runner.launch.mpirun.command import ALLOW_ROOT, SHARE_CORES, YIELD
 from parallax_runner.launch.mpirun.over_hosts import mpirun_options
 from parallax_runner.launch.remote import passed_on
 
-# Ports of the peers' servers and workers on separate hosts; on loopback free ports are chosen.
+# Ports of the peers' servers and workers on separate hosts. On loopback, free ports are used.
 SERVER_PORT, WORKER_PORT = 2222, 2223
-# The hosts share this machine's cores. A waiting rank that polled for messages continuously would slow down the others,
-# which it cannot do on a host of its own. So all ranks, ours and the peers', sleep 0.5 ms between polls.
+# The hosts share this machine's cores, so a rank that polls for messages continuously would slow down other ranks. On
+# separate machines, it would not. All ranks, ours and the peers', therefore sleep 0.5 ms between polls.
 SLEEP_WHEN_IDLE = (
     *("--mca", "threads_pthreads_yield_strategy", "nanosleep"),
     *("--mca", "threads_pthreads_nanosleep_time", "500000"),
@@ -33,14 +33,14 @@ SLEEP_WHEN_IDLE = (
 
 @dataclass(frozen=True)
 class Cluster:
-    """`count` hosts over links of `link_mbit`, or as many workers on this machine's loopback if `hosts` is empty."""
+    """`count` hosts with links of `link_mbit` Mbit/s, or, if `hosts` is empty, `count` workers on loopback."""
 
     count: int
     hosts: tuple[Host, ...] = ()
     link_mbit: int = 0
 
     def overrides(self) -> list[str]:
-        """Returns the overrides for one of our runs with a worker, and a server if it has servers, on each host."""
+        """Returns the overrides for one of our runs, with a worker on each host, and a server if the mode has any."""
         if not self.hosts:
             return [f"cluster.workers={self.count}", f"cluster.servers={self.count}"]
         lines = ",".join(f"'{host.address}: 0'" for host in self.hosts)
@@ -51,8 +51,8 @@ class Cluster:
         ]
 
     def mpirun(self, argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-        """Returns the command that starts `argv` once on each host, as for our own ranks, and its environment
-        variables."""
+        """Returns the command that starts `argv` once on each host, and its environment variables. Ranks are started
+        like our own."""
         env = thread_environment(1)
         placed: list[str] = []
         if self.hosts:
@@ -65,7 +65,7 @@ class Cluster:
         return [*command, *argv], env | ALLOW_ROOT
 
     def on(self, number: int, argv: Sequence[str]) -> list[str]:
-        """Returns the command that runs `argv` on host `number`, from 0, with one thread."""
+        """Returns the command that runs `argv` with one thread on host `number`, counted from 0."""
         env = thread_environment(1) | passed_on()
         words = ["exec", "env", *(f"{name}={value}" for name, value in env.items()), *argv]
         if not self.hosts:
@@ -84,12 +84,11 @@ class Cluster:
         return named[: self.count], named[self.count :]
 
     def sent_bytes(self) -> tuple[int, ...]:
-        """Returns the bytes that each host's interface has sent so far; empty on loopback, which has no such
-        counter."""
+        """Returns the bytes that each host's interface has sent so far, or an empty tuple on loopback."""
         return tuple(counters.read(host.pid, INTERFACE).sent_bytes for host in self.hosts)
 
     def carried_bytes(self) -> tuple[int, ...]:
-        """Returns the bytes that the hosts' links have carried so far, out and in, read at the bridge all at once."""
+        """Returns the bytes sent and received so far over each host's link, all read at the bridge at the same time."""
         if not self.hosts:
             return ()
         there = counters.parse_all(Path("/proc/self/net/dev").read_text(encoding="ascii"))
@@ -99,13 +98,13 @@ class Cluster:
 
 @contextmanager
 def shaped(count: int, link: Link) -> Iterator[Cluster]:
-    """Makes hosts over links. Raises NoNetwork."""
+    """Makes `count` hosts that are connected by links. Raises NoNetwork."""
     with Network(count, link) as network:
         yield Cluster(count, tuple(network.hosts), link.mbit)
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns `count` different ports that are free now."""
+    """Returns `count` different ports that are currently free."""
     with_open = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in with_open]
     for one in with_open:
@@ -119,5 +118,5 @@ def python(module: str, *arguments: str) -> list[str]:
 
 
 def guarded(argv: Sequence[str], last_signal: signal.Signals) -> list[str]:
-    """Wraps `argv` so that the kernel sends the process `last_signal` when this one ends in any way."""
+    """Wraps `argv` so that the kernel sends `last_signal` to its process when this process ends in any way."""
     return [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(int(last_signal)), *argv]

@@ -20,7 +20,7 @@ def read(pid: int, interface: str) -> Traffic:
 
 
 def parse(text: str, interface: str) -> Traffic:
-    """Returns the counters of an interface from the text of /proc/net/dev. Raises ValueError if it is not there."""
+    """Returns an interface's counters from the text of /proc/net/dev. Raises ValueError if the interface is missing."""
     found = parse_all(text)
     if interface not in found:
         raise ValueError(f"no interface {interface} among the counters")
@@ -28,7 +28,7 @@ def parse(text: str, interface: str) -> Traffic:
 
 
 def parse_all(text: str) -> dict[str, Traffic]:
-    """Returns the counters of all interfaces from the text of /proc/net/dev, by name."""
+    """Returns each interface's counters, by the interface's name, from the text of /proc/net/dev."""
     lines = [line.partition(":") for line in text.splitlines() if ":" in line]
     fields = {name.strip(): numbers.split() for name, _, numbers in lines}
     return {name: Traffic(received_bytes=int(each[0]), sent_bytes=int(each[8])) for name, each in fields.items()}

@@ -1,4 +1,4 @@
-"""Runs `scripts/bench --hosts N`: makes the hosts if possible, and measures on loopback otherwise."""
+"""Runs `scripts/bench --hosts N`. Makes the hosts if possible, and otherwise measures on loopback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INTERRUPTED = "interrupted"
 
 @dataclass(frozen=True)
 class Measured:
-    """All rounds; `link` is None on loopback. `ended_early` gives the reason if some rounds are missing."""
+    """All rounds. `link` is None on loopback. If some rounds are missing, `ended_early` is the reason."""
 
     hosts: int
     link: Link | None
@@ -49,7 +49,8 @@ class Measured:
 
 
 def enter_network(tell: Callable[[str], None]) -> None:
-    """Becomes the same command in a separate network; returns once inside, or with a message if that is impossible."""
+    """Restarts this command in a separate network. Returns if the process is already in that network. If the network
+    cannot be made, prints a message and returns."""
     try:
         network.enter([sys.executable, "-m", "benchmarks", *sys.argv[1:]])
     except NoNetwork as error:
@@ -57,9 +58,12 @@ def enter_network(tell: Callable[[str], None]) -> None:
 
 
 def measure_hosts(asked: argparse.Namespace, folder: Path, tell: Callable[[str], None]) -> Measured:
-    """Returns the measurements, even if a later run failed or was interrupted. Raises RunFailed or KeyboardInterrupt if
-    that happened before the first one ended, and NoNetwork if the hosts cannot be joined."""
-    # A SIGTERM then leaves the context managers below in order, like Ctrl-C.
+    """Returns the measurements, even if a later run fails or is interrupted.
+
+    Raises RunFailed or KeyboardInterrupt if this happens before the first measurement is complete. Raises NoNetwork if
+    the hosts cannot be joined.
+    """
+    # With this handler, SIGTERM exits the context managers below in order, like Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED_STATUS))
     folder.mkdir()
 

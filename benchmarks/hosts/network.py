@@ -1,7 +1,7 @@
-"""Hosts on one machine: a network namespace for each, joined by a bridge over links of a given speed.
+"""Makes hosts on one machine. Each host is a network namespace, and a link of a given speed joins it to a bridge.
 
-All of it is in namespaces of this process (`enter` makes them), so no interface of the machine is touched, and the
-kernel removes everything when the last process in it ends in any way.
+The bridge and the links are in namespaces that `enter` makes for this process, so the machine's own interfaces do not
+change. The kernel removes the namespaces when the last process in them ends in any way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-INSIDE = "PARALLAX_BENCH_NETWORK"  # set in a process that is in a separate network
+INSIDE = "PARALLAX_BENCH_NETWORK"  # this variable is set in processes in a separate network
 BRIDGE, INTERFACE = "br0", "e0"
 DRIVER_ADDRESS = "10.9.0.1"
 MAX_HOSTS = 200
@@ -24,20 +24,20 @@ TIMEOUT_SECS = 10.0
 
 
 class NoNetwork(Exception):
-    """Hosts cannot be made here; the message says what is missing."""
+    """Raised if hosts cannot be made here. The message names the cause."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """The link between a host and the bridge: megabits per second each way, and the delay of sent packets in
-    microseconds."""
+    """The link between a host and the bridge: its speed each way in megabits per second, and the delay of the packets
+    that the host sends, in microseconds."""
 
     mbit: int
     latency_us: int = 0
 
     @property
     def burst_bytes(self) -> int:
-        """The burst size in bytes: 10 ms of the link's speed, with a minimum that works in practice."""
+        """The burst size in bytes: the bytes of 10 ms at the link's speed, but at least 256 KiB."""
         return max(256 * 1024, self.mbit * 1_000_000 // 8 // 100)
 
 
@@ -55,17 +55,17 @@ class Host:
 
     @property
     def outer_interface(self) -> str:
-        """The bridge end of its link."""
+        """The interface at the bridge's end of the host's link."""
         return f"v{self.number}"
 
     @property
     def address(self) -> str:
-        """Its address on the bridge."""
+        """The host's address on the bridge."""
         return f"10.9.0.{10 + self.number}"
 
 
 def bridge_commands() -> list[list[str]]:
-    """Returns the commands that make the bridge with the driver's address; the driver's own traffic is not limited."""
+    """Returns the commands that make a bridge with the driver's address. The driver's own traffic is not limited."""
     return [
         ["ip", "link", "set", "lo", "up"],
         ["ip", "link", "add", BRIDGE, "type", "bridge"],
@@ -75,7 +75,7 @@ def bridge_commands() -> list[list[str]]:
 
 
 def host_commands(host: Host, link: Link) -> list[list[str]]:
-    """Returns the commands that join a host to the bridge, with both ends of its link limited to the link's speed."""
+    """Returns the commands that join a host to the bridge and limit both ends of its link to the link's speed."""
     outer = host.outer_interface
     inside = enter_host(host.pid)
     shape = ["tbf", "rate", f"{link.mbit}mbit", "burst", str(link.burst_bytes), "latency", "100ms"]
@@ -95,12 +95,12 @@ def host_commands(host: Host, link: Link) -> list[list[str]]:
 
 
 def enter_host(pid: int) -> list[str]:
-    """Returns the prefix that runs a command on the host that the process `pid` keeps."""
+    """Returns the prefix that runs a command on the host that the process `pid` keeps alive."""
     return ["nsenter", "--target", str(pid), "--net", "--uts"]
 
 
 class Network:
-    """A context manager for `count` hosts. Raises NoNetwork if a host cannot be made."""
+    """A context manager that makes `count` hosts. Raises NoNetwork if a host cannot be made."""
 
     def __init__(self, count: int, link: Link) -> None:
         self._count = count
@@ -129,7 +129,7 @@ class Network:
         subprocess.run(["ip", "link", "delete", BRIDGE], capture_output=True, check=False)
 
     def _hold(self, number: int) -> Host:
-        # The holder ends with this process, because its standard input then closes.
+        # The holder ends when this process ends, because that closes its standard input.
         holder = subprocess.Popen(
             ["unshare", "--net", "--uts", "sh", "-c", HOLDER.format(name=f"h{number}")],
             stdin=subprocess.PIPE,
@@ -146,9 +146,9 @@ class Network:
 
 
 def enter(argv: Sequence[str]) -> None:
-    """Becomes `argv` in a separate network, without root if the kernel allows it; returns if it is already in one.
+    """Replaces this process with `argv` in a separate network, without root if the kernel allows it.
 
-    Raises NoNetwork.
+    Returns if the process is already in a separate network. Raises NoNetwork.
     """
     if is_inside():
         return
@@ -166,13 +166,13 @@ def is_inside() -> bool:
 
 
 def unshare_command() -> list[str]:
-    """Returns the prefix that gives a command a separate network."""
+    """Returns the prefix that runs a command in a separate network."""
     as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     return ["unshare", *as_root, "--net"]
 
 
 def missing() -> str | None:
-    """Returns the reason why no network can be made here, or None if it can."""
+    """Returns the reason why no network can be made here, or None if one can be made."""
     tools = [tool for tool in ("ip", "tc", "unshare", "nsenter") if shutil.which(tool) is None]
     if tools:
         return f"{', '.join(tools)} cannot be found (packages iproute2 and util-linux)"
@@ -190,7 +190,7 @@ def has_netem() -> bool:
 
 
 def agent_command(hosts: Sequence[Host]) -> str:
-    """Returns the command that replaces ssh among these hosts: `cluster.remote_shell` of a run."""
+    """Returns the command that replaces ssh between these hosts, as a value for `cluster.remote_shell`."""
     where = ",".join(f"{host.address}={host.pid}" for host in hosts)
     return f"{sys.executable} -I -S {Path(__file__).with_name('agent.py')} {where}"
 

@@ -1,4 +1,4 @@
-"""Splits a step's time into full links, computing cores, or neither, from the kernel's counters."""
+"""Computes from the kernel's counters how long links are full and cores are idle during a step."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Self
 import psutil
 
 INTERVAL_SECS = 0.02
-# Share of a link's capacity from which on the link counts as full.
+# A link that uses at least this share of its capacity is treated as full.
 FULL = 0.8
 
 
 @dataclass(frozen=True)
 class Glance:
-    """One sample at `secs`: the bytes that each host's link has carried out and in, and the idle time of all cores."""
+    """A sample at the time `secs`: the bytes that each host's link has carried each way, and all cores' idle time."""
 
     secs: float
     carried_bytes: tuple[int, ...]
@@ -27,8 +27,11 @@ class Glance:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Times per step: with some link full, with idle cores (share of idle cores, times the time), and with idle cores
-    while no link was full."""
+    """Times per step, in milliseconds.
+
+    `full_ms` is the time in which at least one link was full. `idle_ms` is the idle time of the cores, as a mean over
+    cores. `neither_ms` is the part of `idle_ms` in which no link was full.
+    """
 
     full_ms: float
     idle_ms: float
@@ -36,7 +39,7 @@ class Occupancy:
 
 
 class Onlooker:
-    """Takes a sample every 20 ms; a context manager."""
+    """A context manager that takes a sample every 20 ms."""
 
     def __init__(self, carried_bytes: Callable[[], tuple[int, ...]]) -> None:
         self.glances: list[Glance] = []
@@ -63,7 +66,7 @@ class Onlooker:
 def occupancy(
     glances: Sequence[Glance], *, begin_secs: float, end_secs: float, steps: int, link_mbit: int, cores: int
 ) -> Occupancy | None:
-    """Returns the times for each of `steps` steps between two times, or None without samples."""
+    """Returns the mean times per step over `steps` steps between two points in time, or None if samples are missing."""
     seen = [glance for glance in glances if begin_secs <= glance.secs <= end_secs]
     if len(seen) < 2:
         return None
@@ -76,6 +79,6 @@ def occupancy(
         full += secs if is_full else 0
         idle += idle_secs
         neither += 0 if is_full else idle_secs
-    # Samples may cover more or less than the steps, so totals are scaled by the ratio of the two durations.
+    # The samples cover another duration than the steps, so totals are scaled by the ratio of the two durations.
     per_step = 1000 * (end_secs - begin_secs) / (seen[-1].secs - seen[0].secs) / steps
     return Occupancy(full * per_step, idle * per_step, neither * per_step)

@@ -1,4 +1,4 @@
-"""Starts the peers on the hosts of a benchmark: one module each in `benchmarks/peers/`."""
+"""Starts the peers on the hosts of a benchmark. Each peer is a module in `benchmarks/peers/`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Command = tuple[list[str], Mapping[str, str]]  # the command and its environment
 
 
 class Peer:
-    """A module of `benchmarks/peers/`, with its options."""
+    """A module in `benchmarks/peers/` with its options."""
 
     def __init__(self, module: str, *options: str) -> None:
         self._module, self._options = f"benchmarks.peers.{module}", options
 
     def commands(self, cluster: Cluster, common: Sequence[str], folder: Path, stack: ExitStack) -> list[Command]:
-        """Returns the commands that report their steps, and starts the other processes that they need until the stack
-        ends."""
+        """Returns the commands that report their steps. Also starts the other processes that these commands need, and
+        ends those processes when the stack closes."""
         raise NotImplementedError
 
     def _argv(self, *arguments: str) -> list[str]:
@@ -44,7 +44,7 @@ class ByMpirun(Peer):
 
 
 class Alone(Peer):
-    """As many independent processes as there are hosts, on this machine's own network."""
+    """A peer that runs one independent process per host, all on this machine's own network."""
 
     def commands(self, cluster: Cluster, common: Sequence[str], folder: Path, stack: ExitStack) -> list[Command]:
         return [(Cluster(cluster.count).on(0, self._argv(*common)), {})] * cluster.count
@@ -59,8 +59,8 @@ class Job:
 
 
 class ByTensorflow(Peer):
-    """A peer with a process of each of `jobs` on each host, joined by TensorFlow's servers; job `first` of the first
-    host reports."""
+    """A peer that runs a process for each of `jobs` on each host. TensorFlow's servers connect the processes, and the
+    job `first` on the first host reports the steps."""
 
     def __init__(self, module: str, *options: str, jobs: Sequence[str], first: str = "worker") -> None:
         super().__init__(module, *options)
@@ -96,7 +96,7 @@ PEERS: dict[str, Peer] = {
 def run_peer(
     mode: str, cluster: Cluster, common: Sequence[str], folder: Path, on_told: Callable[[Told], None]
 ) -> dict[str, Any]:
-    """Returns what the peer reports of itself, and the times of its progress reports. Raises RunFailed."""
+    """Runs a peer. Returns its reported results and the times of its progress reports. Raises RunFailed."""
     folder.mkdir(parents=True)
     with ExitStack() as stack:
         commands = PEERS[mode].commands(cluster, common, folder, stack)
@@ -121,7 +121,7 @@ def run_peer(
 
 
 def _start(argv: Sequence[str], log: Path, stack: ExitStack) -> None:
-    """Starts a process that is killed at the end of the stack."""
+    """Starts a process, which is killed when the stack closes."""
     output = stack.enter_context(log.open("wb"))
     process = subprocess.Popen(
         guarded(argv, signal.SIGKILL),

@@ -1,4 +1,4 @@
-"""Summarizes all rounds over the same links: medians, spreads and ratios, as rows of a table and as a plot."""
+"""Summarizes all rounds over the same links as a table and a plot, with medians, spreads and ratios."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from parallax_runner.plan.format_bytes import format_bytes
 
 
 def ratios(measurements: Sequence[Measurement], mode: str, other: str) -> Spread | None:
-    """Returns how many times as fast `mode` is as `other`, within each round; None if no round has both."""
+    """Returns the ratio of the speeds of `mode` and `other` within rounds, or None if no round has both."""
     rates = {(one.mode, one.round): one.rate for one in measurements}
     common = [number for name, number in rates if name == mode and (other, number) in rates]
     return spread([rates[mode, number] / rates[other, number] for number in common]) if common else None
@@ -50,7 +50,7 @@ def rows_of_hosts(measurements: Sequence[Measurement]) -> Rows:
 
 
 def draw(measurements: Sequence[Measurement], path: Path, caption: str) -> None:
-    """Writes a PNG: the speed of each mode next to the bytes that an interface sends; peers are grey."""
+    """Writes a PNG that shows the speed of each mode and the bytes that an interface sends. Peers are grey."""
     modes = list(dict.fromkeys(one.mode for one in measurements))
     figure = Figure(figsize=(8.0, 4.0), layout="constrained")
     speed, sent = figure.subplots(1, 2)

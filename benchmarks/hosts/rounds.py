@@ -1,4 +1,4 @@
-"""`scripts/bench --hosts N`: our modes and the peers, one after the other, round after round, over the same links."""
+"""`scripts/bench --hosts N`: measures our modes and the peers in turn, in several rounds, over the same links."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODES = (IDEAL, *OURS, *PEERS)
 
 @dataclass(frozen=True)
 class Sample:
-    """A progress report: a run was at `step` at `secs`, when the hosts' interfaces had sent `sent_bytes`."""
+    """A progress report: a run was at `step` at the time `secs`, when the hosts' interfaces had sent `sent_bytes`."""
 
     step: int
     secs: float
@@ -37,10 +37,10 @@ class Sample:
 class Measurement:
     """The result of one mode or peer in one round.
 
-    `rate` is words per second over all ranks, or examples if the data has no words. `sent_bytes` is what an interface
-    sent per step, as the mean over hosts, and `of_each_host` the same for each host; both, and `occupancy`, are None
-    without interface counters. `counted_bytes` is our run's own count per step and worker, and `predicted` is its
-    plan's prediction.
+    `rate` is the words per second of all ranks together, or the examples per second if the data has no words.
+    `of_each_host` contains the bytes that each host's interface sent per step, and `sent_bytes` is their mean. Without
+    interface counters, `of_each_host` is empty, and `sent_bytes` and `occupancy` are None. `counted_bytes` is our run's
+    own count per step and worker, and `predicted` is its plan's prediction.
     """
 
     round: int
@@ -68,10 +68,10 @@ def measure(
     folder: Path,
     tell: Callable[[str], None],
 ) -> Iterator[Measurement]:
-    """Runs each mode and peer, round after round, and yields each result when it is there; the runs' folders are in
-    `folder`.
+    """Runs each mode and peer in each round, and yields each result when its run ends.
 
-    A mode may have its own number of steps, as in `horovod_dense:6`. Raises RunFailed.
+    `folder` contains the runs' folders. A mode may have its own number of steps, as in `horovod_dense:6`. Raises
+    RunFailed.
     """
     for number in range(repeats):
         for mode, own_steps in (split_steps(mode, steps) for mode in modes):
@@ -139,7 +139,7 @@ def _measure_one(
 
 
 def from_step(samples: Sequence[Sample], step: int) -> list[Sample]:
-    """Drops the samples before `step`: set-up and the first steps."""
+    """Drops the samples before `step`, which cover set-up and the first steps."""
     return [sample for sample in samples if sample.step >= step]
 
 
@@ -167,8 +167,8 @@ def _occupancy(onlooker: Onlooker, samples: Sequence[Sample], cluster: Cluster) 
 
 
 def _pieces(mode: str, cluster: Cluster, overrides: Sequence[str]) -> list[str]:
-    """Returns overrides for one piece of each table per server, as the peer has, unless `overrides` sets
-    `partition`."""
+    """Returns overrides that split each table into one shard per server, as the peer does. Returns an empty list if
+    `overrides` sets `partition`."""
     if mode not in WITH_SERVERS or any(one.lstrip("+").startswith("partition") for one in overrides):
         return []
     return ["partition=fixed", f"partition.num={cluster.count}"]
@@ -199,7 +199,7 @@ def _run_ours(
 
 
 def _run_ideal(count: int, steps: int, overrides: Sequence[str], folder: Path) -> dict[str, Any]:
-    """Runs as many single-process runs as there are hosts, side by side on the same cores, without exchange."""
+    """Runs one single-process run per host, all at once on the same cores, without exchanges."""
     with ExitStack() as stack:
         given = ["comm=local", *_fixed(steps), *overrides]
         runs = [stack.enter_context(Run(folder / str(copy), given, cwd=folder.parent)) for copy in range(count)]

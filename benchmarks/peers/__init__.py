@@ -1,1 +1,1 @@
-"""The same models on other systems, written plainly, as their own users would: the peers of scripts/bench."""
+"""The peers of scripts/bench: the same models on other systems, written as users of those systems would write them."""

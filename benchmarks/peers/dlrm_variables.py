@@ -1,7 +1,7 @@
-"""The model of models/dlrm_keras.py on plain `tf.Variable`s, because `ParameterServerStrategy` takes no Keras 3 model.
+"""The model of models/dlrm_keras.py with plain `tf.Variable`s.
 
-The optimizer is the one that the model names. A variable may be sharded over servers; `tf.nn.embedding_lookup` then
-asks each shard for its own rows.
+`ParameterServerStrategy` does not support Keras 3 models. The model's configuration names the optimizer. If a variable
+is sharded over servers, `tf.nn.embedding_lookup` looks up each row in the shard that contains it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-INITIAL_ACCUMULATOR, EPSILON = 0.1, 1e-7  # of keras.optimizers.Adagrad
+INITIAL_ACCUMULATOR, EPSILON = 0.1, 1e-7  # the defaults of keras.optimizers.Adagrad
 
 
 class Dlrm:
-    """The variables, created in the scope of a strategy. `settings` is the group `model`."""
+    """The model. Create it in the scope of a strategy. `settings` is the configuration group `model`."""
 
     def __init__(self, settings: Any) -> None:
         rows = [min(cardinality, settings.max_rows) for cardinality in settings.cardinalities]
@@ -33,7 +33,7 @@ class Dlrm:
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """Returns all variables; a sharded one as its shards."""
+        """Returns all variables. A sharded variable is returned as its shards."""
         dense = [variable for layer in (*self._bottom, *self._top) for variable in layer]
         return [shard for one in (*self._tables, *dense) for shard in getattr(one, "variables", [one])]
 
@@ -55,7 +55,7 @@ class Dlrm:
 
 
 class Adagrad:
-    """Adagrad by TensorFlow's own ops, at each variable's place; it reads and writes only the rows of a gradient."""
+    """Adagrad with TensorFlow's ops on each variable's device. It reads and writes only the rows of a gradient."""
 
     def __init__(self, variables: Sequence[tf.Variable], learning_rate: float) -> None:
         self._learning_rate = learning_rate
@@ -78,7 +78,7 @@ class Adagrad:
 
 
 class Sgd:
-    """Gradient descent; a gradient that is a list of rows changes only those rows."""
+    """Gradient descent. A sparse gradient changes only its rows."""
 
     def __init__(self, variables: Sequence[tf.Variable], learning_rate: float) -> None:
         self._learning_rate = learning_rate
@@ -96,7 +96,7 @@ OPTIMIZERS = {"adagrad": Adagrad, "sgd": Sgd}  # by Keras' names
 
 
 def make_mlp(units: Sequence[int]) -> list[tuple[tf.Variable, tf.Variable]]:
-    """Returns (kernel, bias) of each layer, initialized as Keras does."""
+    """Returns the (kernel, bias) of each layer, with Keras' initial values."""
     glorot = keras.initializers.GlorotUniform()
     return [
         (tf.Variable(lambda shape=(ins, outs): glorot(shape)), tf.Variable(tf.zeros([outs])))
@@ -105,14 +105,14 @@ def make_mlp(units: Sequence[int]) -> list[tuple[tf.Variable, tf.Variable]]:
 
 
 def mlp(inputs: tf.Tensor, layers: Sequence[tuple[tf.Variable, tf.Variable]]) -> tf.Tensor:
-    """Returns the output of the last layer, without a ReLU; the layers before have one."""
+    """Returns the output of the last layer, which has no ReLU. All earlier layers have a ReLU."""
     for number, (kernel, bias) in enumerate(layers):
         inputs = tf.matmul(tf.nn.relu(inputs) if number else inputs, kernel) + bias
     return inputs
 
 
 def hashed(ids: tf.Tensor, rows: int) -> tf.Tensor:
-    """Returns the result of `keras.layers.Hashing` for ids."""
+    """Returns hashed ids, equal to those of `keras.layers.Hashing`."""
     return tf.strings.to_hash_bucket_fast(tf.as_string(ids), rows)
 
 

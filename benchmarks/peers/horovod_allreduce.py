@@ -1,4 +1,4 @@
-"""A peer: Horovod's own allreduce on each gradient; mpirun starts one process per rank.
+"""A peer that uses Horovod's own allreduce for each gradient. mpirun starts one process per rank.
 
 `python -m benchmarks.peers.horovod_allreduce --steps 100 [--sparse-as-dense | --grouped] [Hydra overrides]`
 """
@@ -15,8 +15,11 @@ from benchmarks.peers.task import leave, parser
 
 
 class AllreduceOptimizer:
-    """An optimizer that averages gradients over the ranks, like `hvd.DistributedOptimizer`, which does not work with
-    this TensorFlow. As there, an `IndexedSlices` becomes two allgathers unless `sparse_as_dense` is set."""
+    """An optimizer that averages gradients over the ranks.
+
+    It replaces `hvd.DistributedOptimizer`, which does not work with this version of TensorFlow. Both exchange an
+    `IndexedSlices` with two allgathers unless `sparse_as_dense` is set.
+    """
 
     def __init__(self, optimizer: tf.train.Optimizer, *, sparse_as_dense: bool, grouped: bool) -> None:
         self._optimizer = optimizer

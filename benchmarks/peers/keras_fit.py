@@ -1,4 +1,4 @@
-"""A peer: plain `fit` of the model in one process.
+"""A peer that trains the model with plain `fit` in one process.
 
 `python -m benchmarks.peers.keras_fit --steps 100 [Hydra overrides]`
 """
@@ -12,7 +12,7 @@ from benchmarks.peers.task import Standings, Task, leave, parser
 
 
 class Teller(keras.callbacks.Callback):
-    """Reports steps."""
+    """Reports each step."""
 
     def __init__(self, standings: Standings) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class Teller(keras.callbacks.Callback):
 
 
 def main() -> None:
-    """Trains."""
+    """Trains the model."""
     arguments = parser(__doc__).parse_args()
     one_thread()
     task = Task(arguments, rank=0, size=1)

@@ -1,10 +1,9 @@
-"""A peer: a Keras model and its optimizer, with Horovod's allreduce of each gradient; mpirun starts one process per
-rank.
+"""A peer with a Keras model, its optimizer, and Horovod's allreduce of each gradient. mpirun starts a process per rank.
 
 `python -m benchmarks.peers.keras_horovod --steps 100 [--sparse-as-dense] [Hydra overrides]`
 
-The loop follows Horovod's documentation for TensorFlow 2. `hvd.DistributedGradientTape`, which it uses, calls
-`ref()` of each variable, and Keras 3 variables have none. So gradients go through `hvd.allreduce` directly.
+The loop follows Horovod's documentation for TensorFlow 2, which uses `hvd.DistributedGradientTape`. That class calls
+`ref()` on each variable, but Keras 3 variables have no `ref()`. This peer therefore calls `hvd.allreduce` directly.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def main() -> None:
         gradients: list[Any] = tape.gradient(loss, model.trainable_variables)
         if arguments.sparse_as_dense:
             gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        # For an IndexedSlices, indices and values are gathered.
+        # For an IndexedSlices, hvd.allreduce gathers indices and values.
         gradients = [hvd.allreduce(gradient) for gradient in gradients]
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         metric.update_state(labels, logits)

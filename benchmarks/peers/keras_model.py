@@ -11,7 +11,7 @@ from hydra.utils import instantiate
 
 from benchmarks.peers.task import Task
 
-OWN_KEYS = ("labels", "sparse_updates")  # keys of a model's group that our runs read and the model's function does not
+OWN_KEYS = ("labels", "sparse_updates")  # keys that only our runs read; the model's function does not accept them
 
 
 def make_model(task: Task) -> keras.Model:
@@ -21,8 +21,8 @@ def make_model(task: Task) -> keras.Model:
 
 
 def examples(task: Task) -> tf.data.Dataset:
-    """Returns this rank's batches, (inputs, labels), in the order of our runs; prefetched during the previous step, as
-    ours are."""
+    """Returns this rank's batches, (inputs, labels), in the order of our runs. As in our runs, each batch is prefetched
+    during the previous step."""
     labels = task.config.model.labels
     specs = {
         name: tf.TensorSpec([task.config.data.batch_size, *feature.shape], feature.dtype)
@@ -39,6 +39,6 @@ def examples(task: Task) -> tf.data.Dataset:
 
 
 def one_thread() -> None:
-    """Sets one compute thread, as in our workers."""
+    """Limits TensorFlow to one compute thread, as in our workers."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)

@@ -1,9 +1,9 @@
-"""A peer: a Keras model and its optimizer under `MultiWorkerMirroredStrategy`; one process per worker.
+"""A peer with a Keras model and its optimizer under `MultiWorkerMirroredStrategy`, in one process per worker.
 
 `python -m benchmarks.peers.keras_multi_worker --job worker --index 0 --workers HOST:PORT,… --servers … --steps 100`
 
-The loop follows TensorFlow's tutorial "Custom training loop with Keras and MultiWorkerMirroredStrategy". It has no
-servers.
+The loop follows TensorFlow's tutorial "Custom training loop with Keras and MultiWorkerMirroredStrategy". This strategy
+has no servers.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def main() -> None:
     def replica_step(inputs: dict[str, tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             logits = model(inputs, training=True)
-            loss = model.loss(labels, logits)  # Keras divides it by the number of replicas
+            loss = model.loss(labels, logits)  # Keras divides the loss by the number of replicas
         gradients = tape.gradient(loss, model.trainable_variables)
-        # Adds the gradients up over the workers.
+        # Sums the gradients over the workers.
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         metric.update_state(labels, logits)
         return loss

@@ -1,10 +1,11 @@
-"""A peer: `ParameterServerStrategy`, which trains asynchronously; one process per worker, one per server, and a chief.
+"""A peer that trains asynchronously with `ParameterServerStrategy`. The chief and each worker and server are processes.
 
 `python -m benchmarks.peers.keras_parameter_server --job chief --index 0 --workers HOST:PORT,… --servers … --steps 100`
 
-The loop follows TensorFlow's tutorial "Parameter server training with ParameterServerStrategy". Workers run no code
-of their own there, so all batches are tensors of a data set that each worker shuffles, as in the tutorial. Each worker
-applies its own gradient, with the learning rate divided by the number of workers, because a synchronous step averages.
+The loop follows TensorFlow's tutorial "Parameter server training with ParameterServerStrategy". Workers run no Python
+code under this strategy, so all batches are tensors of a data set that each worker shuffles, as in the tutorial. Each
+worker applies its own gradient. The learning rate is divided by the number of workers, because a synchronous step
+averages gradients.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SMALLEST_SHARD_BYTES = 256 << 10  # the default of MinSizePartitioner
 
 
 def main() -> None:
-    """Serves until it is ended, or coordinates."""
+    """Trains as the chief, or serves until the process is ended."""
     arguments = cluster_parser(__doc__, "chief", "worker", "ps").parse_args()
     one_thread()
     cluster = {"worker": arguments.workers, "ps": arguments.servers}
@@ -77,7 +78,7 @@ def main() -> None:
     pending = [coordinator.schedule(training_step, args=(iterator,)) for _ in range(task.steps * task.size)]
 
     def step(number: int) -> float:
-        """Waits for the next batches, as many as there are workers, whichever workers trained them."""
+        """Waits for the next `task.size` batches, whichever workers trained them, and returns their mean loss."""
         own = pending[number * task.size : (number + 1) * task.size]
         return statistics.fmean(float(one.fetch()) for one in own)
 

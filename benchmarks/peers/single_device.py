@@ -1,4 +1,4 @@
-"""Code shared by the TensorFlow 1 peers: the model's function in a graph, with an optimizer that the peer wraps."""
+"""Code shared by the TensorFlow 1 peers. It builds the model's graph with an optimizer that the peer wraps."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from benchmarks.peers.task import Task
 
 
 class Training(Task):
-    """A configuration's data and model, as one rank of `size` sees them."""
+    """A configuration's data and model for one of `size` ranks."""
 
     def build(self, wrap: Callable[[Any], Any]) -> dict[str, Any]:
         """Builds the model in the default graph, with `wrap` applied to the optimizer."""
-        # Loading our data has installed our hook around TensorFlow's gradients; a peer's graph must not have it.
+        # Loading our data installs our hook around TensorFlow's gradients. A peer's graph must not use the hook.
         hooked = gradients_util._GradientsHelper
         gradients_util._GradientsHelper = getattr(hooked, "__wrapped__", hooked)
         tf.set_random_seed(self.config.train.seed)

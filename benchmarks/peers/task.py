@@ -1,4 +1,4 @@
-"""Code that the peers share with our runs: the configuration, its data, and the progress reports of a run."""
+"""Gives peers the configuration, data and progress reports of our runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STANDING = "step {step}/{steps}  loss {loss:.4f}  {rate:,.0f} {unit}"
 
 
 class Task:
-    """The steps of a configuration, as one rank of `size` sees them."""
+    """The training steps of a configuration on one of `size` ranks."""
 
     def __init__(self, arguments: argparse.Namespace, *, rank: int, size: int) -> None:
         self.config = compose(["tracking=off", "ckpt=off", "data.validation_examples=0", *arguments.overrides])
@@ -31,7 +31,7 @@ class Task:
         self.steps, self.log_every = arguments.steps, arguments.log_every
 
     def run(self, step: Callable[[int], Any]) -> None:
-        """Calls `step`, which returns the loss as a scalar, with 0, 1, ... for all steps, and reports progress."""
+        """Calls `step` with each step's number, from 0, and reports progress. `step` returns the loss as a scalar."""
         standings = self.standings()
         for number in range(self.steps):
             standings.tell(number + 1, step(number))
@@ -41,13 +41,13 @@ class Task:
         return Standings(self)
 
     def batch(self, number: int) -> dict[str, np.ndarray]:
-        """Returns this rank's examples of step `number`, from 0, the same as in our runs."""
+        """Returns this rank's examples for step `number`, from 0. They are the same as in our runs."""
         batch_size = self.config.data.batch_size
         return self.dataset.train_batch((number * self.size + self.rank) * batch_size, batch_size)
 
     @property
     def of_a_step(self) -> int:
-        """The words, or examples if the data has no words, that all ranks train in a step."""
+        """The number of words, or examples if the data has no words, that all ranks train in a step."""
         return self.config.data.batch_size * self.size * (self.dataset.words_per_example or 1)
 
     @property
@@ -56,7 +56,7 @@ class Task:
 
 
 class Standings:
-    """Reports steps like the driver of our runs, on rank 0; the speed is since the last report, or since
+    """Reports steps on rank 0, like the driver of our runs. Speeds are measured since the last report, or since
     construction."""
 
     def __init__(self, task: Task) -> None:
@@ -64,7 +64,7 @@ class Standings:
         self._told_secs, self._told_step = time.perf_counter(), 0
 
     def tell(self, step: int, loss: Any) -> None:
-        """Reports that step `step`, from 1, has ended with `loss`, a scalar."""
+        """Reports that step `step`, from 1, has ended with the scalar `loss`."""
         task = self._task
         if task.rank != 0 or (step % task.log_every and step != task.steps):
             return
@@ -78,7 +78,7 @@ class Standings:
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """Returns the parser of the arguments that every peer takes."""
+    """Returns a parser of the arguments that every peer accepts."""
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--steps", type=int, required=True)
     made.add_argument("--log-every", type=int, default=1)
@@ -87,7 +87,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def cluster_parser(description: str | None, *jobs: str) -> argparse.ArgumentParser:
-    """Returns the parser for a peer with TensorFlow's own servers."""
+    """Returns a parser for a peer with TensorFlow's own servers."""
     made = parser(description)
     made.add_argument("--job", choices=jobs, required=True)
     made.add_argument("--index", type=int, required=True)
@@ -97,6 +97,6 @@ def cluster_parser(description: str | None, *jobs: str) -> argparse.ArgumentPars
 
 
 def leave() -> None:
-    """Ends the process at once: threads of TensorFlow and Horovod may wait for peers that are gone."""
+    """Ends the process immediately. Otherwise, TensorFlow's and Horovod's threads may wait for processes that ended."""
     sys.stdout.flush()
     os._exit(0)

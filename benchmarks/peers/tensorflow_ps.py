@@ -1,4 +1,4 @@
-"""A peer: TensorFlow's own parameter servers with `SyncReplicasOptimizer`; one process per worker and one per server.
+"""A peer with TensorFlow's own parameter servers and `SyncReplicasOptimizer`. Each worker and server is a process.
 
 `python -m benchmarks.peers.tensorflow_ps --job worker --index 0 --workers HOST:PORT,… --servers … --steps 100`
 """
@@ -13,17 +13,17 @@ import tensorflow.compat.v1 as tf
 from benchmarks.peers.single_device import Training, session_config
 from benchmarks.peers.task import cluster_parser, leave
 
-# Tables with at least this many rows are cut into one piece per server.
+# Tables with at least this many rows are split into one piece per server.
 LARGE_ROWS = 10_000
 
 
 def main() -> None:
-    """Serves until it is ended, or trains one worker."""
+    """Trains as one worker, or serves until the process is ended."""
     made = cluster_parser(__doc__, "worker", "ps")
     made.add_argument("--plain", action="store_true", help="whole tables, and TensorFlow 2's kind of variables")
     arguments = made.parse_args()
     if not arguments.plain:
-        # TensorFlow 1's default kind of variables: a step then reads each once, however often it is used.
+        # Reference variables, the default in TensorFlow 1. A step reads each of them once, even if it uses them often.
         tf.disable_resource_variables()
     cluster = tf.train.ClusterSpec({"worker": arguments.workers, "ps": arguments.servers})
     server = tf.train.Server(cluster, job_name=arguments.job, task_index=arguments.index, config=session_config())
@@ -51,7 +51,7 @@ def main() -> None:
             log_step_count_steps=None,
         ) as session:
             training.train(session, returned["loss"], returned["train_op"])
-            leave()  # closing the session would wait for workers that are gone
+            leave()  # closing the session would wait for workers that have ended
 
 
 def _placement(index: int, cluster: tf.train.ClusterSpec, servers: int) -> Any:
@@ -75,11 +75,11 @@ class FewestBytes:
 
 
 def _in_pieces(servers: int) -> Callable[..., Any]:
-    """Returns a getter that cuts large tables into one piece per server."""
+    """Returns a getter that splits large tables into one piece per server."""
 
     def get(getter: Callable[..., Any], name: str, shape: Any = None, **options: Any) -> Any:
         rows = tf.TensorShape(shape)
-        # Slots of an optimizer are excluded; they follow their variable.
+        # Slots of an optimizer are excluded, because they are split like their variable.
         if servers > 1 and options.get("trainable") is not False and rows.rank and int(rows[0]) >= LARGE_ROWS:
             options["partitioner"] = tf.fixed_size_partitioner(servers)
         return getter(name, shape=shape, **options)
@@ -88,7 +88,7 @@ def _in_pieces(servers: int) -> Callable[..., Any]:
 
 
 def _with_filters(index: int) -> tf.ConfigProto:
-    """Returns a configuration for a worker that ignores the other workers."""
+    """Returns a session configuration for a worker, which ignores the other workers."""
     config = session_config()
     config.device_filters.extend(["/job:ps", f"/job:worker/task:{index}"])
     return config

@@ -123,7 +123,7 @@ def _read(folder: Path) -> Best | None:
     except (OSError, ValueError, TypeError, OverflowError) as error:
         why = reason_of(error) if isinstance(error, OSError) else str(error)
         raise CheckpointError(
-            f"{path} is unusable: {why}. The best checkpoint is no longer known, and the next validation starts over"
+            f"{path} is unusable: {why}. The best checkpoint is unknown, and the next validation starts afresh"
         ) from error
     return best
 
@@ -134,7 +134,7 @@ def _check(best: Best) -> None:
     is_step = [type(step) is int and 0 <= step <= MOST_STEPS for step in steps]
     has_value = type(best.value) in (int, float) and math.isfinite(best.value or 0)
     if not all(is_step) or not isinstance(best.objective, str) or (has_value != (best.step is not None)):
-        raise ValueError(f"unexpected content {dataclasses.asdict(best)}")
+        raise ValueError(f"its content is invalid: {dataclasses.asdict(best)}")
 
 
 def _write(folder: Path, best: Best | None) -> None:

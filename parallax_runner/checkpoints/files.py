@@ -117,17 +117,20 @@ def read_sidecar(prefix: Path) -> Sidecar:
         text, fields = read_object(path)
         if fields.get("format") not in READABLE_FORMATS:
             raise CheckpointError(
-                f"checkpoint {prefix}: {path.name} has format {fields.get('format')}, but this version reads "
-                f"{' and '.join(map(str, READABLE_FORMATS))}. Use the version that wrote it"
+                f"checkpoint {prefix}: {path.name} has format {fields.get('format')}, but this version "
+                f"reads only formats {' and '.join(map(str, READABLE_FORMATS))}. Use the version that wrote the "
+                "checkpoint"
             )
         unsigned = {key: value for key, value in fields.items() if key != "sha256"}
         # Compares the text, since JSON with a changed character can still be valid.
         if _text(unsigned) != text:
-            raise CheckpointError(f"checkpoint {prefix}: its sidecar {path.name} has been changed")
+            raise CheckpointError(
+                f"checkpoint {prefix}: its sidecar {path.name} was changed after the checkpoint was written"
+            )
         return _sidecar(unsigned)
     except FileNotFoundError as error:
         raise CheckpointError(
-            f"checkpoint {prefix}: its sidecar {path.name} is missing (TensorFlow's own Saver writes none)"
+            f"checkpoint {prefix}: its sidecar {path.name} is missing (TensorFlow's own Saver writes no sidecar)"
         ) from error
     except (OSError, ValueError) as error:
         raise CheckpointError(
@@ -160,7 +163,7 @@ def fault_of_file(file: Path, expected: FileState) -> str | None:
     except OSError as error:
         return f"{file.name} cannot be read: {reason_of(error)}"
     if found.bytes != expected.bytes:
-        return f"{file.name} has {found.bytes} bytes and was written with {expected.bytes}"
+        return f"{file.name} has {found.bytes} bytes instead of {expected.bytes}"
     return None if found == expected else f"the content of {file.name} does not match its checksum"
 
 
@@ -239,18 +242,18 @@ def _sidecar(fields: Mapping[str, Any]) -> Sidecar:
     known = {entry.name for entry in dataclasses.fields(Sidecar)} & set(fields) - {"files"}
     for name in known:
         if type(fields[name]) not in _TYPES[name]:  # isinstance would accept true as an int
-            raise ValueError(f"its {name} is {fields[name]!r}")
+            raise ValueError(f"its field «{name}» has the wrong type: {fields[name]!r}")
     try:
         files = {ending: _file_state(ending, state) for ending, state in fields["files"].items()}
         return Sidecar(**{name: fields[name] for name in known}, files=files)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"its fields are not those of a sidecar ({error})") from error
+        raise ValueError(f"a field is missing or has the wrong type ({error})") from error
 
 
 def _file_state(ending: str, fields: Mapping[str, Any]) -> FileState:
     state = FileState(bytes=fields["bytes"], sha256=fields["sha256"])
     if not _ENDING.fullmatch(ending) or type(state.bytes) is not int or type(state.sha256) is not str:
-        raise ValueError(f"its file {ending!r} is {dict(fields)}")
+        raise ValueError(f"its entry for the file «{ending}» is invalid: {dict(fields)}")
     return state
 
 

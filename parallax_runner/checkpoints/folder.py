@@ -44,8 +44,8 @@ def prepare(folder: Path) -> tuple[str, ...]:
         return tidy(folder)
     except OSError as error:
         raise CheckpointError(
-            f"ckpt.dir={folder}: checkpoints cannot be written there: {reason_of(error)}; give another folder "
-            "or turn checkpoints off with ckpt=off"
+            f"ckpt.dir={folder}: checkpoints cannot be written to this folder: {reason_of(error)}. Choose another "
+            "folder, or turn checkpoints off with ckpt=off"
         ) from error
 
 
@@ -101,7 +101,7 @@ def tidy(folder: Path) -> tuple[str, ...]:
             elif (step := step_in(FORGOTTEN, name)) is not None:
                 _finish_deleting(path, prefix_of(folder, step))
         except OSError as error:
-            notes.append(f"{path}, left by a killed run, cannot be removed: {reason_of(error)}")
+            notes.append(f"{path} was left by a killed run and cannot be removed: {reason_of(error)}")
     return tuple(notes)
 
 
@@ -137,7 +137,7 @@ def _finish_writing(partial: Path, folder: Path) -> str | None:
         fault = fault_of_file(partial / f"{STEM}.{ending}", expected)
         if fault is not None:
             remove(partial)
-            return f"{partial}, left by a run that was killed while saving, is damaged and was removed: {fault}"
+            return f"removed {partial}, a damaged checkpoint of a run that was killed while saving: {fault}"
     _move(partial, folder, sidecar)
     return None
 

@@ -168,8 +168,8 @@ def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = 
     """
     if numbering and read_sidecar(prefix).numbering not in ("", numbering):
         raise CheckpointError(
-            f"checkpoint {prefix} was trained with another vocabulary, so rows of its tables stand for other words "
-            "now. Restore the text and the settings that read it, or start afresh with ckpt.resume=never"
+            f"checkpoint {prefix} was trained with another vocabulary, so the rows of its tables no longer match "
+            "the words. Restore the text and the data settings of that run, or start afresh with ckpt.resume=never"
         )
     try:
         with literal(prefix) as path:
@@ -181,13 +181,13 @@ def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = 
             continue
         if variable.full_name not in shapes:
             raise CheckpointError(
-                f"checkpoint {prefix} has no «{variable.full_name}»: another model or optimizer wrote it. "
-                "ckpt.resume=never starts afresh"
+                f"checkpoint {prefix} has no variable «{variable.full_name}»: the checkpoint belongs to another "
+                "model or optimizer. Set ckpt.resume=never to start afresh"
             )
         if tuple(shapes[variable.full_name]) != variable.full_shape:
             raise CheckpointError(
-                f"checkpoint {prefix} has «{variable.full_name}» with shape {shapes[variable.full_name]}, but the "
-                f"model has {list(variable.full_shape)}. ckpt.resume=never starts afresh"
+                f"checkpoint {prefix}: variable «{variable.full_name}» has shape {shapes[variable.full_name]}, but "
+                f"shape {list(variable.full_shape)} in the model. Set ckpt.resume=never to start afresh"
             )
 
 

@@ -174,7 +174,7 @@ class CheckpointSaver:
         self._writing = None
         waited_ms = 1000 * self._waited_secs
         # This line goes to the log only. In a script's worker, `sys.stdout` also goes to the user's terminal.
-        told = f"checkpoint {self.last_step}: loop waited {waited_ms:.0f} ms, written in {secs:.2f} s"
+        told = f"checkpoint of step {self.last_step}: written in {secs:.2f} s; training waited {waited_ms:.0f} ms"
         print(told, file=sys.__stdout__, flush=True)
 
     def _write(
@@ -208,7 +208,7 @@ class CheckpointSaver:
         name = not_finite(self.ops.slices, values, self.check_finite)
         if name is not None:
             raise CheckpointError(
-                f"checkpoint of step {step} is not written: «{name}» has values that are NaN or infinite; "
+                f"checkpoint of step {step} is not written, because «{name}» contains NaN or infinite values. "
                 f"{self._last_good()}"
             )
 
@@ -254,12 +254,12 @@ class CheckpointSaver:
 
     def _failure(self, step: int, reason: str) -> CheckpointError:
         return CheckpointError(
-            f"checkpoint of step {step} could not be written to {self.folder}: {reason}; {self._last_good()}"
+            f"checkpoint of step {step} could not be written to {self.folder}: {reason}. {self._last_good()}"
         )
 
     def _last_good(self) -> str:
         found = list(checkpoint_files.readable(self.folder))
-        return f"the last good one is {found[-1]}" if found else "there is none before it"
+        return f"The last good checkpoint is {found[-1]}" if found else "There is no earlier checkpoint"
 
 
 def _reason(error: tf.errors.OpError) -> str:

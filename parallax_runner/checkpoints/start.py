@@ -37,7 +37,7 @@ def find_start(resume: str, folder: Path) -> Start:
         return _newest_of(folder) if resume == "auto" else _start_at(Path(resume), resume)
     except OSError as error:
         key = f"ckpt.dir={folder}" if resume == "auto" else f"ckpt.resume={resume}"
-        raise CheckpointError(f"{key}: cannot be read: {reason_of(error)}") from error
+        raise CheckpointError(f"{key} cannot be read: {reason_of(error)}") from error
 
 
 def _newest_of(folder: Path) -> Start:
@@ -54,8 +54,8 @@ def _start_at(path: Path, resume: str) -> Start:
         if found.prefix is not None:
             return found
     raise CheckpointError(
-        f"ckpt.resume={resume}: no checkpoint there; give the prefix of one (…/{STEM}-300), a folder of checkpoints, "
-        "or a run directory"
+        f"ckpt.resume={resume}: there is no checkpoint at this path. Give the prefix of a checkpoint "
+        f"(…/{STEM}-300), a folder of checkpoints, or a run directory"
     )
 
 
@@ -84,7 +84,8 @@ def newest_whole(folder: Path) -> Start:
         faults = "; ".join(f"{bad.name}: {why}" for bad, why in damaged)
         move = f"move {_names(lost)} to another folder if another program wrote it, " if lost else ""
         raise CheckpointError(
-            f"no checkpoint in {folder} is whole ({faults}): restore one, {move}or start afresh with ckpt.resume=never"
+            f"all checkpoints in {folder} are damaged ({faults}). Restore a checkpoint, {move}or start afresh with "
+            "ckpt.resume=never"
         )
     return Start(None)
 
@@ -96,8 +97,8 @@ def _names(prefixes: Sequence[Path]) -> str:
 def _whole(prefix: Path, resume: str) -> Path:
     if is_pattern(prefix.name):
         raise CheckpointError(
-            f"ckpt.resume={resume}: TensorFlow treats «{prefix.name}» as a pattern; give the files of this checkpoint "
-            "a name without * ? [ \\"
+            f"ckpt.resume={resume}: TensorFlow treats «{prefix.name}» as a pattern. Rename the files of this "
+            "checkpoint to a name without * ? [ \\"
         )
     fault = damage(prefix)
     if fault is None:
@@ -107,6 +108,8 @@ def _whole(prefix: Path, resume: str) -> Path:
     except CheckpointError:
         other = None
     remedy = (
-        f"the newest undamaged one beside it: ckpt.resume={other}" if other else "no undamaged checkpoint is beside it"
+        f"Use the newest undamaged checkpoint in the same folder: ckpt.resume={other}"
+        if other
+        else "There is no undamaged checkpoint in the same folder"
     )
-    raise CheckpointError(f"ckpt.resume={resume}: this checkpoint is damaged: {fault}; {remedy}")
+    raise CheckpointError(f"ckpt.resume={resume}: this checkpoint is damaged: {fault}. {remedy}")

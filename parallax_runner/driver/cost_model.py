@@ -13,6 +13,7 @@ from parallax_runner.planning.cost.constants import DEFAULTS, Constants
 from parallax_runner.planning.cost.model import Cluster, CostModel
 from parallax_runner.planning.cost.server_load import ServerLoad
 from parallax_runner.planning.cut import cut_variables
+from parallax_runner.planning.lookahead import in_effect
 from parallax_runner.planning.plan_request import PlanRequest
 
 
@@ -22,7 +23,7 @@ def cost_model(request: PlanRequest, known: Constants) -> CostModel:
     return CostModel(
         cluster=Cluster(request.workers, request.servers),
         constants=known,
-        options=request.options,
+        options=in_effect(request),
         measured=request.measured,
         load=ServerLoad.of(
             cut_variables(request.variables, request.partitions, request.cut),

@@ -48,8 +48,8 @@ from parallax_runner.launch.processes import RunResult
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Moved, Plan
 from parallax_runner.planning.advice import advice
-from parallax_runner.planning.choose import choose_routes
 from parallax_runner.planning.cost.measured import Measured
+from parallax_runner.planning.decide import decided
 from parallax_runner.planning.explain import explain
 from parallax_runner.planning.placement import rows_matter
 from parallax_runner.planning.planner import make_plan
@@ -240,9 +240,8 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
     if config.train.on_nan == "skip":
         check_held_back(single)
     request = plan_request(config, classify(single), single.fingerprint, measured)
-    model = cost_model(request, constants_of(config))
-    if request.comm == "auto":
-        request = dataclasses.replace(request, choice=choose_routes(request.variables, model))
+    constants = constants_of(config)
+    request = decided(request, cost_model(request, constants))
     plan = make_plan(request)
     check_merged(single, steps_are_common=plan.options.sync and not plan.options.backup_workers)
     tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
@@ -257,7 +256,7 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
     plan = dataclasses.replace(plan, moved=tuple(Moved(*one) for one in moved))
     if measured is None and config.model["_target_"] != frozen.SCRIPT and rows_matter(plan):
         plan = dataclasses.replace(plan, notes=(*plan.notes, BALANCED_BY_BOUNDS))
-    return explain(plan, request.variables, model)
+    return explain(plan, request.variables, cost_model(request, constants))
 
 
 def _advice(config: RunConfig, single: SingleDeviceGraph, plan: Plan, measured: Measured | None) -> str | None:
@@ -266,7 +265,8 @@ def _advice(config: RunConfig, single: SingleDeviceGraph, plan: Plan, measured: 
     request = plan_request(config, classify(single), single.fingerprint, measured)
     constants = constants_of(config)
     auto = dataclasses.replace(request, comm="auto", preset=None)
-    return advice(plan, request.variables, cost_model(request, constants), cost_model(auto, constants))
+    own, other = (cost_model(decided(one, cost_model(one, constants)), constants) for one in (request, auto))
+    return advice(plan, request.variables, own, other)
 
 
 @stage("find a checkpoint")

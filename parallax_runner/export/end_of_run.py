@@ -44,7 +44,7 @@ def export_at_end(
     try:
         prefix = (_best(last, single) if log_checkpoints == "best" else None) or last
     except Exception as error:  # the file that names the best checkpoint may be damaged in any way
-        log.warning("the best checkpoint is unknown, so the last one is exported: %s", error, exc_info=True)
+        log.warning("the best checkpoint is unknown, so the last checkpoint is exported: %s", error, exc_info=True)
         prefix = last
 
     def saved_model() -> Path:
@@ -62,7 +62,7 @@ def _tried(name: str, export: Callable[[], Path]) -> dict[str, str | None]:
         return {name: str(export()), f"{name}_error": None}
     except Exception as error:  # an export error must not fail the run: the model is trained
         reason = f"{type(error).__name__}: {error}"
-        log.warning("no %s: %s", WHAT[name], reason, exc_info=True)
+        log.warning("%s is not written: %s", WHAT[name], reason, exc_info=True)
         return {name: None, f"{name}_error": reason}
 
 

@@ -32,12 +32,12 @@ def write_ensemble(members: Sequence[Path], folder: Path) -> list[str]:
     outputs = signatures[0].structured_outputs
     for member, signature in zip(members, signatures, strict=True):
         if _specs(signature.structured_input_signature[1]) != _specs(inputs):
-            raise ExportError(f"{member} takes other inputs than {members[0]}, expected the same inputs")
+            raise ExportError(f"the inputs of {member} differ from those of {members[0]}, expected the same inputs")
         if _specs(signature.structured_outputs) != _specs(outputs):
-            raise ExportError(f"{member} has other outputs than {members[0]}, expected the same outputs")
+            raise ExportError(f"the outputs of {member} differ from those of {members[0]}, expected the same outputs")
     averaged = sorted(name for name, tensor in outputs.items() if tensor.dtype.is_floating)
     if not averaged:
-        raise ExportError(f"the outputs {sorted(outputs)} are not floating-point numbers and cannot be averaged")
+        raise ExportError(f"the outputs {sorted(outputs)} are not floating-point numbers, so they cannot be averaged")
 
     def predict(**given: tf.Tensor) -> dict[str, tf.Tensor]:
         predictions = [signature(**given) for signature in signatures]

@@ -112,5 +112,5 @@ def _variables(single: SingleDeviceGraph, graph_def: tf.GraphDef) -> tuple[Varia
     read = [node.name for node in graph_def.node if node.op == "VarHandleOp"]
     unsaved = [name for name in read if name not in known]
     if unsaved:
-        raise ExportError(f"an output reads «{unsaved[0]}», which no checkpoint holds: make it a global variable")
+        raise ExportError(f"an output reads «{unsaved[0]}», which no checkpoint contains. Make it a global variable")
     return tuple(known[name] for name in read)

@@ -25,8 +25,9 @@ def write_keras_file(model: Any, *, prefix: Path, path: Path) -> Path:
     needed_bytes, available_bytes = 2 * _variables_bytes(model), psutil.virtual_memory().available
     if needed_bytes > available_bytes:
         raise ExportError(
-            f"a .keras file of «{model.name}» needs {format_bytes(needed_bytes)} of memory, twice its variables, and "
-            f"{format_bytes(available_bytes)} are available. Use load_into_keras on a machine with more memory"
+            f"writing «{model.name}» as a .keras file needs {format_bytes(needed_bytes)} of memory, twice the size of "
+            f"its variables, but only {format_bytes(available_bytes)} is available. Use load_into_keras on a machine "
+            "with more memory"
         )
     partial = path.with_name(f".partial-{path.name}")
     try:

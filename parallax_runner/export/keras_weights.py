@@ -38,7 +38,7 @@ def load_into_keras(model: Any, checkpoint: str | os.PathLike[str]) -> Path:
                 variable.assign(reader.get_tensor(path))
         except (tf.errors.OpError, ValueError) as error:
             message = error.message if isinstance(error, tf.errors.OpError) else str(error)
-            raise CheckpointError(f"checkpoint {prefix}: cannot be read: {reason_in(message)}") from error
+            raise CheckpointError(f"checkpoint {prefix} cannot be read: {reason_in(message)}") from error
     return prefix
 
 
@@ -50,17 +50,20 @@ def _prefix(path: Path) -> Path:
                 if found is not None:
                     return found
             raise CheckpointError(
-                f"{path}: no checkpoint there; give the prefix of one (…/model.ckpt-300), a folder of checkpoints, or "
-                "a run directory"
+                f"{path}: there is no checkpoint at this path. Give the prefix of a checkpoint (…/model.ckpt-300), a "
+                "folder of checkpoints, or a run directory"
             )
         # Plain TensorFlow writes no sidecar.
         fault = damage(path) if os.path.lexists(sidecar_path(path)) else None
     except OSError as error:
-        raise CheckpointError(f"checkpoint {path}: cannot be read: {reason_of(error)}") from error
+        raise CheckpointError(f"checkpoint {path} cannot be read: {reason_of(error)}") from error
     if fault is not None:
         raise CheckpointError(f"checkpoint {path} is damaged: {fault}")
     if is_pattern(path.name):
-        raise CheckpointError(f"checkpoint {path}: TensorFlow treats «{path.name}» as a pattern; rename its files")
+        raise CheckpointError(
+            f"checkpoint {path}: TensorFlow treats «{path.name}» as a pattern. Rename the files of this checkpoint "
+            "to a name without * ? [ \\"
+        )
     return path
 
 
@@ -71,7 +74,7 @@ def variables_by_path(model: Any) -> dict[str, Any]:
     """
     if not model.built:
         raise CheckpointError(
-            f"model «{model.name}» is not built, so it has no variables to load into. Call it on a batch first"
+            f"model «{model.name}» is not built, so it has no variables to load into. Call the model on a batch first"
         )
     variables = list(model.variables)
     optimizer = getattr(model, "optimizer", None)
@@ -102,8 +105,8 @@ def _matched(
             raise CheckpointError(f"checkpoint {prefix} has no variable «{path}»{_hint(path, list(shapes))}")
         if shapes[name] != tuple(variable.shape):
             raise CheckpointError(
-                f"checkpoint {prefix}: variable «{name}» has shape {list(shapes[name])}, but in the model "
-                f"{list(variable.shape)}"
+                f"checkpoint {prefix}: variable «{name}» has shape {list(shapes[name])}, but shape "
+                f"{list(variable.shape)} in the model"
             )
         found[name] = variable
     return found
@@ -121,8 +124,8 @@ def _other_name(path: str, optimizer: Any) -> str:
 
 def _hint(path: str, names: Sequence[str]) -> str:
     close = difflib.get_close_matches(path, names, n=1)
-    nearest = f"; the nearest is «{close[0]}»" if close else ""
+    nearest = f"; the closest name is «{close[0]}»" if close else ""
     return (
-        f"{nearest}. Keras numbers the names of layers and optimizers within a process. Call "
-        "keras.utils.clear_session() before you make the model, or give its layers names"
+        f"{nearest}. Keras numbers the names of layers and optimizers across all models of a process. Call "
+        "keras.utils.clear_session() before you create the model, or name its layers"
     )

@@ -48,14 +48,16 @@ def export_saved_model(
         served = inference_graph(rebuild())
         unlike = set(served.variables) ^ set(trained.variables)
         if unlike:
-            raise ExportError(f"when built again, the model has other variables: {sorted(one.name for one in unlike)}")
+            raise ExportError(f"a rebuilt model has different variables: {sorted(one.name for one in unlike)}")
         written = _write(served, dataset, EXAMPLES, prefix, folder, note=None)
     except (ParallaxError, tf.errors.OpError) as error:
         found = _batch_size(trained, dataset.features)
         if found is None:
             raise ExportError(f"the model cannot be built for batches of any size: {_reason(error)}") from error
         size = found
-        note = f"takes batches of {size} examples only, as in training. For other sizes: {_reason(error)}"
+        note = (
+            f"accepts only batches of {size} examples, as in training. It cannot accept other sizes: {_reason(error)}"
+        )
         log.warning("the SavedModel %s", note)
     if written is None:
         try:

@@ -20,7 +20,7 @@ def read_text(path: Path) -> str:
     with open_regular(path) as file:
         content = file.read(MOST_TEXT_BYTES + 1)
     if len(content) > MOST_TEXT_BYTES:
-        raise ValueError(f"it has more than {MOST_TEXT_BYTES} bytes")
+        raise ValueError(f"it is larger than {MOST_TEXT_BYTES} bytes")
     return content.decode("utf-8")
 
 

@@ -29,7 +29,7 @@ def open_regular(path: Path) -> io.BufferedReader:
     such as `/dev/zero` never ends."""
     kind = kind_of(path)
     if kind is not None:
-        raise OSError(errno.EINVAL, f"it is {kind} and not a file", os.fspath(path))
+        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", os.fspath(path))
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):

@@ -16,7 +16,7 @@ NEEDED = ("kv_handler", "shard_id", "num_shards")
 
 
 def file_store(path: str, prefix: str) -> str:
-    """Returns the rendezvous in a folder that all hosts see, with a separate one for each prefix."""
+    """Returns the rendezvous in a folder that all hosts see. Each prefix has its own rendezvous."""
     return "file://" + quote(str(Path(path).absolute() / prefix))
 
 
@@ -26,7 +26,7 @@ def redis_store(host: str, port: int, prefix: str) -> str:
 
 
 def task_of(rendezvous: Mapping[str, Any], devices: Sequence[int] | None, *, on_cpu: bool) -> Task | None:
-    """Returns the place of a process by its shard, or None if there is only one shard. Raises ConfigError."""
+    """Returns the task for the shard of this process, or None if there is only one shard. Raises ConfigError."""
     missing = [name for name in NEEDED if name not in rendezvous]
     if missing:
         raise ConfigError(f"rendezvous has no {', '.join(missing)}; expected kv_handler, shard_id, num_shards, engine")

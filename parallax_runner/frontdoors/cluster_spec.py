@@ -21,16 +21,16 @@ class ClusterSpec(FrontDoor):
 
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        """Adds the flags as the examples spell them."""
+        """Adds the flags with the spelling of the examples."""
         group = parser.add_argument_group("options of Distributed TensorFlow, instead of --rendezvous")
-        group.add_argument("--job_name", metavar="worker|ps", help="what this process is")
-        group.add_argument("--task_index", metavar="N", help="its index in the host list of its job")
+        group.add_argument("--job_name", metavar="worker|ps", help="role of this process")
+        group.add_argument("--task_index", metavar="N", help="index of this process in the host list of its job")
         group.add_argument("--worker_hosts", metavar="HOST:PORT,…", help="all workers; the first starts the driver")
         group.add_argument("--ps_hosts", metavar="HOST:PORT,…", help="all parameter servers")
 
     @classmethod
     def task(cls, role: str, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:
-        """Returns what the flags say, or None without these flags."""
+        """Returns the task that the flags describe, or None if no flag is given."""
         flags = {name: getattr(asked, name) for name in ("job_name", "task_index", "worker_hosts", "ps_hosts")}
         if not any(flags.values()):
             return None
@@ -44,8 +44,8 @@ class ClusterSpec(FrontDoor):
         count = len(lists[asked.job_name])
         if index is None or index >= count:
             raise ConfigError(
-                f"--task_index={asked.task_index}: expected a number from 0 to {count - 1}: "
-                f"--{asked.job_name}_hosts has {count}"
+                f"--task_index={asked.task_index}: expected a number from 0 to {count - 1}; "
+                f"number of hosts in --{asked.job_name}_hosts: {count}"
             )
         return Task(
             ROLES[asked.job_name],

@@ -1,4 +1,4 @@
-"""The front-door interface: the way in which another system tells a process its place in a cluster."""
+"""The front-door interface: the way in which another system informs a process of its place in a cluster."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Task:
         role: worker or server.
         index: rank or index of the process; None lets the driver choose.
         rendezvous: the address at which all processes meet.
-        workers, servers: their numbers in the whole cluster.
+        workers, servers: the numbers of workers and servers in the whole cluster.
         count: the number of processes of this role to start.
-        address: this machine's address, at which the others reach it; None: the one on the route to the rendezvous.
+        address: the address at which the others reach this machine; None: its address on the route to the rendezvous.
         gpus: the process's `CUDA_VISIBLE_DEVICES`; None leaves it unchanged.
     """
 
@@ -80,6 +80,5 @@ class FrontDoor(ABC):
         """Returns the place of this process, or None if no option of this system is given. Raises ConfigError for wrong
         options.
 
-        `role` is worker or server, from the module that was started. It is for systems whose options do not name a
-        role.
+        `role` (worker or server) comes from the module that was started, for systems whose options do not name a role.
         """

@@ -21,7 +21,7 @@ DOORS = ("cluster_spec.ClusterSpec", "paddle.Paddle", "tf_config.TfConfig")
 
 
 def start(role: str, argv: Sequence[str]) -> int:
-    """Runs a worker or server as the arguments and the environment say. Returns the exit status."""
+    """Runs a worker or server according to the arguments and the environment. Returns the exit status."""
     try:
         return _start(role, argv)
     except ParallaxError as error:
@@ -37,13 +37,15 @@ def _start(role: str, argv: Sequence[str]) -> int:
     index = asked.rank if role == "worker" else asked.index
     if asked.rendezvous is not None:
         if settings:
-            raise ConfigError(f"{settings[0]}: not an option. Pass settings to the driver instead")
+            raise ConfigError(f"{settings[0]}: this is not an option. Pass settings to the driver instead")
         return stand_by(role, asked.rendezvous, index, address=asked.address, timeout_secs=asked.timeout_secs)
     task = next(filter(None, (door.task(role, asked, os.environ) for door in doors)), None)
     if task is None:
         raise ConfigError(f"--rendezvous is missing: {EXPECTED}; or another system's options (--help), or TF_CONFIG")
     if index is not None:
-        raise ConfigError("--rank, --index: the other options, or TF_CONFIG, already say which process this is")
+        raise ConfigError(
+            "--rank, --index: omit them, because the other options or TF_CONFIG already identify this process"
+        )
     return _take_part(dataclasses.replace(task, address=asked.address or task.address), asked.timeout_secs, settings)
 
 
@@ -82,7 +84,7 @@ def _parser(role: str, doors: Sequence[type[FrontDoor]]) -> argparse.ArgumentPar
     parser.add_argument("--rendezvous", metavar="ADDRESS", help=EXPECTED.removeprefix("expected "))
     number = "--rank" if role == "worker" else "--index"
     parser.add_argument(number, type=int, default=None, help="number of this process; default: the driver's choice")
-    parser.add_argument("--address", default=None, help="this machine's address, at which the other processes reach it")
+    parser.add_argument("--address", default=None, help="address at which the other processes reach this machine")
     parser.add_argument(
         "--timeout-secs", type=float, default=DEFAULT_TIMEOUT_SECS, help="how long to wait for a driver (%(default)g)"
     )

@@ -28,8 +28,8 @@ MEANINGS = {
     "num_of_gradient_servers": "number of trainers",
     "trainer_id": "number of this trainer; trainer 0 starts the driver",
     "pservers": "hosts of all pservers, for trainers",
-    "nics": "network interface at which the others reach this process",
-    "use_gpu": "False hides the GPUs of this process",
+    "nics": "network interface through which the other processes reach this one",
+    "use_gpu": "False hides the GPUs from this process",
 }
 
 
@@ -51,7 +51,9 @@ class Settings:
         """Returns the place of a trainer or pserver in the cluster. Raises ConfigError."""
         if self.trainer_id >= self.num_gradient_servers:
             most = self.num_gradient_servers - 1
-            raise ConfigError(f"trainer_id={self.trainer_id}: expected 0 to {most}: num_gradient_servers={most + 1}")
+            raise ConfigError(
+                f"trainer_id={self.trainer_id}: expected 0 to {most}, since num_gradient_servers={most + 1}"
+            )
         return Task(
             role,
             self.trainer_id if role == "worker" else None,
@@ -71,9 +73,9 @@ class Settings:
         elsewhere = [host for host in self.pservers if host not in HERE]
         if role == "worker" and elsewhere:
             raise ConfigError(
-                f"pservers={','.join(self.pservers)}: on several machines, {RENDEZVOUS} must tell all trainers and "
-                "pservers where they meet: file:///shared/folder, redis://host:port/prefix, or tcp:// with the host "
-                "and port of trainer 0"
+                f"pservers={','.join(self.pservers)}: on several machines, {RENDEZVOUS} must give all trainers and "
+                "pservers the address at which they meet: file:///shared/folder, redis://host:port/prefix, or tcp:// "
+                "with the host and port of trainer 0"
             )
         return f"tcp://{bind_address.LOOPBACK}:{self.port}"
 
@@ -83,14 +85,14 @@ class Paddle(FrontDoor):
 
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        """Adds the flags as Paddle spells them."""
+        """Adds the flags with Paddle's spelling."""
         group = parser.add_argument_group("options of Paddle, instead of --rendezvous")
         for name, meaning in MEANINGS.items():
             group.add_argument(f"--{name}", metavar=name.upper(), help=meaning)
 
     @classmethod
     def task(cls, role: str, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:
-        """Returns what the flags say, or None without these flags."""
+        """Returns the task that the flags describe, or None if no flag is given."""
         given = {name: getattr(asked, name) for name in MEANINGS}
         if all(value is None for value in given.values()):
             return None
@@ -98,7 +100,7 @@ class Paddle(FrontDoor):
 
 
 def settings_of(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
-    """Returns the settings of arguments and variables. Arguments take precedence unless they are None. Raises
+    """Returns the settings from arguments and variables. Arguments take precedence unless they are None. Raises
     ConfigError."""
     names = [*Settings.__dataclass_fields__, *OTHER_NAMES]
     of_variables = {name: environ.get(VARIABLES + name.upper()) for name in names}
@@ -124,7 +126,7 @@ def _read(name: str, value: Any) -> Any:
             raise ConfigError(f"{name}={value}: expected an integer, at least {least}")
         return int(text)
     if name == "pservers":
-        # Hosts may come with ports, which are ignored: they follow from `port`.
+        # Ports in the list are ignored, because all ports follow from `port`.
         hosts = value.split(",") if isinstance(value, str) else list(value)
         return tuple(str(host).strip().partition(":")[0] for host in hosts)
     return str(value)
@@ -135,4 +137,6 @@ def _address_of(interface: str) -> str:
     for address in known.get(interface, ()):
         if address.family == socket.AF_INET:
             return str(address.address)
-    raise ConfigError(f"nics={interface}: expected an interface with an IPv4 address; there are {', '.join(known)}")
+    raise ConfigError(
+        f"nics={interface}: expected an interface with an IPv4 address; this machine has {', '.join(known)}"
+    )

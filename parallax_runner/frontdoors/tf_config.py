@@ -26,7 +26,7 @@ class TfConfig(FrontDoor):
 
     @classmethod
     def task(cls, role: str, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:
-        """Returns what the variable says, or None if it is not set."""
+        """Returns the task that the variable describes, or None if the variable is not set."""
         text = environ.get(VARIABLE)
         if not text:
             return None
@@ -57,7 +57,7 @@ def _cluster(content: Any) -> Mapping[str, Sequence[str]]:
         if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
             raise _refusal(f"the cluster's {job} is {hosts!r}, not a list of addresses")
         if job not in (*WORKERS, SERVERS, EVALUATOR):
-            raise _refusal(f"the cluster has a job {job!r}; known are {', '.join((*WORKERS, SERVERS))}")
+            raise _refusal(f"the cluster has a job {job!r}; known jobs are {', '.join((*WORKERS, SERVERS))}")
     if sum(len(cluster.get(job, ())) for job in WORKERS[:2]) > 1:
         raise _refusal("the cluster has more than one chief")
     return cluster
@@ -69,12 +69,14 @@ def _task(content: Mapping[str, Any], cluster: Mapping[str, Sequence[str]]) -> t
         raise _refusal("it has no task with a type")
     kind, index = task["type"], number_of(task.get("index", 0))
     if kind == EVALUATOR:
-        raise _refusal("there is no separate evaluator process: leave it out, and set train.validate_steps")
+        raise _refusal("a separate evaluator process is not supported: omit it, and set train.validate_steps")
     if kind not in (*WORKERS, SERVERS):
-        raise _refusal(f"the task's type is {kind!r}; known are {', '.join((*WORKERS, SERVERS))}")
+        raise _refusal(f"the task's type is {kind!r}; known types are {', '.join((*WORKERS, SERVERS))}")
     count = len(cluster.get(kind, ()))
     if index is None or index >= count:
-        raise _refusal(f"the task's index is {task.get('index', 0)!r}, but the cluster has {count} of {kind}")
+        raise _refusal(
+            f"the task's index is {task.get('index', 0)!r}, but the cluster's number of {kind} addresses is {count}"
+        )
     return kind, index
 
 

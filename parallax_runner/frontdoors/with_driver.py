@@ -1,4 +1,4 @@
-"""Starts additional processes: the driver for systems without one, and the servers of a command for several."""
+"""Starts additional processes: the driver of a system that does not start one, or several servers from one command."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from collections.abc import Sequence
 
 from parallax_runner.launch import guard
 
-# Signals that a scheduler or a person sends to rank 0. They are meant for the whole run.
+# Signals that a scheduler or a user sends to rank 0. They are meant for the whole run.
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
 def run_with_driver(driver_argv: Sequence[str], worker_argv: Sequence[str]) -> int:
-    """Runs rank 0's driver and worker until the driver ends. Returns the driver's exit status as a shell shows it."""
+    """Runs rank 0's driver and worker until the driver ends. Returns the driver's exit status in the form that a shell
+    reports."""
     driver = start_beside("parallax_runner", driver_argv)
     worker = start_beside("parallax_runner.worker", worker_argv)
     _pass_signals_on([driver])
@@ -43,7 +44,8 @@ def start_beside(module: str, argv: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def as_shell_has_it(status: int) -> int:
-    """Converts an exit status from `subprocess` to a shell's. Death by a signal becomes 128 plus the signal number."""
+    """Converts an exit status from `subprocess` to the exit status that a shell reports. Death by a signal becomes 128
+    plus the signal number."""
     return status if status >= 0 else 128 - status
 
 

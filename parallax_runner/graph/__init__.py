@@ -1,1 +1,1 @@
-"""The graph captured from the user's model. Every later stage reads this graph, and none changes it."""
+"""The graph captured from the user's model. Later stages read this graph but never change it."""

@@ -1,4 +1,4 @@
-"""Checks that the function named by `model`, `data` or `optimizer` accepts the arguments of its group."""
+"""Checks that the function named by `model`, `data` or `optimizer` accepts the arguments in its configuration group."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_callable(group: str, content: Mapping[str, Any], function: Any) -> Non
 def check_names(
     group: str, content: Mapping[str, Any], function: Callable[..., Any], *, given: Collection[str] = ()
 ) -> None:
-    """Raises ConfigError if the group has an argument that its function does not take.
+    """Raises ConfigError if the group has an argument that its function does not accept.
 
     `given` lists the names of the parameters that the caller passes by position. A function with `**kwargs` accepts any
     name.
@@ -35,7 +35,7 @@ def check_names(
     named = [name for name, one in signature.parameters.items() if one.kind in _BY_NAME and name not in given]
     for key in _arguments(content):
         if key not in named:
-            reason = f"no such argument, {_taken(content, signature, given)}"
+            reason = f"no such argument; {_taken(content, signature, given)}"
             raise _refusal(group, content, key, reason, nearest_of=named)
 
 
@@ -65,7 +65,9 @@ def blamed(group: str, content: Mapping[str, Any]) -> Iterator[None]:
         for key, value in _arguments(content).items():
             if _names(str(cause), key, value):
                 told = " ".join(str(cause).split()).rstrip(".")
-                reason = f"{content['_target_']} fails with it at {place_of(cause)}: {type(cause).__name__}: {told}"
+                reason = (
+                    f"{content['_target_']} rejects this value at {place_of(cause)}: {type(cause).__name__}: {told}"
+                )
                 raise _refusal(group, content, key, reason) from error
         raise
 
@@ -94,20 +96,20 @@ def _takes_any(signature: inspect.Signature) -> bool:
 
 
 def _taken(content: Mapping[str, Any], signature: inspect.Signature, given: Collection[str]) -> str:
-    """Returns text such as «models.simple.build takes rate=0.1 besides features, optimizer»."""
+    """Returns text such as «models.simple.build takes rate=0.1 in addition to features, optimizer»."""
     others = [
         name if one.default is inspect.Parameter.empty else f"{name}={one.default!r}"
         for name, one in signature.parameters.items()
         if name not in given
     ]
-    beside = f" besides {', '.join(given)}" if given else ""
+    beside = f" in addition to {', '.join(given)}" if given else ""
     return f"{content['_target_']} takes {', '.join(others) or 'no argument'}{beside}"
 
 
 def _refusal(
     group: str, content: Mapping[str, Any], key: str, reason: str, nearest_of: Collection[str] = ()
 ) -> ConfigError:
-    # Imported here because workers do not need it: the driver has already reported any mistake.
+    # Imported here because workers do not need these modules: the driver has already reported any mistake.
     from parallax_runner.config.explain import nearest, refusal, written
     from parallax_runner.config.origins import Origins
     from parallax_runner.config.running_job import origins_of_running_job

@@ -30,7 +30,7 @@ class Boundary:
 
 
 def find_boundary(graph: tf.Graph, train_op: str, recorded: Iterable[Gradient]) -> Boundary:
-    """Keeps the recorded gradients that an op in the update region consumes.
+    """Returns the update region and the recorded gradients that an op in that region consumes.
 
     A gradient that only a later backward pass reads (a gradient penalty) is an intermediate value, not a raw gradient.
     """

@@ -63,7 +63,7 @@ def branches(op: tf.Operation) -> tuple[Branch, Branch]:
 
 
 def handed_through(tensor: tf.Tensor) -> tf.Tensor | None:
-    """Returns the input that both branches of an `If` return as this output, or None if there is none."""
+    """Returns the input that both branches of an `If` return as this output, or None if they return anything else."""
     if tensor.op.type not in IF_TYPES:
         return None
     sources = {branch.arguments.get(branch.result(tensor.value_index)) for branch in branches(tensor.op)}

@@ -42,7 +42,7 @@ def load_dataset(config: RunConfig) -> Dataset:
         with must_not_exit(f"data._target_={config.data['_target_']}", DataError), blamed("data", arguments):
             return _as_dataset(_unwrapped(lambda: instantiate(arguments)), config)
     except MemoryError as error:
-        raise DataError(f"data._target_={config.data['_target_']}: its data exceeds the memory: {error}") from error
+        raise DataError(f"data._target_={config.data['_target_']}: its data does not fit in memory: {error}") from error
 
 
 def _as_dataset(made: Any, config: RunConfig) -> Dataset:
@@ -92,7 +92,7 @@ class Source(Protocol):
 
 
 class _Model:
-    """The source that the configuration itself names: a model's function and a data function."""
+    """The default source: the model's function and the data function that the configuration names."""
 
     load_dataset = staticmethod(load_dataset)
     build_graph = staticmethod(build_graph)
@@ -197,8 +197,8 @@ def _find(group: str, content: Mapping[str, Any]) -> Any:
 
 @contextmanager
 def _native_output_to(path: Path) -> Iterator[None]:
-    """Redirects the output that TensorFlow's C++ code prints on import to a log file, so the user's terminal stays
-    clean."""
+    """Redirects the output of TensorFlow's C++ code to a log file, because importing TensorFlow would clutter the
+    terminal."""
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     kept = os.dup(2)
@@ -214,7 +214,7 @@ def _native_output_to(path: Path) -> Iterator[None]:
 
 
 def _unwrapped(call: Callable[[], Any]) -> Any:
-    """Calls `call` and passes on its result or error. Removes the exception that Hydra wraps around an error."""
+    """Returns the result of `call`. If `call` fails, raises the original error without Hydra's wrapper."""
     from hydra.errors import InstantiationException
 
     try:

@@ -25,10 +25,10 @@ from parallax_runner.graph.returned import checked
 from parallax_runner.graph.single_device_graph import Gradient, MetricSums, SingleDeviceGraph, Variable
 from parallax_runner.process.user_code import must_not_exit
 
-# In each run, TensorFlow 2 warns that its version 1 interface is deprecated.
+# Without this line, TensorFlow 2 warns in every run that its version 1 interface is deprecated.
 tf.logging.set_verbosity(tf.logging.ERROR)
 AGGREGATION = "VARIABLE_AGGREGATION_"
-# The attribute of Keras' global state that holds the generator for layers without a generator of their own.
+# The attribute of Keras' global state that contains the seed generator for layers without their own generator.
 KERAS_SEEDS = "global_seed_generator"
 
 
@@ -74,7 +74,7 @@ def capture(
 
 
 def _metrics_of(returned: Mapping[str, Any]) -> tuple[MetricSums | None, MetricSums | None]:
-    """Returns the metrics for training and for validation. They are the same if the model has no
+    """Returns the metrics for training and for validation. Both are the same if the model has a validation loss but no
     `validation_metrics`."""
     found = []
     for key in ("metrics", "validation_metrics"):
@@ -83,7 +83,7 @@ def _metrics_of(returned: Mapping[str, Any]) -> tuple[MetricSums | None, MetricS
     metrics, validation_metrics = found
     if returned.get("validation_loss") is None:
         if validation_metrics is not None:
-            raise CaptureError("the model's validation_metrics need a validation_loss: return one")
+            raise CaptureError("the model returns validation_metrics without a validation_loss: return both")
         return metrics, None
     return metrics, metrics if "validation_metrics" not in returned else validation_metrics
 
@@ -111,9 +111,9 @@ def from_graph(
     gradients = find_boundary(imported, train_op.name, recorded_in(meta_graph, variables)).gradients
     if not gradients:
         raise CaptureError(
-            f"no gradient reaches the train op «{train_op.name}»: nothing to distribute. Gradients must come from "
-            "tf.gradients, compute_gradients or minimize, in a graph built after parallax_runner was imported "
-            "(GradientTape is not seen)"
+            f"no gradient reaches the train op «{train_op.name}», so there is nothing to distribute. Compute gradients "
+            "with tf.gradients, compute_gradients or minimize (not GradientTape), and build the graph after importing "
+            "parallax_runner"
         )
     _refuse_updates_behind(imported, train_op.name, meta_graph, variables)
     _refuse_what_nobody_feeds(imported, [train_op.name, loss.op.name], features.values())
@@ -149,7 +149,7 @@ def _refuse_updates_behind(
     for op in edit.in_order(edit.ancestors(start) - edit.ancestors(start, stop_at=names)):
         if edit.is_write(op) and made & edit.ancestors([op], control=False):
             raise CaptureError(
-                f"the train op's gradients wait for «{op.name}», an update by other gradients that is not part "
+                f"the train op's gradients wait for «{op.name}», an update with other gradients that is not part "
                 "of the train op. Compute all gradients of a step before its first update, and put both updates into "
                 "the train op (tf.group)"
             )
@@ -167,8 +167,8 @@ def _refuse_what_nobody_feeds(graph: tf.Graph, fetched: list[str], features: Col
 def called(function: Callable[[], Any], names: list[str], features: _Features | None = None) -> Any:
     """Calls a model's function and returns its result.
 
-    Raises CaptureError with the line at which the function failed. If the function read a feature that does not exist,
-    the error lists the existing features (`names`).
+    Raises CaptureError with the line where the function failed. If the function read a feature that does not exist, the
+    error lists the existing features (`names`).
     """
     try:
         with must_not_exit("the model's function", CaptureError):
@@ -178,7 +178,7 @@ def called(function: Callable[[], Any], names: list[str], features: _Features | 
     except Exception as error:
         if features is not None and features.missing is not None:
             raise CaptureError(
-                f"the model asks for {features.missing!r}; the data gives {names}: "
+                f"the model reads the feature {features.missing!r}, but the data has only {names}: "
                 "choose data that fits the model (data=…)"
             ) from error
         frame = traceback.extract_tb(error.__traceback__)
@@ -190,7 +190,7 @@ def called(function: Callable[[], Any], names: list[str], features: _Features | 
 
 
 class _Features(dict[str, tf.Tensor]):
-    """The placeholders by name. If the model requests a name that does not exist, the name is stored in `missing`."""
+    """The placeholders by name. If the model reads a name that does not exist, that name is stored in `missing`."""
 
     missing: str | None = None
 
@@ -209,7 +209,7 @@ def begin_afresh() -> None:
 
 
 def variables_of(meta_graph: tf.MetaGraphDef) -> tuple[Variable, ...]:
-    """Returns the global and local variables of a graph without reference variables."""
+    """Returns the global and local variables of a graph that contains no reference variables."""
     handles = {node.name: node for node in meta_graph.graph_def.node if node.op == "VarHandleOp"}
     found: dict[str, Variable] = {}
     for collection in (tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.LOCAL_VARIABLES):
@@ -224,7 +224,8 @@ def variables_of(meta_graph: tf.MetaGraphDef) -> tuple[Variable, ...]:
 def _as_one(variables: Iterable[Variable]) -> Iterator[Variable]:
     """Yields the variables. If other pieces of a variable are missing, each existing piece becomes a separate variable.
 
-    TensorFlow gives wrong names to the slots of partitioned variables that are created inside a variable scope.
+    This is necessary because TensorFlow gives wrong names to the slots of partitioned variables inside a variable
+    scope.
     """
     variables = list(variables)
     sizes: Counter[str] = Counter()

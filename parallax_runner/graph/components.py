@@ -69,7 +69,7 @@ def count_rows(batch: Any) -> Any:
 
 
 def rows(batch: Any, start: int = 0, stop: int | None = None, step: int = 1) -> Any:
-    """Returns `batch[start:stop:step]`, and supports sparse batches too. Bounds must not be negative."""
+    """Returns `batch[start:stop:step]` for any kind of batch, including sparse batches. Bounds must not be negative."""
     if not isinstance(batch, tf.SparseTensor):
         return batch[start:stop:step]
     end = count_rows(batch) if stop is None else tf.minimum(count_rows(batch), stop)

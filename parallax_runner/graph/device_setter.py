@@ -15,7 +15,7 @@ class ModelGraph(tf.Graph):
     (docs/design/0023)."""
 
     def device(self, device_name_or_function: Any) -> AbstractContextManager[None]:
-        """Overrides TensorFlow's method, which TensorFlow calls for each scope."""
+        """Overrides the method that TensorFlow calls for each device scope."""
         return super().device(_without_tasks(device_name_or_function))
 
 

@@ -55,7 +55,7 @@ def without_tasks(single: SingleDeviceGraph) -> SingleDeviceGraph:
 
 
 def leave_devices(graph_def: tf.GraphDef, missing: Collection[str]) -> None:
-    """Removes the `missing` devices from scopes. These scopes keep their job and task."""
+    """Removes the `missing` devices from scopes, but keeps each scope's job and task."""
     for node in _nodes(graph_def):
         device = tf.DeviceSpec.from_string(node.device)
         if node.device and device.to_string() in missing:

@@ -1,4 +1,4 @@
-"""Reads and reconnects a `tf.Graph`: its producers and consumers, and the order of its ops."""
+"""Finds related ops in a `tf.Graph`, sorts ops, and changes the inputs of ops."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def in_order(ops: set[Op]) -> list[Op]:
 
 
 def reconnect(old: tf.Tensor, new: tf.Tensor, *, where: Callable[[Op], bool]) -> int:
-    """Makes every consumer of `old` that satisfies `where` read `new`. Returns the number of changed inputs."""
+    """Replaces `old` with `new` in the inputs of every consumer that satisfies `where`. Returns the number of changed
+    inputs."""
     changed = 0
     for op in set(old.consumers()):
         if where(op):
@@ -83,7 +84,7 @@ def reconnect_inputs(op: Op, replacements: dict[str, tf.Tensor]) -> int:
 
 
 def set_control_inputs(op: Op, control_inputs: Iterable[Op]) -> None:
-    """Gives `op` exactly these control inputs."""
+    """Replaces all control inputs of `op`."""
     op._remove_all_control_inputs()
     op._add_control_inputs(sorted(set(control_inputs), key=lambda other: other.name))
 
@@ -94,7 +95,7 @@ def handle_of(op: Op) -> list[Op]:
 
 
 def handle_behind(tensor: tf.Tensor) -> Op | None:
-    """Returns the `VarHandleOp` that a tensor comes from, even in a branch or loop. Returns None if there is none."""
+    """Returns the `VarHandleOp` that a tensor comes from, even in a branch or loop, or None for any other tensor."""
     op = tensor.op
     while op.type in HANDED_ON:
         op = op.inputs[0].op
@@ -102,7 +103,7 @@ def handle_behind(tensor: tf.Tensor) -> Op | None:
 
 
 def is_write(op: Op) -> bool:
-    """Returns whether the op changes the variable behind its first input."""
+    """Returns whether the op changes the variable that its first input refers to."""
     return writes(op.type)
 
 
@@ -114,7 +115,7 @@ def writes(op_type: str) -> bool:
 
 
 def is_plain(op: Op) -> bool:
-    """Returns whether equal inputs give equal outputs in any process.
+    """Returns whether equal inputs produce equal outputs in any process.
 
     Such an op has no state, draws no random numbers, and calls neither Python code nor graph functions.
     """
@@ -131,7 +132,7 @@ def joins_rows(op: Op) -> bool:
 
 
 def clone(op: Op, inputs: list[tf.Tensor], *, name: str, control_inputs: Iterable[Op], device: str) -> Op:
-    """Returns a copy of `op` in its own graph with other inputs, control inputs and device."""
+    """Adds a copy of `op` with other inputs, control inputs and device to the same graph, and returns the copy."""
     graph = op.graph
     attrs = {key: value for key, value in op.node_def.attr.items() if not key.startswith("_")}
     with graph.control_dependencies(None), graph.control_dependencies(list(control_inputs)), graph.device(device):

@@ -32,7 +32,7 @@ def fingerprint_of(graph_def: tf.GraphDef) -> str:
 
 
 class Outline:
-    """All ops of a graph with short digests. Shows in which op two graphs with different fingerprints differ."""
+    """All ops of a graph with short digests. Locates the first op in which another graph differs."""
 
     def __init__(self, ops: Iterable[OutlineOp]) -> None:
         self._ops = list(ops)
@@ -77,9 +77,9 @@ class Outline:
 def _difference(there: OutlineOp, here: OutlineOp, node: tf.NodeDef) -> str:
     if there[:2] != here[:2]:
         return f"«{here[0]}» ({here[1]}) in place of «{there[0]}» ({there[1]})"
-    parts = ["its device", "its inputs", *(f"its attribute «{name}»" for name in sorted(_attributes(node)))]
+    parts = ["its device", "its list of inputs", *(f"its attribute «{name}»" for name in sorted(_attributes(node)))]
     differing = [part for part, one, other in zip(parts, there[2], here[2], strict=False) if one != other]
-    what = differing[0] if differing and len(there[2]) == len(here[2]) else "its attributes"
+    what = differing[0] if differing and len(there[2]) == len(here[2]) else "its list of attributes"
     return f"«{here[0]}» ({here[1]}): {what} differs{_value(node) if what.endswith('«value»') else ''}"
 
 

@@ -1,9 +1,10 @@
-"""The global generators of Python and NumPy, which draw equal numbers in all processes while the graph is built.
+"""The global random generators of Python and NumPy, which draw equal numbers in all processes while the graph is built.
 
 For a configured model, the generators are seeded during the build. In a script, the process that the user started
-records the generators' states after TensorFlow and this package have been imported, and does not change the states. A
-worker restores these states at the same place in the script. After the build, the worker restores its own states;
-otherwise all workers would continue with equal draws. A generator that the script itself has seeded keeps its state.
+records the generators' states after TensorFlow and this package have been imported, without changing the states. A
+worker restores these states at the same place in the script. After the build, the worker restores its own states,
+because otherwise all workers would continue to draw the same numbers. A generator that the script itself has seeded
+keeps its state.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ States = dict[str, Any]
 
 
 def states() -> States:
-    """Returns the states of both generators as JSON values. NumPy's state is left out if its generator is not a
-    Mersenne Twister."""
+    """Returns the states of both generators as JSON values. NumPy's state is omitted if its generator is not a Mersenne
+    Twister."""
     found: States = {PYTHON: _python_state()}
     legacy = np.random.get_state()
     if isinstance(legacy, tuple):
@@ -76,9 +77,9 @@ class Begin:
         self._given: States | None = None
 
     def note(self) -> None:
-        """Records the states after TensorFlow and this package were imported, or restores the states of the script's
-        first process."""
-        # TensorFlow imports rich.style, and rich.style draws a number when it is imported.
+        """Records the current states. In a worker, first restores the states of the script's first process."""
+        # TensorFlow imports rich.style, whose import draws a random number. Importing it here makes that draw happen
+        # before the states are recorded.
         importlib.import_module("rich.style")
         if self._given is not None:
             restore(self._given)
@@ -87,7 +88,7 @@ class Begin:
     def take_over(self, given: States) -> None:
         """Makes this process start with the states of another process.
 
-        If this process has already recorded its states, the given states are restored at once.
+        If this process has already recorded its states, restores the given states immediately.
         """
         self._given = given
         if self._states is not None:
@@ -106,7 +107,7 @@ begin = Begin()
 
 
 class Borrowed:
-    """Gives a worker the first process's states while it runs the script, until `give_back`."""
+    """Gives a worker the generator states of the script's first process until `give_back` is called."""
 
     def __init__(self, path: Path) -> None:
         self._own, self._seeded = states(), set[str]()

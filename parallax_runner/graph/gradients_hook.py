@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import gradients_util, resource_variable_ops
 
 COLLECTION = "parallax_runner/gradients"
-# Names of the tensors whose gradients with respect to variables were taken.
+# Names of the tensors whose gradients with respect to variables were computed.
 LOSSES = "parallax_runner/losses"
 
 

@@ -1,4 +1,4 @@
-"""Traces ids through ops that keep the ids' values, to find the tensors that hold the same ids."""
+"""Traces ids through ops that keep the ids' values, to find the tensors that contain the same ids."""
 
 from __future__ import annotations
 

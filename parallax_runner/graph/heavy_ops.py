@@ -28,7 +28,7 @@ HEAVY_OPS = frozenset(
 
 
 def heavy_ops(ops: Iterable[tf.Operation]) -> set[tf.Operation]:
-    """Returns those of the given ops that take most of the time in a step."""
+    """Returns the given ops that take most of the time in a step."""
     return {op for op in ops if op.type in HEAVY_OPS}
 
 

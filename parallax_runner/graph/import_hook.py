@@ -2,7 +2,7 @@
 
 `gradients_hook` wraps TensorFlow's gradient function. The hook needs TensorFlow, and importing TensorFlow takes
 seconds, which is too slow for the command line. The hook is therefore installed when TensorFlow's own gradients module
-is imported, or at once if that module is already imported. The generators' states are recorded at the same time.
+is imported, or immediately if that module is already imported. The generators' states are recorded at the same time.
 `keras_seeds` replaces the generator that draws Keras' seeds.
 """
 
@@ -23,7 +23,8 @@ KERAS_SEEDS = "keras.src.random.seed_generator"
 
 
 def install() -> None:
-    """Patches these modules now, or when they are imported. Can be called more than once."""
+    """Patches each of these modules: immediately if it is already imported, otherwise on import. Can be called more
+    than once."""
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
     waiting = dict(_CHANGES)

@@ -14,7 +14,7 @@ def input_initializers(meta_graph: tf.MetaGraphDef) -> tuple[list[str], list[str
 
     The ops in the first list run first. The ops in the second list look up values in a table and run afterwards.
 
-    An iterator is left out if it has several initializers, or if its initializer must be fed or reads variables. In
+    An iterator is omitted if it has several initializers, or if its initializer must be fed or reads variables. In
     these cases the user's code runs an initializer.
     """
     nodes = {node.name: node for node in meta_graph.graph_def.node}

@@ -12,13 +12,13 @@ HANDED_ON = frozenset({"Cast", "Identity"})
 
 
 def known_number(tensor: tf.Tensor) -> int | None:
-    """Returns the value of a tensor that always holds the same single integer, otherwise None."""
+    """Returns the integer in a tensor if that integer is known and is the tensor's only element, otherwise None."""
     found = known_numbers(tensor)
     return found[0] if found is not None and len(found) == 1 else None
 
 
 def known_numbers(tensor: tf.Tensor) -> list[int] | None:
-    """Returns the integers that a tensor always holds, in row-major order, or None if the integers are unknown."""
+    """Returns the integers in a tensor, in row-major order, or None if they are unknown before the graph runs."""
     found = _value(tensor)
     return None if found is None else [int(number) for number in np.ravel(found)]
 

@@ -62,7 +62,9 @@ def checked_metrics(returned: Any, key: str = "metrics") -> dict[str, Metric]:
                 f"the name of the metric {name!r} (in {key}) must be a letter followed by letters, digits and «_»"
             )
         if name == "loss":
-            raise CaptureError(f"the model's {key} have «loss», which is always reported: give the metric another name")
+            raise CaptureError(
+                f"the model's {key} contain «loss», which is always reported: give the metric another name"
+            )
         if not isinstance(metric, Metric):
             raise CaptureError(
                 f"the model's metric «{name}» (in {key}) must be made by parallax_runner.metrics, such as "
@@ -90,8 +92,8 @@ def step_sums(metrics: Mapping[str, Metric]) -> StepSums | None:
 def named_in_graph(sums: StepSums | None, tensors: Sequence[Any], name: str) -> MetricSums | None:
     """Adds the sums to the default graph as separate ops whose names start with `name`.
 
-    Returns the metrics with the names of these ops. The ops read `tensors`, which replace the tensors of `sums`. Passes
-    that change a step keep the names.
+    Returns the metrics with the names of these ops. The ops read `tensors`, which replace the tensors of `sums`. Later
+    changes to the graph keep these names.
     """
     if sums is None:
         return None

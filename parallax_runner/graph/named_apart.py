@@ -44,8 +44,8 @@ def _function_name(prefix: str, name: str) -> str:
 def _colocate_apart(node: tf.NodeDef, prefix: str, outside: set[str]) -> None:
     """Adds the prefix to the names of graph ops with which an op inside a function is colocated.
 
-    For example, a loop's gradients are colocated with the loop. Import renames the colocations of ops outside functions
-    only.
+    For example, a loop's gradients are colocated with the loop. Import renames colocations only for ops outside
+    functions.
     """
     if "_class" not in node.attr:
         return

@@ -30,7 +30,7 @@ def behind_aggregation(graph: tf.Graph, boundary: Boundary) -> set[tf.Operation]
 def observers_of(graph: tf.Graph, boundary: Boundary) -> set[tf.Operation]:
     """Returns the ops outside the update region that read values which the region computes from gradients.
 
-    The dependency is through data edges. Ops that write a variable are left out.
+    Follows only data edges. Omits ops that write a variable.
     """
     leads_to_gradients = edit.ancestors(graph.get_tensor_by_name(name).op for name in boundary.tensors)
     outside = {
@@ -48,8 +48,8 @@ def numbers_among(
     """Returns the observers whose values each worker can fetch in each step.
 
     After aggregation, these observers read only scalars, so each server can sum its own part and send one scalar. From
-    the rest of the graph, the observers read only values that a step needs too. The observers have no side effects such
-    as printing.
+    the rest of the graph, the observers read only values that a step computes anyway. The observers have no side
+    effects such as printing.
     """
     region, pure, numbers = set(region), set[tf.Operation](), set[tf.Operation]()
     for op in edit.in_order(observers):

@@ -99,7 +99,7 @@ def _control(node: tf.NodeDef) -> list[str]:
 
 
 def _reference_inputs(node: tf.NodeDef) -> set[int]:
-    """Returns the positions at which the op is declared to take a reference, or an empty set for unknown ops."""
+    """Returns the positions of the inputs that the op declares as references, or an empty set for unknown ops."""
     definition = op_def_registry.get(node.op)
     found: list[bool] = []
     for argument in definition.input_arg if definition else ():
@@ -108,7 +108,7 @@ def _reference_inputs(node: tf.NodeDef) -> set[int]:
 
 
 class _Conversion:
-    """The conversion of one graph. The source graph is only read. `handle` and `_value` add nodes to `_added`."""
+    """The conversion of one graph. The source graph stays unchanged. `handle` and `_value` add nodes to `_added`."""
 
     def __init__(self, graph_def: tf.GraphDef) -> None:
         self._source = {node.name: node for node in graph_def.node}
@@ -195,7 +195,10 @@ class _Conversion:
             raise CaptureError(f"op «{node.name}» ({node.op}) takes a reference variable: use resource variables")
         for at in taken:
             if self.variable(inputs[at]) is None:
-                raise CaptureError(f"op «{node.name}» ({node.op}) updates whichever variable «{inputs[at]}» refers to")
+                raise CaptureError(
+                    f"op «{node.name}» ({node.op}) updates a variable that a condition selects («{inputs[at]}»): "
+                    "update each variable inside its own branch"
+                )
         return target, taken
 
     def _reads_by_handle(self, node: tf.NodeDef) -> bool:
@@ -256,7 +259,7 @@ class _Conversion:
     # Placing reads.
 
     def _ordered_reads(self) -> Iterator[tuple[tuple[str, int], list[str]]]:
-        """Yields (node, position) for each input that needs its own read, with the control inputs that order the read
+        """Yields (node, position) for each input that needs its own read, with the control inputs that place the read
         after updates."""
         users, updates, consumers = defaultdict(list), defaultdict(list), defaultdict(list)
         for node in self._source.values():

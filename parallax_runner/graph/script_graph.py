@@ -1,5 +1,5 @@
-"""Captures a script's graph. The script does not name its loss and train op, so the gradients determine what one step
-is.
+"""Captures a script's graph. The script does not name its loss and train op, so the gradients determine which ops form
+a step.
 
 Every op that depends on a recorded gradient and writes a variable is an update. A step runs all updates and the ops
 that wait for updates, such as the group that the script calls its train op. Fetching any of these ops runs a step.
@@ -40,13 +40,15 @@ def capture_script(graph: tf.Graph) -> SingleDeviceGraph:
     recorded = capture.recorded_in(meta_graph, variables)
     if not recorded:
         raise CaptureError(
-            "no gradient was recorded in the graph that parallel_run was given: build the graph after "
-            "`import parallax_runner`, and make gradients by tf.gradients, compute_gradients or minimize "
-            "(GradientTape is not seen)"
+            "no gradient was recorded in the graph that was passed to parallel_run: build the graph after "
+            "`import parallax_runner`, and compute gradients with tf.gradients, compute_gradients or minimize "
+            "(not GradientTape)"
         )
     updates = updates_of(imported, recorded)
     if not updates:
-        raise CaptureError("no gradient of the graph that parallel_run was given updates a variable: add a train op")
+        raise CaptureError(
+            "no gradient of the graph that was passed to parallel_run updates a variable: add a train op"
+        )
     _refuse_unseen_updates(imported, updates)
     step = [*updates, *_last_behind(updates)]
     meta_graph.graph_def.node.add(name=TRAIN_OP, op="NoOp", input=sorted({f"^{op.name}" for op in step}))
@@ -104,7 +106,7 @@ def _last_behind(updates: set[tf.Operation]) -> list[tf.Operation]:
 
 
 def _apart(graph: tf.Graph, gradients: Iterable[Gradient], ends: set[str]) -> tuple[frozenset[str], ...]:
-    """Returns sets of variables whose train ops take turns, or an empty tuple if there is only one set.
+    """Returns sets of variables that separate train ops update, or an empty tuple if there is only one set.
 
     Two variables are in one set if some op in `ends`, which a session can fetch, waits for the gradients of both.
     """
@@ -127,8 +129,8 @@ def _refuse_unseen_updates(graph: tf.Graph, updates: set[tf.Operation]) -> None:
         if op.type.startswith(("ResourceApply", "ResourceSparseApply")) and op not in updates:
             raise CaptureError(
                 f"«{op.name}» updates «{edit.handle_of(op)[0].name}» with a gradient that was not recorded: build the "
-                "whole graph after `import parallax_runner`, and make gradients by tf.gradients, compute_gradients or "
-                "minimize"
+                "whole graph after `import parallax_runner`, and compute gradients with tf.gradients, "
+                "compute_gradients or minimize"
             )
 
 
@@ -137,7 +139,7 @@ def _losses_of(meta_graph: tf.MetaGraphDef) -> tuple[str, ...]:
 
 
 def _loss_node(meta_graph: tf.MetaGraphDef, graph: tf.Graph) -> tf.NodeDef:
-    """Returns a copy of the only scalar whose gradients were taken, or NaN unless there is exactly one."""
+    """Returns a copy of the scalar whose gradients were computed, or NaN unless there is exactly one such scalar."""
     names = _losses_of(meta_graph)
     node = tf.NodeDef(name=LOSS)
     loss = graph.get_tensor_by_name(names[0]) if len(names) == 1 else None

@@ -17,7 +17,7 @@ def shard_number(which: str) -> tf.Tensor:
     """Returns an int64 scalar that `set_shards` sets: NUM_SHARDS (initially 1) or SHARD_ID (initially 0)."""
     number = tf.constant(ON_ONE_DEVICE[which], tf.int64, name=f"{which}/on_one_device")
     number.op._set_attr(ATTRIBUTE, attr_value_pb2.AttrValue(s=which.encode()))
-    # A bare constant's value would become part of static shapes while the graph is being built.
+    # The placeholder hides the constant's value, which would otherwise become part of static shapes.
     return tf.placeholder_with_default(number, [], name=which)
 
 

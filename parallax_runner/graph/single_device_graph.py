@@ -8,7 +8,7 @@ from typing import Any
 
 from parallax_runner.config.objective import Direction
 
-# The aggregations for which ranks merge a variable.
+# With these aggregations, ranks merge their changes to a variable.
 MERGED = ("sum", "mean")
 
 
@@ -77,9 +77,9 @@ class SingleDeviceGraph:
 
     For validation and serving:
     - `validation_loss` and `validation_metrics` are computed for one batch. `outputs` maps the outputs of a served
-      model to tensor names. `validation_features` maps features to the placeholders on which all of these depend. If it
-      is None, they depend on the placeholders in `features`.
-    - `validation_metric` names the value by which runs are compared, if the model chooses a value: one of
+      model to tensor names. `validation_features` maps features to the placeholders that validation and serving use. If
+      it is None, they use the placeholders in `features`.
+    - `validation_metric` names the value that is used to compare runs, if the model chooses a value: one of
       `validation_metrics`, or «perplexity», the exponential of the validation loss.
 
     For a script:
@@ -87,7 +87,7 @@ class SingleDeviceGraph:
       contains ops in the region, and observers, whose values every worker can fetch in a step in addition to the train
       op.
     - `apart` contains sets of variables that are always updated together. It is empty if a step updates all variables.
-    - `losses` are the names of the tensors whose gradients were taken.
+    - `losses` are the names of the tensors whose gradients were computed.
     """
 
     meta_graph: Any = field(repr=False)
@@ -134,7 +134,7 @@ class SingleDeviceGraph:
 
     @property
     def merged(self) -> tuple[Variable, ...]:
-        """The variables without a gradient that declare that ranks merge a step's changes."""
+        """The variables without a gradient whose declared aggregation merges the ranks' changes in every step."""
         trained = {gradient.variable for gradient in self.gradients}
         return tuple(one for one in self.variables if one.aggregation in MERGED and one.name not in trained)
 

@@ -47,8 +47,8 @@ class _Child:
 
 
 class Attempt:
-    """The processes of one attempt. Use the object as a context manager: on exit it always ends every process, and it
-    does not wait for them once `in_hurry()` returns True."""
+    """The processes of one attempt. Use the object as a context manager: on exit it ends every process, and kills the
+    remaining processes at once when `in_hurry()` returns True."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Attempt:
             if deadline is not None and time.monotonic() > deadline:
                 return False
             message = self._control.next_message(TICK_SECS)
-            # The time of this loop is limited so that a flood of messages cannot delay the checks for signals and dead
+            # This loop has a time limit, so that a flood of messages cannot delay the checks for signals and dead
             # processes.
             tick_ends = time.monotonic() + TICK_SECS
             while message is not None:
@@ -128,9 +128,8 @@ class Attempt:
         return self._stall.is_due
 
     def stall_news(self) -> str | None:
-        """Returns a sentence that says which worker is in which step, and which workers wait for which. After the
-        timeout, the attempt counts as failed. Returns None if the answers show that a step has ended in the
-        meantime."""
+        """Returns a sentence that names the step of each worker, and the workers that wait for other workers. After the
+        timeout, marks the attempt as failed. Returns None if the answers show that a step has ended in the meantime."""
         was_over = self._stall.is_over
         self.ask_where(stacks=was_over)
         together = self._spec.together
@@ -153,7 +152,7 @@ class Attempt:
         return any(member.verdict is not None for member in self._members())
 
     def stop_workers(self) -> None:
-        """Asks the workers to end by themselves. The servers stay, because workers may need them to finish."""
+        """Asks the workers to end by themselves. The servers keep running, because workers may need them to finish."""
         self._control.stop("worker")
 
     def stop_servers(self) -> None:
@@ -166,8 +165,8 @@ class Attempt:
         return all(member.done for member in self._workers)
 
     def workers_exited(self) -> bool:
-        """Whether the processes that the driver started for the workers have exited. They are mpirun, or the workers
-        themselves."""
+        """Whether the processes that the driver started for the workers have exited. These processes are mpirun or the
+        workers themselves."""
         return all(child.process.poll() is not None for child in self._children if child.members[0].role == "worker")
 
     def first_lost_secs(self) -> float | None:
@@ -232,7 +231,7 @@ class Attempt:
             self._start(command, those)
 
     def _start(self, command: Command, members: Sequence[Member]) -> None:
-        """Starts a command. The members `members` end when its process ends; the last member is that process itself."""
+        """Starts a command. All `members` end when its process ends. The last member is that process itself."""
         itself = members[-1]
         # The output of the program that starts all workers is parsed for this attempt, so it must not contain the
         # output of an earlier attempt.
@@ -274,8 +273,8 @@ class Attempt:
             self._tell(message, member)
 
     def _tell(self, message: Message, member: Member) -> None:
-        """Passes a message on. If the callback raises an error because the run cannot continue, the error counts as the
-        failure of the process that sent the message."""
+        """Passes a message to the callback. If the callback raises an error because the run cannot continue, the error
+        counts as the failure of the process that sent the message."""
         try:
             order = self._on_message(message)
         except ParallaxError as error:
@@ -318,8 +317,7 @@ class Attempt:
                 continue
             if child.exited_secs is None:
                 child.exited_secs = now
-                # The exit status of a program that starts all workers describes only that program. It says nothing
-                # about single workers.
+                # The exit status of a program that starts all workers describes only that program, not the workers.
                 child.members[-1].exit_status = status
                 child.members[-1].is_gone = status == self._launcher.lost_exit_status
                 if child.members[-1] is self._program and status < 0:

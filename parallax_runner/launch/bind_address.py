@@ -16,8 +16,8 @@ from parallax_runner.errors import LaunchError
 LIBRARY = Path(__file__).with_name("libbind_address.so")
 LOOPBACK = "127.0.0.1"
 PRELOAD = "LD_PRELOAD"
-# This variable holds an address. A process then binds to the local address from which it reaches that address, and not
-# to all interfaces.
+# This variable contains an address. If it is set, a process binds only to the local address from which it reaches that
+# address, and not to all interfaces.
 TOWARDS = "PARALLAX_BIND_TOWARDS"
 # In LD_PRELOAD, the dynamic linker ends a path at each of these characters.
 SEPARATORS = frozenset(" :")
@@ -25,7 +25,8 @@ SEPARATORS = frozenset(" :")
 
 def preload(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Returns the environment variable that loads the library into a process. The user's own preloaded libraries come
-    first, because some libraries, such as AddressSanitizer, must be loaded first. Raises LaunchError."""
+    first, because some libraries, such as AddressSanitizer, must be loaded first. Raises LaunchError if the library is
+    missing."""
     return {PRELOAD: ":".join(filter(None, (environ.get(PRELOAD), library_path())))}
 
 
@@ -39,7 +40,7 @@ def library_path() -> str:
         )
     if is_readable_elsewhere():
         return str(LIBRARY)
-    # This path goes through a file descriptor of this process and is valid as long as this process lives.
+    # This path goes through a file descriptor of this process and is valid while this process lives.
     return f"/proc/{os.getpid()}/fd/{os.open(LIBRARY, os.O_RDONLY)}"
 
 
@@ -56,12 +57,12 @@ def bind_towards(address: str) -> None:
 
 @contextmanager
 def host_named(address: str) -> Iterator[None]:
-    """Within, this process takes an address for its host's name. Raises LaunchError where the library is not loaded,
-    or too old."""
+    """Makes `address` the result of `gethostname()` in this process during the `with` block. Raises LaunchError if the
+    library is not loaded or is too old."""
     library = _loaded()
     if not hasattr(library, "parallax_name_host"):
         raise LaunchError(
-            f"{LIBRARY} is of an older version: install this project again (in a checkout: scripts/setup)"
+            f"{LIBRARY} is from an older version: install this project again (in a checkout: scripts/setup)"
         )
     library.parallax_name_host(address.encode())
     try:
@@ -81,6 +82,6 @@ def _loaded() -> ctypes.CDLL:
     if not hasattr(process, "parallax_bind_towards"):
         raise LaunchError(
             f"{LIBRARY} is not loaded into this process, so other machines could reach it. Expected the dynamic linker "
-            f"to load it because of {PRELOAD}={os.environ.get(PRELOAD)!r}; the run's logs say why it did not"
+            f"to load it because of {PRELOAD}={os.environ.get(PRELOAD)!r}; the run's logs contain the reason"
         )
     return process

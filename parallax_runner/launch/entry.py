@@ -64,7 +64,7 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
 
 
 def _skip_teardown(ended_well: list[bool]) -> None:
-    """Ends a process that did its work, before Python frees its objects.
+    """Ends a process that has done its work, before Python frees its objects.
 
     Freeing the graphs of a large model takes seconds of CPU time. On a busy machine that is longer than the driver
     waits.

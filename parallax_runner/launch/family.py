@@ -30,7 +30,7 @@ def find_family(leaders: Iterable[int], secret: str) -> list[psutil.Process]:
 def end_family(children: Iterable[Popen[bytes]], secret: str, hurry: Callable[[], bool] = lambda: False) -> None:
     """Ends the children and all their descendants. Sends SIGTERM first, and SIGKILL after 3 s or once `hurry()` returns
     True. Returns when all these processes have ended, or 2 s after the first SIGKILL at the latest. A stopped process
-    cannot handle SIGTERM, so it gets SIGKILL at once."""
+    cannot handle SIGTERM, so it receives SIGKILL at once."""
     children = list(children)
     for number, patience_secs in ((signal.SIGTERM, TERM_SECS), (signal.SIGKILL, KILL_SECS)):
         signalled: set[psutil.Process] = set()
@@ -44,7 +44,7 @@ def end_family(children: Iterable[Popen[bytes]], secret: str, hurry: Callable[[]
                 _signal(process, number)
             signalled |= set(family)
             time.sleep(_POLL_SECS)
-    log.error("still there after SIGKILL: %s", ", ".join(f"pid {process.pid}" for process in signalled) or "unknown")
+    log.error("still running after SIGKILL: %s", ", ".join(f"pid {process.pid}" for process in signalled) or "unknown")
 
 
 def _belongs(process: psutil.Process, sessions: set[int], secret: str) -> bool:

@@ -22,7 +22,7 @@ FORCED_END_SECS = 5.0
 
 
 def ending_signals() -> tuple[signal.Signals, ...]:
-    """Returns the signals that end a run. SIGHUP, which a lost terminal causes, is left out if this process ignores it
+    """Returns the signals that end a run. SIGHUP, which a lost terminal causes, is omitted if this process ignores it
     because of `nohup`."""
     is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM, *(() if is_ignored else (signal.SIGHUP,)))

@@ -1,4 +1,4 @@
-"""Describes the commands, jobs and limits of a launch: the data between the plan and the processes."""
+"""Data classes for the commands, jobs and limits of a launch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 class Command(NamedTuple):
     """A command: its arguments, the variables that it needs in addition to the inherited environment, and its standard
-    input, which no other user can read. When the driver dies, the kernel sends `last_signal` to the process. It is
-    SIGTERM for a program that must end other processes."""
+    input, which no other user can read. When the driver dies, the kernel sends `last_signal` to the process.
+    `last_signal` is SIGTERM for a program that must end other processes."""
 
     argv: list[str]
     env: dict[str, str]
@@ -29,9 +29,9 @@ class Command(NamedTuple):
 class Job:
     """The processes of one launch: the number of workers and servers, and the modules that they run.
 
-    `env` contains the variables that each process needs in addition to the inherited environment. When a launcher gets
-    the job, these variables include the driver's address and the run's secret, so they must not be put on a command
-    line.
+    `env` contains the variables that each process needs in addition to the inherited environment. When a launcher
+    receives the job, these variables include the driver's address and the run's secret, so they must not be put on a
+    command line.
     """
 
     run_dir: Path
@@ -71,7 +71,8 @@ class LaunchSpec:
 
 
 def thread_environment(threads: int, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns the variables that every child process gets. `threads` is the number of compute threads of each child."""
+    """Returns the environment variables for every child process. `threads` is the number of compute threads of each
+    child."""
     return {
         "OMP_NUM_THREADS": str(threads),
         "TF_NUM_INTRAOP_THREADS": str(threads),

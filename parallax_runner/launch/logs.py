@@ -42,7 +42,7 @@ def redirect_logs(run_dir: str | Path, path: str | Path | None) -> None:
     if path is None:
         return
     if logs.exists():
-        raise ConfigError(f"redirect_path={path}: {logs} has an earlier run's logs: give the run another run_dir")
+        raise ConfigError(f"redirect_path={path}: {logs} contains an earlier run's logs: choose another run_dir")
     Path(path).mkdir(parents=True, exist_ok=True)
     logs.parent.mkdir(parents=True, exist_ok=True)
     logs.symlink_to(Path(path).resolve(), target_is_directory=True)

@@ -69,7 +69,7 @@ def remove_left_over(parent: Path) -> None:
         try:
             with contextlib.suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                log.info("removing %s, which a killed run has left", path)
+                log.info("removing %s, which a killed run left behind", path)
                 shutil.rmtree(path, ignore_errors=True)
         finally:
             os.close(descriptor)

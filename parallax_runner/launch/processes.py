@@ -58,11 +58,11 @@ def run(
 ) -> RunResult:
     """Runs all processes of `spec` until they are done, one of them dies, or SIGINT, SIGTERM or SIGHUP arrives.
 
-    `on_message` gets the messages hello, alive, done and fail and every report, in order of arrival. A mapping that
-    `on_message` returns is sent to all workers as an order. `on_tick` is called about ten times a second. `on_stall`
-    gets a sentence if no step ends for a long time. No process is left behind, even if one of these callbacks raises an
-    exception. `interrupts` can be an object that the caller has already entered. Raises LaunchError if a command cannot
-    be executed, here or on one of the hosts.
+    `on_message` receives the messages hello, alive, done and fail, and every report, in order of arrival. A mapping
+    that `on_message` returns is sent to all workers as an order. `on_tick` is called about ten times a second.
+    `on_stall` receives a sentence if no step ends for a long time. No process is left behind, even if one of these
+    callbacks raises an exception. `interrupts` can be an object that the caller has already entered. Raises LaunchError
+    if a command cannot be executed, here or on one of the hosts.
     """
     if interrupts is None:
         with Interrupts() as own:
@@ -91,7 +91,7 @@ def _attempt(
             return result
         taken = str(attempt.taken_address)
         log.warning("attempt %d of %d: %s was taken by another program", number, MAX_ATTEMPTS, taken)
-    reason = f"a fresh port was taken by another program in each of {MAX_ATTEMPTS} attempts, last {taken}"
+    reason = f"another program took a newly chosen port in each of {MAX_ATTEMPTS} attempts, most recently {taken}"
     return RunResult("failed", LaunchError.exit_status, Failure("driver", 0, spec.launcher.address, reason, ()))
 
 
@@ -159,7 +159,9 @@ def _settle(attempt: Attempt, interrupts: Interrupts) -> RunResult:
 
 def _interrupt(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> RunResult:
     name = interrupts.signal_name
-    log.warning("%s: stopping, at most %.0f s for the workers to end; a second signal kills", name, grace_secs)
+    log.warning(
+        "%s: stopping; the workers have at most %.0f s to end, and a second signal kills them", name, grace_secs
+    )
     notice = StopNotice(name)
 
     def workers_ended() -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from parallax_runner.launch.job import Job
 from parallax_runner.plan.plan import FILE_NAME
 
-# Each name that is used in messages, and the packages that can provide it. One of these packages is installed.
+# Maps each name in messages to the packages that can provide it. One of these packages is installed.
 PACKAGES = {
     "TensorFlow": ("tensorflow", "tensorflow-cpu"),
     "Keras": ("keras",),
@@ -82,10 +82,10 @@ class LaunchProof:
 def surplus(job: Job, name: str, pid: object, host: str, *, beside: int | None) -> str:
     """Returns the message about a process that identifies itself as `name`. Either the process with the pid `beside`
     already has that name, or the plan has no such process."""
-    already = "" if beside is None else f", as pid {beside} does"
+    already = "" if beside is None else f", like pid {beside}"
     return (
-        f"pid {pid} on {host} says it is {name}{already}; expected {job.workers} workers and {job.servers} servers. "
-        "The launcher gave several processes the same rank, or started too many"
+        f"pid {pid} on {host} reports that it is {name}{already}; expected {job.workers} workers and {job.servers} "
+        "servers. The launcher gave several processes the same rank, or started too many"
     )
 
 
@@ -101,14 +101,14 @@ def fault_of(claimed: Mapping[str, Any], expected: Mapping[str, Any], *, index: 
     if size is not None and size != workers:
         return f"its MPI world has {size} processes, expected {workers} workers: another launcher started it as well"
     if rank is not None and rank != index:
-        return f"it is rank {rank} of its MPI world, expected rank {index} as its launcher set it"
+        return f"it is rank {rank} of its MPI world, expected rank {index}, which its launcher set"
     if claimed["plan"] != expected["plan"]:
         return (
-            f"it read another {FILE_NAME} (fingerprint {claimed['plan']}) than the driver wrote "
-            f"({expected['plan']}): run_dir must be on a file system that shows all hosts the same files"
+            f"it read a {FILE_NAME} with the fingerprint {claimed['plan']}, but the driver wrote one with "
+            f"{expected['plan']}: run_dir must be on a file system that shows all hosts the same files"
         )
     for name, own in expected["versions"].items():
         found = claimed["versions"].get(name)
         if found != own:
-            return f"it has {name} {found}, and the driver has {name} {own}: all hosts need the same installation"
+            return f"it has {name} {found}, but the driver has {name} {own}: all hosts need the same installation"
     return None

@@ -118,11 +118,11 @@ def _judge(host: str, question: _Question, hosts: Hosts) -> None:
     if answer["unseen"]:
         folder = Path(answer["unseen"][0]).parent
         raise LaunchError(
-            f"{where} does not see what this machine writes into {folder}: run_dir and ckpt.dir must be on a file "
-            "system that all hosts share; set hydra.run.dir=… (or ckpt.dir=…) to a folder on one"
+            f"{where} does not see the files that this machine writes into {folder}: run_dir and ckpt.dir must be on a "
+            "file system that all hosts share; set hydra.run.dir=… (or ckpt.dir=…) to a folder on such a system"
         )
     if not answer["has_cwd"]:
-        raise LaunchError(f"{where} has no folder {os.getcwd()}: start the run in one that all hosts share")
+        raise LaunchError(f"{where} has no folder {os.getcwd()}: start the run in a folder that all hosts share")
     if answer["control"] is not None:
         raise LaunchError(
             f"{where} cannot connect to this machine at {hosts.address}: {answer['control']}; workers and servers "

@@ -13,7 +13,8 @@ from parallax_runner.launch.manual import secret
 # The placeholder for the host's name in the remote shell's command. If the command has no placeholder, the name is
 # appended.
 HOST = "{host}"
-# Prefixes of the variables that a process on another host gets. Variables that are specific to a machine are not sent.
+# Prefixes of the variables that are sent to a process on another host. Variables that are specific to a machine are not
+# sent.
 PASSED_ON = ("PYTHON", "TF_", "HOROVOD_", "NCCL_", "XDG_", "PARALLAX_")
 # Variables that are not sent to other hosts: secrets, which no process on another host needs and which would be sent
 # unencrypted, and a variable that each scheduler sets itself.
@@ -28,7 +29,7 @@ class RemoteCommand(NamedTuple):
 
 
 def passed_on(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns the variables that a process on another host gets."""
+    """Returns the variables that are sent to a process on another host."""
     return {name: value for name, value in environ.items() if name.startswith(PASSED_ON) and name not in KEPT_HERE}
 
 

@@ -48,7 +48,7 @@ def allgather(tensor: Any, name: str | None = None) -> tf.Tensor:
     own, tensor = _named(tensor)
     _check_dtype("allgather", own, tensor)
     if tensor.shape.ndims == 0:
-        raise CollectiveError(f"allgather of «{own}»: it is a scalar, and has no first dimension: reshape it to [1]")
+        raise CollectiveError(f"allgather of «{own}»: a scalar has no first dimension. Reshape the scalar to [1]")
     rows = _kept_apart(collectives.concat_over_ranks(tensor, name=name or "allgather"))
     with tf.name_scope(f"{rows.op.name}/"):
         return tf.stop_gradient(rows)
@@ -73,7 +73,7 @@ def _check_dtype(what: str, name: str, tensor: tf.Tensor) -> None:
     if tensor.dtype not in DTYPES:
         listed = ", ".join(dtype.name for dtype in DTYPES)
         raise CollectiveError(
-            f"{what} of «{name}»: its dtype is {tensor.dtype.name}, expected one of {listed}: cast it first"
+            f"{what} of «{name}»: its dtype is {tensor.dtype.name}, expected one of {listed}. Cast the tensor first"
         )
 
 

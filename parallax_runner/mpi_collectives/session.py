@@ -37,8 +37,8 @@ def for_one_rank(config: tf.ConfigProto | None, gpus: int) -> tf.ConfigProto:
     visible = adapted.gpu_options.visible_device_list
     if "," in visible:
         raise CollectiveError(
-            f"mpi_collectives.Session: visible_device_list={visible!r}, expected one GPU for a process: "
-            "choose it by local rank, or leave the list empty"
+            f"mpi_collectives.Session: visible_device_list={visible!r}, expected one GPU per process. "
+            "Choose the GPU by local rank, or leave the list empty"
         )
     if gpus > 1 and not visible:
         adapted.gpu_options.visible_device_list = str(collectives.local_rank() % gpus)

@@ -43,7 +43,8 @@ class RouteCost:
 
     The bytes are counted as in `sent_bytes_per_step`. The time is spent on the links, on waiting for messages, and on
     processing received data (adding, merging, updating). `before_secs` is the part of the sum that is spent before the
-    values are available. The rest is spent after the gradient is available.
+    values are available. `aside_secs` is the part that is spent during another step, for rows that are fetched ahead
+    and gradients that are sent behind. The rest is spent after the gradient is available.
     """
 
     route: str
@@ -52,11 +53,22 @@ class RouteCost:
     latency_secs: float
     work_secs: float
     before_secs: float = 0.0
+    aside_secs: float = 0.0
 
     @property
     def secs(self) -> float:
         """The total number of seconds."""
         return self.link_secs + self.latency_secs + self.work_secs
+
+    @property
+    def after_secs(self) -> float:
+        """The seconds that are spent after the gradient is available, within the step."""
+        return self.secs - self.before_secs - self.aside_secs
+
+    @property
+    def own_secs(self) -> float:
+        """The seconds that are spent within the step."""
+        return self.secs - self.aside_secs
 
 
 @dataclass(frozen=True)

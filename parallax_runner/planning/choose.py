@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.plan.plan import RouteCost
 from parallax_runner.planning.cost.model import CostModel
 from parallax_runner.planning.routes.allreduce import ROUTE as ALLREDUCE
 from parallax_runner.planning.routes.local import ROUTE as LOCAL
@@ -37,12 +38,13 @@ class Choice:
 def choose_routes(variables: Sequence[VariableInfo], model: CostModel) -> Choice:
     """Chooses a route for each variable.
 
-    Within each family of routes, each variable gets its cheapest route. The family with the smallest total is then
-    chosen. Finally, variables with nearly all rows touched are made dense if that does not make the step slower.
+    Within each family of routes, each variable gets its cheapest route. The family that adds the least time to a step
+    is then chosen. Finally, variables with nearly all rows touched are made dense if that does not make the step
+    noticeably slower.
 
     A variable with an unknown number of touched rows gets a route that sends rows to their owners.
     """
-    found = [routes for family in families() if (routes := _routes(variables, model, family)) is not None]
+    found = list(_candidates(variables, model))
     can_be_sent = [routes for routes in found if not_carried(variables, routes) is None]
     totals = [(_total(variables, model, routes), routes) for routes in can_be_sent or found]
     cheapest_first = sorted(totals, key=lambda pair: pair[0])
@@ -58,6 +60,16 @@ def choose_routes(variables: Sequence[VariableInfo], model: CostModel) -> Choice
         if model.cluster.workers > 1
         else (),
     )
+
+
+def _candidates(variables: Sequence[VariableInfo], model: CostModel) -> Iterator[dict[str, str]]:
+    """Yields the plans to compare: for each family the cheapest plan by all seconds, and the cheapest plan by the
+    seconds within the step. Exchanges during another step are free unless they fill the links."""
+    for family in families():
+        for cost_of in (lambda cost: cost.secs, lambda cost: cost.own_secs):
+            routes = _routes(variables, model, family, cost_of)
+            if routes is not None:
+                yield routes
 
 
 def _named(routes: Mapping[str, str]) -> str:
@@ -96,7 +108,12 @@ def not_carried(variables: Sequence[VariableInfo], routes: Mapping[str, str]) ->
     return next((variable for variable in kept if variable.dtype not in CARRIED), None)
 
 
-def _routes(variables: Sequence[VariableInfo], model: CostModel, family: tuple[str, ...]) -> dict[str, str] | None:
+def _routes(
+    variables: Sequence[VariableInfo],
+    model: CostModel,
+    family: tuple[str, ...],
+    cost_of: Callable[[RouteCost], float],
+) -> dict[str, str] | None:
     """Returns the cheapest routes within a family.
 
     Returns None if a variable cannot take any route in the family. Also returns None if the costs of a variable are
@@ -109,7 +126,7 @@ def _routes(variables: Sequence[VariableInfo], model: CostModel, family: tuple[s
         if variable.server is not None:  # the variable's device scope names a server
             possible = tuple(route for route in owners if route_named(route).on_servers) or possible
         routes = [route for route in possible if route in (*family, LOCAL.name)]
-        costs = {route: cost.secs for route in routes if (cost := model.cost(variable, route)) is not None}
+        costs = {route: cost_of(cost) for route in routes if (cost := model.cost(variable, route)) is not None}
         if not costs:  # the number of rows is unknown, so rows are sent to their owner
             routes = [route for route in routes if route in owners or not set(owners) & set(possible)]
         if not routes:
@@ -143,8 +160,16 @@ def _nearly_all_touched(variable: VariableInfo, model: CostModel) -> bool:
 
 
 def _total(variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, str]) -> float:
-    costs = [model.cost(variable, routes[variable.name]) for variable in variables]
-    return model.once(routes.values()).secs + sum(cost.secs for cost in costs if cost is not None)
+    """Returns the seconds that exchanges and updates add to a step if they do not overlap with its computation.
+
+    Exchanges aside, during another step, overlap with the computation. They add the seconds in which the links are not
+    done when the computation is.
+    """
+    once = model.once(variables, routes)
+    costs = [cost for variable in variables if (cost := model.cost(variable, routes[variable.name])) is not None]
+    own_secs = once.before_secs + once.after_secs + sum(cost.own_secs for cost in costs)
+    aside_secs = once.aside_secs + sum(cost.aside_secs for cost in costs)
+    return own_secs + max(0.0, aside_secs - (model.compute_secs() or 0.0))
 
 
 def _reason(variable: VariableInfo, model: CostModel, route: str) -> str:

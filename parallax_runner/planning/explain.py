@@ -47,7 +47,7 @@ def explain(plan: Plan, variables: Sequence[VariableInfo], model: CostModel) -> 
             step_ms=_ms(step_secs),
             compute_ms=_ms(compute_secs),
             exchange_ms=_ms(exchange_secs),
-            shared_ms=_ms(model.once(routes.values()).secs),
+            shared_ms=_ms(model.once(variables, routes).secs),
         ),
     )
 

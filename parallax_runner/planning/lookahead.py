@@ -1,25 +1,20 @@
-"""Decides for which variables rows are requested one step before they are needed."""
+"""Decides whether rows are requested one step before they are needed, and states the reasons if they are not."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from parallax_runner.analysis.variable_info import VariableInfo
-from parallax_runner.plan.comm_options import Lookahead
+from parallax_runner.plan.comm_options import CommOptions, Lookahead
 from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.routes.registry import route_named
 
 
-def is_ahead(variable: VariableInfo, route: str, request: PlanRequest) -> bool:
-    """Returns whether a variable's rows are requested ahead. Rows are requested ahead if lookahead is enabled and the
-    ids are known one step ahead."""
-    return _applies(route, request) and _hindrance(request) is None and variable.unknown_ahead is None
-
-
-def is_behind(variable: VariableInfo, route: str, request: PlanRequest) -> bool:
-    """Returns whether gradients of rows that the next step does not touch are exchanged during the next step."""
-    is_wanted = request.options.lookahead is Lookahead.ONE
-    return is_wanted and is_ahead(variable, route, request) and variable.tied_rows is None
+def in_effect(request: PlanRequest) -> CommOptions:
+    """Returns the options of the request, without lookahead if something prevents it."""
+    options = request.options
+    return options if _hindrance(request) is None else dataclasses.replace(options, lookahead=Lookahead.OFF)
 
 
 def lookahead_notes(
@@ -63,6 +58,8 @@ def _hindrance(request: PlanRequest) -> str | None:
     """Returns the reason why no variable's rows are requested ahead, or None if there is no such reason."""
     if request.replicas_per_worker > 1:
         return "a worker has several replicas"
-    if request.options.lookahead is Lookahead.AUTO and not request.spans_hosts:
-        return "all workers are on one machine, where lookahead is slower (comm.lookahead=1 forces lookahead)"
+    if request.options.lookahead is Lookahead.AUTO:
+        if not request.spans_hosts:
+            return "all workers are on one machine, where lookahead is slower (comm.lookahead=1 forces lookahead)"
+        return request.slower_ahead
     return None

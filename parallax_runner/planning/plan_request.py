@@ -23,6 +23,7 @@ class PlanRequest:
         preset: the routes of `comm` if `comm` is not one of this project's own choices.
         choice: the routes of each variable, used instead of a preset.
         spans_hosts: whether workers can be on several hosts.
+        slower_ahead: the reason why the cost model rejects lookahead, or None. It applies to `Lookahead.AUTO` only.
         by_gloo: whether ranks exchange gradients by Gloo instead of MPI.
     """
 
@@ -39,4 +40,5 @@ class PlanRequest:
     preset: Preset | None = None
     choice: Choice | None = None
     spans_hosts: bool = False
+    slower_ahead: str | None = None
     by_gloo: bool = False

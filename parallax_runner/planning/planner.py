@@ -11,7 +11,7 @@ from parallax_runner.plan.plan import Plan, VariablePlan, WholeTable
 from parallax_runner.planning.choose import ADDED_UP, Choice, not_carried
 from parallax_runner.planning.cost.sent_bytes import predict_sent_bytes
 from parallax_runner.planning.cut import cut_variables, refuse_more_pieces_than_rows
-from parallax_runner.planning.lookahead import is_ahead, is_behind, lookahead_notes
+from parallax_runner.planning.lookahead import in_effect, lookahead_notes
 from parallax_runner.planning.placement import held_unevenly, place
 from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.presets import Preset, preset_named
@@ -39,6 +39,7 @@ def make_plan(request: PlanRequest) -> Plan:
         choice = _by_preset(preset, variables, request)
     routes = choice.routes
     _refuse_what_ranks_cannot_send(variables, routes, comm)
+    used = in_effect(request)
     served = [variable for variable in variables if route_named(routes[variable.name]).on_servers]
     refuse_more_pieces_than_rows(served)
     if options.sync:
@@ -54,12 +55,12 @@ def make_plan(request: PlanRequest) -> Plan:
             route=routes[variable.name],
             shards=shards.get(variable.name, ()),
             slots=variable.slots,
-            sent_bytes_per_step=predict_sent_bytes(variable, routes[variable.name], request.workers, options),
+            sent_bytes_per_step=predict_sent_bytes(variable, routes[variable.name], request.workers, used),
             reason=choice.reasons[variable.name],
             rows_written=variable.rows_written.value,
             whole_tables=_whole_tables(variable, routes[variable.name]),
-            is_ahead=is_ahead(variable, routes[variable.name], request),
-            is_behind=is_behind(variable, routes[variable.name], request),
+            is_ahead=route_named(routes[variable.name]).is_ahead(variable, used),
+            is_behind=route_named(routes[variable.name]).is_behind(variable, used),
         )
         for variable in variables
     )

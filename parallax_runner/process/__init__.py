@@ -1,2 +1,2 @@
-"""Tasks that every process has: measure its start, keep its output working, import TensorFlow, and end with an exit
-status."""
+"""Tasks of every process: measuring its start, keeping its output working, importing TensorFlow, and ending with an
+exit status."""

@@ -21,7 +21,7 @@ _on_begin: Callable[[str], None] | None = None
 
 
 def report_to(on_begin: Callable[[str], None]) -> None:
-    """Sets a callback that gets the name of each stage of this process when the stage begins."""
+    """Sets a callback that receives the name of each stage of this process when the stage begins."""
     global _on_begin
     _on_begin = on_begin
 
@@ -37,7 +37,7 @@ def stage(name: str) -> Iterator[None]:
 
 
 def tell(name: str, secs: float) -> None:
-    """Logs a stage that ends now and took `secs` seconds."""
+    """Logs a stage that has just ended and took `secs` seconds."""
     log.info("stage %s: %.3f s", name, secs)
 
 

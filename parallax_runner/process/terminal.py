@@ -86,8 +86,8 @@ class _Stream(io.TextIOWrapper):
 
     @classmethod
     def closed_from_the_start(cls, name: str) -> Self:
-        """Returns a stream to /dev/null. The original descriptor is not used, because it may belong to another file by
-        now."""
+        """Returns a stream to /dev/null. The original descriptor is not used, because it may already belong to another
+        file."""
         raw = _Lossy(os.devnull, "w")
         raw.error = OSError(errno.EBADF, os.strerror(errno.EBADF))
         return cls._of(name, raw, encoding="utf-8", errors="backslashreplace")
@@ -120,7 +120,9 @@ class _Stream(io.TextIOWrapper):
         log may write to this stream again."""
         if self._raw.error is not None and not self._logged and logging.getLogger("parallax_runner").handlers:
             self._logged = True
-            log.warning("%s cannot be written: %s; its output is lost, the run goes on", self._name, self._raw.error)
+            log.warning(
+                "%s cannot be written: %s; its output is lost, but the run continues", self._name, self._raw.error
+            )
 
 
 def _is_own(stream: Any, descriptor: int) -> bool:

@@ -40,10 +40,10 @@ def summarize_profile(profile: ProfileConfig) -> str | None:
     try:
         shares = write_summaries(folder)
     except Exception as error:  # a bad trace or a full disk must not fail a run that has succeeded
-        log.warning("no profile: %s", error, exc_info=True)
-        return f"profile: {type(error).__name__}: {error}"
+        log.warning("the profile cannot be summarized: %s", error, exc_info=True)
+        return f"the profile cannot be summarized: {type(error).__name__}: {error}"
     if not shares:
-        return "profile: the run did not reach a step to profile"
+        return "profile: no step was profiled"
     steps = sorted({step for one in shares for step in one.steps})
     counted = f"step {steps[0]}" if len(steps) == 1 else f"{len(steps)} steps"
     return f"profile of {counted}: {one_line(shares)}; {folder / TRACE} (opens in ui.perfetto.dev)"
@@ -83,7 +83,7 @@ def _read(step: int, by_rank: dict[int, Path]) -> list[StepTimeline]:
         try:
             timelines.append(read_timeline(path, rank=rank, step=step))
         except ValueError as error:
-            log.warning("left out of the profile: %s", error)
+            log.warning("one worker's step is missing from the profile: %s", error)
     return timelines
 
 
@@ -104,4 +104,4 @@ def _plot(ranks: Sequence[StepShares], path: Path) -> None:
     try:
         plot_shares(ranks, path)
     except Exception as error:  # matplotlib may fail, for example on a font cache, but the numbers are written
-        log.warning("no plot of the profile: %s: %s", type(error).__name__, error)
+        log.warning("the profile cannot be plotted: %s: %s", type(error).__name__, error)

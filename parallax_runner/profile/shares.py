@@ -28,7 +28,7 @@ MEANING = {
     Part.SERVERS: "otherwise, a server runs an op for the rank",
     Part.WAITING: "otherwise, a collective waits for another rank, or, after the rank has pushed all its gradients, an "
     "op on a server waits for other ranks' gradients or for the signal that the step is done",
-    Part.IDLE: "the remaining time: nothing was traced, for example during a call in transit or the op scheduler",
+    Part.IDLE: "the remaining time, in which no op was traced: for example, a call is in transit or the scheduler runs",
 }
 
 

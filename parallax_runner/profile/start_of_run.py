@@ -35,7 +35,7 @@ def prepare(profile: ProfileConfig, *, first_step: int) -> None:
     missed = [step for step in listed_until(profile, first_step) if step not in found]
     if missed:
         log.warning(
-            "not profiled: %s of profile.%s, since the run begins after step %d",
+            "steps %s of profile.%s are not profiled, because the run starts after step %d",
             ", ".join(map(str, missed)),
             profile.name,
             first_step,

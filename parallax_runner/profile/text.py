@@ -16,8 +16,8 @@ HEAVIEST, TYPES, WAITED = 30, 15, 10  # rows
 
 NOTES = (
     "Times include the overhead of a full trace. An op's time is the time in its kernel.",
-    "Ops run in parallel, so the tables of ops add up to more than a step. Their shares are of the total time of all "
-    "ops that do not only wait, over all ranks and steps.",
+    "Ops run in parallel, so the tables of ops add up to more than a step. Their shares are fractions of the total "
+    "time of all ops on all ranks and in all steps, without the ops that only wait.",
     "The parts of a step add up to its span, from the first op's start to the last op's end. A moment counts as the "
     "first of",
 )

@@ -97,7 +97,7 @@ def timeline_of(run_metadata: Any, *, rank: int, step: int) -> StepTimeline:
     """Returns the timeline from a RunMetadata. Raises ValueError if the RunMetadata contains no op."""
     ops = sorted(_ops(run_metadata, rank), key=lambda op: (op.start_ns, op.end_ns))
     if not ops:
-        raise ValueError(f"step {step} of worker {rank} was traced, but its trace contains no op")
+        raise ValueError(f"the trace of step {step} on worker {rank} contains no op")
     return StepTimeline(rank=rank, step=step, ops=tuple(ops))
 
 

@@ -32,7 +32,9 @@ class RewritePass:
     def __post_init__(self) -> None:
         unknown = sorted((self.reads | self.writes) - FIELDS)
         if unknown:
-            raise PassOrderError(f"pass {self.name}: the state has no {', '.join(unknown)} that a pass may write")
+            raise PassOrderError(
+                f"pass {self.name} declares {', '.join(unknown)}, expected fields of Rewrite that passes change"
+            )
 
     def __call__(self, rewrite: Rewrite) -> None:
         self.run(rewrite)
@@ -61,7 +63,7 @@ def check_order(passes: Sequence[RewritePass]) -> None:
         before = {name for other in passes[:place] for name in other.writes}
         missing = sorted(one.reads - one.writes - before - FROM_THE_START)
         if missing:
-            raise PassOrderError(f"pass {one.name} reads {', '.join(missing)}, which no pass before it writes")
+            raise PassOrderError(f"pass {one.name} reads {', '.join(missing)}, which no earlier pass writes")
         for later in passes[place + 1 :]:
             late = sorted((one.reads - one.writes - FROM_THE_START) & later.writes)
             if late:

@@ -10,12 +10,13 @@ from typing import Any
 
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.comm_options import CommOptions, PsOptions
-from parallax_runner.planning.choose import choose_routes
 from parallax_runner.planning.cost.constants import Constants
 from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.planning.cost.model import Cluster, CostModel
 from parallax_runner.planning.cost.server_load import ServerLoad
 from parallax_runner.planning.cut import Cut, cut_variables
+from parallax_runner.planning.decide import decided, with_options
+from parallax_runner.planning.lookahead import in_effect
 from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.planner import make_plan
 from parallax_runner.planning.routes.local import ROUTE as LOCAL
@@ -71,13 +72,13 @@ def simulate(
 ) -> Simulation:
     """Simulates every way to communicate on 1 to `workers` ranks.
 
-    Each host has a server, as in the original Parallax. Only compression and the server options from `options` are
-    used, and all steps wait for all workers.
+    Each host has a server, as in the original Parallax. Only compression, lookahead and the server options from
+    `options` are used, and all steps wait for all workers.
 
     Raises PlanError if no mode can be modelled.
     """
 
-    options = CommOptions(ps=options.ps, compression=options.compression)
+    options = CommOptions(ps=options.ps, compression=options.compression, lookahead=options.lookahead)
 
     @functools.cache
     def load(hosts: int, together: bool) -> ServerLoad:
@@ -119,29 +120,31 @@ def shown_numbers(most: int) -> list[int]:
 
 
 def _point(comm: str, model: CostModel) -> Point:
-    assert model.measured is not None
-    variables, workers = model.measured.variables, model.cluster.workers
+    measured = model.measured
+    assert measured is not None
+    variables, workers = measured.variables, model.cluster.workers
     if workers == 1:  # one device, regardless of `comm`
         routes = dict.fromkeys((variable.name for variable in variables), LOCAL.name)
     else:
         request = PlanRequest(
             comm=comm,
             variables=variables,
-            fingerprint=model.measured.fingerprint,
+            fingerprint=measured.fingerprint,
             workers=workers,
             servers=model.cluster.servers,
             options=model.options,
-            choice=choose_routes(variables, model) if comm == "auto" else None,
+            spans_hosts=model.cluster.hosts > 1,
         )
-        plan = make_plan(request)
-        routes = {planned.name: planned.route for planned in plan.variables}
+        request = decided(request, model)
+        model = with_options(model, in_effect(request))
+        routes = {planned.name: planned.route for planned in make_plan(request).variables}
     compute_secs, step_secs = model.compute_secs(), model.step_secs(variables, routes)
     if compute_secs is None or step_secs is None:
         raise PlanError("simulate: the number of rows that a step touches is unknown; measure the graph again")
-    step_secs = model.measured.step_secs if workers == 1 else step_secs
+    step_secs = measured.step_secs if workers == 1 else step_secs
     costs = [model.cost(variable, routes[variable.name]) for variable in variables]
-    examples_per_sec = workers * model.measured.batch_size / step_secs
-    words = model.measured.words_per_example
+    examples_per_sec = workers * measured.batch_size / step_secs
+    words = measured.words_per_example
     return Point(
         comm=comm,
         workers=workers,
@@ -151,7 +154,7 @@ def _point(comm: str, model: CostModel) -> Point:
         exchange_ms=1000 * (step_secs - compute_secs),
         examples_per_sec=examples_per_sec,
         words_per_sec=None if words is None else words * examples_per_sec,
-        efficiency=model.measured.step_secs / step_secs,
+        efficiency=measured.step_secs / step_secs,
         sent_bytes=sum(cost.sent_bytes for cost in costs if cost is not None),
         routes=dict(Counter(route for route in routes.values() if route != LOCAL.name)),
     )
@@ -169,6 +172,8 @@ def _assumptions(measured: Measured, constants: Constants, workers_per_host: int
         "steps wait for all workers, each with one replica, regardless of comm.sync, comm.ps.staleness, "
         "comm.ps.backup_workers and cluster.replicas_per_worker; mpi gathers with Horovod's allgather",
         "exchanges use the links one after another, in parallel with computation that does not wait for them",
+        "comm.lookahead=auto requests rows ahead under sharded and auto, if there are several hosts and the predicted "
+        "step is shorter; batches are assumed to be independent of each other",
         f"the number of rows that several ranks touch together is computed from {samples} batches: as the mean over "
         "choices of one batch per rank or, for more ranks, extrapolated with Chao's estimate of unseen rows"
         if samples

@@ -63,7 +63,7 @@ def _draw_staleness(run_dir: Path, bins: Mapping[str, float], *, title: str) -> 
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")
     axes = figure.subplots()
     axes.bar(list(counts), list(counts.values()))
-    axes.set(xlabel="pushes by others between a pull and its push", ylabel="pushes")
+    axes.set(xlabel="pushes by other replicas between a replica's pull and push", ylabel="pushes")
     axes.set_title(title, fontsize="small")
     path = run_dir / FOLDER / "staleness.png"
     path.parent.mkdir(exist_ok=True)

@@ -152,7 +152,7 @@ def _further(reported: Standing, step: int, secs: float) -> Standing:
 
 
 def format_line(standing: Standing) -> str:
-    """Formats a line such as `step 120/1000  loss 5.4321  12,345 words/s  left 1:23`."""
+    """Formats a line such as `step 120/1000  loss 5.4321  12,345 words/s  1:23 left`."""
     of = "" if standing.steps is None else f"/{standing.steps}"
     return f"step {standing.step}{of}  {format_rates(standing)}".rstrip()
 
@@ -173,7 +173,7 @@ def format_rates(standing: Standing) -> str:
     elif standing.steps_per_sec is not None:
         parts.append(f"{standing.steps_per_sec:,.3g} steps/s")
     if standing.left_secs is not None:
-        parts.append(f"left {format_duration(standing.left_secs)}")
+        parts.append(f"{format_duration(standing.left_secs)} left")
     return "  ".join(parts)
 
 

@@ -92,7 +92,7 @@ class Tracker:
         """Sends the records that the runs in `folder` and below have not sent yet. `action=sync` calls this method.
         `given` contains the keys of the group `tracking` that the command line sets. Raises ConfigError or
         TrackingError."""
-        raise ConfigError(f"action=sync: {cls.__name__} keeps nothing to send later, so there is nothing to sync")
+        raise ConfigError(f"action=sync: {cls.__name__} stores no records to send later, so there is nothing to send")
 
     @classmethod
     def run_id_in(cls, run_dir: Path) -> str | None:

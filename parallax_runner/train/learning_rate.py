@@ -19,7 +19,7 @@ class LearningRate:
         such variable."""
         found = [variable for variable in distributed.variables if variable.name == name]
         if not found:
-            raise PlanError(f"the training step has no variable '{name}' for the learning rate")
+            raise PlanError(f"the learning rate cannot be set: the training step has no variable «{name}»")
         copies = [variable for variable in distributed.copies if variable.name == name]
         is_chief = distributed.rank == 0
         with distributed.graph.as_default(), tf.device(distributed.device), tf.name_scope("learning_rate/"):

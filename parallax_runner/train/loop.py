@@ -18,7 +18,7 @@ from parallax_runner.train.step_runner import LossRule, StepRunner
 
 FINITE_LOSSES = LossRule(
     ends_run=lambda loss: not math.isfinite(loss),
-    remedy=", and train.on_nan=stop. Try a lower optimizer.learning_rate, or train.on_nan=skip, which skips such steps",
+    remedy=", so train.on_nan=stop ends the run. Lower optimizer.learning_rate, or skip such steps (train.on_nan=skip)",
 )
 
 

@@ -28,5 +28,5 @@ def check_protocol(protocol: str) -> None:
         names = re.findall(r"\w+", factories[1]) if factories else []
         listed = ", ".join(NAMES.get(name, name) for name in names) or "none"
         raise PlanError(
-            f"comm.ps.protocol={protocol}: this TensorFlow does not have it; expected one of: {listed}"
+            f"comm.ps.protocol={protocol}: this TensorFlow does not support it; expected one of: {listed}"
         ) from error

@@ -259,6 +259,6 @@ class StepRunner:
             self.control.report("skipped", step=step)
         if self._skipped_in_a_row == MAX_SKIPPED_IN_A_ROW:
             raise TrainingError(
-                f"the last {MAX_SKIPPED_IN_A_ROW} steps, up to step {step}, had losses or gradients that are NaN or "
-                "infinite, and train.on_nan=skip has skipped them all. Look at the data, or lower the learning rate"
+                f"train.on_nan=skip skipped the last {MAX_SKIPPED_IN_A_ROW} steps, up to step {step}, because their "
+                "losses or gradients were NaN or infinite. Check the data, or lower the learning rate"
             )

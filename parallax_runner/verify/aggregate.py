@@ -17,7 +17,7 @@ def mean(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """
     shapes = {array.shape for array in arrays}
     if len(shapes) != 1:
-        raise ValueError(f"a dense gradient has a different shape on each rank: {sorted(shapes)}")
+        raise ValueError(f"the shapes of a dense gradient differ between ranks: {sorted(shapes)}")
     total = np.zeros(arrays[0].shape, _wide(arrays[0].dtype))
     for array in arrays:
         total += array.astype(total.dtype)

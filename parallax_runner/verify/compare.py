@@ -118,7 +118,7 @@ def compare(
     equal only themselves.
     """
     if not (math.isfinite(tolerance) and tolerance >= 0):
-        raise ValueError(f"the tolerance is {tolerance}, expected a finite number of at least 0")
+        raise ValueError(f"tolerance={tolerance}, expected a finite number that is not negative")
     return Comparison(
         variables=tuple(
             _compare_one(
@@ -139,7 +139,7 @@ def compare(
 
 def comparison_table(comparison: Comparison) -> Table:
     """Returns a table for a terminal with a row for each variable, and missing and unexpected names below."""
-    table = Table(title=f"within {comparison.tolerance:g}: {'yes' if comparison.ok else 'NO'}")
+    table = Table(title=f"equal within {comparison.tolerance:g}: {'yes' if comparison.ok else 'NO'}")
     table.add_column("variable", overflow="fold")
     table.add_column("max difference", justify="right")
     table.add_column("relative", justify="right")

@@ -60,8 +60,8 @@ def split(graph: tf.Graph, *, train_op: str, loss: str, gradients: Iterable[Grad
         if op.op_def.is_stateful or any(tensor.name in boundary for tensor in op.inputs):
             raise ParallaxError(
                 f"the update ops need the value of «{op.name}» ({op.type}), which the forward or backward pass "
-                "computes inside a loop or a branch. It cannot be fetched there, and running it again would draw, read "
-                "or assign twice. Return it from the loop or branch and use it outside"
+                "computes inside a loop or a branch. The value cannot be fetched there, and a second run of the op "
+                "would draw, read or assign twice. Return the value from the loop or branch, and use it outside"
             )
     read = {tensor for op in after for tensor in op.inputs if tensor.op not in after and tensor.name not in boundary}
     return Halves(

@@ -43,7 +43,7 @@ class Reference:
         seeds: Callable[[tf.GraphDef, int], tf.GraphDef] | None = None,
     ) -> None:
         if ranks < 1:
-            raise ValueError(f"a reference needs at least one rank, not {ranks}")
+            raise ValueError(f"ranks={ranks}, expected at least 1")
         self._single = single
         self._average_sparse = average_sparse
         graph_def = without_devices(single.meta_graph.graph_def)
@@ -79,9 +79,7 @@ class Reference:
     def step(self, batches: Sequence[Values]) -> list[float]:
         """Runs one training step. batches[r] is the batch of rank r, by feature name. Returns the loss of each rank."""
         if len(batches) != len(self._ranks):
-            raise ParallaxError(
-                f"{len(batches)} batches for {len(self._ranks)} ranks: expected one batch for each rank"
-            )
+            raise ParallaxError(f"got {len(batches)} batches for {len(self._ranks)} ranks, expected one batch per rank")
         before = self._ranks[0].read(self._single.merged)
         firsts = [rank.first_half(batch) for rank, batch in zip(self._ranks, batches, strict=True)]
         aggregated = _aggregate(self._single.gradients, firsts, average_sparse=self._average_sparse)
@@ -141,7 +139,7 @@ class _Rank:
     def first_half(self, batch: Values) -> dict[str, Any]:
         """Returns raw gradients, frozen values and the loss by tensor name: all values that the second half needs."""
         if set(batch) != set(self._single.features):
-            raise ParallaxError(f"a batch has the features {sorted(batch)}, expected {sorted(self._single.features)}")
+            raise ParallaxError(f"the batch has the features {sorted(batch)}, expected {sorted(self._single.features)}")
         names = [*_boundary(self._single.gradients), *self._halves.frozen]
         if not self._halves.late_loss:
             names.append(self._single.loss)
@@ -249,10 +247,10 @@ def _to_pieces(variables: Iterable[Variable], values: Values) -> dict[str, np.nd
     shapes = {variable.full_name: variable.full_shape for variable in saved}
     missing, unknown = sorted(set(shapes) - set(values)), sorted(set(values) - set(shapes))
     if missing or unknown:
-        raise ParallaxError(f"values do not fit the graph's variables: missing {missing}, unknown {unknown}")
+        raise ParallaxError(f"the values do not match the graph's variables: missing {missing}, unknown {unknown}")
     for name, shape in shapes.items():
         if np.shape(values[name]) != shape:
-            raise ParallaxError(f"value of «{name}» has shape {np.shape(values[name])}, expected {shape}")
+            raise ParallaxError(f"the value of «{name}» has shape {np.shape(values[name])}, expected {shape}")
     return {variable.name: np.asarray(values[variable.full_name])[_region(variable)] for variable in saved}
 
 

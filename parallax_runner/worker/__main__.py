@@ -1,5 +1,5 @@
-"""One rank: `python -m parallax_runner.worker RUN_DIR`, as a launcher starts it. If no driver started this process, it
-stands by."""
+"""One rank. A launcher runs `python -m parallax_runner.worker RUN_DIR`. If no driver started this process, it stands by
+for one."""
 
 from __future__ import annotations
 

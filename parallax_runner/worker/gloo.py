@@ -13,8 +13,8 @@ from parallax_runner.rewrite.exchange import collectives
 
 @contextmanager
 def ranks_found(client: ControlClient) -> Iterator[None]:
-    """Sets the variables with which Horovod connects the ranks by Gloo, within the block. The launcher has set the
-    variables of each rank's place.
+    """Sets the variables with which Horovod connects the ranks through Gloo. Horovod must be initialized within the
+    block. The launcher has already set the variables that contain each rank's place.
 
     Gloo listens only at this host's address on the route to the driver. Blocks until rank 0 runs the store. Raises
     LaunchError if the library of `bind_address` is not loaded.
@@ -29,7 +29,7 @@ def ranks_found(client: ControlClient) -> Iterator[None]:
         "HOROVOD_GLOO_RENDEZVOUS_PORT": port,
         "HOROVOD_GLOO_IFACE": interface_of(client.own_address),
     }
-    # Horovod forgets the interface for the device of the ranks' own set, and goes by the host's name.
+    # Horovod ignores HOROVOD_GLOO_IFACE for its second Gloo device, which binds to the address of the host's name.
     with bind_address.host_named(client.own_address):
         yield
 

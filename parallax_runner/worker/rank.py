@@ -114,7 +114,7 @@ def check_graph(single: SingleDeviceGraph, plan: Plan, run_dir: Path, rank: int)
 
 def difference_of(single: SingleDeviceGraph, plan: Plan, run_dir: Path) -> str | None:
     """Returns how this process's graph differs from the graph of the process that made the plan, or None if they are
-    the same. The text is appended to "another graph" in a message."""
+    the same. The text is appended to a message, and is empty if the difference is unknown."""
     if single.fingerprint == plan.fingerprint:
         return None
     try:
@@ -305,8 +305,8 @@ def make_saver(
     global_batch: int = 0,
     numbering: str = "",
 ) -> CheckpointSaver | None:
-    """Returns a saver that writes checkpoints according to `ckpt`, or None if checkpoints are disabled. The run that
-    resumes needs `global_batch` and `numbering` to interpret example numbers."""
+    """Returns a saver that writes checkpoints according to `ckpt`, or None if checkpoints are disabled. A resumed run
+    needs `global_batch` and `numbering` to interpret example numbers."""
     if not config.ckpt.enabled:
         return None
     trained = {gradient.variable for gradient in single.gradients}

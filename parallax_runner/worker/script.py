@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ScriptSession(Protocol):
-    """The interface of the session from `parallel_run` (api/session.py) that a worker uses."""
+    """The part of the session from `parallel_run` (api/session.py) that a worker uses."""
 
     @property
     def plan(self) -> Plan:
@@ -39,7 +39,7 @@ class ScriptSession(Protocol):
         """Ends the session after the script has failed."""
 
 
-# What a worker does with the model and data of a call of fit. Returns the fields for the driver's summary.
+# The function that a worker runs with the model and data of a call of fit. Returns the fields for the driver's summary.
 Work = Callable[[Path, int, ControlClient, "Source"], dict[str, Any]]
 
 
@@ -52,8 +52,8 @@ def train(run_dir: Path, rank: int, client: ControlClient, source: Source) -> di
 
 @dataclass
 class Worker:
-    """The state of this process as a worker that runs a script. `work` is what happens inside fit. `generators` is set
-    before the script starts. `session` is set once parallel_run has made a session, or fit has done its work."""
+    """The state of this process as a worker that runs a script. `work` is the function that fit calls. `generators` is
+    set before the script starts. `session` is set once parallel_run has created a session, or fit has done its work."""
 
     run_dir: Path
     rank: int
@@ -91,7 +91,7 @@ def run_script(run_dir: Path, rank: int, client: ControlClient, work: Work = tra
         except SystemExit as end:
             _check(end)
         if worker.session is None:
-            raise ScriptError("the script ended without calling parallel_run", exit_status=1)
+            raise ScriptError("the script ended without calling parallel_run or fit", exit_status=1)
         worker.session.close()
         _leave(worker.session, client)
     except BaseException:

@@ -25,7 +25,7 @@ from parallax_runner.train.segment import Graph, Segment
 
 @dataclass
 class Segments:
-    """The segments of one rank. `rewrite` makes the rank's graph for a plan and a number of finished steps.
+    """The segments of one rank. `rewrite` builds the rank's graph for a plan and a number of finished steps.
     `open_session` opens a session for that graph on the server of an earlier session. `plan` is the current plan. An
     order can change the `learning_rate`."""
 

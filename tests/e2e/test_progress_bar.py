@@ -18,7 +18,7 @@ STEPS = 100_000_000
 MOVES = 3  # two seconds each
 CTRL_C = b"\x03"
 BAR = re.compile(
-    rf"^step +(?P<step>\d+)/{STEPS} .*?  *loss (?P<loss>\S+)  (?P<speed>[\d,]+) examples/s  left (?P<left>\S+)$", re.M
+    rf"^step +(?P<step>\d+)/{STEPS} .*?  *loss (?P<loss>\S+)  (?P<speed>[\d,]+) examples/s  (?P<left>\S+) left$", re.M
 )
 PRINTS_MEANWHILE = """
 import sys, time

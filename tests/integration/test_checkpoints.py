@@ -284,9 +284,9 @@ def test_a_path_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_a_folder_without_checkpoints_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     run = launch("model=simple", "tracking=off", f"ckpt.resume={tmp_path / 'empty'}", cwd=tmp_path)
-    expect_refused(run, "ckpt.resume", "empty", "no checkpoint there")
+    expect_refused(run, "ckpt.resume", "empty", "no checkpoint at this path")
     assert run.summary["status"] == "failed"
-    assert "no checkpoint there" in run.summary["error"]
+    assert "no checkpoint at this path" in run.summary["error"]
 
 
 def test_another_models_checkpoint_is_refused(simple_hybrid: Run, lm: tuple[str, ...], tmp_path: Path) -> None:

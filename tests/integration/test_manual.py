@@ -183,5 +183,5 @@ def test_the_driver_names_those_that_do_not_come(tmp_path: Path, at_folder: Stan
     more = ("comm=hybrid", "cluster.rendezvous_timeout_secs=8")
     run = launch(*overrides(at_folder, *more), cwd=tmp_path / "run", is_forked=False)
     assert run.exit_status == 1
-    assert "(cluster.rendezvous_timeout_secs): worker 0, server 0; there: worker 1" in run.stderr
+    assert "(cluster.rendezvous_timeout_secs): worker 0, server 0; registered: worker 1" in run.stderr
     assert set(at_folder.exit_statuses().values()) == {1}

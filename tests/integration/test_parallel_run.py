@@ -79,5 +79,8 @@ def test_on_servers_the_first_worker_feeds_the_learning_rate(tmp_path: Path) -> 
 def test_a_learning_rate_that_is_fed_differently(tmp_path: Path) -> None:
     done = run(tmp_path, config={"run_option": "HYBRID"}, rates=[0.1, 0.2])
     assert done.status == 1
-    assert "«rate» is fed differently to the workers, but the update reads it; the values by rank are" in done.stderr
+    assert (
+        "«rate» must be fed the same value on all workers, because the update reads it. The values by rank:"
+        in done.stderr
+    )
     assert "[0.1 0.2]" in done.stderr

@@ -189,7 +189,7 @@ def test_an_mpirun_that_somebody_ends_is_named(job: Dummies) -> None:
             ended.append(mpirun)
 
     failure = job.run("until_stop,hang", "serve", on_message=end_mpirun).failure
-    told = "exit status 1, without a message, as when it gets SIGTERM, SIGINT or SIGHUP"
+    told = "exit status 1, without a message: it may have received SIGTERM, SIGINT or SIGHUP"
     assert (failure.role, failure.reason) == ("mpirun", told)
 
 
@@ -297,7 +297,7 @@ def test_a_taken_port_starts_everything_again(job: Dummies) -> None:
 def test_ports_that_are_always_taken_end_the_run(job: Dummies) -> None:
     result = job.run("port_always", direct=True)
     assert result.status == "failed"
-    assert "in each of 5 attempts, last 127.0.0.1:1" in result.failure.reason
+    assert "in each of 5 attempts, most recently 127.0.0.1:1" in result.failure.reason
 
 
 def test_an_exception_of_the_driver_leaves_nobody(job: Dummies) -> None:

@@ -113,7 +113,7 @@ def test_one_worker_of_a_run_that_resumes_behind_the_beginning_of_the_range(
     frozen = OmegaConf.load(run.run_dir / "config.yaml")
     assert frozen.profile.dir == str(tmp_path / "profiles")  # in every process, whatever its folder
     said = (run.run_dir / "logs" / "driver.log").read_text()
-    assert "not profiled: 9, 10 of profile.range, since the run begins after step 10" in said
+    assert "steps 9, 10 of profile.range are not profiled, because the run starts after step 10" in said
     trace = json.loads((tmp_path / "profiles" / "trace.json").read_text())
     assert list(processes(trace).values()) == ["worker 1", "server 0"]
 

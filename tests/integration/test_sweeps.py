@@ -113,7 +113,7 @@ def test_ctrl_c_ends_the_job_and_the_sweep(interrupted: Sweep) -> None:
     assert interrupted.summary(NAMES[1])["status"] == "interrupted"
     assert newest_step(interrupted.dir / NAMES[1]) == interrupted.summary(NAMES[1])["steps"] > 0
     assert "2 of 3 jobs have not finished" in interrupted.run.stderr
-    assert "out of reach" not in interrupted.run.stderr, "the database was still being created"
+    assert "unreachable" not in interrupted.run.stderr, "the database was still being created"
     assert f"hydra.sweep.dir={interrupted.dir}" in interrupted.run.stderr.splitlines()[-1]
     parent, children = mlflow_runs(interrupted.dir.parent)
     assert parent.info.status == "KILLED"

@@ -110,7 +110,7 @@ def test_a_server_that_restarts_during_a_run_gets_everything_once(server: Mlflow
         step_at_stop = last_step(running)
         # It continues to train, and the log says that the server is down.
         driver_log = running.run_dir / "logs" / "driver.log"
-        wait_for(lambda: "out of reach" in driver_log.read_text(), running)
+        wait_for(lambda: "unreachable" in driver_log.read_text(), running)
         wait_for(lambda: last_step(running) >= step_at_stop + 5000, running)
         step_at_restart = last_step(running)
         server.start()
@@ -131,8 +131,8 @@ def test_a_server_that_restarts_during_a_run_gets_everything_once(server: Mlflow
 
 def test_without_its_server_a_run_ends_well_and_names_the_remedy(unheard: Run) -> None:
     unheard.expect_success()
-    assert unheard.stderr.count("MLflow is out of reach: tracking.uri=http://***@127.0.0.1") == 1
-    assert "training goes on" in unheard.stderr
+    assert unheard.stderr.count("MLflow is unreachable: tracking.uri=http://***@127.0.0.1") == 1
+    assert "Training continues" in unheard.stderr
     assert unheard.stderr.count("entries of this run: Connection refused") == 1
     assert f"python -m parallax_runner action=sync run_dir={unheard.run_dir}" in unheard.stderr
     assert unheard.summary["status"] == "finished"
@@ -147,7 +147,7 @@ def test_sync_sends_what_a_run_without_server_has_kept(unheard: Run, server: Mlf
     assert "needs a password: set MLFLOW_TRACKING_URI" in without.stderr
     refused = sync(unheard.run_dir, uri)
     assert refused.returncode == 1
-    assert "entries wait, because MLflow is out of reach" in refused.stderr
+    assert "entries are not sent, because MLflow is unreachable" in refused.stderr
     assert "Traceback" not in refused.stderr
     before = points_of_journal(unheard.run_dir)
     server.start()

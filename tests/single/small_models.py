@@ -14,6 +14,7 @@ from parallax_runner.analysis.classify import classify
 from parallax_runner.analysis.variable_info import VariableInfo
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.plan.comm_options import CommOptions, Lookahead
 from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.choose import choose_routes
 from parallax_runner.planning.cost.constants import DEFAULTS
@@ -143,6 +144,7 @@ def planned_auto(single: SingleDeviceGraph, *, workers: int = 4, servers: int = 
     model = CostModel(
         Cluster(workers, servers),
         DEFAULTS.with_link(gbit_per_sec=0.0001, latency_us=100),
+        CommOptions(lookahead=Lookahead.OFF),
         measured=Measured(single.fingerprint, workers, 1, 0.1, BATCH, None, variables, rows, "2026-01-01"),
     )
     plan = plan_of(

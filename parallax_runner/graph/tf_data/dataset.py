@@ -36,9 +36,9 @@ BATCHING = ("_BatchDataset", "_ParallelBatchDataset")
 class TfDataset:
     """Implements `Dataset`, except for reading: each worker reads through its `share`.
 
-    The stream consists of passes over `train`, each with all whole batches, or of a single pass if `train` never ends.
-    All workers share a batch: each of N workers trains on every N-th example. The stream is always the stream of an
-    unread data set, however often `train` or this object has been read.
+    The stream consists of passes over `train`, or of a single pass if `train` never ends. Each pass contains all whole
+    batches. All workers share a batch: each of N workers trains on every N-th example. Each stream starts as if the
+    data set had never been read, even if `train` or this object has been read before.
     """
 
     words_per_example: int | None = None
@@ -69,42 +69,47 @@ class TfDataset:
             reason = why_not_repeatable(train) if exact else None
         if reason is not None:
             raise DataError(
-                f"the order of the data cannot be repeated: {reason}. All workers must read it in the same order, and "
-                "a resumed run must find its place: give shuffles a seed, or set data.resume=approximate, which may "
-                "repeat or skip examples"
+                f"the order of the data cannot be repeated: {reason}. All workers must read the data in the same "
+                "order, and a resumed run must continue at the next example. Give each shuffle a seed, or set "
+                "data.resume=approximate, which may repeat or skip examples"
             )
         self._train = batches
         self.is_endless = batches.is_endless or not (is_counted or batches.length_is_known)
         self.notes: tuple[str, ...] = ()
-        self.first_pass = 0
+        self.first_pass, self.first_step = 0, 0  # the position at which training begins, for `after`
         self.pass_steps = 1 if self.is_endless else (pass_steps or self._count_steps())
         if not self.pass_steps:
-            raise DataError(f"the data has less than one batch of {batches.size} examples")
+            raise DataError(f"the data has less than one batch of {batches.size} examples: use a smaller batch")
         self.train_size = self.pass_steps * batches.size
         self._validation = None if validation is None else Batches(validation, "validation_data")
         self.validation_size = 0
         if self._validation is not None:
             if self._validation.structure != self.structure:
                 raise DataError(
-                    f"validation_data has the parts {self._validation.structure.names}, and the data "
-                    f"{self.structure.names}"
+                    f"validation_data has the parts {self._validation.structure.names}, but the training data has "
+                    f"{self.structure.names}: give both the same parts"
                 )
             if self._validation.is_endless:
-                raise DataError("validation_data never ends: give it .take(…)")
+                raise DataError("validation_data never ends: limit it with .take(…)")
             self.validation_size = validation_size or self._validation.count()
 
     def after(self, steps: int) -> TfDataset:
-        """Returns a data set that skips the passes that `steps` steps have begun: a shuffle goes on with the orders of
-        later passes. Endless data begins again, since it has no passes."""
+        """Returns a data set that skips the passes that `steps` steps have begun. A shuffle then continues with the
+        orders of later passes. Endless data, which has only one pass, continues after these steps."""
         found = copy.copy(self)
-        found.first_pass += -(-steps // self.pass_steps)
+        if self.is_endless:
+            found.first_step += steps
+        else:
+            found.first_pass += -(-steps // self.pass_steps)
         return found
 
     def _count_steps(self) -> int:
-        """Returns the number of whole batches in a pass, and adds a note about the examples that are left out."""
+        """Returns the number of whole batches in a pass, and adds a note about the examples that fill no batch."""
         steps, left = self._train.count_steps()
         if left:
-            self.notes += (f"{left} examples are left out of each pass over the data: they do not fill a batch",)
+            self.notes += (
+                f"{left} examples are omitted from each pass over the data, because they do not fill a batch",
+            )
         return steps
 
     def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
@@ -216,7 +221,7 @@ class Batches:
 
     def _read(self, count: Callable[[Any], Any]) -> Any:
         """Returns the sum of `count` over all elements in a pass."""
-        log.info("%s: the number of examples is unknown; reading it once to count them", self._what)
+        log.info("%s: the number of examples is unknown; reading the data once to count them", self._what)
         started = time.monotonic()
         with eagerly():
             copy = self.copies.make().map(lambda *element: count(_one(element)))
@@ -244,7 +249,7 @@ class Share:
         Raises DataError if the data ends earlier than in previous passes.
         """
         data, step = self._data, position // self._data.global_batch
-        number, within = (0, step) if data.is_endless else divmod(step, data.pass_steps)
+        number, within = (0, data.first_step + step) if data.is_endless else divmod(step, data.pass_steps)
         with eagerly():
             self._go_to(data.first_pass + number, within)
             batch, replicas = self._next(within), self._replicas
@@ -283,8 +288,8 @@ class Share:
             self._next(within)
 
     def _end_pass(self) -> None:
-        """Brings shuffles and caches into their state after a complete pass. The next pass is then the same wherever
-        the run started."""
+        """Brings shuffles and caches into their state after a complete pass. The next pass is then the same, no matter
+        where the run started."""
         copies = self._data._train.copies
         if self._iterator is None and not copies.keeps_nothing:
             self._iterator = iter(self._copy)
@@ -302,7 +307,7 @@ class Share:
             if data.is_endless:
                 raise DataError(
                     f"the data ended before batch {within + 1}: its length is unknown, and it has fewer batches "
-                    "than all epochs need; add .repeat(), or omit steps_per_epoch, so that the batches are counted"
+                    "than all epochs need. Add .repeat(), or omit steps_per_epoch so that the batches are counted"
                 ) from None
             raise DataError(
                 f"the data ended before batch {within + 1} of {data.pass_steps} of pass {self._pass + 1}: it has "
@@ -325,8 +330,8 @@ def every(batch: Any, first: int, step: int) -> Any:
 
 
 def _last_batching(dataset: Any, passing: Collection[str]) -> Any:
-    """Returns the batching at the end of the data, or None if there is none. Data sets in `passing` after it are
-    ignored."""
+    """Returns the batching at the end of the data, or None if the data does not end with a batching. Skips data sets in
+    `passing` that follow the batching."""
     while type(dataset).__name__ in passing:
         dataset = dataset._input_dataset
     return dataset if type(dataset).__name__ in BATCHING else None
@@ -341,7 +346,7 @@ def _is_endless(dataset: Any) -> bool:
 
 
 def _static_size(specs: dict[str, Any]) -> int | None:
-    """Returns the batch size on which the types of all features agree, or None if there is none.
+    """Returns the batch size on which the types of all features agree, or None if they do not agree on a size.
 
     A map over batches often loses the size of ragged and sparse features.
     """

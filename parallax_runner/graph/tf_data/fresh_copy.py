@@ -1,7 +1,7 @@
 """Copies of a `tf.data.Dataset` in the state that it had before it was first read.
 
-A shuffle keeps the seeds of its next order in a resource of the process, and a cache keeps its elements in such a
-resource. Each reader of a data set object therefore changes what the next reader reads. A copy has its own resources.
+A shuffle stores the seeds of its next order in a resource of the process, and a cache stores its elements in another.
+Reading a data set object therefore changes what the next reader receives. A copy has its own resources.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from tensorflow.python.data.ops import dataset_ops
 
 from parallax_runner.errors import DataError
 
-# Ops that keep state between two passes, and for each such op the type of the op that creates its empty resource.
+# Maps each op that keeps state between passes to the op that creates an empty resource for it.
 KEEPING = {
     "ShuffleDatasetV3": "DummySeedGenerator",
     "ShuffleAndRepeatDatasetV2": "DummySeedGenerator",
     "RandomDatasetV2": "DummySeedGenerator",
     "CacheDatasetV2": "DummyMemoryCache",
 }
-# Ops that open their inputs immediately and only once. When they are opened, each shuffle has taken the seeds for this
-# pass.
+# Ops that open their inputs immediately and only once. Once such ops are open, every shuffle has drawn its seeds for
+# the pass.
 OPENING_AT_ONCE = {
     *("BatchDatasetV2", "ParallelBatchDataset", "PaddedBatchDatasetV2", "UnbatchDataset", "MapDataset"),
     *("ParallelMapDatasetV2", "FilterDataset", "ShardDataset", "SkipDataset", "TakeDataset", "PrefetchDataset"),
@@ -43,8 +43,8 @@ class FreshCopies:
         size = sum(_bytes_held(dataset))
         if size > LIMIT:
             raise DataError(
-                f"{what} holds arrays of {size} bytes, and a tf.data.Dataset can hold 2 GB here: give fit the arrays "
-                "(x, y), or read them from files"
+                f"{what} contains arrays of {size} bytes, but a tf.data.Dataset can contain at most 2 GB here: pass "
+                "the arrays (x, y) to fit, or read them from files"
             )
         graph_def = graph_of(dataset)
         nodes = [*graph_def.node, *(node for function in graph_def.library.function for node in function.node_def)]
@@ -82,8 +82,8 @@ def graph_of(dataset: Any) -> Any:
 def _renew(graph_def: Any) -> None:
     """Replaces the resources in which data sets keep state with new resources.
 
-    Each op creates its own resource. Ops with the same resource are merged again, because they came from one data set
-    that is read in two places.
+    Each op creates its own resource. Ops that had the same resource are merged into one op, because they come from one
+    data set that is read in two places.
     """
     names = {node.name: node for node in graph_def.node}
     owners: dict[tuple[str, bytes], str] = {}

@@ -2,7 +2,8 @@
 
 Keras reports the loss as a mean that a variable accumulates, but a distributed step reports the loss of its own batch.
 Metric variables therefore become values of the step: each update computes the next value, and each read returns the
-latest value. If a variable starts at zero and is only added to, its last value is the contribution of the batch.
+latest value. If a variable starts at zero and the step only adds to it, its last value is the contribution of the
+batch.
 """
 
 from __future__ import annotations
@@ -78,8 +79,7 @@ def _starts_at_zero(metric: TracedVariable) -> bool:
 
 
 def _only_adds(op: Any, reads: set[Any]) -> bool:
-    """Returns whether an op keeps a metric variable, or adds a value that depends on none of `reads` to the
-    variable."""
+    """Returns whether an op leaves a metric variable unchanged, or adds a value that does not depend on `reads`."""
     if op.type == "ReadVariableOp":
         return True
     value = op.inputs[1]

@@ -1,8 +1,8 @@
 """Inlines the branches of an optimizer. A write in a branch takes effect only if the branch's condition is true.
 
-Loss scaling, gradient accumulation and overwriting by averages put updates into `tf.cond`. A branch is a function, and
-a variable that a function writes can be neither sharded nor placed on a server. Inlined branches consist of ordinary
-ops. If a branch is not taken, its writes keep the current values.
+Loss scaling, gradient accumulation and the overwriting of variables with their averages put updates into `tf.cond`. A
+branch is a function, and a variable that a function writes can be neither sharded nor placed on a server. Inlined
+branches consist of ordinary ops. If a branch is not taken, its writes keep the current values.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class StepGraph(func_graph.FuncGraph):
                 at = _SET[op_type]
                 inputs[at] = tf.where(taken, _one_number(inputs[at]), _present(op_type, inputs))
             else:
-                raise CaptureError(f"an optimizer updates by {op_type} inside a branch, which cannot be inlined")
+                raise CaptureError(
+                    f"an optimizer uses {op_type} inside a branch, which cannot be inlined: use assign, assign_add or "
+                    "assign_sub there"
+                )
             return inputs
         finally:
             self._conditions = conditions

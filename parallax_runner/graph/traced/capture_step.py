@@ -1,4 +1,4 @@
-"""Captures the training step that a model's function creates as a `SingleDeviceGraph`."""
+"""Turns the training step that a model's function creates into a `SingleDeviceGraph`."""
 
 from __future__ import annotations
 
@@ -123,10 +123,7 @@ def _captured(made: _Made, features: Specs, seed: int) -> SingleDeviceGraph:
 
 
 def _validation_placeholders(evaluated: Trace, placeholders: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the placeholders for an evaluation.
-
-    The result is the placeholders of training, or new placeholders if the evaluation accepts batches of any size.
-    """
+    """Returns the placeholders of training, or new placeholders if the evaluation accepts batches of any size."""
     shapes = {name: inner.shape for name, inner in evaluated.inputs.items()}
     if all(shape.as_list() == placeholders[name].shape.as_list() for name, shape in shapes.items()):
         return placeholders
@@ -166,7 +163,7 @@ def _made(make: Callable[[], Any], features: Specs, seed: int, options: Mapping[
 def _global_seed(seed: int) -> Iterator[None]:
     """Sets TensorFlow's global seed for eager ops in the `with` block, and restores the previous seed afterwards.
 
-    Data can therefore be created again in the same order.
+    A verification can therefore create the data again, in the same order.
     """
     before = context.global_seed()
     tf.random.set_random_seed(seed)
@@ -221,7 +218,7 @@ def _import_evaluation(
     """Imports an evaluation.
 
     Returns the validation loss with its metrics, if there is a validation loss, and the outputs under names that are
-    valid in a signature.
+    valid in a SavedModel signature.
     """
     returned = evaluated.returned
     wanted = {f"outputs/{name}": evaluated.tensor(tensor) for name, tensor in returned["outputs"].items()}

@@ -47,8 +47,8 @@ def _noted(into: list[TapeGradient], source: Any, grad: Any, trace: Any) -> Any:
         return grad
     if tf.compat.v1.get_default_graph() is not trace:
         raise CaptureError(
-            f"the gradient of «{source.name}» is taken inside a branch, a loop or a function that is not inlined: "
-            "take it outside, and put only what does not train into tf.cond or tf.while_loop"
+            f"the gradient of «{source.name}» is computed inside a branch, a loop or a function that is not inlined: "
+            "compute it outside, and use tf.cond and tf.while_loop only for code that does not train"
         )
     if isinstance(grad, tf.IndexedSlices):
         grad = of_any_length(grad)

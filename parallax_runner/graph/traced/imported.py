@@ -116,9 +116,9 @@ def _captured(outer: Any, variables: Mapping[int, Any]) -> Any:
     if outer._id in variables:
         return variables[outer._id].handle
     raise CaptureError(
-        f"the step uses {outer!r}, a resource that is not a variable made by the function that model._target_ names "
-        "(a lookup table, an iterator, or a variable of the module): make variables inside that function, and put "
-        "lookup tables into the data"
+        f"the step uses {outer!r}. This resource is not a variable that the function in model._target_ creates, but "
+        "for example a lookup table, an iterator or a variable of the module. Create variables inside that function, "
+        "and put lookup tables into the data"
     )
 
 
@@ -130,7 +130,7 @@ def without_captured(definition: Any, fed: Iterable[str]) -> Any:
     """Removes the placeholders for captured tensors, because their names contain a counter that differs between
     processes.
 
-    `fed` contains the names of the placeholders' outputs, and its tensors replace the placeholders.
+    `fed` contains the names of the placeholders' outputs, for which the import supplies other tensors.
     """
     captured = {name.split(":")[0] for name in fed}
     kept = [node for node in definition.node if node.name not in captured]

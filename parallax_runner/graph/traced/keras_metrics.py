@@ -19,7 +19,7 @@ from parallax_runner.graph.traced.batch_metrics import Written
 log = logging.getLogger(__name__)
 
 
-# The direction names that Keras' own callbacks use.
+# Maps the direction names that Keras' own callbacks use.
 DIRECTIONS: Mapping[str | None, Direction] = {"up": "maximize", "down": "minimize"}
 
 
@@ -27,7 +27,7 @@ def sums_of(model: Any, graph: Any, written: Mapping[int, Written]) -> StepSums 
     """Returns the sums of the metrics that a step updates, in the order of `model.metrics`, or None if there are none.
 
     `graph` is the traced step, and `written` is the result of `start_anew` for that step. A metric that is not a
-    function of sums is left out.
+    function of sums is omitted.
     """
     updated = [one for one in metrics_of(model) if any(id(each._value) in written for each in one.variables)]
     summed = [one for one in updated if _is_sum(one, written)]
@@ -68,7 +68,7 @@ def warn_of_left_out(model: Any, written: Sequence[Mapping[int, Written]]) -> No
 
 
 def metrics_of(model: Any) -> list[Any]:
-    """Returns each of the model's metrics once. The compiled metrics are listed separately."""
+    """Returns each of the model's metrics once. Each compiled metric is a separate entry."""
     return list({id(one): one for metric in model.metrics for one in _each(metric)}.values())
 
 

@@ -27,13 +27,13 @@ def is_keras_model(made: Any) -> bool:
 def keras_steps(model: Any, features: Specs, *, labels: Names, sample_weight: Names) -> Steps:
     """Returns the steps that `fit` would run on a batch. First builds the model and its optimizer if needed.
 
-    Raises CaptureError if the model is not compiled, or if `labels` or `sample_weight` name no feature.
+    Raises CaptureError if the model is not compiled, or if `labels` or `sample_weight` contains an unknown feature.
     """
     given = [*_flat(labels), *_flat(sample_weight)]
     for key, names in (("labels", labels), ("sample_weight", sample_weight)):
         for name in _flat(names):
             if name not in features:
-                raise CaptureError(f"model.{key}={name}: no feature of the data; it has {sorted(features)}")
+                raise CaptureError(f"model.{key}={name}: the data has no such feature; it has {sorted(features)}")
     inputs = [name for name in features if name not in given]
 
     def batch(tensors: Mapping[str, Any]) -> tuple[Any, Any, Any]:
@@ -105,7 +105,7 @@ def _inputs(model: Any, tensors: Mapping[str, Any]) -> Any:
         if len(names) == 1 and len(tensors) == 1:
             return next(iter(tensors.values()))
         if missing:
-            raise CaptureError(f"the Keras model has the input «{missing[0]}»; the data gives {sorted(tensors)}")
+            raise CaptureError(f"the Keras model needs the input «{missing[0]}»; the data has {sorted(tensors)}")
         return tensors[names[0]] if len(names) == 1 else {name: tensors[name] for name in names}
     return next(iter(tensors.values())) if len(tensors) == 1 else dict(tensors)
 

@@ -1,4 +1,4 @@
-"""The kinds of results from a model's function without features: a compiled Keras model, or a training step."""
+"""The possible results of a model's function that takes no features: a compiled Keras model or a training step."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def steps_of(made: Any, features: Specs, options: Mapping[str, Any]) -> Steps:
         return Steps(train)
     raise CaptureError(
         "the model's function takes no features, so it must return a compiled keras.Model, a function that trains "
-        "on a batch and returns its loss, or a pair of such a function and one that evaluates a batch; it returned "
+        "on a batch and returns its loss, or a pair of functions that train on and evaluate a batch; it returned "
         f"{made!r}"
     )
 

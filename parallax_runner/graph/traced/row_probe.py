@@ -16,7 +16,7 @@ ROWS, WIDTH, TRIALS = 4, 3, 3
 
 
 class RowProbe:
-    """Caches results by the optimizer's class and configuration. Creates its own variables in the context
+    """The trials of optimizers, cached by class and configuration. Variables for a trial are created in
     `unrecorded`."""
 
     def __init__(self, unrecorded: Callable[[], AbstractContextManager[None]]) -> None:

@@ -1,7 +1,7 @@
 """Updates only the rows that a sparse gradient touches, with the optimizer's own formula.
 
 Most Keras optimizers convert a sparse gradient to a dense gradient and update every row. The formula runs on the
-touched rows alone if it leaves rows without gradient bit-identical (`exact`), or if the user chooses that (`lazy`).
+touched rows alone if it leaves rows without gradient bit-identical (`exact`), or if the user requests it (`lazy`).
 While `update_step` runs, the variable and its slots are replaced by their touched rows. The assigned values are then
 scattered back.
 """
@@ -22,7 +22,7 @@ from parallax_runner.graph.traced.row_probe import RowProbe
 
 
 class SparseUpdates(StrEnum):
-    """Which rows an update by a sparse gradient writes.
+    """The rows that an update with a sparse gradient writes.
 
     EXACT: the rows that the optimizer would change with the dense gradient. LAZY: the rows in the gradient.
     """
@@ -50,7 +50,7 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: 
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
     from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-    refused: list[str] = []  # raised outside Keras' branches, because they add text to the message of an error
+    refused: list[str] = []  # raised outside Keras' branches, which would add text to the message
     update_all, decay_all = TFOptimizer._backend_update_step, TFOptimizer._apply_weight_decay
 
     def update(this: Any, grads: Sequence[Any], variables: Sequence[Any], learning_rate: Any) -> None:
@@ -66,15 +66,15 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: 
     def by_rows(this: Any, grad: Any, variable: Any) -> bool:
         is_sparse = isinstance(grad, tf.IndexedSlices)
         if mode is SparseUpdates.EXACT:
-            # For variables without slots, Keras itself updates by scatter.
+            # Keras itself updates only the touched rows of variables without slots.
             return is_sparse and bool(slots_of(this, variable)) and probe.keeps_untouched_rows(this)
         if not is_lazy(this, variable):
             return False
         kind = type(this).__name__
         if not is_sparse:
             refused.append(
-                f"model.sparse_updates=lazy: the gradient of «{variable.path}» is dense when {kind} uses it, as "
-                "gradient_accumulation_steps or a custom train_step makes it: choose exact, or keep it sparse"
+                f"model.sparse_updates=lazy: the gradient of «{variable.path}» is dense when {kind} uses it, "
+                "perhaps because of gradient_accumulation_steps or a custom train_step: choose exact, or keep it sparse"
             )
         elif not probe.works_by_row(this):
             refused.append(
@@ -89,7 +89,7 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: 
         return variable.handle._id in sparse and (bool(slots_of(this, variable)) or decays(this, variable))
 
     def decay(this: Any, variables: Sequence[Any]) -> None:
-        if mode is SparseUpdates.LAZY:  # a table's decay is part of updating its rows
+        if mode is SparseUpdates.LAZY:  # the update of a table's rows includes their decay
             variables = [one for one in variables if not is_lazy(this, one)]
         decay_all(this, variables)
 
@@ -130,7 +130,8 @@ def decays(optimizer: Any, variable: Any) -> bool:
 
 
 def slots_of(optimizer: Any, variable: Any) -> list[Any]:
-    """Returns the optimizer's slots with the shape of this variable, or an empty list if it is not a Keras variable."""
+    """Returns the optimizer's slots with the shape of this variable, or an empty list if the variable is not a Keras
+    variable."""
     from keras.src import backend
 
     if not isinstance(variable, backend.Variable):

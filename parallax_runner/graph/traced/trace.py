@@ -112,7 +112,7 @@ def loss_of(returned: Any) -> Any:
     loss = returned.get("loss") if isinstance(returned, Mapping) else returned
     if not isinstance(loss, tf.Tensor) or loss.shape.rank != 0 or not loss.dtype.is_floating:
         raise CaptureError(
-            "a training step must return its loss, a floating-point scalar, or a dict that has it under 'loss', "
+            "a training step must return its loss, a floating-point scalar, or a dict with the loss under 'loss', "
             f"not {returned!r}"
         )
     return loss

@@ -55,7 +55,7 @@ class UnsetVariable(resource_variable_ops.UninitializedVariable):
 
 @dataclass(frozen=True)
 class TracedVariable:
-    """A `variable` under its name in checkpoints. `op_name` is that name without characters that are invalid for an op.
+    """A `variable` with its name in checkpoints. `op_name` is that name without characters that are invalid for an op.
 
     `initial` creates the initial value, a tensor, in the default graph. `aggregation` is the variable's declared
     aggregation across ranks: «none», «sum», «mean» or «only_first_replica». `is_metric` is set if a metric accumulates

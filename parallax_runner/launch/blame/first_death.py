@@ -14,9 +14,9 @@ from parallax_runner.launch.watch.whereabouts import Whereabouts
 FOLLOW_SECS = 5.0
 # The reason given if neither the process nor the launcher reported anything.
 DIED_SILENTLY = "died without a message"
-# The reason of a member that ran in a process which somebody else had started.
+# The reason for a member whose process the driver did not start itself.
 GONE = "its process was killed, or its machine is lost"
-# The signals of processes that give up because a peer is gone. Such a death may be a consequence of another one.
+# The signals of processes that give up because a peer is gone. Such a death may be a consequence of another death.
 _GIVES_UP_BY = frozenset({signal.SIGABRT, signal.SIGPIPE})
 # The signals with which a launcher ends workers. No launcher sends them to servers before the process to blame is
 # known.
@@ -29,11 +29,10 @@ class Member:
     that program is its name.
 
     `lost_secs` is the monotonic time of the first sign that the member ended prematurely. `exit_status` is minus the
-    signal number for a death by signal, and None if unknown. The member `is_gone` if it ran elsewhere
-    and nobody knows how it ended. `error` is what the process itself reported, and `recurs`
-    says that the error would occur again in another attempt. `wanted_status` is the exit status that the process wants
-    for the run. `verdict` is the driver's conclusion. The fields from `doing` on are from the last report of the
-    process.
+    signal number for a death by signal, and None if unknown. `is_gone` is set if the member ran elsewhere and it is
+    unknown how it ended. `error` is the error that the process itself reported, and `recurs` means that the error would
+    occur again in another attempt. `wanted_status` is the exit status that the process requests for the run. `verdict`
+    is the driver's conclusion. The fields from `doing` onwards come from the last report of the process.
     """
 
     role: str
@@ -121,7 +120,7 @@ def first_lost(members: Sequence[Member], rank_exit: RankExit | None) -> Member:
 
 
 def reason_of(member: Member) -> str:
-    """Returns why a lost member ended. This is the error that the member reported, if there is one."""
+    """Returns the reason why a lost member ended: the error that the member reported, if it reported one."""
     if member.error is not None:
         return member.error
     if member.verdict is not None:

@@ -34,7 +34,7 @@ def rank_from_environ() -> int:
         return 0  # No driver started this process, so `ControlClient.connect` will raise LaunchError.
     rank = os.environ.get(variable, "")
     if not rank.isdecimal():
-        sys.exit(f"parallax_runner: {variable}={rank!r}: expected this worker's rank, as its launcher sets it")
+        sys.exit(f"parallax_runner: {variable}={rank!r}: expected this worker's rank, which the launcher sets")
     return int(rank)
 
 
@@ -71,8 +71,7 @@ class ControlClient:
         address, secret = os.environ.get(wire.CONTROL_ADDRESS), os.environ.get(wire.CONTROL_SECRET)
         if not address or not secret:
             raise LaunchError(
-                f"{wire.CONTROL_ADDRESS} is not set: the driver (`python -m parallax_runner`) must start a {role}, "
-                "not the user"
+                f"{wire.CONTROL_ADDRESS} is not set: only the driver (`python -m parallax_runner`) can start a {role}"
             )
         host, port = address.rsplit(":", 1)
         try:
@@ -174,8 +173,8 @@ class ControlClient:
         self._all_left.wait()
 
     def next_order(self) -> dict[str, Any] | None:
-        """Waits for the driver's next order and returns it. The order says how all workers continue. Returns None if
-        the driver asks the workers to end."""
+        """Waits for the driver's next order and returns it. The order specifies how all workers continue. Returns None
+        if the driver asks the workers to end."""
         return self._orders.get()
 
     def wait_for_stop(self) -> None:
@@ -214,7 +213,7 @@ class ControlClient:
             # starts.
             if self.doing != wire.STARTING:
                 faulthandler.dump_traceback_later(stacks_secs, file=STDERR)
-        # If a thread or an exit handler of the user's code keeps this process alive, the log then shows which one.
+        # If a thread or an exit handler of the user's code keeps this process alive, the log then identifies it.
         faulthandler.dump_traceback_later(LINGERS_SECS, file=STDERR)
 
     def _listen(self) -> None:
@@ -254,7 +253,7 @@ class ControlClient:
         elif kind == wire.WHERE:
             place, inside = main_thread_place(), python_in_graph()
             if fields.get("stacks"):
-                os.write(STDERR, b"the Python stacks of this process, as the driver asked for them:\n")
+                os.write(STDERR, b"the Python stacks of this process, which the driver requested:\n")
                 faulthandler.dump_traceback(STDERR)
             self._send(wire.STANDS, where=place, inside=inside, **self._standing())
         elif kind == wire.HEARD:

@@ -14,7 +14,7 @@ class Lines:
         self._received = bytearray()
 
     def next(self, most_bytes: int, timeout_secs: float | None = None) -> bytes:
-        """Returns the next line with its line end, or empty bytes if the connection has ended.
+        """Returns the next line, including its newline, or empty bytes if the connection has ended.
 
         `timeout_secs` applies to the whole line. Raises ValueError if the line is longer than `most_bytes`,
         TimeoutError if it does not arrive in time, and OSError if the connection is broken.

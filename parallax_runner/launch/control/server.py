@@ -1,5 +1,5 @@
-"""The driver's end of the control connections: which child processes are connected, what they send, and when they
-disconnect."""
+"""The driver's end of the control connections. It tracks which child processes are connected, what they send, and when
+they disconnect."""
 
 import errno
 import hmac
@@ -75,8 +75,8 @@ class ControlServer:
             self._send(member, wire.STOP)
 
     def order(self, fields: Mapping[str, Any]) -> None:
-        """Sends all workers an order that says how they continue. All workers receive orders and stop requests in the
-        same sequence."""
+        """Sends all workers an order that specifies how they continue. All workers receive orders and stop requests in
+        the same sequence."""
         with self._lock:
             members = [member for member in self._connections if member[0] == "worker"]
         for member in members:
@@ -118,7 +118,7 @@ class ControlServer:
                 if self._closed.is_set() or (isinstance(error, OSError) and error.errno == errno.ECONNABORTED):
                     continue
                 if not was_out:
-                    log.warning("control connections cannot be accepted for now: %s", error)
+                    log.warning("control connections cannot be accepted at the moment: %s", error)
                 was_out = True
                 self._closed.wait(ACCEPT_AGAIN_SECS)
             else:
@@ -140,7 +140,7 @@ class ControlServer:
             raise
 
     def _know(self, connection: socket.socket) -> None:
-        """Removes a connection from those that have not sent a hello."""
+        """Removes a connection from the connections that have not sent a hello."""
         with self._lock:
             self._strangers.pop(connection, None)
 
@@ -210,8 +210,8 @@ class ControlServer:
             self._send(member, wire.HEARD)
 
     def _tell_store(self, address: str) -> None:
-        """Sends the store's address to the connected workers. Workers that connect later get the address after their
-        hello."""
+        """Sends the store's address to the connected workers. Workers that connect later receive the address after
+        their hello."""
         with self._lock:
             self._store = address
             members = [member for member in self._connections if member[0] == "worker"]

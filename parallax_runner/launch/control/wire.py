@@ -30,12 +30,12 @@ DEAF = "PARALLAX_DEAF"
 HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE = "hello", "address", "port_taken", "fail", "done"
 CLUSTER, STOP, HEARD = "cluster", "stop", "heard"
 # The chief names the last step before a stop, and the driver forwards it to all workers. The chief receives this
-# message last, when the other workers have confirmed it, because a rank that began a further step would wait forever in
+# message last, when the other workers have confirmed it, because a rank that begins a later step would wait forever in
 # that step.
 LAST_STEP, LAST_STEP_KNOWN = "last_step", "last_step_known"
 # LEAVE: a worker takes part in no further step. ALL_LEFT: the driver's answer when all workers have reported this.
 LEAVE, ALL_LEFT = "leave", "all_left"
-# The driver's order, which says how all workers continue after a segment of the training.
+# The driver's order, which specifies how all workers continue after a segment of the training.
 ORDER = "order"
 CLOSED = "closed"
 # The address of Horovod's store, which rank 0 runs. The driver forwards the address to all workers.

@@ -79,5 +79,5 @@ def hosts_of(config: RunConfig, plan: Plan) -> Hosts:
     """Returns the hosts on which the processes of a plan run. Raises LaunchError."""
     found = find_hosts(places_of(config, plan), config.cluster.remote_shell)
     if found is None:
-        raise LaunchError("cluster.launcher=hosts: cluster.resource_info names no other host")
+        raise LaunchError("cluster.launcher=hosts: cluster.resource_info names no other host; choose auto or local")
     return found

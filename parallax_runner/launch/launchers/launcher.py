@@ -40,11 +40,12 @@ class Launcher(ABC):
     program: ClassVar[str | None] = None
     # The environment variable in which each worker finds its rank.
     rank_variable: ClassVar[str] = wire.RANK
-    # Whether the workers can call MPI_Init and then form one MPI world. Without MPI, only comm=ps works.
+    # Whether the workers can call MPI_Init and then form one MPI world. Unless a launcher overrides `unfit`, only
+    # comm=ps works without MPI.
     starts_mpi: ClassVar[bool] = False
     # If a worker exits with this status, the program continues and does not report it. None if there is no such status.
     unreported_exit_status: ClassVar[int | None] = None
-    # The exit status of a command that stands for a process on another machine, where that one is gone without a word.
+    # The exit status of a command that represents a process on another machine, if that process ended without a report.
     lost_exit_status: ClassVar[int | None] = None
 
     @classmethod
@@ -61,7 +62,7 @@ class Launcher(ABC):
         if comm != "ps":
             return f"it does not start MPI, which comm={comm} needs to exchange gradients; choose comm=ps"
         if config.comm.mpi.mpirun_options:
-            return "it does not use mpirun; leave comm.mpi.mpirun_options out"
+            return "it does not use mpirun; omit comm.mpi.mpirun_options"
         return None
 
     @property

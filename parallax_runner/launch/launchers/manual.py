@@ -43,9 +43,11 @@ class Manual(Launcher):
     def unfit(cls, config: RunConfig, comm: str) -> str | None:
         """Returns a reason if the configuration needs MPI."""
         if config.comm.mpi.use_allgatherv:
-            return "comm.mpi.use_allgatherv needs MPI, and its workers exchange gradients by Gloo; leave it out"
+            return (
+                "comm.mpi.use_allgatherv needs MPI, but this launcher's workers use Gloo; omit comm.mpi.use_allgatherv"
+            )
         if config.comm.mpi.mpirun_options:
-            return "it does not use mpirun; leave comm.mpi.mpirun_options out"
+            return "it does not use mpirun; omit comm.mpi.mpirun_options"
         return None
 
     @property

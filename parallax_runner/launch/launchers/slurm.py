@@ -36,7 +36,7 @@ class Slurm(OverHosts):
         """Returns the launcher. Raises LaunchError outside an allocation, or if there is no route to another node."""
         if job_id() is None:
             raise LaunchError(
-                "cluster.launcher=slurm: this process is not in a Slurm job: SLURM_JOB_ID is not set; start it with "
+                "cluster.launcher=slurm: this process is not in a Slurm job (SLURM_JOB_ID is not set); start it with "
                 "sbatch or salloc"
             )
         return cls(allocated_hosts(config, plan), options_of_user(config))
@@ -70,7 +70,7 @@ def allocated_hosts(config: RunConfig, plan: Plan) -> Hosts:
 
 
 def _on_node(place: Place) -> Place:
-    """Notes whether the place is this node. Slurm's node name may differ from the host name."""
+    """Returns the place with `is_here` set if it is this node. Slurm's node name may differ from the host name."""
     here = os.environ.get("SLURMD_NODENAME")
     return dataclasses.replace(place, is_here=place.name == here if here else is_this_machine(place.name))
 

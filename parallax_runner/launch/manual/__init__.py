@@ -1,1 +1,2 @@
-"""Processes that somebody else starts, on any host and in any order, and that stand by for a run (docs/design/0051)."""
+"""Processes that the driver does not start. They stand by for a run, on any host and in any order
+(docs/design/0051)."""

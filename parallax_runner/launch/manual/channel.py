@@ -1,6 +1,6 @@
 """A connection between two processes that have proven to each other that they have the secret. Each line is signed.
 
-The lines are not encrypted: docs/security.md.
+The lines are not encrypted (see docs/security.md).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from parallax_runner.launch.control.lines import Lines
 HANDSHAKE_SECS = 10.0
 MOST_BYTES = 1 << 20
 MOST_OF_HANDSHAKE_BYTES = 512
-# If the other machine leaves data unacknowledged for SILENT_SECS, it counts as gone. After ASK_AFTER_SECS of silence a
-# keepalive is sent.
+# If the other machine leaves data unacknowledged for SILENT_SECS, it counts as gone. After ASK_AFTER_SECS of silence,
+# the kernel sends a keepalive.
 SILENT_SECS = 30
 ASK_AFTER_SECS = 10
 
@@ -35,14 +35,14 @@ class Channel:
 
     @classmethod
     def connect(cls, address: str, secret: bytes, timeout_secs: float = HANDSHAKE_SECS) -> Self:
-        """Connects to an address. Raises OSError if nobody listens there, ValueError if the other end does not have the
-        secret."""
+        """Connects to an address. Raises OSError if no process listens there, and ValueError if the other end does not
+        have the secret."""
         host, _, port = address.rpartition(":")
         return cls._prove(socket.create_connection((host, int(port)), timeout=timeout_secs), secret, "caller", "callee")
 
     @classmethod
     def accept(cls, connection: socket.socket, secret: bytes) -> Self:
-        """Makes a channel of an accepted connection. Raises the same errors as `connect`."""
+        """Creates a channel from an accepted connection. Raises the same errors as `connect`."""
         return cls._prove(connection, secret, "callee", "caller")
 
     @classmethod
@@ -58,7 +58,7 @@ class Channel:
             numbers = f"{nonce}{others}" if own == "caller" else f"{others}{nonce}"
             connection.sendall(_sign(secret, own + numbers).encode() + b"\n")
             if not hmac.compare_digest(_line(lines).encode(), _sign(secret, other + numbers).encode()):
-                raise ValueError("the other end has another secret")
+                raise ValueError("the other end has a different secret")
         except BaseException:
             connection.close()
             raise
@@ -118,7 +118,7 @@ class Channel:
 def _line(lines: Lines) -> str:
     line = lines.next(MOST_OF_HANDSHAKE_BYTES, HANDSHAKE_SECS)
     if not line:
-        raise ValueError("the other end closed the connection: it has another secret, or is another program")
+        raise ValueError("the other end closed the connection: it has a different secret, or is another program")
     return line.decode().strip()
 
 

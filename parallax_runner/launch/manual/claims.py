@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 POLL_SECS = 0.2
 CONNECT_SECS = 5.0
-# How long another process may take to come in the place of one that has ended while the rest were waited for.
+# How long the driver waits for a replacement if a claimed process ends before all processes have registered.
 REPLACE_SECS = 20.0
 
 
@@ -39,7 +39,7 @@ class Claims:
         self._address = address
         self.store = open_store(address, is_driver=True)
         self._claims: dict[str, Claim] = {}
-        # Entry id to the reason why its process cannot be claimed.
+        # Maps an entry's id to the reason why the process cannot be claimed.
         self._useless: dict[str, str] = {}
 
     def gather(
@@ -47,17 +47,17 @@ class Claims:
     ) -> dict[str, list[Claim]]:
         """Waits for all processes and returns one claim per worker rank and per server index.
 
-        Raises LaunchError if two processes have the same number, if processes are missing after `timeout_secs`, or if
-        one has ended meanwhile and REPLACE_SECS later has no replacement; the message names them. Once `stopped()`
-        holds, returns the claims made so far.
+        Raises LaunchError if two processes have the same number, if processes are missing after `timeout_secs`, or if a
+        claimed process ends and has no replacement after REPLACE_SECS. The message names these processes. Once
+        `stopped()` returns True, returns the claims made so far.
         """
-        self._forget_ended()  # before this run: nobody was waiting for it
+        self._forget_ended()  # these processes ended before this run, so they need no replacement
         deadline = time.monotonic() + timeout_secs
         said_of: frozenset[str] = frozenset()
-        ended: dict[Entry, float] = {}  # since when nobody has come in its place
+        ended: dict[Entry, float] = {}  # the end times of processes that have no replacement yet
         while True:
             for entry in self._forget_ended():
-                _tell(f"{entry} has ended; waiting {REPLACE_SECS:g} s for another in its place")
+                _tell(f"{entry} has ended; waiting {REPLACE_SECS:g} s for a replacement")
                 ended[entry] = time.monotonic()
             for role in self._claim_new(run_dir, wanted):
                 if (replaced := next((entry for entry in ended if entry.role == role), None)) is not None:
@@ -124,13 +124,13 @@ class Claims:
 
     def _not_replaced(self, entry: Entry, missing: list[str]) -> str:
         return (
-            f"cluster.rendezvous={self._address}: {entry} has ended while the others were waited for, and no other has "
-            f"come in its place within {REPLACE_SECS:g} s; missing: {', '.join(missing)}"
+            f"cluster.rendezvous={self._address}: {entry} ended while the driver waited for the others, and no "
+            f"replacement registered within {REPLACE_SECS:g} s; missing: {', '.join(missing)}"
         )
 
     def _too_late(self, missing: list[str], timeout_secs: float) -> str:
         there = [str(claim.entry) for claim in self._claims.values()]
-        beside = f"; there: {', '.join(there)}" if there else "; nobody is there"
+        beside = f"; registered: {', '.join(there)}" if there else "; no process has registered"
         useless = "".join(f"; {why}" for why in self._useless.values())
         return (
             f"cluster.rendezvous={self._address}: missing after {timeout_secs:g} s "
@@ -140,8 +140,8 @@ class Claims:
 
 
 def _seated(role: str, count: int, claims: list[Claim]) -> list[Claim | None]:
-    """Returns the claims by number. Claims without a number fill the gaps. Raises LaunchError if two have the same
-    number."""
+    """Returns the claims by number. Claims without a number fill the gaps. Raises LaunchError if two claims have the
+    same number."""
     seats: list[Claim | None] = [None] * count
     for claim in claims:
         index = claim.entry.index
@@ -150,7 +150,7 @@ def _seated(role: str, count: int, claims: list[Claim]) -> list[Claim | None]:
         other = seats[index]
         if other is not None:
             raise LaunchError(
-                f"two processes say that they are {role} {index}: {other.entry} and {claim.entry}; expected "
+                f"two processes have registered as {role} {index}: {other.entry} and {claim.entry}; expected "
                 "different numbers, or none"
             )
         seats[index] = claim
@@ -169,5 +169,5 @@ def _missing(role: str, seats: list[Claim | None]) -> list[str]:
 
 @functools.cache
 def claims_at(address: str) -> Claims:
-    """Returns this driver's claims at a rendezvous, which is opened once."""
+    """Returns this driver's claims at a rendezvous. Opens each rendezvous only once."""
     return Claims(address)

@@ -1,4 +1,4 @@
-"""The entry by which a standby process describes itself in the rendezvous."""
+"""The entry with which a standby process describes itself in the rendezvous."""
 
 from __future__ import annotations
 

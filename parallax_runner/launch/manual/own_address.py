@@ -6,13 +6,13 @@ import socket
 
 from parallax_runner.launch import bind_address
 
-# Nothing is sent to this address (RFC 5737). The kernel only tells from which of its addresses it would send.
+# Nothing is sent to this address (RFC 5737). The kernel only reports the local address from which it would send.
 ELSEWHERE = ("192.0.2.1", 9)
 
 
 def towards(host: str, port: int) -> str | None:
-    """Returns the address from which this machine would send to a host, or None if there is no route. Nobody needs to
-    listen there."""
+    """Returns the address from which this machine would send to a host, or None if there is no route. No process needs
+    to listen there."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((host, port))

@@ -1,7 +1,8 @@
-"""A process on the driver's machine that stands for a worker or server that the driver did not start.
+"""A process on the driver's machine that represents a worker or server that the driver did not start.
 
-Run as `python -m parallax_runner.launch.manual.seat`. Its input says what to start where. It ends with the exit status
-of that worker or server. If the seat is ended, the worker or server is ended too.
+Run as `python -m parallax_runner.launch.manual.seat`. Its standard input specifies the command and the process in which
+to start it. It ends with the exit status of that worker or server. If the seat is ended, the worker or server is ended
+too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from parallax_runner.launch.manual.channel import Channel
 
-# Exit statuses: the standby process is gone; it did not start the command, and has reported why.
+# Exit statuses. LOST: the standby process is gone. REFUSED: it did not start the command, and reported the reason.
 LOST, REFUSED = 255, 254
 
 
@@ -33,7 +34,7 @@ def sit(told: dict[str, Any]) -> int:
         print(f"{name} cannot be reached to start the command: {error}", flush=True)
         return LOST
     if ended is None:
-        print(f"{name} is gone: the process that stood by was killed, or its machine is lost", flush=True)
+        print(f"{name} is gone: the standby process was killed, or its machine is lost", flush=True)
         return LOST
     return int(ended["exit_status"])
 

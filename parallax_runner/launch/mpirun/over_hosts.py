@@ -34,7 +34,7 @@ def mpirun_options(hosts: Hosts, by_user: Set[str] = frozenset()) -> list[str]:
     options = ["--host", places, "--map-by", "slot"]
     if not hosts.is_allocated:
         options += ["--prtemca", "plm_ssh_agent", hosts.remote_shell, "--prtemca", "plm_ssh_no_tree_spawn", "1"]
-    # The user's own parameters are left out here, because Open MPI refuses a parameter that is given twice.
+    # Parameters that the user has set are omitted here, because Open MPI refuses a parameter that is given twice.
     if hosts.network is not None and not _has_any(by_user, DAEMONS_BY):
         options += ["--prtemca", "oob_tcp_if_include", hosts.network]
     if hosts.network is not None and not _has_any(by_user, RANKS_BY):
@@ -63,8 +63,8 @@ def bind_environment(hosts: Hosts, by_user: Set[str]) -> dict[str, str]:
     """
     if not bind_address.is_readable_elsewhere():
         raise LaunchError(
-            f"{bind_address.LIBRARY}: the dynamic linker of another host cannot load a path with a blank or a colon. "
-            "Runs on several hosts need this project in a folder without them"
+            f"{bind_address.LIBRARY}: the dynamic linker of another host cannot load a path with a space or a colon. "
+            "For runs on several hosts, install this project in a folder whose path has neither"
         )
     if hosts.network is None or _has_any(by_user, (*DAEMONS_BY, *RANKS_BY)):
         return {}

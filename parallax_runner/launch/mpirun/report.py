@@ -11,7 +11,7 @@ _IMPROPER = re.compile(r"exited due to process rank (\d+) with PID \d+ on node \
 _ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d+) in communicator .*? Errorcode: (\d+)")
 _TAG = re.compile(r"^\[\d+,(\d+)\]<std(?:out|err)>: ?(.*)$")
 # mpirun catches these signals and ends its ranks without printing a message.
-TOLD_TO_END = ", without a message, as when it gets SIGTERM, SIGINT or SIGHUP"
+TOLD_TO_END = ", without a message: it may have received SIGTERM, SIGINT or SIGHUP"
 
 
 def find_rank_exit(text: str) -> RankExit | None:

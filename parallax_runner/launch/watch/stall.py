@@ -112,7 +112,7 @@ class StallWatch:
         active = [one for one in workers if one.index in self._paces]
         if idle_secs < before_secs and not self.is_over:
             self._noticed_secs = 0.0
-            return f"steps go on, after more than {before_secs:.0f} s without one"
+            return f"steps end again, after more than {before_secs:.0f} s without one"
         if self.is_over or self._is_long():
             self._noticed_secs = idle_secs
             return f"no step for {idle_secs:.0f} s; {describe_stall(active, together=together)}"
@@ -122,7 +122,7 @@ class StallWatch:
         self._alone |= {index: self._paces[index].step for index in alone}
         stuck = [one for one in active if one.index in alone]
         secs = min(self._paces[index].idle_secs for index in alone)
-        return f"no step of {_names(alone)} for {secs:.0f} s; {describe_stall(stuck, together=False)}; others go on"
+        return f"no step of {_names(alone)} for {secs:.0f} s; {describe_stall(stuck, together=False)}; others continue"
 
     def culprit(self, workers: Sequence[Member], *, together: bool) -> Member | None:
         """Returns the worker that all other workers wait for, or None if they do not wait for exactly one worker."""
@@ -153,7 +153,7 @@ class StallWatch:
 
 def describe_stall(workers: Sequence[Member], *, together: bool) -> str:
     """Returns a description such as "worker 1 is in step 50 (sleep_long in models.py:12), worker 0 waits for it". The
-    description is the best guess from what the workers reported."""
+    description is a guess, based on the reports of the workers."""
     held_up = _held_up(workers, together=together)
     waiting = [one.index for one in workers if one not in held_up]
     alike: dict[tuple[str, bool], list[int]] = {}

@@ -44,8 +44,8 @@ class StoppedWatch:
         self._passed_secs = 0.0
 
     def _stopped(self, pid: int, members: Sequence[Member]) -> Iterator[tuple[psutil.Process, Member, str]]:
-        """Yields the process and those of its children that are stopped and have no connection. Yields each process
-        with its member and a clause that says how the process is stopped."""
+        """Yields the process and its children if they are stopped and have no connection. Yields each process with its
+        member and a clause that describes how the process is stopped."""
         *others, itself = members
         try:
             leader = psutil.Process(pid)

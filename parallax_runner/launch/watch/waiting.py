@@ -14,7 +14,7 @@ MAX_NAMED = 4
 
 def waiting_for(members: Iterable[Member]) -> str:
     """Returns a list such as "worker 1 (step 50), workers 0, 2–3 (saving step 50)". Members that are done or lost are
-    left out."""
+    omitted."""
     alike: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for member in members:
         if not member.done and member.lost_secs is None:
@@ -32,7 +32,7 @@ class StopNotice:
 
     def __init__(self, signal_name: str) -> None:
         self._begin = f"{signal_name}: stopping"
-        self._end = "; a second signal ends it at once"
+        self._end = "; a second signal ends the run at once"
         self._shown = ""
 
     def show(self, waited_for: str) -> None:

@@ -2,6 +2,8 @@
 
 Two activities run in parallel: the computation, from 0 to 1, and a sequence of exchanges. The computation waits for
 values that have not arrived yet. A gradient is exchanged after it has been computed and all earlier exchanges are done.
+Exchanges for another step (docs/design/0052-rows-ahead-of-time.md) fill the gaps of this sequence. No computation waits
+for them, so they only make a step longer if the gaps are too short.
 """
 
 from __future__ import annotations
@@ -15,13 +17,14 @@ class Travel:
     """The exchanges of one variable, with their durations in seconds.
 
     The variable's values are needed from `needed_at` on, and its gradient is complete at `appears_at`. Both are
-    fractions of the whole computation.
+    fractions of the whole computation. The exchanges of `aside_secs` belong to the step before or after this one.
     """
 
     needed_at: float
     before_secs: float
     appears_at: float
     after_secs: float
+    aside_secs: float = 0.0
 
 
 def critical_path_secs(compute_secs: float, travels: Iterable[Travel]) -> float:
@@ -37,7 +40,8 @@ def critical_path_secs(compute_secs: float, travels: Iterable[Travel]) -> float:
     for travel in sorted(travels, key=lambda travel: travel.appears_at):
         if travel.after_secs:
             exchanged = max(exchanged, _when(travel.appears_at, reached, compute_secs)) + travel.after_secs
-    return max(exchanged, _when(1.0, reached, compute_secs))
+    in_sequence_secs = sum(travel.before_secs + travel.after_secs + travel.aside_secs for travel in travels)
+    return max(exchanged, _when(1.0, reached, compute_secs), in_sequence_secs)
 
 
 def _when(share: float, reached: list[tuple[float, float]], compute_secs: float) -> float:

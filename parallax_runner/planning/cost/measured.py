@@ -58,6 +58,15 @@ class RowStatistics:
         found = self._rarefied(ranks) if ranks <= self.samples else self._extrapolated(ranks)
         return min(found, float(self.rows), ranks * self.distinct)
 
+    def apart_from(self, ranks: int) -> float:
+        """Returns the expected number of distinct rows that a rank touches in a step, without the rows that any of
+        `ranks` ranks touches in the step before.
+
+        One more batch adds these rows to the rows of a whole step, so the number is the difference of two
+        `merged_over`. Batches are assumed to be drawn independently of each other.
+        """
+        return min(self.distinct, max(0.0, self.merged_over(ranks + 1) - self.merged_over(ranks)))
+
     def _rarefied(self, ranks: int) -> float:
         total = math.lgamma(self.samples + 1) - math.lgamma(self.samples - ranks + 1)
         found = 0.0

@@ -74,14 +74,18 @@ class CostModel:
         sent_bytes = round(found.sent_bytes(parts, self.cluster.workers))
         return RouteCost(route, sent_bytes, *found.paid(self, variable, touched, parts))
 
-    def once(self, routes: Iterable[str]) -> PaidOnce:
-        """Returns the costs that are paid once for each of these routes, regardless of the number of variables."""
-        paid = [route_named(route).paid_once(self.constants, self.cluster.workers) for route in dict.fromkeys(routes)]
-        return PaidOnce(sum(one.before_secs for one in paid), sum(one.after_secs for one in paid))
+    def once(self, variables: Iterable[VariableInfo], routes: Mapping[str, str]) -> PaidOnce:
+        """Returns the costs that are paid once for each route, regardless of the number of variables on it."""
+        on_route: dict[str, list[VariableInfo]] = {}
+        for variable in variables:
+            on_route.setdefault(routes[variable.name], []).append(variable)
+        paid = [route_named(route).paid_once(self, own) for route, own in on_route.items()]
+        return PaidOnce(*(sum(secs) for secs in zip(*paid, strict=True))) if paid else PaidOnce()
 
     def exchange_secs(self, variables: Iterable[VariableInfo], routes: Mapping[str, str]) -> float | None:
         """Returns the seconds in a step that are not computation, or None if a part is unknown."""
-        total = self.once(routes[variable.name] for variable in variables).secs
+        variables = list(variables)
+        total = self.once(variables, routes).secs
         for variable in variables:
             cost = self.cost(variable, routes[variable.name])
             if cost is None:
@@ -109,12 +113,12 @@ class CostModel:
         costs = [self.cost(variable, routes[variable.name]) for variable in variables]
         if compute_secs is None or None in costs:
             return None
-        once = self.once(routes.values())
-        travels = [Travel(needed_at=0.0, before_secs=once.before_secs, appears_at=1.0, after_secs=once.after_secs)]
+        once = self.once(variables, routes)
+        travels = [Travel(0.0, once.before_secs, 1.0, once.after_secs, once.aside_secs)]
         for variable, cost in zip(variables, costs, strict=True):
             assert cost is not None
-            after_secs = cost.secs - cost.before_secs
-            travels.append(Travel(variable.needed_at, cost.before_secs, variable.appears_at, after_secs))
+            own = Travel(variable.needed_at, cost.before_secs, variable.appears_at, cost.after_secs, cost.aside_secs)
+            travels.append(own)
         return critical_path_secs(compute_secs, travels)
 
     def each_secs(self, exchange: Exchange, variable: VariableInfo) -> float:

@@ -12,13 +12,21 @@ from parallax_runner.planning.cost.measured import Measured
 class Touched:
     """The number of rows that a step touches.
 
-    `distinct` is the number for one rank, and `merged` the number for all ranks together. Both are upper bounds if
-    `is_bound` is set, otherwise measured means.
+    `distinct` is the number for one rank, and `merged` the number for all ranks together. `apart` is the number of a
+    rank's rows that no rank touches in the step before. By symmetry, it is also the number of a rank's rows that no
+    rank touches in the step after. All are measured means. If `is_bound` is set, the first two are upper bounds, and
+    `apart` is a lower bound.
     """
 
     distinct: float
     merged: float
     is_bound: bool
+    apart: float = 0.0
+
+    @property
+    def apart_share(self) -> float:
+        """The fraction of a rank's rows that no rank touches in the step before."""
+        return self.apart / self.distinct if self.distinct else 0.0
 
     def share_of(self, variable: VariableInfo) -> float:
         """Returns the fraction of the variable's rows that all ranks together touch in a step, at most 1."""
@@ -35,7 +43,8 @@ def touched_rows(variable: VariableInfo, workers: int, measured: Measured | None
     found = None if measured is None else measured.of(variable.name)
     if found is not None and measured is not None:
         merged = found.merged if workers == measured.ranks else found.merged_over(workers)
-        return Touched(found.distinct, max(found.distinct, merged), is_bound=False)
+        apart = found.apart_from(workers)
+        return Touched(found.distinct, max(found.distinct, merged), is_bound=False, apart=apart)
     if variable.gradient_rows is None:
         return None
     ids = float(variable.gradient_rows)

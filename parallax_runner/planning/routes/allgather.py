@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.plan.plan import Plan
-from parallax_runner.planning.cost.constants import Constants
 from parallax_runner.planning.cost.touched import Touched
 from parallax_runner.planning.cost.traffic import Traffic
 from parallax_runner.planning.routes.route import Paid, PaidOnce, Route, Volume, waiting_secs
@@ -41,11 +40,12 @@ class Allgather(Route):
         link = model.ring_bytes(self.sent_bytes(parts, workers)) * exchange.secs_per_byte
         return Paid(link, model.each_secs(exchange, variable), work)
 
-    def paid_once(self, constants: Constants, workers: int) -> PaidOnce:
+    def paid_once(self, model: CostModel, variables: Sequence[VariableInfo]) -> PaidOnce:
         """Returns the costs of going once around the ring."""
+        workers = model.cluster.workers
         if workers == 1:
             return PaidOnce()
-        return PaidOnce(after_secs=waiting_secs(constants.allgather, workers - 1))
+        return PaidOnce(after_secs=waiting_secs(model.constants.allgather, workers - 1))
 
     def reason(self, variable: VariableInfo) -> str:
         """Returns the reason as one sentence."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
-from parallax_runner.planning.cost.constants import Constants
 from parallax_runner.planning.cost.touched import Touched
 from parallax_runner.planning.cost.traffic import Traffic
 from parallax_runner.planning.routes.route import Paid, PaidOnce, Route, Volume, waiting_secs
@@ -46,11 +45,12 @@ class Allreduce(Route):
             work += model.copy_secs(2 * parts.whole) + parts.pushed * constants.merge_secs_per_byte
         return Paid(model.ring_bytes(sent) * exchange.secs_per_byte, model.each_secs(exchange, variable), work)
 
-    def paid_once(self, constants: Constants, workers: int) -> PaidOnce:
+    def paid_once(self, model: CostModel, variables: Sequence[VariableInfo]) -> PaidOnce:
         """Returns the costs of going twice around the ring."""
+        workers = model.cluster.workers
         if workers == 1:
             return PaidOnce()
-        return PaidOnce(after_secs=waiting_secs(constants.allreduce, 2 * (workers - 1)))
+        return PaidOnce(after_secs=waiting_secs(model.constants.allreduce, 2 * (workers - 1)))
 
     def reason(self, variable: VariableInfo) -> str:
         """Returns the reason as one sentence."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
-from parallax_runner.plan.comm_options import CommOptions, Lookahead
+from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.plan.plan import Plan, VariablePlan
-from parallax_runner.planning.cost.constants import Constants
 from parallax_runner.planning.cost.touched import Touched
 from parallax_runner.planning.cost.traffic import ID_BYTES, OWNED_ID_BYTES, Traffic
 from parallax_runner.planning.routes.route import Paid, PaidOnce, Route, Volume, waiting_secs
@@ -42,9 +41,7 @@ class Alltoall(Route):
         step.
         """
         parts = super().traffic(variable, touched, options)
-        if options.lookahead is Lookahead.OFF or variable.unknown_ahead is not None:
-            return parts
-        answers = 2 if options.lookahead is Lookahead.ONE and variable.tied_rows is None else 1
+        answers = self.is_ahead(variable, options) + self.is_behind(variable, options)
         return dataclasses.replace(parts, pulled=parts.pulled + answers * parts.ids)
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
@@ -57,19 +54,35 @@ class Alltoall(Route):
         cluster, exchange = model.cluster, model.constants.alltoall
         leaves = 1 - cluster.on_a_host / cluster.workers
         link = both_ways_bytes(parts) * cluster.on_a_host * leaves * exchange.secs_per_byte
-        looking_up = touched.distinct * model.constants.ask_secs_per_row + model.copy_secs(2 * parts.pulled)
-        work = model.apply_secs(variable, touched.merged / cluster.workers) + looking_up + model.copy_secs(parts.pushed)
+        asking, copying = touched.distinct * model.constants.ask_secs_per_row, model.copy_secs(2 * parts.pulled)
+        applying = model.apply_secs(variable, touched.merged / cluster.workers)
+        merging = model.copy_secs(parts.pushed) + parts.pushed * model.constants.merge_secs_per_byte
         # Rows and their gradients have the same number of bytes, while a request has only 4 bytes per row.
-        before = link / 2 + looking_up
-        return Paid(link, 0.0, work + parts.pushed * model.constants.merge_secs_per_byte, before)
+        fetching, before, aside = link / 2 + copying, asking + link / 2 + copying, 0.0
+        if self.is_ahead(variable, model.options):
+            before, aside = fetching * (1 - touched.apart_share), asking + fetching * touched.apart_share
+        if self.is_behind(variable, model.options):
+            aside += link / 2 * touched.apart_share
+        return Paid(link, 0.0, asking + copying + applying + merging, before, aside)
 
-    def paid_once(self, constants: Constants, workers: int) -> PaidOnce:
+    def paid_once(self, model: CostModel, variables: Sequence[VariableInfo]) -> PaidOnce:
         """Returns the costs of two alltoalls before the forward pass, for ids and for rows, and one after the backward
-        pass."""
+        pass.
+
+        If rows are requested ahead, the ids, the owners' answers and the early rows are sent aside, and only the late
+        rows before the forward pass. If gradients are sent behind, the owners' answers and these gradients are two more
+        exchanges.
+        """
+        workers = model.cluster.workers
         if workers == 1:
             return PaidOnce()
-        once_secs = waiting_secs(constants.alltoall, workers - 1)
-        return PaidOnce(2 * once_secs, once_secs)
+        once_secs = waiting_secs(model.constants.alltoall, workers - 1)
+        ahead = [variable for variable in variables if self.is_ahead(variable, model.options)]
+        if not ahead:
+            return PaidOnce(2 * once_secs, once_secs)
+        before = 1 if len(ahead) == len(variables) else 2
+        aside = 5 if any(self.is_behind(variable, model.options) for variable in ahead) else 3
+        return PaidOnce(before * once_secs, once_secs, aside * once_secs)
 
     def reason(self, variable: VariableInfo) -> str:
         """Returns the reason as one sentence."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.plan.plan import VariablePlan
-from parallax_runner.planning.cost.constants import Constants
 from parallax_runner.planning.cost.touched import Touched
 from parallax_runner.planning.cost.traffic import Traffic, traffic
 from parallax_runner.planning.routes.route import Paid, PaidOnce, Route, Volume, waiting_secs
@@ -65,9 +64,9 @@ class Ps(Route):
         work += model.apply_secs(variable, touched.merged) * share
         return Paid(pull + push, asking + giving, work, pull + asking + looking_up)
 
-    def paid_once(self, constants: Constants, workers: int) -> PaidOnce:
+    def paid_once(self, model: CostModel, variables: Sequence[VariableInfo]) -> PaidOnce:
         """Returns the waiting time for a request and a response, once for pulling and once for pushing."""
-        return PaidOnce(waiting_secs(constants.pull, 2), waiting_secs(constants.push, 2))
+        return PaidOnce(waiting_secs(model.constants.pull, 2), waiting_secs(model.constants.push, 2))
 
     def reason(self, variable: VariableInfo) -> str:
         """Returns the reason as one sentence."""

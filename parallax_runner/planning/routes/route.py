@@ -4,13 +4,13 @@ interface."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from parallax_runner.analysis.variable_info import VariableInfo
-from parallax_runner.plan.comm_options import CommOptions
+from parallax_runner.plan.comm_options import CommOptions, Lookahead
 from parallax_runner.plan.plan import Plan, VariablePlan
-from parallax_runner.planning.cost.constants import Constants, Exchange
+from parallax_runner.planning.cost.constants import Exchange
 from parallax_runner.planning.cost.touched import Touched
 from parallax_runner.planning.cost.traffic import Traffic, traffic
 
@@ -22,28 +22,32 @@ class Paid(NamedTuple):
     """The seconds that one variable costs in a step.
 
     The time is spent on the busiest link, on waiting for messages, and on processing received data. `before_secs` is
-    the part of the sum that is spent before the values are available.
+    the part of the sum that is spent before the values are available, and `aside_secs` the part that is spent during
+    the step before or after.
     """
 
     link_secs: float
     latency_secs: float
     work_secs: float
     before_secs: float = 0.0
+    aside_secs: float = 0.0
 
 
 class PaidOnce(NamedTuple):
     """The seconds in a step that a route costs once, for any number of variables.
 
-    `before_secs` are spent before the values are available, and `after_secs` after the gradients are available.
+    `before_secs` are spent before the values are available, `after_secs` after the gradients are available, and
+    `aside_secs` during the step before or after.
     """
 
     before_secs: float = 0.0
     after_secs: float = 0.0
+    aside_secs: float = 0.0
 
     @property
     def secs(self) -> float:
         """The total number of seconds."""
-        return self.before_secs + self.after_secs
+        return self.before_secs + self.after_secs + self.aside_secs
 
 
 # Maps the number of ranks, the bytes that each rank passes on, and the number of servers to the number of message
@@ -92,9 +96,9 @@ class Route(ABC):
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
         """Returns the costs of the variable if `touched` rows are exchanged, without the costs that are paid once."""
 
-    def paid_once(self, constants: Constants, workers: int) -> PaidOnce:
+    def paid_once(self, model: CostModel, variables: Sequence[VariableInfo]) -> PaidOnce:
         """Returns the costs that are paid once for all variables on the route, whose exchanges are in flight
-        together."""
+        together. There is at least one such variable."""
         return PaidOnce()
 
     @abstractmethod
@@ -104,6 +108,15 @@ class Route(ABC):
     def traffic(self, variable: VariableInfo, touched: Touched, options: CommOptions) -> Traffic:
         """Returns the traffic between a rank and the variable's owners if `touched` rows are exchanged."""
         return traffic(variable, touched, options.compression)
+
+    def is_ahead(self, variable: VariableInfo, options: CommOptions) -> bool:
+        """Returns whether a variable on this route has its rows requested during the previous step."""
+        return self.asks_ahead and options.lookahead is not Lookahead.OFF and variable.unknown_ahead is None
+
+    def is_behind(self, variable: VariableInfo, options: CommOptions) -> bool:
+        """Returns whether gradients of rows that the next step does not touch are sent during the next step."""
+        is_wanted = options.lookahead is Lookahead.ONE and variable.tied_rows is None
+        return is_wanted and self.is_ahead(variable, options)
 
     def lengths_vary(self, plan: Plan) -> bool:
         """Returns whether Horovod exchanges tensors whose length changes from step to step."""

@@ -55,5 +55,7 @@ def _alike(fed: tf.Operation) -> tf.Operation:
     with tf.name_scope("fed_alike/"):
         sent = tf.cast(value, tf.int32) if value.dtype == tf.bool else value
         of_all = collectives.concat_over_ranks(tf.reshape(sent, [1]), name=f"fed/{fed.name}")
-        told = f"«{fed.name}» is fed differently to the workers, but the update reads it; the values by rank are"
+        told = (
+            f"«{fed.name}» must be fed the same value on all workers, because the update reads it. The values by rank:"
+        )
         return tf.Assert(tf.reduce_all(tf.equal(of_all, of_all[0])), [told, of_all], summarize=10)

@@ -25,13 +25,13 @@ def check(rewrite: Rewrite, *, after: str, is_updated: bool = False) -> None:
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
     cycle = _cycle(step)
     if cycle:
-        raise RewriteError(f"after {after}: op «{cycle.name}» waits for itself")
+        raise RewriteError(f"after pass {after}: op «{cycle.name}» waits for itself")
     for op in step:
         if op in rewrite.region and any(tensor.name in rewrite.replaced for tensor in op.inputs):
-            raise RewriteError(f"after {after}: op «{op.name}» reads a gradient that is not aggregated")
+            raise RewriteError(f"after pass {after}: op «{op.name}» reads a gradient that is not aggregated")
         if op.type == "VarHandleOp" and op.name in rewrite.placements and is_updated:
             users = sorted(user.name for user in op.outputs[0].consumers() if user in step)
-            raise RewriteError(f"after {after}: {users} use variable «{op.name}», which is now in shards")
+            raise RewriteError(f"after pass {after}: {users} use variable «{op.name}», which is now in shards")
 
 
 def _cycle(ops: set[tf.Operation]) -> tf.Operation | None:

@@ -172,7 +172,7 @@ class Delivery:
                     raise self._refused(error) from error
 
     def _refused(self, error: Outside) -> Refused:
-        return Refused(f"{error}: {self.path} belongs to another user, so it is not sent")
+        return Refused(f"{error}. {self.path} belongs to another user, so it is not sent")
 
     def _paths_of(self, entry: Mapping[str, Any]) -> dict[str, Path]:
         if entry["kind"] == "artifact":
@@ -190,7 +190,7 @@ class Delivery:
             return None
         known = run_id.read_run_id(Path(self.header.parent))
         if known is None:
-            raise ParentUnknown(f"the sweep's own run, {self.header.parent}, is not in MLflow yet")
+            raise ParentUnknown(f"the run of the sweep {self.header.parent} is not in MLflow yet")
         return known
 
     def _keep_position(self) -> None:
@@ -202,7 +202,7 @@ class Delivery:
     def _send_singly(self, run: StoreRun, entries: list[dict[str, Any]], error: EntryRefused) -> None:
         """Sends entries one at a time. A refused entry then does not prevent other entries from being stored."""
         if len(entries) == 1:
-            log.warning("MLflow run %s refuses the entry %s: %s", run.opened.run_id, _short(entries[0]), error)
+            log.warning("MLflow run %s: the entry %s is not stored: %s", run.opened.run_id, _short(entries[0]), error)
             return
         for entry in entries:
             try:
@@ -271,7 +271,7 @@ class Delivery:
             check_contents(path, self._run_dir)
         if entry["kind"] == "event":
             if entry["event"] not in EVENTS:
-                raise EntryRefused(f"unknown event {entry['event']!r}: expected one of {', '.join(EVENTS)}")
+                raise EntryRefused(f"unknown event {entry['event']!r}, expected one of {', '.join(EVENTS)}")
             run.log_event(entry["event"], {key: str(path) for key, path in paths.items()})
         else:
             path = paths["path"]
@@ -288,7 +288,7 @@ class Delivery:
         """Skips the files of an entry. Files are read when they are sent, and a later run has replaced the files of
         this entry."""
         if not self._warned:
-            log.warning("%s: a later run has replaced this run's files; they are not sent (logged once)", self.path)
+            log.warning("%s: the run's files are not sent: a later run has replaced them (logged once)", self.path)
         self._warned = True
 
     def _points(self, entry: Mapping[str, Any]) -> list[Point]:
@@ -331,7 +331,7 @@ def unsent(path: Path, header: Header | None = None) -> int:
     """Returns the number of entries of a journal that have not been sent to the store of `header` (None: the journal's
     own header). The number is 0 for a journal without a header, which cannot be sent."""
     if not journals.has_header(path):
-        log.warning("%s has no first line, perhaps because the disk was full; it is not sent", path)
+        log.warning("%s has no valid header, perhaps because the disk was full, so it is not sent", path)
         return 0
     offset, _ = _read_position(path, header or journals.read_header(path))
     return sum(1 for _ in journals.entries(path, offset))

@@ -29,7 +29,7 @@ def chosen_uri(configured: str | None) -> str:
         if not uri:
             raise ConfigError(
                 f"tracking.uri=null: expected the store's address in the environment variable {TRACKING_URI}, which is "
-                "not set. Set it, or give a store such as tracking.uri=sqlite:///mlflow.db"
+                "not set. Set the variable, or give a store such as tracking.uri=sqlite:///mlflow.db"
             )
         return absolute_uri(uri)
     if has_credentials(configured):
@@ -48,7 +48,7 @@ def addressed(path: Path, uri: str | None) -> Header:
     if is_foreign(path):
         if uri is None:
             raise Refused(
-                f"{path} belongs to another user, so the store that it names is not used: give tracking.uri=STORE"
+                f"{path} belongs to another user, so the store that it names is not used. Add tracking.uri=STORE"
             )
         own_id = hashlib.sha256(f"{path.stat().st_uid}:{header.journal_id}".encode()).hexdigest()[:32]
         return dataclasses.replace(
@@ -78,7 +78,7 @@ def _with_password(written: str) -> str:
     uri = absolute_uri(os.environ.get(TRACKING_URI, ""))
     if masked_uri(uri) != written:
         raise Refused(
-            f"tracking.uri={written} needs a password: set {TRACKING_URI} to that address with its password in place "
-            f"of {MASK}"
+            f"tracking.uri={written} needs a password: set {TRACKING_URI} to this address, with the password in "
+            f"place of {MASK}"
         )
     return uri

@@ -40,7 +40,7 @@ def one_line(error: Exception) -> str:
     if network is not None:
         return network[1]
     if "Read timed out" in text or "ConnectTimeout" in text:
-        return "no answer in time"
+        return "no answer before the timeout"
     causes = re.findall(r"'([^']+)'", text.partition("Caused by")[2])
     if causes:
         return str(causes[-1])

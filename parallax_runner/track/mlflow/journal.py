@@ -107,7 +107,8 @@ def read_header(path: Path) -> Header:
                 return Header(**{key: value for key, value in entry.items() if key in names})
         break
     raise ConfigError(
-        f"{path}: not a journal of this version of parallax_runner. Expected a header of format {FORMAT} as first line"
+        f"{path} is not a journal of this version of parallax_runner: expected a header of format {FORMAT} as the "
+        "first line"
     )
 
 
@@ -213,7 +214,7 @@ class Journal:
         if self._warned:
             self.close()
             self.path.unlink()
-            raise StorageError(f"{self.path}: the run's journal cannot be begun: the disk is full or not writable")
+            raise StorageError(f"{self.path}: the journal cannot be created, because the disk is full or not writable")
 
     def append(self, kind: str, **fields: Any) -> None:
         """Appends one entry, with passwords masked."""

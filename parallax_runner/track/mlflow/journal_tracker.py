@@ -34,7 +34,7 @@ class JournalTracker(Tracker):
 
     If `goes_on` is set, the run continues the directory's latest journal and the MLflow run of that journal; otherwise
     it begins a new journal. `summary` contains the fields for `summary.json` in case the driver is killed. Raises
-    ConfigError if another run is active in the directory, and StorageError if the journal cannot be begun.
+    ConfigError if another run is active in the directory, and StorageError if the journal cannot be created.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class JournalTracker(Tracker):
             self._held.enter_context(journals.writing(run_dir, wait_secs=journals.LOCK_WAIT_SECS))
         except BlockingIOError as error:
             raise ConfigError(
-                f"run_dir={run_dir}: another run uses this directory; wait for its end, or set hydra.run.dir=ANOTHER"
+                f"run_dir={run_dir}: another run uses this directory. Wait until it ends, or set hydra.run.dir=ANOTHER"
             ) from error
         except OSError as error:
-            raise ConfigError(f"run_dir={run_dir}: its journal cannot be written: {error}") from error
+            raise ConfigError(f"run_dir={run_dir}: the journal cannot be written: {error}") from error
         before = journals.begun(run_dir)
         if goes_on and before:
             self._journal = Journal(before[-1])
@@ -149,7 +149,7 @@ class JournalTracker(Tracker):
             if not (whole.is_relative_to(self._run_dir) and whole.resolve().is_relative_to(self._run_dir)):
                 whole = outbox.hold(whole, self._run_dir)
         except OSError as error:
-            log.warning("%s does not become an artifact: %s", path, error)
+            log.warning("%s is not logged as an artifact: %s", path, error)
             return None
         return str(whole.relative_to(self._run_dir))
 
@@ -162,11 +162,11 @@ class JournalTracker(Tracker):
         self._journal.append_end(status)
         if not self._sender.close(hurry):
             waiting = unsent(self._journal.path)
-            reason = (self._sender.trouble or "it took too long").removeprefix(f"tracking.uri={self._uri}: ")
+            reason = (self._sender.trouble or "sending took too long").removeprefix(f"tracking.uri={self._uri}: ")
             command = ["python", "-m", "parallax_runner", "action=sync", f"run_dir={quoted(str(self._run_dir))}"]
             print(
-                f"parallax_runner: MLflow ({self._uri}) lacks {waiting} entries of this run: "
-                f"{reason}. The next run sends them, or\n"
+                f"parallax_runner: MLflow ({self._uri}) has not received {waiting} entries of this run: "
+                f"{reason}. The next run sends them. To send them now, run\n"
                 f"    {shlex.join(command)}",
                 file=sys.stderr,
             )

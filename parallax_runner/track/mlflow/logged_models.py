@@ -150,6 +150,6 @@ class LoggedModels:
                 raise
             self._exist = False
             log.warning(
-                "this MLflow store has no logged models (they need MLflow 3), so checkpoints are only artifacts"
+                "this MLflow store does not support logged models, which need MLflow 3. Checkpoints are only artifacts"
             )
             return None

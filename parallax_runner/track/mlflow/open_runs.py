@@ -60,7 +60,7 @@ def register(run_dir: Path) -> None:
         folder().mkdir(parents=True, exist_ok=True)
         replace_json(_path(run_dir), asdict(entry))
     except (OSError, RuntimeError) as error:
-        log.warning("cannot record %s as an open run: %s", run_dir, error)
+        log.warning("cannot add %s to the list of open runs: %s", run_dir, error)
 
 
 def forget(run_dir: Path, entry: OpenRun | None = None) -> None:
@@ -70,7 +70,7 @@ def forget(run_dir: Path, entry: OpenRun | None = None) -> None:
         if entry is None or entry in listed():
             _path(run_dir).unlink(missing_ok=True)
     except (OSError, RuntimeError) as error:
-        log.warning("cannot remove %s from the open runs: %s", run_dir, error)
+        log.warning("cannot remove %s from the list of open runs: %s", run_dir, error)
 
 
 def listed() -> list[OpenRun]:

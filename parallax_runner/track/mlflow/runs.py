@@ -76,7 +76,7 @@ def open_run(header: Header, known: Opened | None, parent_run_id: str | None) ->
             if known is not None:
                 run = client.get_run(known.run_id)
                 if run.info.lifecycle_stage != "active":
-                    raise Gone(f"run {known.run_id} was deleted in MLflow; `mlflow runs restore` brings it back")
+                    raise Gone(f"run {known.run_id} was deleted in MLflow. Restore it with `mlflow runs restore`")
                 if run.data.tags.get(JOURNAL_TAG, header.journal_id) == header.journal_id:
                     return MlflowRun(client, run, known.floors)
                 # Another directory has continued this run in the meantime, so this journal gets a new run that branches
@@ -127,7 +127,7 @@ class MlflowRun:
     def log_artifact(self, path: Path, folder: str | None) -> None:
         """Copies a file, or copies a folder under its own name."""
         if not os.access(path, os.R_OK):
-            raise EntryRefused("it does not exist, or cannot be read")
+            raise EntryRefused("the path does not exist, or cannot be read")
         if path.is_dir():
             inside = path.name if folder is None else f"{folder}/{path.name}"
             self._copy(str(path), partial(self._client.log_artifacts, self._run_id, str(path), artifact_path=inside))
@@ -161,7 +161,7 @@ class MlflowRun:
             self._failures[what] = self._failures.get(what, 0) + 1
             if self._failures[what] < MAX_COPY_FAILURES:
                 raise CopyFailed(str(error)) from error
-            raise EntryRefused(f"tried {MAX_COPY_FAILURES} times: {error}") from error
+            raise EntryRefused(f"{MAX_COPY_FAILURES} attempts failed, the last one with: {error}") from error
 
     def set_running(self) -> None:
         """Sets the status to RUNNING, even if the run is being continued."""
@@ -188,7 +188,7 @@ class MlflowRun:
                 raise OutOfReach(one_line(error)) from error
             raise _refusal(error, one_line(error)) from error
         if run.info.lifecycle_stage != "active":
-            raise Gone(f"run {self._run_id} was deleted in MLflow; `mlflow runs restore` brings it back")
+            raise Gone(f"run {self._run_id} was deleted in MLflow. Restore it with `mlflow runs restore`")
 
 
 def _import_mlflow(database: Path | None) -> None:

@@ -73,11 +73,11 @@ class Sender:
                     told = True
                     print(
                         "parallax_runner: waiting for MLflow to accept the last metrics of this run, "
-                        f"at most {patience_secs:.0f} s",
+                        f"for at most {patience_secs:.0f} s",
                         file=sys.stderr,
                     )
         except KeyboardInterrupt:
-            log.warning("Ctrl-C: not waiting for MLflow any longer")
+            log.warning("Ctrl-C: no longer waiting for MLflow")
         self._abandoned.set()
         return self.all_sent
 
@@ -94,10 +94,10 @@ class Sender:
         except Refused as error:
             self.trouble = str(error)
             self._tell(f"MLflow refuses this run: {error}")
-        except Exception as error:  # the run goes on, whatever happens, and the journal has everything
-            log.exception("the sender has failed")
+        except Exception as error:  # the run continues in any case, and the journal contains all entries
+            log.exception("the thread that sends the journal failed")
             self.trouble = masked(f"{type(error).__name__}: {error}")
-            self._tell(f"sending this run to MLflow has failed: {self.trouble}")
+            self._tell(f"sending this run to MLflow failed: {self.trouble}")
         finally:
             self._ended.set()
 
@@ -114,7 +114,7 @@ class Sender:
                     return
                 failures, pause_secs = 0, SEND_EVERY_SECS
             except ParentUnknown as error:
-                # The store was not called. If the store is out of reach, the sweep's own run reports that.
+                # The store was not called. If the store is unreachable, the sweep's own run reports that.
                 self.trouble, pause_secs = str(error), SEND_EVERY_SECS
                 log.info("%s", error)
             except OutOfReach as error:
@@ -136,7 +136,7 @@ class Sender:
             if send_rest(self._run_dir, self._open_run):
                 open_runs.forget(self._run_dir)
         except (OutOfReach, Refused, Busy) as error:
-            log.warning("an earlier run in %s is not sent yet: %s", self._run_dir, error)
+            log.warning("an earlier run in %s has not been sent yet: %s", self._run_dir, error)
 
     def _recover(self) -> None:
         if self.trouble is not None:
@@ -145,12 +145,12 @@ class Sender:
 
     def _tell_once(self, *, has_run: bool) -> None:
         if not self._has_told and has_run:
-            log.warning("MLflow is out of reach: %s (training goes on)", self.trouble)
+            log.warning("MLflow is unreachable: %s (training continues)", self.trouble)
         elif not self._has_told:
-            self._tell(f"MLflow is out of reach: {self.trouble}")
+            self._tell(f"MLflow is unreachable: {self.trouble}")
         self._has_told = True
 
     def _tell(self, reason: str) -> None:
         """Logs a warning and also prints it on the terminal, since the configuration may be wrong."""
-        log.warning("%s (training goes on)", reason)
-        print(f"parallax_runner: {reason}; training goes on, and its metrics are kept in {self._path}", file=sys.stderr)
+        log.warning("%s (training continues)", reason)
+        print(f"parallax_runner: {reason}. Training continues, and {self._path} keeps the metrics", file=sys.stderr)

@@ -32,7 +32,7 @@ LEFT_BEHIND = ("config.yaml", "plan.json", SUMMARY, "logs")
 def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] = lambda: False) -> None:
     """Settles and sends all runs of this user on this host that have no live driver, except the run in `own_dir`.
 
-    Raises nothing. If a store is out of reach, the next start tries again. Runs that can never be sent are forgotten:
+    Raises nothing. If a store is unreachable, the next start tries again. Runs that can never be sent are forgotten:
     runs that were deleted in MLflow, and runs whose directory or journal no longer exists.
     """
     unreachable: set[str] = set()
@@ -54,9 +54,9 @@ def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] 
             if send_rest(run_dir, open_run, unreachable):
                 open_runs.forget(run_dir, entry)
         except (OutOfReach, Busy, BlockingIOError) as error:
-            log.info("%s waits: %s", run_dir, error)
+            log.info("%s is not sent yet: %s", run_dir, error)
         except Gone as error:
-            log.warning("giving up sending %s: %s", run_dir, error)
+            log.warning("%s will not be sent: %s", run_dir, error)
             open_runs.forget(run_dir, entry)
         except (*_OF_THE_STORE, *_OF_DAMAGE) as error:
             log.warning("%s cannot be sent now: %s: %s", run_dir, type(error).__name__, error)
@@ -117,7 +117,7 @@ def _in_run(run_dir: Path, name: str, journal: Path) -> str | None:
     try:
         if is_own:
             return str(outbox.hold(path, run_dir).relative_to(run_dir))
-        reason = "it leads out of the run's folder"
+        reason = "the link leads out of the run's folder"
     except OSError as error:
         reason = str(error)
     log.warning("%s of a killed run is not sent: %s", path, reason)
@@ -140,7 +140,7 @@ def send_rest(run_dir: Path, open_run: OpenRun, unreachable: set[str] | None = N
         if not unsent(path, header):
             continue
         if unreachable is not None and header.uri in unreachable:
-            raise OutOfReach(f"tracking.uri={masked_uri(header.uri)} did not answer before")
+            raise OutOfReach(f"tracking.uri={masked_uri(header.uri)} did not answer an earlier attempt")
         try:
             with Delivery(path, open_run, header) as delivery:
                 delivery.send_all()

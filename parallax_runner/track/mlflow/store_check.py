@@ -24,13 +24,13 @@ def check_store(uri: str | None, experiment: str) -> None:
     """Raises ConfigError if runs can never be recorded in this store. Does not check whether a server answers."""
     if not uri:
         raise ConfigError(
-            f"tracking.uri={uri or ''!r} is empty: name a store such as sqlite:///mlflow.db, or tracking=off"
+            f"tracking.uri={uri or ''!r} is empty. Give a store such as sqlite:///mlflow.db, or set tracking=off"
         )
     reason = _reason(uri)
     if reason is not None:
         raise ConfigError(
             f"tracking.uri={masked_uri(uri)} cannot be used: {reason}. "
-            "Give a store that can be written, such as sqlite:///mlflow.db, or tracking=off"
+            "Give a writable store such as sqlite:///mlflow.db, or set tracking=off"
         )
     database = sqlite_path(uri)
     if database is not None and _is_deleted(database, experiment):
@@ -49,12 +49,12 @@ def absolute_uri(uri: str) -> str:
 def _reason(uri: str) -> str | None:
     scheme, separator, rest = uri.partition(":")
     if not separator and uri != "databricks":
-        return "it has no scheme, and MLflow no longer stores runs in folders, only in databases and on servers"
+        return "it has no scheme. MLflow stores runs in databases and on servers, and no longer in folders"
     scheme = scheme.lower().partition("+")[0]
     if scheme not in SCHEMES and scheme not in {one.name for one in entry_points(group="mlflow.tracking_store")}:
         return f"expected one of the schemes {', '.join(f'{one}:' for one in SCHEMES)}, got {scheme}:"
     if scheme in ("http", "https") and not rest.strip("/"):
-        return "it names no host"
+        return "it contains no host"
     if (meant := corrected_sqlite(uri)) is not None:  # an address from the environment is not checked earlier
         return f"expected a path after three slashes: {meant}"
     database = sqlite_path(uri)
@@ -63,7 +63,7 @@ def _reason(uri: str) -> str | None:
 
 def _reason_against(database: Path) -> str | None:
     if not database.parent.is_dir():
-        return f"there is no folder {database.parent}"
+        return f"the folder {database.parent} does not exist"
     reason = unwritable(str(database.parent))
     if reason is not None:
         return reason
@@ -82,7 +82,7 @@ def _reason_against(database: Path) -> str | None:
         return f"it is {kind}"
     with open(database, "rb") as file:
         start = file.read(len(_MAGIC))
-    return None if start in (b"", _MAGIC) else "file is not a database"
+    return None if start in (b"", _MAGIC) else "the file is not a database"
 
 
 def _is_deleted(database: Path, experiment: str) -> bool:

@@ -28,11 +28,12 @@ def sync(path: Path, uri: str | None = None) -> None:
     run_dirs = find_run_dirs(path)
     if not run_dirs:
         raise ConfigError(
-            f"run_dir={path}: found no journal.jsonl there or below. Give the folder of a recorded run or a sweep"
+            f"run_dir={path}: there is no journal.jsonl at this path or below. Give the folder of a recorded run "
+            "or of a sweep"
         )
     failures = [failure for run_dir in run_dirs if (failure := _sync_one(run_dir, uri)) is not None]
     if failures:
-        more = f" (and {len(failures) - 1} more like it)" if len(failures) > 1 else ""
+        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         raise TrackingError(f"{failures[0]}{more}")
     settle_others(path, runs.open_run)
 
@@ -49,7 +50,7 @@ def _sync_one(run_dir: Path, uri: str | None) -> str | None:
         waiting = sum(unsent(path) for path in journals.journals(run_dir))
         begun = journals.begun(run_dir)
         if not begun:
-            print(f"{run_dir}: nothing to send, because no journal has been begun")
+            print(f"{run_dir}: nothing to send, because no journal has a valid header")
             return None
         for path in filter(is_foreign, begun):
             uri = uri or (chosen_uri(None) if os.environ.get(TRACKING_URI) else None)
@@ -59,15 +60,15 @@ def _sync_one(run_dir: Path, uri: str | None) -> str | None:
         if send_rest(run_dir, runs.open_run, uri=uri):
             open_runs.forget(run_dir)
     except BlockingIOError:
-        return f"{run_dir}: the run is still going on, and its driver sends its journal"
+        return f"{run_dir}: the run is still active, and its driver sends the journal"
     except Busy as error:
-        return f"{error}; try again when it has finished"
+        return f"{error}. Try again when that process has finished"
     except OutOfReach as error:
-        return f"{run_dir}: {waiting} entries wait, because MLflow is out of reach: {error}. Try again when it answers"
+        return f"{run_dir}: {waiting} entries are not sent, because MLflow is unreachable: {error}. Try again later"
     except Refused as error:
-        return f"{run_dir}: {waiting} entries wait, but cannot be sent: {error}"
+        return f"{run_dir}: {waiting} entries cannot be sent: {error}"
     except (OSError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        return f"{run_dir}: its journal cannot be sent, perhaps because it is damaged: {type(error).__name__}: {error}"
+        return f"{run_dir}: its journal cannot be sent and may be damaged: {type(error).__name__}: {error}"
     told = f"{waiting} entries sent" if waiting else "nothing to send"
     store = masked_uri(uri or journals.read_header(begun[-1]).uri)
     print(f"{run_dir}: {told}; MLflow run {read_run_id(run_dir)} in {store}")

@@ -55,7 +55,7 @@ def check_contents(path: Path, run_dir: Path) -> None:
 def _check(path: Path, run_dir: Path, name: str) -> None:
     resolved = _resolved(path)
     if resolved is None or not resolved.is_relative_to(run_dir.resolve()):
-        raise Outside(f"{name} is outside the run's folder {run_dir}, and a journal may name only paths in it")
+        raise Outside(f"{name} is outside the run's folder {run_dir}. A journal may name only paths inside this folder")
 
 
 def _resolved(path: Path) -> Path | None:

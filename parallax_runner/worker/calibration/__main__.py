@@ -1,4 +1,4 @@
-"""One rank in a calibration: `python -m parallax_runner.worker.calibration RUN_DIR`, as mpirun starts it."""
+"""One rank in a calibration. mpirun runs `python -m parallax_runner.worker.calibration RUN_DIR`."""
 
 from __future__ import annotations
 

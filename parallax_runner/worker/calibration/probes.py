@@ -39,7 +39,7 @@ def exchanges(
 
 
 def work(open_session: Callable[[tf.Graph], tf.Session]) -> list[Sample]:
-    """Measures the time of the updates and merges that ranks and servers do, in this process only."""
+    """Measures the time of the updates and merges that ranks and servers perform. Runs in this process only."""
     with tf.Graph().as_default() as graph:
         # The ops are fetched separately instead of being grouped. TensorFlow would optimise grouped ops away, because
         # nothing reads their results.
@@ -51,7 +51,7 @@ def work(open_session: Callable[[tf.Graph], tf.Session]) -> list[Sample]:
 
 def _exchanges(size: int, tensors: int, ranks: int, rank: int, server: int) -> Iterator[tuple[str, list[tf.Operation]]]:
     """Yields the ops that exchange `tensors` tensors of `size` bytes each at once. An alltoall is measured only with
-    one tensor, as in plans."""
+    one tensor, because plans use it only with one tensor."""
     number = size // FLOAT_BYTES // ranks * ranks
     name = f"{size}_{tensors}"
     own = [_variable([number]).read_value() for _ in range(tensors)]
@@ -104,7 +104,7 @@ def _work() -> Iterator[tuple[str, int, int, list[tf.Operation]]]:
 
 
 def _variable(shape: list[int], shared: str | None = None) -> tf.Variable:
-    """Makes a variable whose values are all 1. Variables on a server must have unique names."""
+    """Creates a variable whose values are all 1. Variables on a server must have unique names."""
     with tf.variable_scope("", reuse=tf.AUTO_REUSE):
         name = shared or tf.get_default_graph().unique_name("own")
         return tf.get_variable(name, shape, tf.float32, initializer=tf.ones_initializer(), use_resource=True)

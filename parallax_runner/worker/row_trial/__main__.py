@@ -1,4 +1,4 @@
-"""One row trial: `python -m parallax_runner.worker.row_trial RUN_DIR`, as the driver starts it."""
+"""One row trial. The driver runs `python -m parallax_runner.worker.row_trial RUN_DIR`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def work(run_dir: Path, rank: int, client: ControlClient) -> None:
 
 def measure(run_dir: Path, rank: int, client: ControlClient, source: Source) -> dict[str, Any]:
     """Writes `measured.json` into `run_dir`. The plan in `run_dir` is for a single process, but `cluster.workers` in
-    its configuration is the number of ranks. Returns an empty dictionary, since a trial adds nothing to the summary."""
+    its configuration is the number of ranks. Returns an empty dictionary, because a trial adds nothing to the
+    summary."""
     with stage("import the stages"):
         from parallax_runner.analysis.classify import classify
         from parallax_runner.graph.devices import without_tasks
@@ -77,8 +78,8 @@ def measure(run_dir: Path, rank: int, client: ControlClient, source: Source) -> 
     parts = config.cluster.workers * config.cluster.replicas_per_worker
     feeds = [Feed(dataset, config.data["batch_size"], rank, parts) for rank in range(ranks)]
     open_session = functools.partial(_open_session, config, client, alone)
-    client.doing = "looking at ids"
-    with stage("look at ids"):
+    client.doing = "reading ids"
+    with stage("read ids"):
         ids = ids_by_variable(
             single,
             alone,

@@ -1,5 +1,5 @@
-"""Finds the rows that the ranks of a cluster would touch. To do this, this module runs the graphs of the ranks one
-after the other in this process."""
+"""Finds the rows that the ranks of a cluster would touch, by running the graphs of all ranks one after the other in
+this process."""
 
 from __future__ import annotations
 

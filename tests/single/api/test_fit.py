@@ -108,7 +108,7 @@ def test_what_nobody_can_count_is_not_counted_where_steps_are_given() -> None:
     few = dataset().unbatch().filter(lambda x, y: True).batch(6)
     share = dataset_of(few, None, **{**GIVEN, "steps_per_epoch": 3}).share(rank=0, ranks=1, replicas=1)
     share.train_batches(6)
-    with pytest.raises(DataError, match=r"ended before batch 3: .*add \.repeat\(\)"):
+    with pytest.raises(DataError, match=r"ended before batch 3: .*Add \.repeat\(\)"):
         share.train_batches(12)
 
 

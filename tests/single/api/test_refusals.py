@@ -55,7 +55,7 @@ def test_an_unknown_run_option(refused: Any) -> None:
 def test_a_protocol_that_this_tensorflow_lacks(refused: Any) -> None:
     communication = parallax.CommunicationConfig(parallax.PSConfig(protocol="grpc+gdr"))
     told = refused(run_option="PS", communication_config=communication)
-    assert "comm.ps.protocol=grpc+gdr: this TensorFlow does not have it; expected one of: grpc" in told
+    assert "comm.ps.protocol=grpc+gdr: this TensorFlow does not support it; expected one of: grpc" in told
 
 
 def test_lines_of_hosts(refused: Any, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_graph_that_cannot_be_distributed(refused: Any, capfd: pytest.CaptureF
     with pytest.raises(SystemExit) as end:
         parallax.parallel_run(graph, None, True, parallax.Config(tracking=False, run_dir="out"))
     assert end.value.code == 1
-    assert "no gradient was recorded in the graph that parallel_run was given" in capfd.readouterr().err
+    assert "no gradient was recorded in the graph that was passed to parallel_run" in capfd.readouterr().err
 
 
 def test_the_partitioner_s_number() -> None:

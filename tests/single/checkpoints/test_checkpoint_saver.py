@@ -231,7 +231,7 @@ def test_variables_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
     saved(made, chief, 1)
     chief.session.run(chief.spoil)
     made.save(chief.session, step=2, examples=16)
-    with pytest.raises(CheckpointError, match=r"step 2 .*«table».*NaN.*last good one is .*model\.ckpt-1$"):
+    with pytest.raises(CheckpointError, match=r"step 2 .*«table».*NaN.*last good checkpoint is .*model\.ckpt-1$"):
         made.finish(chief.session, step=2, examples=16)
     assert steps_in(tmp_path) == [1]
     unchecked = saver(tmp_path, chief.ops, check_finite=frozenset({"weights"}))
@@ -296,8 +296,8 @@ def test_a_full_disk_leaves_the_one_before(tmp_path: Path) -> None:
     )
     lines = [line for line in result.stdout.splitlines() if line.startswith(("told: ", "left: "))]
     assert lines == [
-        f"told: checkpoint of step 2 could not be written to {tmp_path}: File too large; "
-        f"the last good one is {tmp_path / 'model.ckpt-1'}"
+        f"told: checkpoint of step 2 could not be written to {tmp_path}: File too large. "
+        f"The last good checkpoint is {tmp_path / 'model.ckpt-1'}"
     ] * 2 + ["left: [1] []"], result.stderr
     assert damage(tmp_path / "model.ckpt-1") is None
 
@@ -317,8 +317,8 @@ def test_a_file_system_without_space_is_said_to_have_none(tmp_path: Path, shared
         with pytest.raises(CheckpointError) as caught:
             saved(made, shared, 2)
         assert str(caught.value) == (
-            f"checkpoint of step 2 could not be written to {tmp_path}: No space left on device; "
-            f"the last good one is {tmp_path / 'model.ckpt-1'}"
+            f"checkpoint of step 2 could not be written to {tmp_path}: No space left on device. "
+            f"The last good checkpoint is {tmp_path / 'model.ckpt-1'}"
         )
         assert damage(tmp_path / "model.ckpt-1") is None
     finally:
@@ -327,7 +327,7 @@ def test_a_file_system_without_space_is_said_to_have_none(tmp_path: Path, shared
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "ckpt").write_text("a file")
-    with pytest.raises(CheckpointError, match=r"ckpt\.dir=.*/ckpt: .*cannot be written there: File exists"):
+    with pytest.raises(CheckpointError, match=r"ckpt\.dir=.*/ckpt: .*cannot be written to this folder: File exists"):
         saver(tmp_path / "ckpt").start(0)
 
 
@@ -336,5 +336,5 @@ def test_a_folder_that_disappears_is_named(tmp_path: Path, shared: Chief) -> Non
     made.start(0)
     (tmp_path / "ckpt").rmdir()
     (tmp_path / "ckpt").write_text("a file")
-    with pytest.raises(CheckpointError, match=r"step 1 could not be written to .*/ckpt: .*; there is none before it"):
+    with pytest.raises(CheckpointError, match=r"step 1 could not be written to .*/ckpt: .*\. There is no earlier"):
         made.save(shared.session, step=1, examples=8)

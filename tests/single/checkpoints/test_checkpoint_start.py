@@ -40,7 +40,7 @@ def test_a_run_directory_tells_where_its_checkpoints_are(tmp_path: Path) -> None
     assert find_start(str(run), tmp_path / "mine") == Start(elsewhere / "model.ckpt-5")
     for text in ("ckpt: none\n", "ckpt: {dir: null}\n", "- : x\n"):
         (run / "config.yaml").write_text(text)
-        with pytest.raises(CheckpointError, match="no checkpoint there"):
+        with pytest.raises(CheckpointError, match="no checkpoint at this path"):
             find_start(str(run), tmp_path / "mine")
 
 
@@ -51,7 +51,7 @@ def test_a_file_of_a_checkpoint_means_the_checkpoint_or_is_refused(tmp_path: Pat
     try:
         found = find_start(str(tmp_path / file), tmp_path)
     except CheckpointError as error:
-        assert "give the prefix" in str(error)
+        assert "Give the prefix" in str(error)
     else:
         assert found == Start(tmp_path / "model.ckpt-5")
 
@@ -183,9 +183,9 @@ def test_a_checkpoint_of_another_program_without_a_graph_is_told_apart(tmp_path:
     with pytest.raises(CheckpointError) as raised:
         find_start("auto", tmp_path)
     assert str(raised.value) == (
-        f"no checkpoint in {tmp_path} is whole (model.ckpt-7: its sidecar model.ckpt-7.json is missing "
-        "(TensorFlow's own Saver writes none)): restore one, move model.ckpt-7.* to another folder if another "
-        "program wrote it, or start afresh with ckpt.resume=never"
+        f"all checkpoints in {tmp_path} are damaged (model.ckpt-7: its sidecar model.ckpt-7.json is missing "
+        "(TensorFlow's own Saver writes no sidecar)). Restore a checkpoint, move model.ckpt-7.* to another folder if "
+        "another program wrote it, or start afresh with ckpt.resume=never"
     )
 
 
@@ -210,25 +210,23 @@ def test_a_leftover_that_cannot_be_removed_is_told_once(
     settled = _with_start(config, None, None, tmp_path)  # type: ignore[arg-type]
     assert settled.ckpt.resume == "never"
     told = capsys.readouterr().err
-    assert told.count("left by a killed run, cannot be removed: Operation not permitted") == 1
+    assert told.count("was left by a killed run and cannot be removed: Operation not permitted") == 1
 
 
 def test_a_folder_that_cannot_be_read_is_no_empty_folder(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(
-        CheckpointError, match=r"^ckpt\.dir=.*/loop: cannot be read: Too many levels of symbolic links$"
-    ):
+    with pytest.raises(CheckpointError, match=r"^ckpt\.dir=.*/loop cannot be read: Too many levels of symbolic links$"):
         find_start("auto", tmp_path / "loop")
-    with pytest.raises(CheckpointError, match=r"^ckpt\.resume=.*: cannot be read: "):
+    with pytest.raises(CheckpointError, match=r"^ckpt\.resume=.* cannot be read: "):
         find_start(str(tmp_path / "loop"), tmp_path)
-    with pytest.raises(CheckpointError, match=r"^ckpt\.resume=.*: cannot be read: File name too long"):
+    with pytest.raises(CheckpointError, match=r"^ckpt\.resume=.* cannot be read: File name too long"):
         find_start(str(tmp_path / ("x" * 300)), tmp_path)
 
 
 @pytest.mark.parametrize("make", IN_ITS_PLACE.values(), ids=IN_ITS_PLACE)
 def test_the_configuration_of_a_run_directory_may_be_damaged(tmp_path: Path, make: Callable[[Path], object]) -> None:
     make(tmp_path / "config.yaml")
-    with pytest.raises(CheckpointError, match="no checkpoint there"):
+    with pytest.raises(CheckpointError, match="no checkpoint at this path"):
         find_start(str(tmp_path), tmp_path / "mine")
 
 

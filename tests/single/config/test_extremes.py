@@ -86,7 +86,7 @@ def test_data_that_are_no_data_set(tmp_path: Path) -> None:
 def test_a_folder_that_was_deleted(arguments: str, tmp_path: Path) -> None:
     command = f"mkdir gone; cd gone; rmdir ../gone; exec {shlex.quote(sys.executable)} -m parallax_runner {arguments}"
     done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert refused(done) == "the current folder was deleted: change to another one"
+    assert refused(done) == "the current folder was deleted: change to another folder"
 
 
 def test_a_folder_that_has_no_name_in_utf_8(tmp_path: Path) -> None:

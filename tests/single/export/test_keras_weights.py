@@ -148,7 +148,7 @@ def test_a_missing_variable_is_named_and_nothing_is_changed(tmp_path):
     train(loaded, 5, 1)
     before = {path: value.copy() for path, value in state(loaded).items()}
     with pytest.raises(
-        CheckpointError, match=f"weights has no variable «{slot}»; the nearest is «adagrad/.*accumulator»"
+        CheckpointError, match=f"weights has no variable «{slot}»; the closest name is «adagrad/.*accumulator»"
     ):
         load_into_keras(loaded, prefix)
     assert all((before[path] == value).all() for path, value in state(loaded).items())
@@ -159,7 +159,7 @@ def test_a_second_model_of_a_process_is_told_why_its_names_differ(tmp_path):
     train(model, 0, 1)
     prefix = save(tmp_path / "weights", model)
     second = keras.Sequential([keras.Input([3], dtype="int64"), keras.layers.Embedding(20, 4)], name="small")
-    message = r"«small/embedding_1/embeddings»; the nearest is «small/embedding/.*keras\.utils\.clear_session\(\)"
+    message = r"«small/embedding_1/embeddings»; the closest name is «small/embedding/.*keras\.utils\.clear_session\(\)"
     with pytest.raises(CheckpointError, match=message):
         load_into_keras(second, prefix)
 
@@ -167,7 +167,7 @@ def test_a_second_model_of_a_process_is_told_why_its_names_differ(tmp_path):
 def test_another_shape_is_named(tmp_path):
     prefix = save(tmp_path / "weights", built(make_model()))
     with pytest.raises(
-        CheckpointError, match=r"variable «small/embedding/embeddings» has shape \[20, 4\], but in .* \[30, 4\]"
+        CheckpointError, match=r"variable «small/embedding/embeddings» has shape \[20, 4\], but shape \[30, 4\] in"
     ):
         load_into_keras(make_model(rows=30), prefix)
 
@@ -211,22 +211,22 @@ def damaged(folder):
 @pytest.mark.parametrize("place", ["", "model.ckpt-1"])
 def test_a_damaged_checkpoint_is_refused(place, tmp_path):
     folder = damaged(tmp_path / "ckpt")
-    with pytest.raises(CheckpointError, match="bytes and was written with"):
+    with pytest.raises(CheckpointError, match="bytes instead of"):
         load_into_keras(make_model(), folder / place)
 
 
 def test_a_damaged_checkpoint_of_plain_tensorflow_is_refused(tmp_path):
     prefix = save(tmp_path / "weights", built(make_model()))
     Path(f"{prefix}.data-00000-of-00001").unlink()
-    with pytest.raises(CheckpointError, match="weights: cannot be read"):
+    with pytest.raises(CheckpointError, match="weights cannot be read"):
         load_into_keras(make_model(), prefix)
 
 
 def test_no_checkpoint(tmp_path):
-    with pytest.raises(CheckpointError, match=r"no checkpoint there; give the prefix of one"):
+    with pytest.raises(CheckpointError, match=r"there is no checkpoint at this path\. Give the prefix of a checkpoint"):
         load_into_keras(make_model(), tmp_path)
     shutil.rmtree(tmp_path)
-    with pytest.raises(CheckpointError, match=r"no checkpoint there"):
+    with pytest.raises(CheckpointError, match=r"there is no checkpoint"):
         load_into_keras(make_model(), tmp_path)
 
 

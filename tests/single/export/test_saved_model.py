@@ -125,7 +125,7 @@ def test_a_model_of_one_batch_size_is_served_with_it(tmp_path: Path, model: Any)
     described = description_of(folder)
     assert described["inputs"] == {"x": {"dtype": "float32", "shape": [BATCH, WIDTH]}}
     assert len(described["example"]["x"]) == BATCH
-    assert f"batches of {BATCH} examples only" in described["note"]
+    assert f"only batches of {BATCH} examples" in described["note"]
     np.testing.assert_array_equal(served(folder, x=DATASET.validation_batch(0, BATCH)["x"])["y"], expected["y"])
 
 
@@ -165,7 +165,7 @@ def test_a_model_that_is_built_differently_the_second_time_is_served_as_it_was_t
             return lookup(features)
 
     folder, expected = exported(model, tmp_path)
-    assert "other variables" in description_of(folder)["note"]
+    assert "different variables" in description_of(folder)["note"]
     ids = DATASET.validation_batch(0, BATCH)["ids"]
     np.testing.assert_array_equal(served(folder, ids=ids)["score"], expected["score"])
 
@@ -212,7 +212,7 @@ def test_an_output_of_what_no_checkpoint_holds_is_refused() -> None:
         seen = tf.get_variable("seen", [], trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES])
         return lookup(features) | {"outputs": {"sum": seen + features["y"]}}
 
-    with pytest.raises(ExportError, match="«seen», which no checkpoint holds"):
+    with pytest.raises(ExportError, match="«seen», which no checkpoint contains"):
         inference_graph(built(model))
 
 

@@ -36,7 +36,7 @@ def test_what_is_no_file(fifo: Path, tmp_path: Path) -> None:
     assert kind_of(tmp_path / "link") == kind_of(fifo) == "a FIFO"
     assert kind_of("/dev/zero") == "a device"
     assert kind_of(tmp_path) is kind_of(tmp_path / "none") is kind_of(__file__) is None
-    with pytest.raises(OSError, match="it is a FIFO and not a file"):
+    with pytest.raises(OSError, match="it is a FIFO, not a regular file"):
         read_regular(fifo)
 
 

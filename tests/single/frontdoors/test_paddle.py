@@ -49,10 +49,10 @@ def test_arguments_go_before_variables() -> None:
     [
         (["--port=x"], "port=x: expected an integer, at least 1"),
         (["--ports_num=0"], "ports_num=0: expected an integer, at least 1"),
-        (["--trainer_id=1"], "trainer_id=1: expected 0 to 0: num_gradient_servers=1"),
+        (["--trainer_id=1"], "trainer_id=1: expected 0 to 0, since num_gradient_servers=1"),
         (["--use_gpu=perhaps"], "use_gpu=perhaps: expected True or False"),
-        (["--nics=nowhere0"], "nics=nowhere0: expected an interface with an IPv4 address; there are lo"),
-        (["--pservers=a,b"], "pservers=a,b: on several machines, PARALLAX_RENDEZVOUS must tell"),
+        (["--nics=nowhere0"], "nics=nowhere0: expected an interface with an IPv4 address; this machine has lo"),
+        (["--pservers=a,b"], "pservers=a,b: on several machines, PARALLAX_RENDEZVOUS must give"),
     ],
 )
 def test_wrong_flags(argv: list[str], wrong: str) -> None:
@@ -121,5 +121,5 @@ def test_what_is_wrong_ends_the_script_with_one_message(
     with pytest.raises(SystemExit) as ended:
         api.init(trainer_id=5)
     assert ended.value.code == 2
-    assert capsys.readouterr().err == "parallax_runner: trainer_id=5: expected 0 to 0: num_gradient_servers=1\n"
+    assert capsys.readouterr().err == "parallax_runner: trainer_id=5: expected 0 to 0, since num_gradient_servers=1\n"
     assert stood_by == []

@@ -47,7 +47,7 @@ def test_flags() -> None:
         ([*FLAGS, "--job_name=chief", "--task_index=0"], "--job_name=chief: expected --job_name=worker or ps"),
         (
             [*FLAGS, "--job_name=ps", "--task_index=1"],
-            "--task_index=1: expected a number from 0 to 0: --ps_hosts has 1",
+            "--task_index=1: expected a number from 0 to 0; number of hosts in --ps_hosts: 1",
         ),
         ([*FLAGS, "--job_name=worker", "--task_index=-1"], "--task_index=-1: expected a number from 0 to 1"),
         (["--job_name=worker", "--task_index=0", "--worker_hosts=a"], "--worker_hosts: 'a': expected host:port"),
@@ -77,11 +77,11 @@ def test_the_variable() -> None:
         ({}, "it has no cluster"),
         ([], "it has no cluster"),
         ({"cluster": {"worker": WORKERS}}, "it has no task with a type"),
-        (config("trainer"), "the task's type is 'trainer'; known are chief, master, worker, ps"),
-        (config("evaluator"), "there is no separate evaluator process"),
-        (config("worker", 2), "the task's index is 2, but the cluster has 2 of worker"),
+        (config("trainer"), "the task's type is 'trainer'; known types are chief, master, worker, ps"),
+        (config("evaluator"), "a separate evaluator process is not supported"),
+        (config("worker", 2), "the task's index is 2, but the cluster's number of worker addresses is 2"),
         (config("worker", -1), "the task's index is -1"),
-        (config("chief"), "the task's index is 0, but the cluster has 0 of chief"),
+        (config("chief"), "the task's index is 0, but the cluster's number of chief addresses is 0"),
         (config("worker", worker="a:1"), "the cluster's worker is 'a:1', not a list of addresses"),
         (config("worker", worker=WORKERS, trainer=["d:4"]), "the cluster has a job 'trainer'"),
         (config("chief", chief=["a:1", "b:1"]), "more than one chief"),
@@ -111,7 +111,7 @@ def test_what_is_wrong_is_said_once_and_nothing_starts(
     )
     assert "Pass settings to the driver" in said("--rendezvous=file:///meet", "train.steps=3")
     assert said(*FLAGS, "--job_name=worker", "--task_index=0").count("PARALLAX_RENDEZVOUS_SECRET is not set") == 1
-    assert "already say which process this is" in said(*FLAGS, "--job_name=worker", "--task_index=0", "--rank=0")
+    assert "already identify this process" in said(*FLAGS, "--job_name=worker", "--task_index=0", "--rank=0")
     assert "--task_indx=0: there is no such option. Did you mean --task_index?" in said(*FLAGS, "--task_indx=0")
     monkeypatch.setenv("TF_CONFIG", "{")
     assert said().count("\n") == 1

@@ -31,19 +31,19 @@ def running(*overrides: str) -> RunConfig:
 WRONG = {
     "model": (
         ("model=simple", "+model.dimm=3"),
-        r"model.dimm=3 \(command line\): no such argument, models.simple.build takes features, optimizer",
+        r"model.dimm=3 \(command line\): no such argument; models.simple.build takes features, optimizer",
     ),
     "Keras model": (
         ("model=two_tower", "+model.temprature=3"),
-        r"model.temprature=3 \(command line\): no such argument, .*Did you mean model.temperature=3\?",
+        r"model.temprature=3 \(command line\): no such argument; .*Did you mean model.temperature=3\?",
     ),
     "key of Keras models for a graph": (
         ("model=simple", "+model.labels=y"),
-        r"model.labels=y \(command line\): no such argument, models.simple.build takes no argument besides features",
+        r"model.labels=y \(command line\): no such argument; models.simple.build takes no argument in addition",
     ),
     "optimizer": (
         ("model=simple", "+optimizer.momentun=0.9"),
-        r"optimizer.momentun=0.9 \(command line\): no such argument, .*GradientDescentOptimizer takes learning_rate, ",
+        r"optimizer.momentun=0.9 \(command line\): no such argument; .*GradientDescentOptimizer takes learning_rate, ",
     ),
     "argument that is missing": (
         ("model=simple", "optimizer=momentum", "~optimizer.momentum"),
@@ -51,11 +51,11 @@ WRONG = {
     ),
     "value of the model": (
         ("model=lm", "data=zipf", "data.vocab_size=50", "model.num_sampled=0"),
-        r"model.num_sampled=0 \(command line\): models.lm.build fails with it at .*lm.py:\d+ .* less than minimum 1",
+        r"model.num_sampled=0 \(command line\): models.lm.build rejects this value at .*lm.py:\d+ .* less than minimum",
     ),
     "data": (
         ("model=simple", "+data.exampels=3"),
-        r"data.exampels=3 \(command line\): no such argument, .*Did you mean data.examples=3\?",
+        r"data.exampels=3 \(command line\): no such argument; .*Did you mean data.examples=3\?",
     ),
     "data of a module": (
         ("model=simple", "data._target_=os.path"),
@@ -79,6 +79,6 @@ def test_an_error_that_names_no_argument_is_not_blamed_on_one() -> None:
     for message in ("units must be positive", "3 is odd", "subunits=3", "units=30", "the name of 3 things"):
         with pytest.raises(ValueError, match=message), blamed("model", content):
             raise ValueError(message)
-    expected = r"model.units=3 \(default\): mine.build fails with it at .*: units=3"
+    expected = r"model.units=3 \(default\): mine.build rejects this value at .*: units=3"
     with pytest.raises(ConfigError, match=expected), blamed("model", content):
         raise ValueError("units=3 are too few")

@@ -29,12 +29,12 @@ def test_a_process_that_is_as_planned_has_no_fault() -> None:
         ({"rank": 0, "world_size": 1}, "alone in an MPI world of 1 process, expected one world of 4 workers"),
         ({"world_size": 8}, "its MPI world has 8 processes, expected 4 workers"),
         ({"rank": 2}, "it is rank 2 of its MPI world, expected rank 1"),
-        ({"plan": "bad"}, "another plan.json (fingerprint bad) than the driver wrote (f00d)"),
+        ({"plan": "bad"}, "a plan.json with the fingerprint bad, but the driver wrote one with f00d"),
         (
             {"versions": {"Python": "3.11.2", "TensorFlow": "2.20.0"}},
-            "has TensorFlow 2.20.0, and the driver has Tensor",
+            "has TensorFlow 2.20.0, but the driver has Tensor",
         ),
-        ({"versions": {"Python": "3.11.2"}}, "has TensorFlow None, and the driver has TensorFlow 2.21.0"),
+        ({"versions": {"Python": "3.11.2"}}, "has TensorFlow None, but the driver has TensorFlow 2.21.0"),
     ],
 )
 def test_what_departs_from_the_plan_is_named(change: dict[str, Any], told: str) -> None:
@@ -60,7 +60,7 @@ def test_a_host_that_sees_an_older_plan_is_found(tmp_path: Path) -> None:
     older = claim(tmp_path, World(1, 2))
     (tmp_path / "plan.json").write_text('{"workers": 2}')
     proof = LaunchProof(Job(tmp_path, workers=2))
-    assert "another plan.json" in (proof.take("worker", 1, older) or "")
+    assert "it read a plan.json with the fingerprint" in (proof.take("worker", 1, older) or "")
     assert not proof.is_complete
 
 

@@ -86,13 +86,15 @@ def test_a_host_without_the_installation(shell: Shell, tmp_path: Path) -> None:
 def test_a_run_dir_that_is_not_shared(shell: Shell, tmp_path: Path) -> None:
     """The host sees another folder where this machine has its own: here the token is taken away before it looks."""
     told = message(shell(f"rm -f {tmp_path}/.seen-by-all-hosts-*; {LIKE_SSH}"), tmp_path)
-    assert f"host 'good' of cluster.resource_info does not see what this machine writes into {tmp_path}" in told
+    assert (
+        f"host 'good' of cluster.resource_info does not see the files that this machine writes into {tmp_path}" in told
+    )
     assert "hydra.run.dir=" in told
 
 
 def test_a_folder_that_is_not_there(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reach.os, "getcwd", lambda: "/no/such/folder")
-    assert "has no folder /no/such/folder: start the run in one" in message(shell(LIKE_SSH), tmp_path)
+    assert "has no folder /no/such/folder: start the run in a folder" in message(shell(LIKE_SSH), tmp_path)
 
 
 def test_a_wall_between(shell: Shell, tmp_path: Path) -> None:

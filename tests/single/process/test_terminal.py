@@ -49,7 +49,7 @@ def expect_end(exit_status: int | None, log: Path, reason: str | None) -> None:
     assert exit_status == 3
     *lines, last = log.read_text().splitlines()
     assert int(last.removeprefix("came to the end, next descriptor ")) > 2
-    lost = f"cannot be written: {reason}; its output is lost, the run goes on"
+    lost = f"cannot be written: {reason}; its output is lost, but the run continues"
     assert sorted(lines) == ([f"{name} {lost}" for name in ("stderr", "stdout")] if reason else [])
 
 

@@ -73,10 +73,10 @@ def test_steps_that_are_over_are_named_unless_they_have_been_profiled(
 ) -> None:
     write(tmp_path, RAN, step=4)
     prepare(steps(tmp_path, 3, 4, 8, 9), first_step=8)
-    assert "not profiled: 3, 8 of profile.steps, since the run begins after step 8" in caplog.text
+    assert "steps 3, 8 of profile.steps are not profiled, because the run starts after step 8" in caplog.text
     caplog.clear()
     prepare(ProfileConfig(name="range", dir=str(tmp_path / "new"), range=[2, 9]), first_step=3)
-    assert "not profiled: 2, 3 of profile.range, since the run begins after step 3" in caplog.text
+    assert "steps 2, 3 of profile.range are not profiled, because the run starts after step 3" in caplog.text
 
 
 def test_artifacts_are_what_was_made_and_not_what_else_lies_there(tmp_path: Path) -> None:

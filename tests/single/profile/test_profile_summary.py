@@ -96,7 +96,7 @@ def test_a_damaged_file_costs_its_rank_and_step_only(folder: Path, caplog: pytes
 
 
 def test_a_run_that_came_to_no_such_step_says_so(tmp_path: Path) -> None:
-    assert "did not reach a step to profile" in summarized(tmp_path / "none")
+    assert "no step was profiled" in summarized(tmp_path / "none")
     assert summarize_profile(ProfileConfig(name="off")) is None
 
 
@@ -105,4 +105,4 @@ def test_nothing_that_goes_wrong_fails_the_run(folder: Path, monkeypatch: pytest
         raise OSError("no space left on device")
 
     monkeypatch.setattr(end_of_run, "write_text", fail)
-    assert summarized(folder) == "profile: OSError: no space left on device"
+    assert summarized(folder) == "the profile cannot be summarized: OSError: no space left on device"

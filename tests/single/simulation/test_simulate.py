@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 from pathlib import Path
@@ -15,10 +16,10 @@ from matplotlib.figure import Figure
 from parallax_runner.config.frozen import from_plain
 from parallax_runner.driver.simulate import _title
 from parallax_runner.errors import PlanError
-from parallax_runner.plan.comm_options import CommOptions
+from parallax_runner.plan.comm_options import CommOptions, Lookahead
 from parallax_runner.planning.cost import measured
 from parallax_runner.planning.cost.constants import DEFAULTS
-from parallax_runner.planning.cost.measured import Measured
+from parallax_runner.planning.cost.measured import Measured, RowStatistics
 from parallax_runner.simulation import show
 from parallax_runner.simulation.simulate import COMMS, Simulation, as_json, numbers_of_workers, shown_numbers, simulate
 from tests.single.planning.cost.test_cost import BIG, touching
@@ -73,6 +74,27 @@ def test_what_holds_for_any_measurement(alpha: float, gbit: float, per_host: int
             assert point.examples_per_sec == pytest.approx(1000 * point.workers * 8 / point.step_ms)
             assert fast.at(comm, point.workers).step_ms <= point.step_ms
             assert slow.at("auto", point.workers).step_ms <= point.step_ms + 1e-9
+
+
+def test_lookahead_shortens_steps_of_several_hosts_only() -> None:
+    incidence = ((1, 40 * 1000),)  # no two batches touch the same row
+    rows = RowStatistics("big", 100_000, 1000, 1000, 2000, 40, incidence)
+    known = dataclasses.replace(touching(0.01), rows=(rows,))
+    constants = DEFAULTS.with_link(gbit_per_sec=0.1, latency_us=100)
+    at = {
+        (lookahead, per_host): simulate(
+            known, constants, workers=4, workers_per_host=per_host, options=CommOptions(lookahead=lookahead)
+        )
+        for lookahead in Lookahead
+        for per_host in (1, 4)
+    }
+    step_ms = {key: found.at("sharded", 4).step_ms for key, found in at.items()}
+    # Gradients behind their step are only for comm.lookahead=1.
+    assert step_ms[Lookahead.ONE, 1] < step_ms[Lookahead.AUTO, 1] < step_ms[Lookahead.OFF, 1]
+    assert step_ms[Lookahead.AUTO, 4] == step_ms[Lookahead.OFF, 4]
+    for found in at.values():
+        assert found.at("auto", 4).step_ms <= min(found.at(comm, 4).step_ms for comm in COMMS) + 1e-9
+        assert any("comm.lookahead" in assumption for assumption in found.assumptions)
 
 
 def test_a_mode_that_cannot_be_planned_is_left_out_and_said() -> None:

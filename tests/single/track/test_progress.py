@@ -13,15 +13,15 @@ from parallax_runner.track.progress import ProgressDisplay, Standing, format_dur
         (Standing(5, 10, loss=1.25), "step 5/10  loss 1.2500"),
         (
             Standing(5, 10, loss=1.25, steps_per_sec=2.0, metrics={"auc": 0.75, "mae": 2.0, "mse": 1.0, "a": 1.0}),
-            "step 5/10  loss 1.2500  auc 0.7500  mae 2.0000  mse 1.0000  2 steps/s  left 0:02",
+            "step 5/10  loss 1.2500  auc 0.7500  mae 2.0000  mse 1.0000  2 steps/s  0:02 left",
         ),
         (
             Standing(120, 1000, loss=5.43212, steps_per_sec=10.0, words_per_sec=12345.6, examples_per_sec=20.0),
-            "step 120/1000  loss 5.4321  12,346 words/s  left 1:28",
+            "step 120/1000  loss 5.4321  12,346 words/s  1:28 left",
         ),
-        (Standing(10, 10, examples_per_sec=999.6, steps_per_sec=2.0), "step 10/10  1,000 examples/s  left 0:00"),
+        (Standing(10, 10, examples_per_sec=999.6, steps_per_sec=2.0), "step 10/10  1,000 examples/s  0:00 left"),
         (Standing(1, 10, loss=float("nan"), steps_per_sec=0.0), "step 1/10  loss nan  0 steps/s"),
-        (Standing(5, 10, steps_per_sec=1234.0), "step 5/10  1.23e+03 steps/s  left 0:00"),
+        (Standing(5, 10, steps_per_sec=1234.0), "step 5/10  1.23e+03 steps/s  0:00 left"),
     ],
 )
 def test_lines(standing: Standing, line: str) -> None:
@@ -75,14 +75,14 @@ def test_between_reports_the_bar_shows_the_speed_since_the_last_one(terminal: io
         display.update(Standing(1, 1000, loss=9.0, steps_per_sec=1.0, words_per_sec=50.0, examples_per_sec=5.0))
         now_secs += 2
         display.advance(9)
-        assert re.search(r"9/1000 .* loss 9.0000  200 words/s  left 4:08", shown_last(display, terminal))
+        assert re.search(r"9/1000 .* loss 9.0000  200 words/s  4:08 left", shown_last(display, terminal))
         now_secs += 2
         display.advance(41)
-        assert re.search(r"41/1000 .* loss 9.0000  500 words/s  left 1:36", shown_last(display, terminal))
+        assert re.search(r"41/1000 .* loss 9.0000  500 words/s  1:36 left", shown_last(display, terminal))
         display.update(Standing(42, 1000, loss=8.0, steps_per_sec=4.0, examples_per_sec=20.0))
         now_secs += 1
         display.advance(44)
-        assert re.search(r"44/1000 .* loss 8.0000  10 examples/s  left 7:58", shown_last(display, terminal))
+        assert re.search(r"44/1000 .* loss 8.0000  10 examples/s  7:58 left", shown_last(display, terminal))
 
 
 def test_on_a_narrow_terminal_the_bar_is_shorter_and_the_rest_whole(
@@ -92,7 +92,7 @@ def test_on_a_narrow_terminal_the_bar_is_shorter_and_the_rest_whole(
     with ProgressDisplay(steps=100_000_000, log_every=10, stream=terminal) as display:
         display.update(Standing(65_718, 100_000_000, loss=65.0779, steps_per_sec=490.0, examples_per_sec=31_372.0))
         shown = shown_last(display, terminal).strip()
-    assert re.fullmatch(r"step +65718/100000000 ━+ +loss 65.0779  31,372 examples/s  left 56:39:08", shown)
+    assert re.fullmatch(r"step +65718/100000000 ━+ +loss 65.0779  31,372 examples/s  56:39:08 left", shown)
     assert len(shown) <= 80
 
 

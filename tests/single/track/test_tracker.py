@@ -43,7 +43,7 @@ def test_a_checkpoint_that_no_tracker_wants_takes_no_room(tmp_path: Path) -> Non
 
 
 def test_a_tracker_that_leaves_nothing_behind_has_nothing_to_sync(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="action=sync: Silent keeps nothing to send later"):
+    with pytest.raises(ConfigError, match="action=sync: Silent stores no records to send later"):
         Silent.sync(tmp_path, {})
 
 

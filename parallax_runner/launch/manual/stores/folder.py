@@ -21,7 +21,7 @@ class Folder(Store):
 
     @classmethod
     def open(cls, address: SplitResult, *, is_driver: bool) -> Self:
-        """Makes the folder and its secret if they do not exist."""
+        """Creates the folder and its secret if they do not exist."""
         return cls(Path(unquote(address.path)))
 
     def own_host(self) -> str | None:
@@ -29,7 +29,7 @@ class Folder(Store):
         return None
 
     def keep(self, entry: Entry) -> None:
-        """Writes the file if it does not exist, or no longer exists."""
+        """Writes the file if it is missing."""
         path = self._path(entry)
         if not path.exists():
             write_whole(path, signed(entry, self.secret))

@@ -40,7 +40,8 @@ class Redis(Store):
 
     @classmethod
     def open(cls, address: SplitResult, *, is_driver: bool) -> Self:
-        """Connects to the server. Raises LaunchError if it cannot be reached, rejects the password, or is no Redis."""
+        """Connects to the server. Raises LaunchError if it cannot be reached, rejects the password, or is not a Redis
+        server."""
         store = cls(address.hostname or "", address.port or 0, unquote(address.path).strip("/"))
         try:
             store._server.ping()
@@ -61,8 +62,8 @@ class Redis(Store):
         self._server.delete(self._key(entry))
 
     def entries(self) -> list[Entry]:
-        """Returns the entries sorted by key, as a server does not record their order. Raises LaunchError if the server
-        is gone."""
+        """Returns the entries sorted by key, because the server does not record their order. Raises LaunchError if the
+        server fails."""
         pattern = re.sub(r"([*?\[\]\\])", r"\\\1", self._prefix) + ":*"
         try:
             keys = sorted(self._server.scan_iter(match=pattern, count=SCAN_COUNT))
@@ -86,10 +87,10 @@ class Redis(Store):
     def _wrong(self, error: Exception) -> str:
         server = f"the Redis server at {self._host}:{self._port}"
         if isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError):
-            given = "refuses the password of" if self._password else "asks for a password: set"
+            given = "rejects the password in" if self._password else "requires a password: set"
             return f"{server} {given} {secret.REDIS_PASSWORD} ({error})"
         if isinstance(error, redis.InvalidResponse):
-            return f"the program at {self._host}:{self._port} is no Redis server: {error}; check host and port"
+            return f"the program at {self._host}:{self._port} is not a Redis server: {error}; check host and port"
         if isinstance(error, redis.TimeoutError):
             return f"{server} does not answer within {ANSWER_SECS:g} s; check host and port"
         if isinstance(error, redis.ConnectionError | OSError):

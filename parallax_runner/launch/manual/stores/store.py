@@ -14,12 +14,12 @@ from parallax_runner.launch.manual.entry import Entry, verified
 
 log = logging.getLogger(__name__)
 
-# The class of a store by the scheme of `cluster.rendezvous`.
+# Maps the scheme of `cluster.rendezvous` to the class of its store.
 STORES: Mapping[str, str] = {"file": "folder.Folder", "redis": "redis.Redis", "tcp": "tcp.Tcp"}
 
 
 class Store(ABC):
-    """Holds the entries of all processes that stand by. The signature of an entry proves that its writer has
+    """Stores the entries of all processes that stand by. The signature of an entry proves that its writer has
     `secret`."""
 
     def __init__(self, secret: bytes) -> None:
@@ -41,14 +41,15 @@ class Store(ABC):
 
     @abstractmethod
     def withdraw(self, entry: Entry) -> None:
-        """Removes an entry, which may be gone already."""
+        """Removes an entry if it still exists."""
 
     @abstractmethod
     def entries(self) -> list[Entry]:
         """Returns all entries, in order of arrival if that is known."""
 
     def believed(self, name: str, content: bytes) -> Entry | None:
-        """Returns the entry in `content`, or None if its writer did not have the secret. Logs that once per `name`."""
+        """Returns the entry in `content`, or None if its writer did not have the secret. Logs a rejected entry once per
+        `name`."""
         entry = verified(content, self.secret)
         if entry is None and name not in self._not_believed:
             self._not_believed.add(name)
@@ -57,8 +58,8 @@ class Store(ABC):
 
 
 def open_store(address: str, *, is_driver: bool) -> Store:
-    """Opens the store at an address. Raises ConfigError if the address is invalid, LaunchError if the store cannot be
-    reached."""
+    """Opens the store at an address. Raises ConfigError if the address is invalid, and LaunchError if the store cannot
+    be reached."""
     split = split_address(address)
     module, _, name = STORES[split.scheme].partition(".")
     found: type[Store] = getattr(importlib.import_module(f"{__package__}.{module}"), name)

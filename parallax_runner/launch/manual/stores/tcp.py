@@ -37,11 +37,11 @@ class Tcp(Store):
         return store
 
     def own_host(self) -> str | None:
-        """Returns the address from which the kernel would send to the driver, which need not run yet."""
+        """Returns the address from which the kernel would send to the driver. The driver need not be running yet."""
         return own_address.towards(self._host, self._port)
 
     def keep(self, entry: Entry) -> None:
-        """Connects, unless there is a connection already. If there is no driver yet, the next call tries again."""
+        """Connects to the driver, unless a connection exists. If no driver listens yet, the next call tries again."""
         if self._channel is not None and self._channel.is_open:
             return
         with suppress(OSError, ValueError):
@@ -84,7 +84,7 @@ class Tcp(Store):
             with self._lock:
                 self._entries[entry.id] = entry
             try:
-                channel.receive()  # Returns when the process is gone: it sends nothing more.
+                channel.receive()  # Returns when the process is gone, because a process sends only its entry.
             finally:
                 with self._lock:
                     del self._entries[entry.id]

@@ -27,13 +27,16 @@ def join() -> tuple[int, int]:
     """
     for name in CONTROLLERS:
         if os.environ.get(name, "").lower() == "gloo":
-            raise _refusal(f"it needs MPI, and {name}=gloo connects the ranks by Gloo: remove that variable")
+            raise _refusal(f"needs MPI, but {name}=gloo connects the ranks through Gloo. Remove that variable")
     rank, size = collectives.init(may_fuse=False)
     if not collectives.runs_over_mpi():
-        raise _refusal("it needs MPI, and Horovod has connected the ranks by Gloo: start them with mpirun")
+        raise _refusal("needs MPI, but Horovod connects the ranks through Gloo. Start the ranks with mpirun")
     if (communicator().rank, communicator().size) != (rank, size):
         found = f"{communicator().rank} of {communicator().size}"
-        raise _refusal(f"rank {rank} of {size} is {found} for mpi4py: it was built for another MPI than Horovod")
+        raise _refusal(
+            f"needs one MPI for Horovod and mpi4py, but rank {rank} of {size} in Horovod is rank {found} in mpi4py. "
+            "Build both for the same MPI"
+        )
     return rank, size
 
 
@@ -48,7 +51,7 @@ def communicator() -> MPI.Comm:
     from mpi4py import MPI
 
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        raise _refusal("it needs MPI_THREAD_MULTIPLE, but MPI provides less: remove HOROVOD_MPI_THREADS_DISABLE")
+        raise _refusal("needs MPI_THREAD_MULTIPLE, but MPI provides less. Remove HOROVOD_MPI_THREADS_DISABLE")
     return MPI.COMM_WORLD.Dup()
 
 
@@ -93,4 +96,4 @@ def _gather(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def _refusal(reason: str) -> CollectiveError:
-    return CollectiveError(f"comm.mpi.use_allgatherv=true: {reason}, or set it to false")
+    return CollectiveError(f"comm.mpi.use_allgatherv=true {reason}, or set comm.mpi.use_allgatherv=false")

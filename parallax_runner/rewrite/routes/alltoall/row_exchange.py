@@ -142,7 +142,7 @@ def _in_range(ids: tf.Tensor, table: Table) -> tf.Tensor:
     another table."""
     least, most = (tf.cast(reduce(ids), tf.int64) for reduce in (tf.reduce_min, tf.reduce_max))
     is_right = tf.equal(tf.size(ids), 0) | ((least >= 0) & (most < table.rows))
-    told = [f"ids of «{table.variable}», which has {table.rows} rows, are from", least, "to", most]
+    told = [f"variable «{table.variable}» has {table.rows} rows, but its ids range from", least, "to", most]
     with tf.control_dependencies([tf.debugging.Assert(is_right, told)]):
         return tf.identity(ids)
 

@@ -49,6 +49,6 @@ def _refuse_own_updates(rewrite: Rewrite, ops: set[tf.Operation], held: tf.Tenso
         if is_write(op) and held.op in edit.ancestors([op]):
             raise PlanError(
                 f"comm.ps.backup_workers={rewrite.plan.options.backup_workers}: «{op.name}» updates each worker's "
-                "own variable after the update on the servers, which only one worker runs. Run it before that update, "
-                "or set 0"
+                "own variable after the update on the servers, which only one worker runs. Run the op before that "
+                "update, or set comm.ps.backup_workers=0"
             )

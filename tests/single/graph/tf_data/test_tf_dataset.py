@@ -137,6 +137,14 @@ def test_a_later_call_goes_on_with_the_orders_of_later_passes(make: Callable[[],
         assert feed.train_batches(step * BATCH)[0]["id"].tolist() == expected[first + step], step
 
 
+def test_a_later_call_goes_on_in_endless_data() -> None:
+    """Shuffled data that never ends: nothing waits for the end of a pass."""
+    expected = plainly(endless(), passes=4)
+    feed = Feed(TfDataset(endless()).after(3).after(4), BATCH, rank=0, size=1)
+    for step in (0, 2, 9, 1):
+        assert feed.train_batches(step * BATCH)[0]["id"].tolist() == expected[7 + step], step
+
+
 def test_a_filler_does_not_move_on() -> None:
     feed = Feed(TfDataset(in_order()), BATCH // 2, rank=1, size=2)
     assert feed.train_batches(0)[0]["id"].tolist() == [1, 3]
@@ -180,7 +188,7 @@ def test_large_arrays() -> None:
 
 def test_arrays_that_no_graph_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fresh_copy, "LIMIT", 799)
-    with pytest.raises(DataError, match=r"the data holds arrays of 800 bytes.*give fit the arrays"):
+    with pytest.raises(DataError, match=r"the data contains arrays of 800 bytes.*pass the arrays"):
         TfDataset(tf.data.Dataset.from_tensor_slices(np.arange(100)).shuffle(3, seed=1).batch(10))
 
 
@@ -222,7 +230,7 @@ def test_what_is_known_of_it() -> None:
     data = TfDataset(shuffled(), in_order())
     assert (data.global_batch, data.pass_steps, data.train_size, data.validation_size) == (4, 5, 20, 22)
     assert data.features["id"].shape == () and data.features["id"].dtype == "int64"
-    assert data.notes == ("2 examples are left out of each pass over the data: they do not fill a batch",)
+    assert data.notes == ("2 examples are omitted from each pass over the data, because they do not fill a batch",)
     assert TfDataset(filtered()).pass_steps == TfDataset(mapped_after_batching()).pass_steps == 5
     assert TfDataset(in_order(), mapped_after_batching()).validation_size == 22
     assert TfDataset(endless()).is_endless

@@ -193,7 +193,9 @@ def test_a_model_that_is_not_compiled_is_refused() -> None:
 
 @pytest.mark.parametrize("key", ["labels", "sample_weight"])
 def test_what_is_no_feature_is_refused(key: str) -> None:
-    with pytest.raises(CaptureError, match=rf"model\.{key}=absent: no feature of the data; it has \['ids', 'x', 'y'\]"):
+    with pytest.raises(
+        CaptureError, match=rf"model\.{key}=absent: the data has no such feature; it has \['ids', 'x', 'y'\]"
+    ):
         captured(model, LABELS | {key: "absent"})
 
 
@@ -218,7 +220,7 @@ def test_a_lookup_table_is_refused() -> None:
 
 def test_a_variable_of_the_module_is_refused() -> None:
     outside = tf.Variable(2.0, name="outside")
-    with pytest.raises(CaptureError, match=r"outside.*make variables inside that function"):
+    with pytest.raises(CaptureError, match=r"outside.*Create variables inside that function"):
         captured(step_of(lambda weights, batch: squares(weights, batch) * outside), {})
 
 
@@ -237,7 +239,7 @@ def test_a_gradient_that_is_taken_in_a_branch_is_refused() -> None:
 
         return step
 
-    with pytest.raises(CaptureError, match=r"«weights:0» is taken inside a branch.*take it outside"):
+    with pytest.raises(CaptureError, match=r"«weights:0» is computed inside a branch.*compute it outside"):
         captured(make, {})
 
 

@@ -244,7 +244,7 @@ def hung_up(control: ControlServer, line: bytes) -> bool:
 
 def test_without_a_driver_the_child_says_how_it_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(wire.CONTROL_ADDRESS, raising=False)
-    with pytest.raises(LaunchError, match=r"the driver \(`python -m parallax_runner`\) must start a server"):
+    with pytest.raises(LaunchError, match=r"only the driver \(`python -m parallax_runner`\) can start a server"):
         ControlClient.connect(role="server", index=0)
 
 

@@ -154,7 +154,7 @@ def test_the_secret_of_a_folder_is_made_once_and_kept_from_others(
     assert secret.of_folder(tmp_path / "meet") == made
     assert [path.name for path in (tmp_path / "meet").iterdir()] == ["secret"]
     os.chmod(tmp_path / "meet" / "secret", 0o644)
-    with pytest.raises(LaunchError, match="nobody else can read"):
+    with pytest.raises(LaunchError, match="no other user can read"):
         secret.of_folder(tmp_path / "meet")
     monkeypatch.setenv(secret.VARIABLE, SECRET.decode())
     assert secret.of_folder(tmp_path / "meet") == SECRET
@@ -194,7 +194,7 @@ def test_those_that_are_missing_are_named(address: str, store: Store, stands_by:
     store.keep(gone)
     with pytest.raises(LaunchError) as raised:
         Claims(address).gather("runs/1", {"worker": 2, "server": 1}, 0.5, never)
-    assert "missing after 0.5 s (cluster.rendezvous_timeout_secs): worker 0, server 0; there: worker 1" in str(
+    assert "missing after 0.5 s (cluster.rendezvous_timeout_secs): worker 0, server 0; registered: worker 1" in str(
         raised.value
     )
     assert f"worker 0 (pid 7 on n1, {gone.address}) is gone" in str(raised.value)
@@ -218,7 +218,7 @@ def test_one_that_ends_while_others_are_waited_for_needs_another_in_its_place(
 
     with ThreadPoolExecutor() as pool:
         pool.submit(kill_when_claimed)
-        expected = r"worker 1 \(pid .*\) has ended while .* within 1 s; missing: worker 0, worker 1"
+        expected = r"worker 1 \(pid .*\) ended while .* within 1 s; missing: worker 0, worker 1"
         with pytest.raises(LaunchError, match=expected):
             gathering.gather("runs/1", {"worker": 2}, 60.0, never)
         killed = pool.submit(kill_when_claimed)
@@ -227,7 +227,7 @@ def test_one_that_ends_while_others_are_waited_for_needs_another_in_its_place(
         for id in "ab":
             stands_by(id)
         assert {one.entry.id for one in waiting.result(30.0)["worker"]} == {"a", "b"}
-    assert capsys.readouterr().err.count("has ended; waiting 1 s for another in its place") == 2
+    assert capsys.readouterr().err.count("has ended; waiting 1 s for a replacement") == 2
 
 
 def test_two_runs_at_one_rendezvous_are_told_apart(address: str, stands_by: StandsBy) -> None:
@@ -242,7 +242,7 @@ def test_two_processes_with_one_rank_are_named(address: str, stands_by: StandsBy
     for id in "ab":
         stands_by(id, "worker", 0)
     stands_by("c", "worker", 1)
-    with pytest.raises(LaunchError, match=r"two processes say that they are worker 0: worker 0 .* and worker 0"):
+    with pytest.raises(LaunchError, match=r"two processes have registered as worker 0: worker 0 .* and worker 0"):
         Claims(address).gather("runs/1", {"worker": 2}, 5.0, never)
 
 

@@ -61,7 +61,7 @@ def test_a_prefix_is_no_pattern(locked_port: int, monkeypatch: pytest.MonkeyPatc
         assert len(open_store(f"redis://127.0.0.1:{locked_port}/{prefix}", is_driver=True).entries()) == count
 
 
-@pytest.mark.parametrize(("password", "wrong"), [(None, "asks for a password: set"), ("other", "refuses the password")])
+@pytest.mark.parametrize(("password", "wrong"), [(None, "requires a password: set"), ("other", "rejects the password")])
 def test_another_password(password: str | None, wrong: str, locked_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if password is not None:
         monkeypatch.setenv(secret.REDIS_PASSWORD, password)
@@ -82,7 +82,7 @@ def test_a_server_that_is_not_there_is_said_in_one_message(capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("answer", "wrong"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is no Redis server"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is not a Redis server"),
         (b"", "cannot be reached"),
         (None, "does not answer within 0.5 s"),
     ],

@@ -45,7 +45,7 @@ def test_a_user_s_own_interface_is_not_closed() -> None:
 
 def test_other_hosts_cannot_load_from_a_folder_with_blanks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bind_address, "LIBRARY", Path("/home/me/my runs/libbind_address.so"))
-    with pytest.raises(LaunchError, match=r"/home/me/my runs/libbind_address.so: .* a blank or a colon"):
+    with pytest.raises(LaunchError, match=r"/home/me/my runs/libbind_address.so: .* a space or a colon"):
         bind_environment(HOSTS, frozenset())
 
 

@@ -69,7 +69,7 @@ def test_it_is_told_again_after_twice_the_time_and_when_steps_go_on() -> None:
     run.workers[0].step = 6
     run.pass_secs(0.1)
     assert run.watch.is_due
-    assert run.news == "steps go on, after more than 63 s without one"
+    assert run.news == "steps end again, after more than 63 s without one"
     assert not run.watch.is_due
 
 
@@ -131,7 +131,7 @@ def test_without_synchronisation_one_worker_may_hang_while_others_go_on() -> Non
         run.pass_secs(1.0)
     assert run.watch.is_due
     news = run.watch.news(run.workers, together=False)
-    assert news == "no step of worker 1 for 64 s; worker 1 is in step 6; others go on"
+    assert news == "no step of worker 1 for 64 s; worker 1 is in step 6; others continue"
     assert not run.watch.is_due
 
 
@@ -142,7 +142,7 @@ def test_a_worker_that_hangs_in_its_first_step_alone_is_told_once() -> None:
         run.pass_secs(1.0)
     assert run.watch.is_due
     news = run.watch.news(run.workers, together=False)
-    assert news == "no step of worker 1 for 309 s; worker 1 is in step 1; others go on"
+    assert news == "no step of worker 1 for 309 s; worker 1 is in step 1; others continue"
     assert not run.watch.is_due
 
 
@@ -181,7 +181,7 @@ def test_a_step_that_ends_after_the_time_out_and_before_the_answer_fails_nothing
     run.pass_secs(30)
     assert run.watch.is_over
     attempt = ask_stalled(run, 6)
-    assert attempt.news == "steps go on, after more than 31 s without one"
+    assert attempt.news == "steps end again, after more than 31 s without one"
     assert attempt.first_lost_secs() is None
 
 

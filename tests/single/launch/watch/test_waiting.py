@@ -33,6 +33,6 @@ def test_it_is_said_again_when_it_changes(capsys: pytest.CaptureFixture[str]) ->
     for waited_for in ("worker 0 (step 7)", "worker 0 (step 7)", "", "worker 0 (saving step 7)"):
         notice.show(waited_for)
     assert capsys.readouterr().err.splitlines() == [
-        "parallax_runner: SIGHUP: stopping: waiting for worker 0 (step 7); a second signal ends it at once",
+        "parallax_runner: SIGHUP: stopping: waiting for worker 0 (step 7); a second signal ends the run at once",
         "parallax_runner: stopping: waiting for worker 0 (saving step 7)",
     ]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parallax_runner.analysis.variable_info import VariableInfo
-from parallax_runner.plan.comm_options import CommOptions
+from parallax_runner.plan.comm_options import CommOptions, Lookahead
 from parallax_runner.plan.plan import Prediction, Route
 from parallax_runner.planning import choose
 from parallax_runner.planning.choose import choose_routes, possible_routes
@@ -38,8 +38,16 @@ def touching(alpha: float, merged: float | None = None, variable: VariableInfo =
     return Measured("f", ranks, 1, 0.1, 8, None, (variable,), (found,), "2026-01-01")
 
 
-def model(measured: Measured | None = None, *, constants: Constants = DEFAULTS, **cluster: int) -> CostModel:
-    return CostModel(Cluster(**{"workers": 2, "servers": 2} | cluster), constants, measured=measured)
+def model(
+    measured: Measured | None = None,
+    *,
+    constants: Constants = DEFAULTS,
+    lookahead: Lookahead = Lookahead.OFF,
+    **cluster: int,
+) -> CostModel:
+    """The model of one rank a host, whose options are in effect as they are."""
+    of = Cluster(**{"workers": 2, "servers": 2} | cluster)
+    return CostModel(of, constants, CommOptions(lookahead=lookahead), measured)
 
 
 def secs(variable: VariableInfo, route: Route, of: CostModel) -> float:
@@ -61,7 +69,7 @@ def test_faster_links_cost_less_and_latency_more(route: Route, gbit: float, fact
     def cost(gbit: float, latency_us: float) -> float:
         constants = DEFAULTS.with_link(gbit_per_sec=gbit, latency_us=latency_us)
         whole = model(touching(0.01), constants=constants, workers=workers)
-        return secs(BIG, route, whole) + whole.once([route]).secs
+        return secs(BIG, route, whole) + whole.once((BIG,), {"big": route}).secs
 
     assert cost(gbit * factor, 10) < cost(gbit, 10) < cost(gbit, 10 * factor)
 
@@ -91,7 +99,7 @@ def test_a_cost_is_the_sum_of_its_parts() -> None:
     assert cost.sent_bytes == 3 * 1000 * 264
     assert cost.link_secs == pytest.approx(2.0 * 3 * 1000 * 264)
     assert cost.latency_secs == pytest.approx(2 * 0.125)  # of values and ids
-    assert whole.once([Route.ALLGATHER]).secs == pytest.approx(0.5 + 3 * 0.01)
+    assert whole.once((BIG,), {"big": Route.ALLGATHER}).secs == pytest.approx(0.5 + 3 * 0.01)
     assert cost.work_secs == pytest.approx(0.1 * 4 * 1000 * 264 + 3000 * (256 * 0.3 + 5))
 
 
@@ -134,7 +142,7 @@ def test_what_is_in_flight_together_is_waited_for_once() -> None:
     )
     variables = [dataclasses.replace(DENSE, name=f"dense_{number}") for number in range(100)]
     whole = model(constants=constants)
-    assert whole.once([Route.PS]) == (0.5 + 2 * 0.25, 0.75 + 2 * 0.125)
+    assert whole.once((BIG,), {"big": Route.PS})[:2] == (0.5 + 2 * 0.25, 0.75 + 2 * 0.125)
     routes = dict.fromkeys((variable.name for variable in variables), Route.PS)
     assert whole.exchange_secs(variables, routes) == pytest.approx(2 + 100 * 0.03)
 
@@ -143,11 +151,14 @@ def test_what_is_in_flight_together_is_waited_for_once() -> None:
 def test_rows_of_others_are_asked_for(route: Route) -> None:
     """Each distinct id of a rank costs, before the forward pass, where rows are not at hand; nothing elsewhere."""
     free, dear = (dataclasses.replace(DEFAULTS, ask_secs_per_row=secs) for secs in (0.0, 3.0))
-    costs = [model(touching(0.01, 0.015), constants=each).cost(BIG, route) for each in (free, dear)]
-    (without, whole) = (cost for cost in costs if cost is not None)
     asked_secs = 3.0 * 1000 if route in (Route.PS, Route.ALLTOALL) else 0.0
-    assert whole.work_secs - without.work_secs == pytest.approx(asked_secs)
-    assert whole.before_secs - without.before_secs == pytest.approx(asked_secs)
+    for lookahead in (Lookahead.OFF, Lookahead.AUTO):
+        models = (model(touching(0.01, 0.015), constants=each, lookahead=lookahead) for each in (free, dear))
+        (without, whole) = (cost for each in models if (cost := each.cost(BIG, route)) is not None)
+        assert whole.work_secs - without.work_secs == pytest.approx(asked_secs)
+        is_aside = route == Route.ALLTOALL and lookahead is not Lookahead.OFF
+        assert whole.aside_secs - without.aside_secs == pytest.approx(asked_secs if is_aside else 0.0)
+        assert whole.before_secs - without.before_secs == pytest.approx(0.0 if is_aside else asked_secs)
 
 
 def test_each_shard_travels_for_itself() -> None:
@@ -169,7 +180,7 @@ def test_predicted_bytes_are_the_traffics_with_measured_rows() -> None:
     assert predict_sent_bytes(BIG, Route.ALLTOALL, 2, options, measured) == 500 * (2 * 256 + 4 + 1) // 2
     assert predict_sent_bytes(BIG, Route.PS, 2, options, measured) == 2 * 500 * 264
     for route in ROUTES:
-        cost = model(measured).cost(BIG, route)
+        cost = model(measured, lookahead=options.lookahead).cost(BIG, route)
         assert cost is not None
         assert cost.sent_bytes == predict_sent_bytes(BIG, route, 2, options, measured)
     # A dense exchange carries a number for each row beside it.
@@ -246,11 +257,13 @@ def test_servers_win_where_exchanges_among_ranks_are_slow() -> None:
     st.floats(0, 1e-2),
     st.floats(0, 1e-2),
     st.integers(2, 16),
+    st.sampled_from(Lookahead),
 )
 @settings(deadline=None)
 def test_a_plan_has_one_kind_of_owner_and_no_preset_beats_it(
-    alpha: float, gbit: float, server_overhead: float, overhead: float, workers: int
+    alpha: float, gbit: float, server_overhead: float, overhead: float, workers: int, lookahead: Lookahead
 ) -> None:
+    """By the predicted step, and without lookahead by the sum of all costs too."""
     linked = DEFAULTS.with_link(gbit_per_sec=gbit, latency_us=20)
     overheads = {name: server_overhead if name in ("pull", "push") else overhead for name in EXCHANGES}
     constants = dataclasses.replace(
@@ -258,23 +271,27 @@ def test_a_plan_has_one_kind_of_owner_and_no_preset_beats_it(
         **{n: dataclasses.replace(getattr(linked, n), overhead_secs=secs) for n, secs in overheads.items()},
     )
     variables = (DENSE, BIG, info("unmeasured", "sparse", (500, 8)), NONE)
-    whole = model(touching(alpha, ranks=workers), constants=constants, workers=workers)
+    whole = model(touching(alpha, ranks=workers), constants=constants, workers=workers, lookahead=lookahead)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choose, "NEARLY_ALL", 2.0)
         cheapest = choose_routes(variables, whole).routes
     routes = choose_routes(variables, whole).routes
-    best, taken = (whole.exchange_secs(variables, each) for each in (cheapest, routes))
+    measures = (whole.step_secs, whole.exchange_secs) if lookahead is Lookahead.OFF else (whole.step_secs,)
     step_secs = whole.step_secs(variables, cheapest)
-    assert best is not None and taken is not None and step_secs is not None
-    assert taken <= best + choose.ALIKE * step_secs + 1e-12
+    assert step_secs is not None
+    for secs_of in measures:
+        best, taken = (secs_of(variables, each) for each in (cheapest, routes))
+        assert best is not None and taken is not None
+        assert taken <= best + choose.ALIKE * step_secs + 1e-12
     assert routes == cheapest or alpha >= choose.NEARLY_ALL
     for each in (cheapest, routes):
         assert not {Route.PS, Route.ALLTOALL} <= set(each.values())
     for comm in ("mpi", "ps", "hybrid", "sharded"):
         preset = plan_of(variables, comm=comm, workers=workers)
-        total = whole.exchange_secs(variables, {v.name: v.route for v in preset.variables})
-        assert total is not None
-        assert best <= total + 1e-12
+        for secs_of in measures:
+            best, total = secs_of(variables, cheapest), secs_of(variables, {v.name: v.route for v in preset.variables})
+            assert best is not None and total is not None
+            assert best <= total + 1e-12
 
 
 def test_what_cannot_move_stays_with_the_ranks() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from parallax_runner.planning.cost.critical_path import Travel, critical_path_secs
 
 SHARES, SECS = st.floats(0, 1), st.floats(0, 10)
-TRAVELS = st.lists(st.builds(Travel, SHARES, SECS, SHARES, SECS), max_size=5)
+TRAVELS = st.lists(st.builds(Travel, SHARES, SECS, SHARES, SECS, SECS), max_size=5)
 
 
 def test_what_is_needed_at_once_and_there_at_the_end_adds_up() -> None:
@@ -30,8 +30,13 @@ def test_a_gradient_travels_after_those_before_it() -> None:
     assert critical_path_secs(10, [late, early]) == 5 + 8 + 1
 
 
+def test_nobody_waits_for_what_belongs_to_another_step_unless_the_links_are_full() -> None:
+    assert critical_path_secs(10, [Travel(0.0, 2, 1.0, 3, aside_secs=10)]) == 15
+    assert critical_path_secs(10, [Travel(0.0, 2, 1.0, 3, aside_secs=11)]) == 16
+
+
 @given(SECS, TRAVELS)
 def test_it_is_between_the_longest_and_the_sum(compute: float, travels: list[Travel]) -> None:
-    exchanged = sum(one.before_secs + one.after_secs for one in travels)
+    exchanged = sum(one.before_secs + one.after_secs + one.aside_secs for one in travels)
     found = critical_path_secs(compute, travels)
     assert max(compute, exchanged) - 1e-9 <= found <= compute + exchanged + 1e-9

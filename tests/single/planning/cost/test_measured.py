@@ -45,6 +45,28 @@ def test_rarefaction_is_the_mean_over_all_choices_of_samples(ids: list[list[np.n
         assert found.merged_over(ranks) == pytest.approx(np.mean(sizes))
 
 
+@given(batches)
+def test_rows_apart_are_the_mean_over_all_choices_of_a_step_and_a_batch(ids: list[list[np.ndarray]]) -> None:
+    found = count_rows("table", 20, ids)
+    samples = [set(batch.tolist()) for step in ids for batch in step]
+    for ranks in range(1, len(samples)):
+        apart = [
+            len(samples[number] - set().union(*(samples[other] for other in step)))
+            for number in range(len(samples))
+            for step in itertools.combinations([other for other in range(len(samples)) if other != number], ranks)
+        ]
+        assert found.apart_from(ranks) == pytest.approx(np.mean(apart), abs=1e-9)
+
+
+@given(batches, st.integers(1, 200))
+def test_fewer_rows_are_apart_from_more_ranks(ids: list[list[np.ndarray]], ranks: int) -> None:
+    found = count_rows("table", 20, ids)
+    fewer, more = found.apart_from(ranks + 1), found.apart_from(ranks)
+    if ranks != found.samples - 1:  # Chao's estimate begins behind it, and may add rows that were never seen
+        assert fewer <= more + 1e-9
+    assert 0 <= fewer <= found.distinct
+
+
 @given(batches, st.integers(1, 200))
 def test_more_ranks_touch_more_rows_but_never_more_than_there_are(ids: list[list[np.ndarray]], ranks: int) -> None:
     found = count_rows("table", 20, ids)

@@ -43,7 +43,7 @@ def test_a_cycle_of_control_edges_is_found() -> None:
     rewrite = rewritten()
     norm, update = op_of(rewrite, "Minimum"), op_of(rewrite, "ResourceSparseApplyAdagrad")
     norm._add_control_input(update)
-    with pytest.raises(RewriteError, match=r"after some_pass: op «.+» waits for itself"):
+    with pytest.raises(RewriteError, match=r"after pass some_pass: op «.+» waits for itself"):
         check(rewrite, after="some_pass")
 
 

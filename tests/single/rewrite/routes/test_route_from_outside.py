@@ -80,7 +80,7 @@ def test_it_says_what_its_variables_are_to_the_ranks(monkeypatch: pytest.MonkeyP
 
 def test_its_passes_are_checked_with_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
     brought(monkeypatch, RouteRewriting(exchange=(too_early,)))
-    with pytest.raises(PassOrderError, match="pass too_early reads updated, which no pass before it writes"):
+    with pytest.raises(PassOrderError, match="pass too_early reads updated, which no earlier pass writes"):
         all_passes()
 
 

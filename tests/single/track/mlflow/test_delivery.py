@@ -284,7 +284,7 @@ def refusal(journal: Journal, caplog: pytest.LogCaptureFixture) -> str:
     with pytest.raises(Refused, match="belongs to another user, so it is not sent") as refused:
         send(journal.path, foreign)
     assert foreign.calls == [], "not even a run is made"
-    assert str(refused.value).partition(":")[0] in said
+    assert str(refused.value).partition(f". {journal.path}")[0] in said
     return str(refused.value)
 
 

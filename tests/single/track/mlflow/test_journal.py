@@ -120,7 +120,7 @@ def test_without_room_for_the_first_line_there_is_no_journal(tmp_path: Path, roo
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (room_bytes, before[1]))
-        with pytest.raises(StorageError, match=r"journal\.jsonl: .*cannot be begun"):
+        with pytest.raises(StorageError, match=r"journal\.jsonl: .*cannot be created"):
             Journal(tmp_path / "journal.jsonl", header())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

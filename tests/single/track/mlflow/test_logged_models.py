@@ -198,7 +198,7 @@ def test_a_store_without_logged_models_gets_artifacts_and_one_note(
     assert run.info.status == "FINISHED"
     assert len(client.list_artifacts(run.info.run_id, "checkpoints")) == 2
     (said,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert "has no logged models" in said
+    assert "does not support logged models" in said
 
 
 def test_a_run_that_goes_on_with_other_data_keeps_what_it_said_of_its_models(uri: str, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_store_that_comes_back_gets_everything_in_order(
     assert [point.step for point in store.points] == list(range(1, 50))
     # In mid run it is no matter for the terminal, and one line for the log.
     assert capsys.readouterr().err == ""
-    assert len([record for record in caplog.records if "out of reach" in record.message]) == 1
+    assert len([record for record in caplog.records if "unreachable" in record.message]) == 1
 
 
 def test_the_end_does_not_wait_long_for_a_store_that_is_down(
@@ -92,7 +92,7 @@ def test_the_end_does_not_wait_long_for_a_store_that_is_down(
     wait_until(lambda: thread.trouble is not None)
     journal.append_end("finished")
     assert not thread.close()
-    assert capsys.readouterr().err.count("out of reach") == 1
+    assert capsys.readouterr().err.count("unreachable") == 1
     assert len(open_runs.listed()) == 1
 
 
@@ -116,7 +116,7 @@ def test_a_job_that_waits_for_its_sweeps_run_calls_no_store_out_of_reach(
     journal.append_end("finished")
     thread.close()
     told = capsys.readouterr().err
-    assert "is not in MLflow yet" not in told and told.count("MLflow is out of reach: down") == 1
+    assert "is not in MLflow yet" not in told and told.count("MLflow is unreachable: down") == 1
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_database_that_is_being_created_may_fail_twice(
     thread = Sender(journal.path, open_run, read_header(journal.path))
     journal.append_end("finished")
     assert thread.close()
-    assert capsys.readouterr().err.count(f"MLflow is out of reach: {reason}") == told
+    assert capsys.readouterr().err.count(f"MLflow is unreachable: {reason}") == told
 
 
 def test_the_end_does_not_wait_for_ever_for_a_call_that_hangs(
@@ -168,7 +168,7 @@ def test_a_refused_run_is_told_and_not_tried_again(journal: Journal, capsys: pyt
     wait_until(lambda: thread.trouble is not None)
     journal.append_end("finished")
     assert not thread.close()
-    assert capsys.readouterr().err.count("MLflow refuses this run: the experiment was deleted; training goes on") == 1
+    assert capsys.readouterr().err.count("MLflow refuses this run: the experiment was deleted. Training continues") == 1
 
 
 def test_a_surprise_is_told(journal: Journal, capsys: pytest.CaptureFixture[str]) -> None:

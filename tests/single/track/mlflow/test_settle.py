@@ -85,7 +85,7 @@ def test_logs_that_a_killed_run_kept_elsewhere_are_sent_if_it_was_this_users(
     assert caplog.text == ""
     sync(tmp_path / "unpacked")
     assert store.reads.count("the last words") == 1
-    assert f"{tmp_path / 'unpacked' / 'logs'} of a killed run is not sent: it leads out of" in caplog.text
+    assert f"{tmp_path / 'unpacked' / 'logs'} of a killed run is not sent: the link leads out of" in caplog.text
     assert (elsewhere / "worker_0.log").exists()
 
 
@@ -190,7 +190,7 @@ def test_a_journal_without_its_first_line_is_none(
     assert store.calls[-1] == ("ended", "interrupted")
     assert store.names.count("open") == 1
     assert read_run_id(both) is not None
-    assert "has no first line" in caplog.text
+    assert "has no valid header" in caplog.text
     settle_others(tmp_path / "own", store.open_run)
     assert open_runs.listed() == []
 
@@ -263,7 +263,7 @@ def test_sync_settles_a_killed_run(tmp_path: Path, store: FakeStore) -> None:
 
 def test_sync_of_a_living_run_is_refused(tmp_path: Path, store: FakeStore) -> None:
     leave_run(tmp_path)
-    with writing(tmp_path, wait_secs=0.0), pytest.raises(TrackingError, match="still going on"):
+    with writing(tmp_path, wait_secs=0.0), pytest.raises(TrackingError, match="still active"):
         sync(tmp_path)
     assert store.calls == []
 
@@ -271,7 +271,7 @@ def test_sync_of_a_living_run_is_refused(tmp_path: Path, store: FakeStore) -> No
 def test_sync_says_what_waits_for_a_store_that_is_down(tmp_path: Path, store: FakeStore) -> None:
     leave_run(tmp_path, ended=True)
     store.up = False
-    with pytest.raises(TrackingError, match=r"4 entries wait, because MLflow is out of reach: down"):
+    with pytest.raises(TrackingError, match=r"4 entries are not sent, because MLflow is unreachable: down"):
         sync(tmp_path)
 
 
@@ -314,7 +314,7 @@ def test_another_users_journal_does_not_choose_where_it_goes(
     foreign: Journal, tmp_path: Path, state: Path, store: FakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = foreign.path.read_bytes()
-    with pytest.raises(TrackingError, match=r"belongs to another user.*give tracking\.uri="):
+    with pytest.raises(TrackingError, match=r"belongs to another user.*Add tracking\.uri="):
         sync(tmp_path)
     note(tmp_path / "run", state)
     settle_others(tmp_path / "own", store.open_run)
@@ -402,7 +402,7 @@ def damage(tmp_path: Path) -> dict[str, Path]:
 def test_damaged_folders_keep_no_other_from_being_sent(tmp_path: Path, store: FakeStore) -> None:
     damage(tmp_path)
     with pytest.raises(
-        TrackingError, match=r"fifo: its journal cannot be sent.*it is a FIFO and not a file.*and 1 more"
+        TrackingError, match=r"fifo: its journal cannot be sent.*it is a FIFO, not a regular file.*and 1 more"
     ):
         sync(tmp_path)
     assert [what for name, what in store.calls if name == "ended"] == ["interrupted"] * 4

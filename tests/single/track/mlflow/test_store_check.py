@@ -18,7 +18,7 @@ from parallax_runner.track.mlflow.store_check import absolute_uri, check_store
     ["", "file:./mlruns", "./mlruns", "foo://bar", "sqlite:////proc/none/mlflow.db", "http://", "sqlite:////proc"],
 )
 def test_an_unusable_store_is_refused_in_one_message(bad: str) -> None:
-    with pytest.raises(ConfigError, match=r"^tracking\.uri=.*sqlite:///mlflow\.db, or tracking=off") as refused:
+    with pytest.raises(ConfigError, match=r"^tracking\.uri=.*sqlite:///mlflow\.db, or set tracking=off") as refused:
         check_store(bad, "exp")
     assert "\n" not in str(refused.value)
     assert bad in str(refused.value)

@@ -20,5 +20,7 @@ def test_ids_beyond_a_table_are_refused_with_its_name(dtype: type) -> None:
         for ids in ([], [0], [0, 3, ROWS - 1]):
             assert session.run(checked, {given: ids}).tolist() == ids
         for ids in ([-1], [0, ROWS], [-1, 2]):
-            with pytest.raises(tf.errors.InvalidArgumentError, match=r"ids of «words», which has 6 rows, are from"):
+            with pytest.raises(
+                tf.errors.InvalidArgumentError, match=r"variable «words» has 6 rows, but its ids range from"
+            ):
                 session.run(checked, {given: ids})
