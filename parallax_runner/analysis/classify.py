@@ -200,8 +200,8 @@ def _refuse_rank_dependent_updates(
             why = f"({source.type})" if differs_by_rank(source) else own.get(source.name)
             if why is not None:
                 raise PlanError(
-                    f"the update of «{written[0]}» reads «{source.name}» {why}, which differs by rank: "
-                    "what is applied to an aggregated gradient must be the same on all ranks"
+                    f"the update of «{written[0]}» reads «{source.name}» {why}, which differs by rank; "
+                    "an update that uses an aggregated gradient must be the same on all ranks"
                 )
 
 

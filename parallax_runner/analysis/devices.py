@@ -11,7 +11,7 @@ from parallax_runner.errors import PlanError
 from parallax_runner.graph.devices import PS, scopes_of
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
-ELSEWHERE = "cluster.soft_placement=true runs it on another device"
+ELSEWHERE = "cluster.soft_placement=true runs the op on another device"
 SERVER: Mapping[str, int] = {"CPU": 1}
 
 
@@ -47,19 +47,19 @@ def _device_in_place(device: tf.DeviceSpec, there: Mapping[str, int], replicas: 
     """Returns the device that TensorFlow chooses for an op that names this job and task, but no device."""
     kind = "GPU" if there.get("GPU") else "CPU"
     own = device.replace(device_type=kind, device_index=0).to_string()
-    return own if device.job == PS or replicas == 1 else f"{own} to {replicas - 1}, its replica's own"
+    return own if device.job == PS or replicas == 1 else f"{own} to {replicas - 1}, one for each replica"
 
 
 def _missing_task(device: tf.DeviceSpec, comm: str, tasks: Mapping[str, int]) -> str | None:
     if device.job is None:
         return None
     if not tasks:
-        return f"under comm={comm} workers form no cluster with tasks; use comm=ps with servers"
+        return f"under comm={comm} the workers are not tasks of a TensorFlow cluster; use comm=ps with servers"
     number = tasks.get(device.job, 0)
     if number and (device.task or 0) < number and not device.replica:
         return None
     there = " and ".join(f"/job:{job}/task:0 to {count - 1}" for job, count in tasks.items())
-    return f"there are {there} (cluster.workers, cluster.servers)"
+    return f"the cluster has {there} (cluster.workers, cluster.servers)"
 
 
 def _missing_device(device: tf.DeviceSpec, there: Mapping[str, int]) -> str | None:
@@ -68,4 +68,4 @@ def _missing_device(device: tf.DeviceSpec, there: Mapping[str, int]) -> str | No
     listed = " and ".join(f"{kind}:0 to {count - 1}" for kind, count in there.items() if count)
     if device.job == PS:
         return f"a server has {listed} ({ELSEWHERE})"
-    return f"each worker has {listed} (cluster.cpu_devices; GPUs by cluster.resource_info; {ELSEWHERE})"
+    return f"each worker has {listed} (cluster.cpu_devices; cluster.resource_info for GPUs; {ELSEWHERE})"

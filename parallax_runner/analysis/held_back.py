@@ -27,5 +27,5 @@ def check_held_back(single: SingleDeviceGraph) -> None:
         if written:
             raise PlanError(
                 f"train.on_nan=skip: «{op.name}» ({op.type}) updates «{written[0]}» inside a branch, a loop or a "
-                "function, so this update cannot be skipped: update outside of it, or choose train.on_nan=stop"
+                "function, so this update cannot be skipped; move the update out of it, or choose train.on_nan=stop"
             )

@@ -38,7 +38,7 @@ def unknown_ahead(
     found = frozenset[str]().union(*(sources(op.inputs[1]) for op in lookups))
     gradients = [one for one in boundary.gradients if one.variable == table[0] and one.indices]
     if not all(_ids_of(graph, gradient) <= found for gradient in gradients):
-        return "its gradient has other ids than its lookups"
+        return "the gradient has ids that do not come from the lookups"
     return _written_elsewhere(graph, boundary, table, frozenset(one.indices for one in gradients if one.indices))
 
 
@@ -55,11 +55,11 @@ def draws(op: tf.Operation) -> bool:
 def _hindrance(op: tf.Operation, features: Collection[str]) -> str | None:
     """Returns the reason why the ids of a lookup are not known before its step, or None if they are known."""
     if op.control_inputs:
-        return f"its lookup «{op.name}» waits for «{op.control_inputs[0].name}»"
+        return f"the lookup «{op.name}» waits for «{op.control_inputs[0].name}»"
     for needed in sorted(lead_to(op.inputs[1]), key=lambda one: one.name):
         is_feature = needed.type == FED and needed.outputs[0].name in features
         if not (is_feature or draws(needed) or (edit.is_plain(needed) and needed.type != FED)):
-            return f"the ids of its lookup «{op.name}» depend on «{needed.name}»"
+            return f"the ids of the lookup «{op.name}» depend on «{needed.name}»"
     return None
 
 
@@ -68,7 +68,7 @@ def _written_elsewhere(graph: tf.Graph, boundary: Boundary, table: Sequence[str]
     for name in table:
         for op in graph.get_operation_by_name(name).outputs[0].consumers():
             if op in boundary.region and edit.is_write(op) and not (op.type.startswith(BY_IDS) and _by(op) <= ids):
-                return f"its update «{op.name}» may write rows that a step does not touch"
+                return f"the update «{op.name}» may write rows that a step does not touch"
     return None
 
 

@@ -11,7 +11,7 @@ def check_merged(single: SingleDeviceGraph, *, steps_are_common: bool) -> None:
     if single.merged and not steps_are_common:
         first = single.merged[0]
         raise PlanError(
-            f"variable «{first.name}» declares aggregation={first.aggregation}: ranks merge it at the end of each "
-            "step, but with comm.sync=false or comm.ps.backup_workers they have no common steps: choose "
+            f"variable «{first.name}» declares aggregation={first.aggregation}: ranks merge its values at the end "
+            "of each step, but with comm.sync=false or comm.ps.backup_workers they have no common steps; choose "
             "comm.sync=true without backup workers, or declare no aggregation"
         )

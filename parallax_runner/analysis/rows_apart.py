@@ -30,16 +30,16 @@ def tied_rows(graph: tf.Graph, boundary: Boundary, table: Sequence[str]) -> str 
     between = _between(starts, writes)
     for op in edit.in_order(between):
         if not (op in writes or op.type in ROW_BY_ROW or _removes_repeated_ids(op, starts)):
-            return f"its update's op «{op.name}» ({op.type}) needs all rows of a step"
+            return f"the update's op «{op.name}» ({op.type}) needs all rows of a step"
         for tensor in op.inputs:
             if tensor.name not in starts and tensor.op not in between and not _can_be_carried(tensor):
-                return f"its update's op «{op.name}» reads «{tensor.name}», which is too large to be kept for a step"
+                return f"the update's op «{op.name}» reads «{tensor.name}», which is too large to keep for another step"
     readers = edit.descendants([graph.get_tensor_by_name(name) for name in starts], within=set(boundary.region))
     other = min((op.name for op in readers - between), default=None)
     if other is not None:
-        return f"«{other}» reads its gradient as well"
+        return f"«{other}» also reads the gradient"
     apart = min((op.name for op in writes if op not in between or not op.type.startswith(BY_IDS)), default=None)
-    return None if apart is None else f"its update «{apart}» does not wait for its gradient"
+    return None if apart is None else f"the update «{apart}» does not wait for the gradient"
 
 
 def _writes(graph: tf.Graph, boundary: Boundary, table: Sequence[str]) -> set[tf.Operation]:

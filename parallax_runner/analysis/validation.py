@@ -16,8 +16,8 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 # Writes to lookup tables, queues and accumulators.
 _WRITES_RESOURCE = re.compile(r"LookupTable(Insert|Import|Remove)|QueueEnqueue|AccumulatorApplyGradient")
 _REMEDY = (
-    "Each rank computes it for each of its batches, and the mean is reported: return the loss of one batch, "
-    "without tf.metrics and without updates"
+    "Each rank computes this value for each of its batches, and the run reports the mean; return the value of one "
+    "batch, without tf.metrics and without updates"
 )
 
 

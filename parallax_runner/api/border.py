@@ -31,8 +31,8 @@ class Border:
         if self._plan.servers:
             left_out = min(self._steps.updates - updates)
             raise TrainingError(
-                f"this fetch runs only some of the updates, not «{left_out}». With variables on servers a step must "
-                "run all of them: fetch all train ops together, or choose run_option='MPI'"
+                f"this fetch runs only some of the updates, not «{left_out}». With variables on servers, a step must "
+                "run all updates; fetch all train ops together, or choose run_option='MPI'"
             )
 
     def check_fetches(self, needs: Iterable[str], tensors: Iterable[tf.Tensor], *, updates: frozenset[str]) -> None:
@@ -43,8 +43,8 @@ class Border:
             aggregated = None if updates else self._steps.aggregate_needed(name)
             if aggregated is not None:
                 raise TrainingError(
-                    f"«{name}» needs «{aggregated}», which is computed from the gradients of all workers: fetch it "
-                    "together with the train op"
+                    f"«{name}» needs «{aggregated}», which is computed from the gradients of all workers; fetch "
+                    f"«{name}» together with the train op"
                 )
             if not (is_whole and name in self._steps.whole):
                 self._check_assignments(name)
@@ -63,8 +63,8 @@ class Border:
             return [op]
         if has_trained:
             raise TrainingError(
-                f"«{op}» gives variables their initial values, and steps have been run since parallel_run did that: do "
-                "not fetch it"
+                f"«{op}» sets variables to their initial values, but parallel_run already did so, and steps have been "
+                f"run since; do not fetch «{op}»"
             )
         log.info("%s is not run, because all variables already have values", op)
         return kept
@@ -74,8 +74,8 @@ class Border:
         for op, variable in self._steps.assignments_of(name):
             if variable in self._on_servers:
                 raise TrainingError(
-                    f"«{op}» assigns to «{variable}», which is on servers, where only gradients change it: do not "
-                    "fetch it, or choose run_option='MPI'"
+                    f"«{op}» assigns to «{variable}», which is on servers, where only gradients change it; do not "
+                    f"fetch «{op}», or choose run_option='MPI'"
                 )
 
     @functools.cache  # noqa: B019
@@ -87,7 +87,7 @@ class Border:
             if op.name in self._moved:
                 raise TrainingError(
                     f"«{name}» needs «{op.name}», which is computed by the owners of the rows "
-                    f"({'the servers' if self._plan.servers else 'each worker has a part'}): fetch other values, such "
+                    f"({'the servers' if self._plan.servers else 'each worker has a part'}); fetch other values, such "
                     "as the variables, or choose run_option='MPI'"
                 )
             if op.type.endswith("TakeGradient"):
@@ -99,14 +99,14 @@ class Border:
         if backup_workers:
             raise TrainingError(
                 f"«{name}» needs «{taken.name}», which a different worker takes from the servers in each step "
-                f"(comm.ps.backup_workers={backup_workers}): choose run_option='MPI' or comm.ps.backup_workers=0"
+                f"(comm.ps.backup_workers={backup_workers}); choose run_option='MPI' or comm.ps.backup_workers=0"
             )
         if taken not in self._of_step:
-            sums = "a sum of it (tf.nn.l2_loss, tf.reduce_sum), which every worker gets, or "
+            sums = "fetch a sum of it (tf.nn.l2_loss, tf.reduce_sum), which every worker gets, or "
             raise TrainingError(
-                f"«{name}» needs «{taken.name}», which worker 0 takes from the servers: fetch it in worker 0 alone "
-                f"(if it has one replica), or {sums if self._plan.options.ps.boundary_among_servers else ''}choose "
-                "run_option='MPI'"
+                f"«{name}» needs «{taken.name}», which worker 0 takes from the servers; fetch it only there "
+                f"(if worker 0 has one replica), or {sums if self._plan.options.ps.boundary_among_servers else ''}"
+                "choose run_option='MPI'"
             )
 
     @functools.cached_property

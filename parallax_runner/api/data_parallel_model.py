@@ -89,14 +89,14 @@ def RunNet(model: Any, num_iterations: int = 1) -> float | None:
 def _sum(losses: Any) -> tf.Tensor:
     losses = list(losses) if isinstance(losses, list | tuple) else [losses]
     if not losses or not all(isinstance(loss, tf.Tensor) for loss in losses):
-        raise ConfigError(f"forward_pass_builder_fun (Parallelize) returned {losses}: expected a list of tensors")
+        raise ConfigError(f"forward_pass_builder_fun (Parallelize) returned {losses}; expected a list of tensors")
     return tf.add_n(losses, name="loss_of_all")
 
 
 def _train_op(optimizer: Any, loss: tf.Tensor) -> tf.Operation:
     if not isinstance(optimizer, tf.train.Optimizer):
         raise ConfigError(
-            f"optimizer_builder_fun (Parallelize) returned {optimizer!r}: expected a tf.train.Optimizer, which "
+            f"optimizer_builder_fun (Parallelize) returned {optimizer!r}; expected a tf.train.Optimizer, which "
             "Parallelize applies"
         )
     update = optimizer.minimize(loss, global_step=tf.train.get_or_create_global_step())

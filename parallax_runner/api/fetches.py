@@ -92,7 +92,7 @@ class Translator:
             if not isinstance(values, list | tuple) or len(values) != len(prefixes):
                 given = f"a list of {len(values)}" if isinstance(values, list | tuple) else type(values).__name__
                 raise TrainingError(
-                    f"the feed of «{name}» is {given}: expected a list of {len(prefixes)}, one value for each replica "
+                    f"the feed of «{name}» is {given}; expected a list of {len(prefixes)} values, one for each replica "
                     "of this worker (num_replicas_per_worker)"
                 )
             for prefix, value in zip(prefixes, values, strict=True):

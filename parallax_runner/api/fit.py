@@ -134,11 +134,11 @@ def _check(wanted: _Wanted) -> None:
             raise ConfigError(f"{name}={getattr(wanted, name)!r} (fit): expected an integer, at least 1")
     if not 0 <= wanted.initial_epoch < wanted.epochs:
         raise ConfigError(
-            f"initial_epoch={wanted.initial_epoch} (fit): expected 0 to {wanted.epochs - 1}: epochs={wanted.epochs} is "
-            "the number of the last epoch"
+            f"initial_epoch={wanted.initial_epoch} (fit): expected 0 to {wanted.epochs - 1}, because "
+            f"epochs={wanted.epochs} is the number of the last epoch"
         )
     if not getattr(model, "compiled", False):
-        raise ConfigError("fit trains a compiled keras.Model: call model.compile(optimizer=…, loss=…) first")
+        raise ConfigError("fit trains a compiled keras.Model; call model.compile(optimizer=…, loss=…) first")
 
 
 def _as_before(worker: Worker, model: Any) -> Any:
@@ -254,13 +254,13 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
     except ConfigError as error:
         raise ConfigError(str(error).replace("(command line)", "(fit)")) from error
     if not config.ckpt.enabled:
-        raise ConfigError("ckpt=off (fit): the trained weights come back in a checkpoint; remove this override")
+        raise ConfigError("ckpt=off (fit): fit reads the trained weights from a checkpoint; remove this override")
     cluster = size_cluster(config).cluster
     parts = 1 if config.comm.name == "local" else cluster.workers * cluster.replicas_per_worker
     if dataset.global_batch % parts:
         raise ConfigError(
-            f"a batch of {dataset.global_batch} examples cannot be cut into {parts} equal parts, one for each worker: "
-            f"choose a batch of {max(1, dataset.global_batch // parts) * parts} or another number of workers"
+            f"a batch of {dataset.global_batch} examples cannot be divided into {parts} equal parts, one for each "
+            f"replica; choose a batch of {max(1, dataset.global_batch // parts) * parts} or another number of workers"
         )
     counted = {name: getattr(dataset, name, None) for name in COUNTED}
     return dataclasses.replace(config, data={**config.data, **counted, "batch_size": dataset.global_batch // parts})

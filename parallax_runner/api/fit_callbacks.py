@@ -15,9 +15,9 @@ ALLOWED = ("TensorBoard", "History")
 # For each callback that is not called, the feature that replaces it.
 REPLACED = {
     "ModelCheckpoint": "ckpt.save_steps and ckpt.save_secs write checkpoints, and the best one is kept",
-    "BackupAndRestore": "a run resumes from its last checkpoint by itself (train.max_restarts, ckpt.resume)",
+    "BackupAndRestore": "a run resumes from its last checkpoint automatically (train.max_restarts, ckpt.resume)",
     "TerminateOnNaN": "train.on_nan=stop ends the run if a loss is NaN",
-    "ProgbarLogger": "the run shows its own progress",
+    "ProgbarLogger": "the run itself shows the progress",
 }
 # Callbacks that do not read the weights.
 READ_NO_WEIGHTS = (

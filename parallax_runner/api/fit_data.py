@@ -35,11 +35,11 @@ def dataset_of(
     if isinstance(x, tf.data.Dataset):
         for name, value in (("y", y), ("sample_weight", sample_weight), ("batch_size", batch_size)):
             if value is not None:
-                raise ConfigError(f"{name} (fit): a tf.data.Dataset has it already; remove it")
+                raise ConfigError(f"{name} (fit): a tf.data.Dataset already contains it; remove {name}")
         if validation_split:
             raise ConfigError(
-                f"validation_split={validation_split} (fit): it goes with arrays; for a tf.data.Dataset, split off "
-                "validation_data with .take(…) and .skip(…)"
+                f"validation_split={validation_split} (fit): this argument needs arrays; for a tf.data.Dataset, split "
+                "off validation_data with .take(…) and .skip(…)"
             )
         from parallax_runner.graph.tf_data.dataset import TfDataset
 
@@ -52,7 +52,9 @@ def dataset_of(
     from parallax_runner.data.from_arrays import arrays_dataset
 
     if isinstance(validation_data, tf.data.Dataset):
-        raise ConfigError("validation_data (fit): expected arrays (x, y), because x is an array, got a tf.data.Dataset")
+        raise ConfigError(
+            "validation_data (fit): expected arrays (x, y), like the training data, got a tf.data.Dataset"
+        )
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
     if class_weight is not None:
@@ -126,5 +128,5 @@ def _weights_of_arrays(y: Any, sample_weight: Any, class_weight: dict[int, float
     from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
 
     if sample_weight is not None:
-        raise ConfigError("class_weight (fit): sample_weight is given too; give one of the two")
+        raise ConfigError("class_weight (fit): sample_weight is also given; give only one of the two")
     return class_weight_to_sample_weights(y, class_weight)

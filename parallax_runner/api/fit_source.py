@@ -29,7 +29,7 @@ class FitSource:
     def load_dataset(self, config: RunConfig) -> Dataset:
         """Returns the script's data set."""
         if config.action in REFUSED_ACTIONS:
-            raise ConfigError(f"action={config.action}: not possible with fit, which can only train, verify or plan")
+            raise ConfigError(f"action={config.action}: not possible with fit; expected train, verify or plan")
         # As in Keras, each call of fit shuffles differently.
         if isinstance(self.dataset, Arrays):
             return self.dataset.with_seed(config.train.seed + len(config.model["earlier"]))

@@ -97,7 +97,7 @@ class Hooks:
                 twice = [tensor.name for tensor in own if tensor in fed or tensor in feeds]
                 if twice:  # in the first replica, names are as in the script's graph
                     name = min(twice, key=len)
-                    raise RuntimeError(f"{type(hook).__name__} feeds «{name}», which another hook or the script feeds")
+                    raise RuntimeError(f"{type(hook).__name__} feeds «{name}», but another hook or the script does too")
                 fed |= own
                 if asked.options is not None:
                     options = _merged(options, asked.options)

@@ -29,7 +29,7 @@ from parallax_runner.worker import rank as stages_of_rank
 from parallax_runner.worker.script import Worker
 
 # Only NaN ends the run: an infinite loss can result from a script's loss scaling, which skips steps that overflow.
-NUMBER_LOSSES = LossRule(ends_run=math.isnan, remedy=": look at the data, or lower the learning rate")
+NUMBER_LOSSES = LossRule(ends_run=math.isnan, remedy="; check the data, or lower the learning rate")
 
 
 def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
@@ -78,8 +78,8 @@ def check_same(single: SingleDeviceGraph, plan: Plan, folder: Path, rank: int) -
     if difference is not None:
         raise PlanError(
             f"worker {rank} built a different graph than the process that was started first{difference}. A script must "
-            "build the same graph each time: it must not depend on the clock, the number of the worker or process, the "
-            "order of a set of strings, or random draws before `import parallax_runner`"
+            "build the same graph each time. The graph must not depend on the clock, the rank of the worker, the id of "
+            "the process, the order of a set of strings, or random draws before `import parallax_runner`"
         )
 
 

@@ -44,7 +44,7 @@ def take_part(read: Callable[[], Task | None]) -> None:
 
 def _become(task: Task) -> None:
     if _lines:
-        raise LaunchError("this script sets its rank a second time; do it only once")
+        raise LaunchError("this script sets its rank a second time; set the rank only once")
     task.prepare()
     if not task.starts_driver:
         sys.exit(

@@ -99,7 +99,7 @@ def _profile(profile: ProfileConfig) -> Iterator[str]:
     # Empty values turn profiling off, because the original's own scripts pass empty flags.
     steps, bounds = ([] if given is None else list(given) for given in (profile.profile_steps, profile.profile_range))
     if steps and bounds:
-        raise ConfigError("profile_steps and profile_range (parallax.ProfileConfig): give one of the two")
+        raise ConfigError("profile_steps and profile_range (parallax.ProfileConfig): give only one of the two")
     if not steps and not bounds:
         return
     if steps:
@@ -129,5 +129,5 @@ def value_of(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(value_of, value)) + "]"
     if "${" in str(value):
-        raise ConfigError(f"{value}: ${{…}} cannot be passed on, because Hydra would read it as a reference")
+        raise ConfigError(f"{value}: ${{…}} cannot be passed to Hydra, which would read it as a reference")
     return in_quotes(str(value))

@@ -36,7 +36,7 @@ class NoData:
 
     def train_batch(self, start: int, size: int) -> NoReturn:
         """Always raises DataError."""
-        raise DataError("a script reads its data itself")
+        raise DataError("a script reads its own data")
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ def started_as(function: str = "parallel_run") -> list[str]:
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if file is None:
         raise LaunchError(
-            f"{function} starts its script again in each worker, but this is a notebook or an interactive session: "
-            "put the code into a file and start it, as in `python train.py`"
+            f"{function} starts its script again in each worker, but this is a notebook or an interactive session; "
+            "put the code into a file and start the file, as in `python train.py`"
         )
     from parallax_runner.api.overrides import value_of
 

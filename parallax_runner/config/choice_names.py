@@ -16,4 +16,4 @@ def check_choice_names(origins: Origins) -> None:
         if origin is None or not named or origin.value == named[-1] or (group == "comm" and has_own_routes):
             continue
         hint = f"{group}={origin.value}"
-        raise refusal(key, origins, f"the group's choice sets it, and this is {group}={named[-1]}", hint=hint)
+        raise refusal(key, origins, f"the choice {group}={named[-1]} sets this key", hint=hint)

@@ -55,14 +55,14 @@ def check_cluster(config: RunConfig, origins: Origins) -> None:
     fraction = cluster.gpu_memory_fraction
     if fraction is not None and fraction > 1:
         raise refusal(
-            "cluster.gpu_memory_fraction", origins, "expected a number, more than 0, at most 1", value=fraction
+            "cluster.gpu_memory_fraction", origins, "expected a number, more than 0 and at most 1", value=fraction
         )
     if cluster.launcher == slurm_allocation.LAUNCHER:
         _check_slurm(config, origins)
         return
     for name in OF_SUBMITTED:
         if f"cluster.{name}" in origins.given():
-            needed = "it is for jobs that Slurm starts and needs cluster=slurm"
+            needed = "this key is only for Slurm jobs and needs cluster=slurm"
             raise refusal(f"cluster.{name}", origins, needed, value=getattr(cluster, name))
     if cluster.resource_info is None:
         return
@@ -70,7 +70,7 @@ def check_cluster(config: RunConfig, origins: Origins) -> None:
     if not isinstance(lines, str) and not (isinstance(lines, tuple) and all(isinstance(one, str) for one in lines)):
         expected = "expected the path of a file, or a list of lines such as 'localhost: 0,1'"
         raise refusal(key, origins, expected, value=lines)
-    _refuse_numbers(config, origins, f"{key}={written(lines)} already sets it: give only one of the two")
+    _refuse_numbers(config, origins, f"{key}={written(lines)} already sets this number; omit one of the two keys")
     hosts = read_hosts(lines)
     slots = sum(len(host.slots) for host in hosts)
     _check_even(hosts, config, origins)
@@ -78,14 +78,14 @@ def check_cluster(config: RunConfig, origins: Origins) -> None:
         _check_remote(config, origins)
     if config.comm.name == "local" and slots > 1:
         raise refusal(
-            "comm.name", origins, f"it runs one process, but {key} lists {slots} ids: give one id", value="local"
+            "comm.name", origins, f"this mode runs one process, but {key} lists {slots} ids; list one id", value="local"
         )
 
 
 def _check_even(hosts: Sequence[Host], config: RunConfig, origins: Origins) -> None:
     if config.comm.name == "ps" and len({len(host.slots) for host in hosts}) > 1:
-        counts = ", ".join(f"{host.name} {len(host.slots)}" for host in hosts)
-        reason = f"under comm=ps all hosts must have the same number of ids, but these have {counts}"
+        counts = ", ".join(f"{len(host.slots)} on {host.name}" for host in hosts)
+        reason = f"under comm=ps all hosts must have the same number of ids, but there are {counts}"
         raise refusal("cluster.resource_info", origins, reason)
 
 
@@ -100,23 +100,22 @@ def _refuse_numbers(config: RunConfig, origins: Origins, reason: str) -> None:
 def _check_slurm(config: RunConfig, origins: Origins) -> None:
     """Raises ConfigError for settings whose values Slurm determines, such as hosts and numbers of tasks."""
     cluster = config.cluster
-    _refuse_numbers(
-        config, origins, "under Slurm, cluster.nodes and cluster.tasks_per_node or the job's allocation set it"
-    )
+    source = "the job's allocation, or from cluster.nodes and cluster.tasks_per_node"
+    _refuse_numbers(config, origins, f"under Slurm, this number follows from {source}; omit this key")
     if cluster.resource_info is not None:
         raise refusal(
             "cluster.resource_info",
             origins,
-            "under Slurm the job sets the hosts: leave it out",
+            "under Slurm the job determines the hosts; omit this key",
             value=cluster.resource_info,
         )
     if config.comm.name == "local":
-        needed = "it runs one process, but a Slurm job has several tasks"
+        needed = "this mode runs one process, but a Slurm job has several tasks"
         raise refusal("comm.name", origins, needed, value="local", hint="cluster=local, in a job of your own")
     limit = cluster.time_limit
     if limit is not None and not TIME_LIMIT.fullmatch(str(limit)):
         expected = (
-            "expected minutes, hours:minutes:seconds or days-hours, as sbatch takes it; quote a value with a colon"
+            "expected sbatch's format, such as minutes, hours:minutes:seconds or days-hours; quote a value with a colon"
         )
         raise refusal("cluster.time_limit", origins, expected, value=limit)
     options = cluster.sbatch_options
@@ -128,15 +127,15 @@ def _check_slurm(config: RunConfig, origins: Origins) -> None:
 def _check_remote(config: RunConfig, origins: Origins) -> None:
     """Raises ConfigError if the mode starts no remote processes or `cluster.remote_shell` is not a program."""
     if config.comm.name == "local":
-        needed = "it runs one process on this machine, but cluster.resource_info lists another host"
+        needed = "this mode runs one process on this machine, but cluster.resource_info lists another host"
         raise refusal("comm.name", origins, needed, value="local")
     key, value = "cluster.remote_shell", config.cluster.remote_shell
     try:
         words = shlex.split(value)
     except ValueError as error:
-        raise refusal(key, origins, f"a shell cannot split it: {error}", value=value) from error
+        raise refusal(key, origins, f"a shell cannot split this command: {error}", value=value) from error
     if not words or shutil.which(words[0]) is None:
-        expected = "expected an installed program that runs a command on a host, like ssh"
+        expected = "expected an installed program that runs a command on another host, such as ssh"
         raise refusal(key, origins, expected, value=value)
 
 

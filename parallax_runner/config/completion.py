@@ -16,7 +16,7 @@ BASH = r"""_parallax_runner() {
     word=${line##*[[:space:]]}
     found=$(COMP_LINE="$line" COMP_POINT=$COMP_POINT $command --shell-completion query=bash 2>/dev/null) || return 0
     COMPREPLY=($(compgen -W "$found" -- "$word"))
-    # Where = and : part words, bash completes only what stands behind the last of them.
+    # Where = and : separate words, bash completes only the text after the last of these characters.
     prefix=${word%"${word##*[=:]}"}
     [[ $COMP_WORDBREAKS == *=* ]] && COMPREPLY=("${COMPREPLY[@]#"$prefix"}")
     return 0

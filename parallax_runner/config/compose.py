@@ -208,7 +208,7 @@ class Composer:
             except (HydraException, OmegaConfBaseException) as error:
                 raise explain.syntax(line, error) from error
             if not overrides[-1].key_or_group:
-                raise explain.syntax(line, ValueError("there is no key before the equals sign"))
+                raise explain.syntax(line, ValueError("no key before the equals sign"))
         return overrides
 
     def _follow_searchpath(self, overrides: Sequence[Override]) -> None:

@@ -124,12 +124,11 @@ def describe(entry: "dataclasses.Field[Any]") -> str:
 def syntax(line: str, error: Exception) -> ConfigError:
     """Returns the error for an argument that is not a valid override."""
     lines = [one for one in str(error).splitlines() if one and not one.startswith(("See https://hydra.cc", "Error "))]
-    detail = re.sub(r" expecting .*", "", lines[0]).replace("missing EQUAL", "missing '='").replace("<EOF>", "the end")
+    detail = re.sub(r" expecting .*", "", lines[0])
+    detail = detail.replace("missing EQUAL", "missing '='").replace("'<EOF>'", "the end")
     if detail.startswith("LexerNoViableAlt"):
         detail = _unquoted(line, lines)
-    return ConfigError(
-        f"{shown(line)} (command line): expected key=value in Hydra's override syntax, found {shown(detail)}"
-    )
+    return ConfigError(f"{shown(line)} (command line): expected key=value in Hydra's override syntax: {shown(detail)}")
 
 
 def _unquoted(line: str, lines: Sequence[str]) -> str:
@@ -157,14 +156,14 @@ def needs_multirun(override: Override) -> ConfigError:
     """Returns the error for several values without -m."""
     key, _, value = str(override.input_line).partition("=")
     return ConfigError(
-        f"{key}={value} (command line): several values make a sweep, and a sweep needs -m (--multirun);"
-        f" a list is written {key}=[{value}]"
+        f"{key}={value} (command line): several values define a sweep, which needs -m (--multirun);"
+        f" write a list as {key}=[{value}]"
     )
 
 
 def sweep(lines: str, error: Exception) -> ConfigError:
     """Returns the error for a sweep that cannot be expanded into jobs."""
-    return ConfigError(f"{lines} (command line): this sweep cannot be expanded into jobs, {_first_line(error)}")
+    return ConfigError(f"{lines} (command line): this sweep cannot be expanded into jobs: {_first_line(error)}")
 
 
 def no_value(override: Override) -> ConfigError:
@@ -177,7 +176,8 @@ def check_choice(override: Override, options: Sequence[str]) -> None:
     group, value = override.key_or_group, override.value()
     if override.package is not None and not group.startswith("hydra/"):
         raise ConfigError(
-            f"{override.input_line} (command line): a group has a fixed package. Did you mean {group}={written(value)}?"
+            f"{override.input_line} (command line): the package of a group cannot be changed."
+            f" Did you mean {group}={written(value)}?"
         )
     optional = group == "experiment" and value is None
     if optional or (isinstance(value, str) and value in options):
@@ -196,7 +196,7 @@ def check_removal(override: Override) -> None:
     needed = {entry.name for entry in dataclasses.fields(RunConfig)}
     if top in needed and (top not in FREE_GROUPS or top == override.key_or_group):
         raise ConfigError(
-            f"{override.input_line} (command line): {override.key_or_group} cannot be removed, set another value"
+            f"{override.input_line} (command line): {override.key_or_group} cannot be removed; set another value"
         )
 
 
@@ -207,7 +207,7 @@ def _unknown_choice(group: str, value: str, where: str, options: Sequence[str]) 
     suggestion = f" Did you mean {group}={hint}?" if hint else ""
     if needed is not None:
         suggestion = f" {needed[0].upper()}{needed[1:]}."
-    return f"{group}={value} ({where}): no such choice, expected one of {', '.join(sorted(options))}.{suggestion}"
+    return f"{group}={value} ({where}): no such choice; expected one of {', '.join(sorted(options))}.{suggestion}"
 
 
 def unknown_key(key: str, origins: Origins, known: Sequence[str]) -> ConfigError:
@@ -216,14 +216,14 @@ def unknown_key(key: str, origins: Origins, known: Sequence[str]) -> ConfigError
         return refusal(key, origins, REMOVED_KEYS[key])
     parent = key.rpartition(".")[0]
     if parent == "tracking.tags":
-        return refusal(key, origins, "add a new tag with a plus", hint=f"+{key}={written(_value(key, origins))}")
+        return refusal(key, origins, "a new tag needs a plus", hint=f"+{key}={written(_value(key, origins))}")
     hint = nearest_key(key, known)
     beside = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == parent]
-    place = f"{parent} has {', '.join(beside)}" if parent and beside else "there is no such key or group"
+    place = f"; {parent} has {', '.join(beside)}" if parent and beside else " or group"
     value = _value(key, origins)
     if hint is not None and value is not None and not isinstance(value, dict):
         hint = f"{hint}={written(value)}"
-    return refusal(key, origins, f"unknown key, {place}", hint=hint)
+    return refusal(key, origins, f"unknown key{place}", hint=hint)
 
 
 def _value(key: str, origins: Origins) -> Any:
@@ -271,7 +271,7 @@ def unresolvable(error: OmegaConfBaseException, config: DictConfig, origins: Ori
     first = [key for key in failed if not any(f"${{{other}}}" in written_as[key] for other in failed)]
     given = [key for key in failed if (origin := origins.of(key)) and origin.where == COMMAND_LINE]
     key = [*first, *given, *failed][0]
-    return refusal(key, origins, f"the reference cannot be resolved, {_first_line(failed[key])}")
+    return refusal(key, origins, f"the reference cannot be resolved: {_first_line(failed[key])}")
 
 
 def _inner(error: Exception) -> Exception:
@@ -288,7 +288,7 @@ def _malformed_file(error: yaml.MarkedYAMLError) -> ConfigError:
     mark = error.problem_mark or error.context_mark
     line = mark.line + 1 if mark else 0
     name = mark.name if mark else "a file"
-    return ConfigError(f"{name}:{line}: this is not YAML: {error.problem or error}")
+    return ConfigError(f"{name}:{line}: invalid YAML: {error.problem or error}")
 
 
 def _missing_choice(error: MissingConfigException, origins: Origins) -> ConfigError:
@@ -314,7 +314,7 @@ def _unused_override(file: str, group: str, origins: Origins, known: Sequence[st
     )
     if group in known:
         return ConfigError(
-            f"{group}={name} ({where}): expected the package of the group too, /{group}@_global_.{group}"
+            f"{group}={name} ({where}): the package of the group is missing; write /{group}@_global_.{group}"
         )
     hint = nearest(group, [key for key in known if "." not in key])
     suggestion = f" Did you mean {hint}?" if hint else ""

@@ -19,7 +19,7 @@ def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Na
         setting = next((word for word in words if word.startswith("-") and "=" in word and "." in word), None)
         if setting is not None:
             raise _refusal(setting, words, parser) from error
-        raise ConfigError(f"{error} (--help shows all flags)") from error
+        raise ConfigError(f"{error} (--hydra-help shows all flags)") from error
     if unknown:
         raise _refusal(unknown[0], words, parser)
     return arguments
@@ -49,7 +49,7 @@ def _refusal(word: str, words: Sequence[str], parser: argparse.ArgumentParser) -
     typed = word if has_value != " " else f"{word} {value}"
     near = difflib.get_close_matches(f"--{name}", flags, n=1, cutoff=0.75)
     if near or key is None:
-        hint = f"Did you mean {near[0]}?" if near else "Settings are written key=value; --help shows all."
+        hint = f"Did you mean {near[0]}?" if near else "Write settings as key=value; --help all shows all keys."
         return ConfigError(f"{typed} (command line): there is no such flag. {hint}")
     hint = f"Did you mean {key}={value or 'VALUE'}?"
-    return ConfigError(f"{typed} (command line): a setting is written key=value, without dashes. {hint}")
+    return ConfigError(f"{typed} (command line): write settings as key=value, without dashes. {hint}")

@@ -49,7 +49,7 @@ def check_launcher(config: RunConfig, origins: Origins) -> None:
         reason = found.unfit(config, config.comm.name)
     else:
         needless = name != AUTO and origins.wishes(KEY)
-        reason = "under comm=local the driver starts the only process itself: leave it out" if needless else None
+        reason = "under comm=local the driver starts the only process itself; omit this key" if needless else None
     if reason is not None:
         raise refusal(KEY, origins, reason, value=name)
 

@@ -19,7 +19,7 @@ def find_class(
     module, _, attribute = path.rpartition(".")
     if not module:
         known = ", ".join([*other_names, *known_names(built_in, group)])
-        raise LookupError(f"expected one of {known}, or a class as package.module.Class")
+        raise LookupError(f"expected one of {known}, or a class such as package.module.Class")
     try:
         found = getattr(importlib.import_module(module), attribute)
     except Exception as error:  # Importing another package's module can raise any exception.

@@ -17,7 +17,7 @@ def check_profile(config: RunConfig, origins: Origins) -> None:
     if profile.name == "off":
         return
     if config.action in ("search", "plan", "simulate"):
-        reason = f"action={config.action} does not train, so there is nothing to profile: leave one of the two out"
+        reason = f"action={config.action} does not train, so there is nothing to profile; omit one of the two settings"
         raise refusal("profile.name", origins, reason, value=profile.name)
     if profile.dir is None:
         raise refusal("profile.dir", origins, "expected a folder", hint="profile.dir=${run_dir}/profile")
@@ -28,7 +28,7 @@ def check_profile(config: RunConfig, origins: Origins) -> None:
     workers = 1 if config.comm.name == "local" else size_cluster(config).cluster.workers
     if profile.worker is not None and profile.worker >= workers:
         raise refusal(
-            "profile.worker", origins, f"expected a rank, at most {workers - 1}, or null", value=profile.worker
+            "profile.worker", origins, f"expected a rank of at most {workers - 1}, or null", value=profile.worker
         )
 
 
@@ -40,11 +40,11 @@ def _check_choice(config: RunConfig, origins: Origins) -> None:
         if name in _FIELDS_OF[chosen]:
             continue
         if name == "name":
-            raise refusal(key, origins, "the group's choice sets it", hint=f"profile={chosen}")
+            raise refusal(key, origins, "the choice of the group sets this key", hint=f"profile={chosen}")
         hint = f"to add profile={name}" if name in ("steps", "range") else "to add profile=steps or profile=range"
-        reason = "profile is off" if chosen == "off" else f"this is profile={chosen}, which excludes it"
+        reason = "profile is off" if chosen == "off" else f"profile={chosen} does not use it"
         raise refusal(
-            key, origins, f"it has no effect, because {reason}", value=getattr(config.profile, name), hint=hint
+            key, origins, f"this key has no effect, because {reason}", value=getattr(config.profile, name), hint=hint
         )
 
 
@@ -54,15 +54,15 @@ def _check_steps(config: RunConfig, origins: Origins) -> None:
         raise refusal("profile.steps", origins, "expected at least one step, as in profile.steps=[100,200]", value="[]")
     outside = [step for step in steps if step < 1 or (last is not None and step > last)]
     if outside:
-        upto = "on" if last is None else f"to train.steps={last}"
-        expected = f"expected steps from 1 {upto}, but {outside[0]} is not one of them"
+        allowed = "of at least 1" if last is None else f"from 1 to train.steps={last}"
+        expected = f"expected steps {allowed}, but found {outside[0]}"
         raise refusal("profile.steps", origins, expected, value=written(steps))
 
 
 def _check_range(config: RunConfig, origins: Origins) -> None:
     bounds, last = config.profile.range, config.train.steps
     if len(bounds) != 2:
-        expected = "expected a first step and the one after the last, as in profile.range=[100,110]"
+        expected = "expected the first step and the step after the last one, as in profile.range=[100,110]"
         raise refusal("profile.range", origins, expected, value=written(bounds))
     start, end = bounds
     if start >= end:
@@ -71,7 +71,7 @@ def _check_range(config: RunConfig, origins: Origins) -> None:
             "profile.range", origins, expected, value=written(bounds), hint=f"profile.range=[{start},{start + 1}]"
         )
     if last is None and start < 1:  # the script itself decides when the run ends
-        raise refusal("profile.range", origins, "expected steps from 1 on", value=written(bounds))
+        raise refusal("profile.range", origins, "expected a first step of at least 1", value=written(bounds))
     if last is not None and (start < 1 or end > last + 1):
-        expected = f"expected steps from 1 to train.steps={last}, so bounds from 1 to {last + 1}"
+        expected = f"expected steps from 1 to train.steps={last}, which means bounds from 1 to {last + 1}"
         raise refusal("profile.range", origins, expected, value=written(bounds))

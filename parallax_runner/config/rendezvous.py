@@ -22,7 +22,7 @@ def split_address(address: str) -> SplitResult:
     if split.password is not None or split.username is not None:
         raise ConfigError(
             "the address contains a user name or password, which every user of this host can read; put the "
-            f"password of a Redis server into PARALLAX_REDIS_PASSWORD; {EXPECTED}"
+            f"password of a Redis server into the variable PARALLAX_REDIS_PASSWORD; {EXPECTED}"
         )
     is_complete = {
         "file": not split.netloc and len(split.path) > 1,
@@ -40,7 +40,7 @@ def check_rendezvous(config: RunConfig, origins: Origins) -> None:
     if cluster.launcher != LAUNCHER:
         for name in ("rendezvous", "rendezvous_timeout_secs"):
             if f"cluster.{name}" in origins.given():
-                needed = "it is for processes that you start yourself and needs cluster=manual"
+                needed = "this key is only for processes that you start yourself and needs cluster=manual"
                 raise refusal(f"cluster.{name}", origins, needed, value=getattr(cluster, name))
         return
     if cluster.rendezvous is None:
@@ -50,8 +50,8 @@ def check_rendezvous(config: RunConfig, origins: Origins) -> None:
     except ConfigError as error:
         raise refusal(KEY, origins, str(error)) from error
     if cluster.resource_info is not None:
-        needed = "under cluster=manual you choose the host of each process: leave it out"
+        needed = "under cluster=manual you choose the host of each process; omit this key"
         raise refusal("cluster.resource_info", origins, needed, value=cluster.resource_info)
     if config.comm.name == "local":
-        needed = "it runs one process, which the driver starts itself"
+        needed = "this mode runs one process, which the driver starts itself"
         raise refusal("comm.name", origins, needed, value="local", hint="cluster=local")

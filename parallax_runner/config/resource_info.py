@@ -45,7 +45,7 @@ def read_hosts(resource_info: str | Sequence[str], *, gpus: Callable[[], tuple[i
     try:
         text = read_regular(Path(resource_info).expanduser())
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
+        reason = getattr(error, "strerror", None) or "the file is not UTF-8 text"
         raise ConfigError(f"{resource_info}: cannot read the hosts of the run: {reason}") from error
     return parse_hosts(text.splitlines(), where=resource_info, gpus=gpus)
 
@@ -67,14 +67,16 @@ def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[in
         name, ids = _split(content, place)
         here = is_this_machine(name)
         if not here and _is_ipv6(name):
-            raise ConfigError(f"{place}: host {name!r}: give the name or IPv4 address of another machine")
+            raise ConfigError(
+                f"{place}: host {name!r}: only this machine can have an IPv6 address here; give a name or IPv4 address"
+            )
         # All names of this machine are the same host.
         key = "" if here else name.lower()
         if key in seen:
             first, line_number = seen[key]
             other = "" if first == name else f" (as {first!r})"
             raise ConfigError(
-                f"{place}: host {name!r} already has a line, {where}:{line_number}{other}: give all its ids in one line"
+                f"{place}: host {name!r} already has a line, {where}:{line_number}{other}; put all its ids in one line"
             )
         seen[key] = (name, number)
         if found is None and here:
@@ -82,7 +84,7 @@ def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[in
         slots = _slots(ids, place, (found or ()) if here else ())
         hosts.append(Host(name=name, slots=slots, is_here=here))
     if not hosts:
-        raise ConfigError(f"{where}: no host found, {FORMAT}")
+        raise ConfigError(f"{where}: no host found; {FORMAT}")
     return hosts
 
 
@@ -138,7 +140,7 @@ def _slots(ids: str, place: str, gpus: tuple[int, ...]) -> tuple[int, ...]:
     slots = []
     for one in (part.strip() for part in ids.split(",")):
         if not re.fullmatch(r"[0-9]+", one):
-            raise ConfigError(f"{place}: id {one!r} in «{ids}»: expected integers from 0 on, separated by commas")
+            raise ConfigError(f"{place}: id {one!r} in «{ids}»: expected integers, at least 0, separated by commas")
         slot = int(one)
         if slot in slots:
             raise ConfigError(f"{place}: id {slot} occurs twice in «{ids}»: every worker needs its own device")

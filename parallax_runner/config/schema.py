@@ -83,7 +83,7 @@ class RoutesConfig:
 
 @dataclass(frozen=True)
 class CommConfig:
-    """Group `comm`: how gradients travel. The file of a choice contains the choice's name and the values that differ
+    """Group `comm`: how gradients are sent. The file of a choice contains the choice's name and the values that differ
     from these defaults.
 
     Without `routes`, the cost model chooses a route for each variable.
@@ -102,9 +102,9 @@ class CommConfig:
     # balanced by measured rows instead of bounds, and the plan predicts bytes and, if every step waits for all workers,
     # step time. auto uses the measurement to choose routes.
     measure_rows: bool = False
-    # Fetch rows that are spread over the ranks during the previous step, if that step does not write them. The result
-    # is the same. auto: on if workers are on several hosts, unless the rows were measured and the predicted step is not
-    # shorter. 1: on, and gradients of rows that the next step does not touch are sent during that step.
+    # Fetch rows of other ranks one step ahead, during the previous step, if that step does not write them. The result
+    # does not change. auto: on if workers are on several hosts, unless the rows were measured and the predicted step is
+    # not shorter. 1: on, and gradients of rows that the next step does not touch are sent during the next step.
     lookahead: str = field(default="auto", metadata={"choices": ("auto", "off", "1")})
     mpi: MpiConfig = field(default_factory=MpiConfig)
     ps: PsConfig = field(default_factory=PsConfig)
@@ -248,4 +248,4 @@ class RunConfig:
 
 FREE_GROUPS = ("data", "optimizer", "model")
 # Keys of earlier versions, each with the error message for it.
-REMOVED_KEYS = {"comm.hot_rows": "this key was removed because copies of hot rows made no step faster; leave it out"}
+REMOVED_KEYS = {"comm.hot_rows": "this key was removed because copies of hot rows made no step faster; omit it"}

@@ -20,8 +20,8 @@ def job_id(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def sweep_job_id(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The id of the Slurm job that submitit has made of one job of a sweep, as squeue shows it: `12` or, of an array,
-    `12_3`. None in any other process."""
+    """Returns the id of the Slurm job that submitit created for one job of a sweep, as squeue shows it: `12`, or `12_3`
+    in an array. Returns None in any other process."""
     if environ.get("SUBMITIT_EXECUTOR") != "slurm":
         return None
     array = environ.get("SLURM_ARRAY_JOB_ID")
@@ -29,7 +29,8 @@ def sweep_job_id(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def warning_signal(environ: Mapping[str, str] = os.environ) -> signal.Signals:
-    """What Slurm sends before the time limit: SIGUSR1, which `job.sbatch` asks for, or what submitit asks for."""
+    """Returns the signal that Slurm sends before the time limit: SIGUSR1, which `job.sbatch` requests, or the signal
+    that submitit requests."""
     if sweep_job_id(environ) is None:
         return signal.SIGUSR1
     return signal.Signals[f"SIG{environ.get('SUBMITIT_PREEMPT_SIGNAL', 'USR2')}"]
@@ -53,7 +54,7 @@ def host_lines(cluster: ClusterConfig, environ: Mapping[str, str] = os.environ) 
         counts = tasks_per_node(environ.get("SLURM_TASKS_PER_NODE") or f"1(x{len(names)})")
     if not names or len(names) != len(counts):
         told = {name: environ.get(name) for name in ("SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE")}
-        raise ConfigError(f"cluster.launcher=slurm: expected a number of tasks for each node, but Slurm has {told}")
+        raise ConfigError(f"cluster.launcher=slurm: expected a number of tasks for each node, but Slurm set {told}")
     return tuple(f"{name}: {','.join(map(str, range(count)))}" for name, count in zip(names, counts, strict=True))
 
 

@@ -17,19 +17,22 @@ def check_sweep_keys(config: RunConfig, origins: Origins) -> None:
 def _check_ensemble(config: RunConfig, origins: Origins) -> None:
     key, count = "sweep.ensemble", config.sweep.ensemble
     if config.action != "train":
-        raise refusal(key, origins, "an ensemble needs trained models: use action=train", value=count)
+        raise refusal(key, origins, "an ensemble needs trained models; use action=train", value=count)
     if not config.tracking.enabled or config.tracking.log_checkpoints == "none" or not config.ckpt.enabled:
-        needed = "it combines the jobs' models for serving: it needs ckpt, and tracking.log_checkpoints=last or best"
+        needed = (
+            "an ensemble combines the models that the jobs save for serving; it needs ckpt, tracking, and "
+            "tracking.log_checkpoints=last, best or all"
+        )
         raise refusal(key, origins, needed, value=count)
 
 
 def _check_device(config: RunConfig, origins: Origins) -> None:
     key, cluster = "sweep.device_per_job", config.cluster
     if cluster.resource_info is not None or cluster.launcher != "auto":
-        needed = "the cluster settings already place a job's processes: it needs cluster=local without resource_info"
+        needed = "the cluster settings already place a job's processes; use cluster=local without resource_info"
         raise refusal(key, origins, needed, value=True)
     if config.comm.name != "local" and cluster.workers * cluster.replicas_per_worker > 1:
-        needed = "a job with one device has one worker: it needs comm=local or cluster.workers=1"
+        needed = "a job with one device has one worker; use comm=local or cluster.workers=1"
         raise refusal(key, origins, needed, value=True)
     if not detect_gpus():
-        raise refusal(key, origins, "it assigns GPUs to jobs, but this machine has none: leave it out", value=True)
+        raise refusal(key, origins, "this machine has no GPUs that jobs can use; omit this key", value=True)

@@ -32,7 +32,7 @@ def sync_command(arguments: argparse.Namespace) -> SyncCommand | None:
         return None
     if arguments.multirun:
         raise ConfigError(
-            "action=sync (command line): it takes one run_dir, which may be a sweep's folder; leave out -m"
+            "action=sync (command line): this action needs one run_dir, which can be the folder of a sweep; omit -m"
         )
     composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
     job = composer.job(arguments.overrides)

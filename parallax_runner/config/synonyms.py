@@ -43,13 +43,13 @@ CHOICES = {
     },
 }
 _OWN_READER = (
-    "no choice reads such files: write {group}/mine.yaml in a folder, with _target_: package.module.function, its "
-    "arguments and batch_size, and give --config-dir FOLDER {group}=mine"
+    "no choice reads these files; write FOLDER/{group}/mine.yaml with _target_: package.module.function, the "
+    "function's arguments and batch_size, and add --config-dir FOLDER {group}=mine"
 )
 # Remedies for names without a matching choice.
 REMEDIES = {
     "data": dict.fromkeys(("csv", "tsv", "json", "jsonl", "parquet", "tfrecord", "tfrecords"), _OWN_READER),
-    "hydra/launcher": {"submititslurm": "install what it needs: pip install 'parallax-runner[slurm]'"},
+    "hydra/launcher": {"submititslurm": "install the packages of this launcher: pip install 'parallax-runner[slurm]'"},
 }
 # Maps the last part of a key, which may occur in several groups.
 KEYS = {

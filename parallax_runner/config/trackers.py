@@ -45,4 +45,4 @@ def _check_tracker(name: str, origins: Origins) -> None:
         raise refusal(KEY, origins, str(error), value=name, hint=hint) from error
     for key in origins.given("tracking.options"):
         if name in BUILT_IN:
-            raise refusal(key, origins, f"it has no effect, because {KEY}={name} has no options")
+            raise refusal(key, origins, f"this key has no effect, because {KEY}={name} has no options")

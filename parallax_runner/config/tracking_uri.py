@@ -25,15 +25,15 @@ def corrected_sqlite(uri: str) -> str | None:
 
 def password_remedy(uri: str) -> str:
     """Returns the reason why an address with a password is refused, and where to put the password."""
-    reason = "a password or token in it would be written to files and to MLflow"
+    reason = "a password or token in the address would be written to files and to MLflow"
     if WEB.match(uri):
         return (
-            f"{reason}: leave it out, and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
-            "MLFLOW_TRACKING_TOKEN, in the environment"
+            f"{reason}; remove it, and set the environment variables MLFLOW_TRACKING_USERNAME and "
+            "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
         )
     if _PORT_OR_PASSWORD.match(uri):
         reason = (
-            "SQLAlchemy reads the text between the first colon and the last @ after :// as a password; if it "
-            f"begins with a port, write %40 for each @ in it; {reason}"
+            "SQLAlchemy reads the text between the first colon and the last @ after :// as a password; if this text "
+            f"begins with a port, write %40 for each @ in the address; {reason}"
         )
-    return f"{reason}: give tracking.uri=null, and set {TRACKING_URI} in the environment to the whole address"
+    return f"{reason}; give tracking.uri=null, and set the environment variable {TRACKING_URI} to the whole address"

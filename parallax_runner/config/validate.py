@@ -83,7 +83,7 @@ def validate_sweep(
             continue
         folder = Path(path).absolute()
         if folder in folders and not (key != "run_dir" and folder.is_relative_to(run_dir)):
-            reason = "every job of a sweep needs its own folder: add ${hydra:job.num} to it"
+            reason = "every job of a sweep needs its own folder; add ${hydra:job.num} to the path"
             raise refusal(key, origins, reason)
         folders.add(folder)
 
@@ -96,7 +96,7 @@ def _check_fields(node: Any, schema: Any, prefix: str, origins: Origins) -> None
             raise unknown_key(key, origins, [prefix + other for other in fields])
         entry = fields[name]
         if OmegaConf.is_missing(node, name):
-            raise refusal(key, origins, f"it has no value, {describe(entry)}", value="???")
+            raise refusal(key, origins, f"this key has no value; {describe(entry)}", value="???")
         value = node[name]
         if dataclasses.is_dataclass(entry.type):
             _check_fields(value, entry.type, f"{key}.", origins)
@@ -133,7 +133,7 @@ def _check_free_group(config: DictConfig, group: str, origins: Origins) -> None:
     if not isinstance(OmegaConf.select(config, f"{group}._target_"), str):
         raise refusal(f"{group}._target_", origins, "expected the dotted name of a function or class")
     if OmegaConf.select(config, f"{group}._partial_"):
-        needed = "the function is called once, with all of its arguments: leave it out"
+        needed = "the function is called once, with all of its arguments; omit this key"
         raise refusal(f"{group}._partial_", origins, needed, value=True)
 
 
@@ -143,7 +143,7 @@ def _check_kind(config: DictConfig, key: str, example: Any, origins: Origins) ->
     parent, _, name = key.rpartition(".")
     node = OmegaConf.select(config, parent)
     if OmegaConf.is_missing(node, name):
-        raise refusal(key, origins, f"it has no value, add {key}=VALUE", value="???")
+        raise refusal(key, origins, f"this key has no value; add {key}=VALUE", value="???")
     value = node[name]
     kinds: dict[type, tuple[str, tuple[type, ...]]] = {
         bool: ("true or false", (bool,)),
@@ -162,7 +162,7 @@ def _check_kind(config: DictConfig, key: str, example: Any, origins: Origins) ->
         return
     title, kind = kinds.get(type(example), ("a mapping", (DictConfig,)))
     if not isinstance(value, kind) or (isinstance(value, bool) and bool not in kind):
-        raise refusal(key, origins, f"expected {title}, like {written(example)} in its own file", value=value)
+        raise refusal(key, origins, f"expected {title}, such as {written(example)} in the choice's file", value=value)
 
 
 def _check_steps(config: RunConfig, origins: Origins) -> None:
@@ -178,26 +178,26 @@ def _check_unused(config: RunConfig, origins: Origins) -> None:
         for key in origins.given(group):
             if key != f"{group}.enabled":
                 raise refusal(
-                    key, origins, f"it has no effect, because {group} is off", hint=f"to leave out {group}=off"
+                    key, origins, f"this key has no effect, because {group} is off", hint=f"to omit {group}=off"
                 )
 
 
 def _check_comm(config: RunConfig, origins: Origins) -> None:
     comm = config.comm
     if not comm.sync and comm.name != "ps":
-        needed = f"asynchronous training needs servers: comm=ps, but this is comm={comm.name}"
+        needed = f"asynchronous training needs the servers of comm=ps, but the choice is comm={comm.name}"
         raise refusal("comm.sync", origins, needed, value=False)
     if not comm.sync and config.action == "verify":
-        needed = "the result of asynchronous training depends on timing, so there is nothing to compare it with"
-        raise refusal("comm.sync", origins, f"{needed}; leave it out of action=verify", value=False)
+        needed = "the result of asynchronous training depends on timing, so a comparison is not possible"
+        raise refusal("comm.sync", origins, f"{needed}; action=verify needs comm.sync=true", value=False)
     if not comm.sync and config.train.on_nan == "skip":
         needed = "all workers must agree to skip a step, which needs comm.sync=true"
         raise refusal("train.on_nan", origins, needed, value="skip")
     if config.model["_target_"] == SCRIPT and config.train.on_nan == "skip":
-        needed = "a script defines its own steps and may have several losses: skip needs a model"
+        needed = "a script defines its own steps and may have several losses; use skip only with a model"
         raise refusal("train.on_nan", origins, needed, value="skip")
     if comm.sync and comm.ps.staleness is not None:
-        needed = "in synchronous training no worker is ahead: it needs comm=ps comm.sync=false"
+        needed = "in synchronous training no worker is ahead; this key needs comm=ps comm.sync=false"
         raise refusal("comm.ps.staleness", origins, needed, value=comm.ps.staleness)
     options = comm.mpi.mpirun_options
     is_list = isinstance(options, tuple) and all(isinstance(one, str) for one in options)
@@ -207,39 +207,39 @@ def _check_comm(config: RunConfig, origins: Origins) -> None:
         try:
             shlex.split(options)
         except ValueError as error:
-            reason = f"a shell cannot split it: {error}"
+            reason = f"a shell cannot split these options: {error}"
             raise refusal("comm.mpi.mpirun_options", origins, reason, value=options) from error
     if options and comm.name == "local":
-        raise refusal("comm.mpi.mpirun_options", origins, "comm=local does not use mpirun: leave it out")
+        raise refusal("comm.mpi.mpirun_options", origins, "comm=local does not use mpirun; omit this key")
     if comm.mpi.use_allgatherv and comm.name not in ("mpi", "hybrid"):
         may_gather = "may or may not gather" if comm.name == "auto" else "gathers nothing"
-        needed = f"comm={comm.name} {may_gather} among the workers: it needs comm=mpi or comm=hybrid"
+        needed = f"comm={comm.name} {may_gather} among the workers; this key needs comm=mpi or comm=hybrid"
         raise refusal("comm.mpi.use_allgatherv", origins, needed, value=True)
     if comm.ps.replicate_variables and not comm.sync:
-        needed = "copies are refreshed after all workers have updated: it needs comm.sync=true"
+        needed = "copies are refreshed after all workers' updates; this key needs comm.sync=true"
         raise refusal("comm.ps.replicate_variables", origins, needed, value=True)
     if config.cluster.replicas_per_worker > 1 and comm.name != "ps":
-        needed = f"under comm={comm.name} a worker has one replica: add workers, or choose comm=ps"
+        needed = f"under comm={comm.name} a worker has one replica; add workers, or choose comm=ps"
         raise refusal("cluster.replicas_per_worker", origins, needed, value=config.cluster.replicas_per_worker)
     _check_measured(config, origins)
     if comm.name == "local" and comm.compression != "off":
-        raise refusal("comm.compression", origins, "comm=local sends nothing: leave it out", value=comm.compression)
+        raise refusal("comm.compression", origins, "comm=local sends nothing; omit this key", value=comm.compression)
     if comm.name == "auto" and config.model["_target_"] == SCRIPT:
-        needed = "a script feeds its own data, so the rows it touches are unknown: choose hybrid"
+        needed = "a script feeds its own data, so the rows that its steps touch are unknown; choose comm=hybrid"
         raise refusal("comm.name", origins, needed, value=comm.name)
     if comm.name == "sharded" and config.model["_target_"] == SCRIPT:
-        needed = "a script may run ops on one worker, but reading rows of other ranks needs all workers: choose hybrid"
+        needed = "a script may run ops on one worker, but only all ranks together can read rows; choose comm=hybrid"
         raise refusal("comm.name", origins, needed, value=comm.name)
 
 
 def _check_measured(config: RunConfig, origins: Origins) -> None:
     key, name = "comm.measure_rows", config.comm.name
     if config.comm.measure_rows and name == "local" and origins.wishes(key):
-        raise refusal(key, origins, "comm=local sends nothing: leave it out", value=True)
+        raise refusal(key, origins, "comm=local sends nothing; omit this key", value=True)
     if not config.comm.measure_rows and name == "auto" and origins.wishes(key):
-        raise refusal(key, origins, "comm=auto chooses routes by measured rows: leave it out", value=False)
+        raise refusal(key, origins, "comm=auto chooses routes by measured rows; omit this key", value=False)
     if config.comm.measure_rows and name != "auto" and config.model["_target_"] == SCRIPT:
-        needed = "a script feeds its own data, so the rows it touches are unknown: leave it out"
+        needed = "a script feeds its own data, so the rows that its steps touch are unknown; omit this key"
         raise refusal(key, origins, needed, value=True)
 
 
@@ -255,7 +255,7 @@ def _check_data(config: RunConfig, origins: Origins) -> None:
         is_of_files = name in ("path", "cache_dir") or str(name).endswith("_path")
         if is_of_files and path is not None and not isinstance(path, str):
             hint = f"data.{name}=\"'{path}'\""
-            raise refusal(f"data.{name}", origins, "expected a path string", hint=hint, value=path)
+            raise refusal(f"data.{name}", origins, "expected a path, as a string", hint=hint, value=path)
         if isinstance(path, str) and name != "cache_dir" and is_of_files:
             reason = unreadable(os.path.expanduser(path))
             if reason:
@@ -272,19 +272,22 @@ def _check_resume(config: RunConfig, origins: Origins) -> None:
 def _check_simulate(config: RunConfig, origins: Origins) -> None:
     if config.action != "simulate":
         for key in origins.given("simulate"):
-            raise refusal(key, origins, f"it has no effect under action={config.action}", hint="to add action=simulate")
+            raise refusal(
+                key, origins, f"this key has no effect under action={config.action}", hint="to add action=simulate"
+            )
         return
     profile = config.simulate.profile
     reason = None if profile is None else unreadable(os.path.expanduser(profile))
     if reason:
         raise refusal("simulate.profile", origins, reason, value=profile)
     if profile is None and config.model["_target_"] == SCRIPT:
-        raise refusal("action", origins, "a script feeds its own data: add simulate.profile=PATH", value="simulate")
+        raise refusal("action", origins, "a script feeds its own data; add simulate.profile=PATH", value="simulate")
 
 
 def _check_sync(config: RunConfig, origins: Origins) -> None:
     if config.action == "sync" and "run_dir" not in origins.given():
-        raise refusal("action", origins, "it needs the folder of a run or a sweep: add run_dir=PATH", value="sync")
+        needed = "this action needs the folder of a run or a sweep; add run_dir=PATH"
+        raise refusal("action", origins, needed, value="sync")
 
 
 def _check_folders(config: RunConfig, origins: Origins) -> None:
@@ -312,9 +315,9 @@ def unwritable(path: str) -> str | None:
     try:
         path.encode()
     except UnicodeEncodeError:
-        return "it has a character that UTF-8 cannot encode"
+        return "the path contains a character that UTF-8 cannot encode"
     if path.startswith("~") and not os.path.lexists(path):
-        return f"~ is not expanded here, write {os.path.expanduser(path)}"
+        return f"~ is not expanded here; write {os.path.expanduser(path)}"
     whole = nearest = os.path.abspath(path)
     while not os.path.lexists(nearest):
         nearest = os.path.dirname(nearest)
@@ -322,19 +325,19 @@ def unwritable(path: str) -> str | None:
         return f"expected a folder, but {nearest} is a file"
     most_bytes = os.pathconf(nearest, "PC_NAME_MAX")
     if any(len(os.fsencode(name)) > most_bytes for name in os.path.relpath(whole, nearest).split(os.sep)):
-        return f"a name in it has more than {most_bytes} bytes"
+        return f"a name in the path has more than {most_bytes} bytes"
     if len(os.fsencode(whole)) + BELOW_BYTES > os.pathconf(nearest, "PC_PATH_MAX"):
         return "the path is too long"
     # os.access is correct for a read-only file system, even for root, but not for the kernel's file systems.
     is_of_kernel = Path(os.path.realpath(nearest)).parts[:2] in KERNEL
     is_writable = not is_of_kernel and os.access(nearest, os.W_OK | os.X_OK)
-    return None if is_writable else f"the folder {nearest} cannot be written"
+    return None if is_writable else f"the folder {nearest} is not writable"
 
 
 def unreadable(path: str) -> str | None:
     """Returns the reason why training data cannot be read from `path`, a file or a folder; None if it can be read."""
     if not os.path.exists(path):
-        return f"no such file or folder, looked for {os.path.abspath(path)}"
+        return f"no such file or folder; looked for {os.path.abspath(path)}"
     if os.path.isdir(path):
         if not os.access(path, os.R_OK | os.X_OK):
             return "this folder cannot be read"
@@ -343,5 +346,5 @@ def unreadable(path: str) -> str | None:
         return None
     kind = kind_of(path)
     if kind is not None:
-        return f"this is {kind}, expected a file or a folder"
+        return f"expected a file or a folder, but this is {kind}"
     return None if os.access(path, os.R_OK) else "this file cannot be read"

@@ -15,31 +15,30 @@ def check_backup(config: RunConfig, origins: Origins) -> None:
         return
     reason = None
     if comm.name in ("hybrid", "auto"):
-        reason = f"the allreduce of comm={comm.name} waits for every worker in each step: it needs comm=ps"
+        reason = f"the allreduce of comm={comm.name} waits for every worker in each step; this key needs comm=ps"
     elif comm.name != "ps":
-        reason = f"comm={comm.name} has no servers: it needs comm=ps"
+        reason = f"comm={comm.name} has no servers; this key needs comm=ps"
     elif not comm.sync:
-        reason = "with comm.sync=false no worker waits for another: it needs comm.sync=true"
+        reason = "with comm.sync=false no worker waits for another; this key needs comm.sync=true"
     if reason is not None:
         raise refusal(KEY, origins, reason, value=backup_workers)
     cluster = size_cluster(config).cluster
     if backup_workers >= cluster.workers:
-        reason = f"a step needs at least one worker: expected less than cluster.workers={cluster.workers}"
+        reason = f"a step needs at least one worker; expected less than cluster.workers={cluster.workers}"
         raise refusal(KEY, origins, reason, value=backup_workers)
     if cluster.replicas_per_worker > 1:
-        reason = (
-            f"only whole workers can be late: expected 0 with cluster.replicas_per_worker={cluster.replicas_per_worker}"
-        )
+        replicas = f"cluster.replicas_per_worker={cluster.replicas_per_worker}"
+        reason = f"a step cannot omit single replicas of a worker; expected 0 with {replicas}"
         raise refusal(KEY, origins, reason, value=backup_workers)
     if comm.ps.replicate_variables:
-        reason = "copies are refreshed after all workers have updated: expected 0 with comm.ps.replicate_variables=true"
+        reason = "copies are refreshed after all workers' updates; expected 0 with comm.ps.replicate_variables=true"
         raise refusal(KEY, origins, reason, value=backup_workers)
     if config.action == "verify":
-        reason = "which workers contribute to a step depends on timing, so there is nothing to compare with"
-        raise refusal(KEY, origins, f"{reason}; leave it out of action=verify", value=backup_workers)
+        reason = "timing determines which workers contribute to a step, so a comparison is not possible"
+        raise refusal(KEY, origins, f"{reason}; action=verify needs {KEY}=0", value=backup_workers)
     if config.train.on_nan == "skip":
         reason = f"all workers must agree to skip a step, which needs {KEY}=0"
         raise refusal("train.on_nan", origins, reason, value="skip")
     if config.train.validate_steps is not None:
-        reason = f"a validation between steps waits for all workers: with {KEY} it is only at the end, set null"
+        reason = f"a validation between steps waits for all workers; {KEY} allows it only at the end, so set null"
         raise refusal("train.validate_steps", origins, reason, value=config.train.validate_steps)

@@ -14,20 +14,20 @@ def check_epochs(config: RunConfig, origins: Origins) -> None:
         return
     who = "fit" if config.model["_target_"] == FIT else "train.patience"
     if not config.comm.sync:
-        needed = f"with {who} all workers end at the same step: it needs comm.sync=true"
+        needed = f"with {who} all workers end at the same step, which needs comm.sync=true"
         raise refusal("comm.sync", origins, needed, value=False)
     if config.comm.ps.backup_workers:
-        needed = f"with {who} all workers end at the same step: leave it out"
+        needed = f"with {who} all workers end at the same step; omit this key"
         raise refusal("comm.ps.backup_workers", origins, needed, value=config.comm.ps.backup_workers)
     if config.partition.name == "search":
-        needed = f"with {who} the plan cannot change: search in a separate run, or choose fixed"
+        needed = f"with {who} the plan cannot change; search in a separate run, or choose partition=fixed"
         raise refusal("partition.name", origins, needed, value="search")
 
 
 def _check_objective(config: RunConfig, origins: Origins) -> None:
     train = config.train
     if train.direction is not None and train.objective is None:
-        needed = "it needs train.objective, the name of a metric"
+        needed = "this key needs train.objective, the name of a metric"
         raise refusal("train.direction", origins, needed, value=train.direction)
 
 
@@ -36,8 +36,8 @@ def _check_patience(config: RunConfig, origins: Origins) -> None:
     if train.patience is None:
         return
     if is_of_script(config):
-        needed = "a script decides when it ends: give fit the callback keras.callbacks.EarlyStopping"
+        needed = "a script decides itself when training ends; pass keras.callbacks.EarlyStopping to fit"
         raise refusal("train.patience", origins, needed, value=train.patience)
     if train.validate_steps is None:
-        needed = "it counts validations: it needs train.validate_steps, the steps between two of them"
+        needed = "patience counts validations and needs train.validate_steps, the steps between two validations"
         raise refusal("train.patience", origins, needed, value=train.patience)

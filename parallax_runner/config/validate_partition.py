@@ -11,12 +11,12 @@ def check_partition(config: RunConfig, origins: Origins) -> None:
         raise refusal(
             "partition.num",
             origins,
-            "partition=off leaves variables whole",
+            "partition=off does not split variables",
             hint=f"partition=fixed partition.num={config.partition.num}",
         )
     if config.partition.name == "off" and config.partition.cut != "alike":
         hint = f"partition=fixed partition.cut={config.partition.cut}"
-        raise refusal("partition.cut", origins, "partition=off leaves variables whole", hint=hint)
+        raise refusal("partition.cut", origins, "partition=off does not split variables", hint=hint)
     _check_search(config, origins)
 
 
@@ -25,20 +25,21 @@ def _check_search(config: RunConfig, origins: Origins) -> None:
     if partition.name != "search":
         for name, value in _of_search(partition).items():
             if value is not None:
-                needed = f"only partition=search uses it, but this is partition={partition.name}"
+                needed = f"only partition=search uses this key, but the choice is partition={partition.name}"
                 raise refusal(f"partition.{name}", origins, needed, hint="partition=search", value=value)
         if config.action == "search":
-            raise refusal("action", origins, "it searches for a number of shards: add partition=search", value="search")
+            needed = "this action searches for a number of shards; add partition=search"
+            raise refusal("action", origins, needed, value="search")
         return
     chosen = "partition" if origins.of("partition") else "partition.name"
     if config.comm.name == "auto":
-        needed = "a search measures one mode, but comm=auto chooses routes itself: choose comm=hybrid or comm=ps"
+        needed = "a search measures one mode, but comm=auto chooses routes itself; choose comm=hybrid or comm=ps"
         raise refusal(chosen, origins, needed, value="search")
     if partition.num != 1:
         hint = f"partition=fixed partition.num={partition.num}"
-        raise refusal("partition.num", origins, "the search finds the number", hint=hint, value=partition.num)
+        raise refusal("partition.num", origins, "the search determines this number", hint=hint, value=partition.num)
     if partition.cut != "by_bytes" and origins.wishes("partition.cut"):
-        raise refusal("partition.cut", origins, "a search splits by bytes: leave it out", value=partition.cut)
+        raise refusal("partition.cut", origins, "a search splits by bytes; omit this key", value=partition.cut)
     for name, least in (("min", 1), ("steps_per_trial", 2)):
         if _of_search(partition)[name] is None:
             raise refusal(f"partition.{name}", origins, f"a search needs an integer, at least {least}")

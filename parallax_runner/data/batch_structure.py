@@ -71,7 +71,7 @@ def _parts(element: Any) -> tuple[Any, Any, Any]:
         return element, None, None
     if not 1 <= len(element) <= len(PARTS):
         raise DataError(
-            f"an element of the data is a tuple of length {len(element)}: expected (x, y) or (x, y, sample_weight)"
+            f"an element of the data is a tuple of length {len(element)}; expected (x, y) or (x, y, sample_weight)"
         )
     x, y, sample_weight = (*element, None, None)[: len(PARTS)]
     return x, y, sample_weight

@@ -42,4 +42,4 @@ def refuse_special(path: Path) -> None:
     """Raises DataError for a FIFO, socket or device, because reading from such a file might never end."""
     kind = kind_of(path)
     if kind is not None:
-        raise DataError(f"{path}: it is {kind}. Expected only files and folders. Remove it.")
+        raise DataError(f"{path}: expected only files and folders, but this is {kind}. Remove it.")

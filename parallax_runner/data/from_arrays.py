@@ -52,7 +52,7 @@ class Arrays:
     def notes(self) -> tuple[str, ...]:
         """Messages about examples that are not used."""
         left = self._rows - self.train_size
-        return (f"{left} examples are left out of each epoch, because they do not fill a batch",) if left else ()
+        return (f"{left} examples are omitted from each epoch, because they do not fill a batch",) if left else ()
 
     def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
         """Returns examples [start, start + size) of the stream. The range must lie within one pass."""
@@ -117,6 +117,6 @@ def _rows(arrays: dict[str, np.ndarray], what: str) -> int:
     """Returns the number of examples. Raises DataError if the arrays have different lengths."""
     lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
     if len(set(lengths.values())) != 1:
-        told = ", ".join(f"«{name}» {length}" for name, length in lengths.items())
-        raise DataError(f"{what}: arrays of different lengths: {told}")
+        told = ", ".join(f"{length} for «{name}»" for name, length in lengths.items())
+        raise DataError(f"{what}: expected arrays of the same length, found {told}")
     return next(iter(lengths.values()))

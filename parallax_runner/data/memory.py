@@ -15,6 +15,6 @@ def check_fits(needed_bytes: int, **sizes: int) -> None:
     if needed_bytes > has_bytes:
         named = ", ".join(f"data.{key}={size}" for key, size in sizes.items())
         raise ConfigError(
-            f"{named}: these data need {needed_bytes / 1e9:,.0f} GB, but this machine has {has_bytes / 1e9:,.0f} GB of "
+            f"{named}: this data needs {needed_bytes / 1e9:,.0f} GB, but this machine has {has_bytes / 1e9:,.0f} GB of "
             "memory. Give smaller values"
         )

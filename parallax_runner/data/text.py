@@ -56,7 +56,7 @@ def _text_files(path: str, *, key: str) -> list[TextFile]:
     if root.is_dir():
         files = find_files(root)
         if not files:
-            raise DataError(f"{key}={path}: an empty directory. Expected text files, plain or gzipped.")
+            raise DataError(f"{key}={path}: this directory is empty. Expected text files, plain or gzipped.")
         return files
     refuse_special(root)
     if root.is_file():

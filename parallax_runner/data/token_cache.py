@@ -45,7 +45,7 @@ def load_corpus(
     if not _is_whole(folder):
         corpus = tokenize_files(files, validation_files=validation_files, tokenizer=tokenizer, vocab_size=vocab_size)
         if len(corpus.train) == 0:
-            raise DataError(f"{source}: no text to train on. Expected one sentence per line, words between spaces.")
+            raise DataError(f"{source}: no text to train on. Expected one sentence per line, and spaces between words.")
         _publish(corpus, folder)
     return _read(folder)
 
@@ -137,7 +137,7 @@ def _unusable(folder: Path, error: OSError) -> DataError:
     # Errors raised by NumPy itself have a message but no errno.
     return DataError(
         f"{folder.parent}: cannot write tokenised text: {error.strerror or error}. "
-        "Set data.cache_dir or XDG_CACHE_HOME to a directory that can be written."
+        "Set data.cache_dir or XDG_CACHE_HOME to a writable directory."
     )
 
 
@@ -183,5 +183,5 @@ def _read(folder: Path) -> Corpus:
 def _of_another_user(error: PermissionError) -> DataError:
     return DataError(
         f"{error.filename}: cannot be read, because it belongs to another user. Set data.cache_dir or "
-        "XDG_CACHE_HOME to your own directory, or have the file made readable."
+        "XDG_CACHE_HOME to your own directory, or ask its owner to make the file readable."
     )

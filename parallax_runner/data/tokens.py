@@ -65,7 +65,7 @@ def tokenize_files(
     """
     if vocab_size < 3:
         raise ConfigError(
-            f"data.vocab_size={vocab_size}: expected at least 3, for {UNKNOWN}, {END_OF_SENTENCE} and a word."
+            f"data.vocab_size={vocab_size}: expected at least 3, to include {UNKNOWN}, {END_OF_SENTENCE} and a word."
         )
     first_seen: defaultdict[str, int] = defaultdict(itertools.count().__next__)
     pieces = _read_pieces(files, tokenizer, first_seen)

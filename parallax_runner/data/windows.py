@@ -32,7 +32,7 @@ def language_model_dataset(
     train = cut_windows(corpus.train, sequence_length)
     if len(train) == 0:
         raise DataError(
-            f"{source}: {len(corpus.train)} tokens to train on are fewer than one example needs, "
+            f"{source}: {len(corpus.train)} tokens to train on, but one example needs "
             f"{sequence_length + 1}. Provide more text or lower data.sequence_length."
         )
     validation = spread(cut_windows(corpus.validation, sequence_length), validation_examples)

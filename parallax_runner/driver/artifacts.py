@@ -64,5 +64,5 @@ class RunArtifacts:
         try:
             return [self._run_dir / plots.FOLDER] if plots.plot_run(self._run_dir, self._tracker.history()) else []
         except Exception as error:  # such as a broken font cache or a full disk; the numbers are recorded nevertheless
-            log.warning("no plots: %s: %s", type(error).__name__, error)
+            log.warning("cannot draw the plots: %s: %s", type(error).__name__, error)
             return []

@@ -94,7 +94,7 @@ def _check_direction(direction: Any, config: RunConfig, origins: Origins) -> Non
         raise refusal(
             "train.objective",
             origins,
-            "a sweeper must know before the first job which values are better: add train.direction=maximize, or "
+            "this sweeper needs the objective's direction before the first job; add train.direction=maximize or "
             "minimize",
             value=objective,
         )
@@ -104,8 +104,8 @@ def _check_direction(direction: Any, config: RunConfig, origins: Origins) -> Non
     if objective is None:
         known = ", ".join(one.name for one in (PERPLEXITY, VALIDATION_LOSS, TRAINING_LOSS))
         needed = (
-            f"the default objective, the first of these that a run has, is minimized: {known}; leave it out, or name "
-            "another objective with train.objective and train.direction"
+            f"the default objective, the first of {known} that a run has, is minimized; omit this key, or set another "
+            "objective with train.objective and train.direction"
         )
     else:
         needed = f"expected {wanted or 'minimize'}, the direction of train.objective={objective}"
@@ -133,7 +133,9 @@ def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[Ch
             if needs_objective:
                 _check_direction(direction, config, job.origins)
             if needs_objective and config.action != "train":
-                raise refusal("action", job.origins, "this sweeper needs an objective, which only action=train has")
+                raise refusal(
+                    "action", job.origins, "this sweeper needs an objective, which only action=train provides"
+                )
         except ConfigError as error:
             raise ConfigError(f"{job.title}{error}") from error
         for key, note in unused(config, job.origins).items():

@@ -27,7 +27,7 @@ def goal_of(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> G
         return by_model
     if not validation.is_possible(config, single, dataset):
         why = validation.why_not(config, single, dataset)
-        raise ConfigError(f"train.objective={config.train.objective}: nothing is validated: {why}")
+        raise ConfigError(f"train.objective={config.train.objective} needs validations, but {why}")
     return _named_by_user(config, _goals_of(single) | {by_model.metric or "loss": by_model})
 
 
@@ -45,19 +45,18 @@ def _named_by_model(single: SingleDeviceGraph) -> Goal:
     if name is None:
         return VALIDATION_LOSS
     if single.validation_loss is None:
-        raise PlanError(f"the model's validation_metric={name!r} needs a validation_loss: return one, or leave it out")
+        raise PlanError(
+            f"the model's validation_metric={name!r} needs a validation_loss; return one, or omit the metric"
+        )
     goals = {PERPLEXITY.name: PERPLEXITY} | _goals_of(single)
     if name not in goals:
         raise PlanError(
-            f"the model's validation_metric={name!r} is not known; known: {', '.join(sorted(goals))} (perplexity is "
-            "the exponential of the validation loss). Leave it out to compare runs by the validation loss"
+            f"the model's validation_metric={name!r} is unknown; known metrics: {', '.join(sorted(goals))} (perplexity "
+            "is the exponential of the validation loss). Omit validation_metric to compare runs by the validation loss"
         )
     goal = goals[name]
     if goal is None:
-        raise PlanError(
-            f"the model's validation_metric={name!r}: it is unknown which of its values are better: give the metric a "
-            "direction"
-        )
+        raise PlanError(f"the model's validation_metric={name!r}: it has no direction; give the metric a direction")
     return goal
 
 
@@ -71,14 +70,13 @@ def _named_by_user(config: RunConfig, goals: dict[str, Goal | None]) -> Goal:
     goal = goals[name]
     if goal is None and direction is None:
         raise ConfigError(
-            f"train.objective={name}: it is unknown which of its values are better: add train.direction=maximize, or "
-            "minimize"
+            f"train.objective={name}: the direction of this metric is unknown; add train.direction=maximize or minimize"
         )
     if goal is None:
         return Goal(name, name, _direction(direction))
     if direction not in (None, goal.direction):
         raise ConfigError(
-            f"train.direction={direction}: expected {goal.direction}, the direction of {name}; leave it out"
+            f"train.direction={direction}: expected {goal.direction}, the direction of {name}; omit train.direction"
         )
     return goal
 

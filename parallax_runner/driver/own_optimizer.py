@@ -29,7 +29,7 @@ def without_optimizer(config: RunConfig, single: SingleDeviceGraph) -> RunConfig
     if plain(config.optimizer) != default:
         raise ConfigError(
             f"optimizer._target_={config.optimizer['_target_']}: model._target_={config.model['_target_']} makes a "
-            "Keras model or a training step, which has its own optimizer: remove optimizer=…, and add "
-            "an argument to the model's function for each value to change (model.learning_rate=…)"
+            "Keras model or a training step, which has its own optimizer; remove optimizer=…, and add "
+            "a parameter to the model's function for each value that you want to set (model.learning_rate=…)"
         )
     return dataclasses.replace(config, optimizer={})

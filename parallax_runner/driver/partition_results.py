@@ -59,7 +59,7 @@ def track(trials: Sequence[Trial], choice: Choice | None, tracker: Tracker, run_
     try:
         plot.draw(trials, choice, path)
     except Exception as error:  # such as a broken font cache or a full disk; the numbers are saved nevertheless
-        log.warning("no plot of the search: %s: %s", type(error).__name__, error)
+        log.warning("cannot draw the plot of the search: %s: %s", type(error).__name__, error)
         return
     tracker.log_artifact(path, PLOTS)
 

@@ -43,7 +43,7 @@ def planned(config: RunConfig, plan: Plan) -> Plan:
             raise PlanError("action=search: no sparse variable is on a server, so there is nothing to shard")
         notes.append("partition=search has no effect: no sparse variable is on a server")
     elif config.action == "plan":
-        notes.append(f"partition=search begins with {allowed.start} and tries {allowed.least} to {allowed.most} pieces")
+        notes.append(f"partition=search starts with {allowed.start} and tries {allowed.least} to {allowed.most} pieces")
     return dataclasses.replace(plan, notes=(*plan.notes, *notes))
 
 
@@ -85,7 +85,7 @@ class PartitionSearch:
         self._take_up()
         if self.choice is None:
             most = f"at most {MOST_TRIALS} trials, {config.partition.steps_per_trial} steps each"
-            tell(f"{allowed.least} to {allowed.most} partitions, from {allowed.start}, {most}")
+            tell(f"{allowed.least} to {allowed.most} partitions, starting with {allowed.start}; {most}")
 
     @property
     def trial_steps(self) -> int:
@@ -204,7 +204,7 @@ class PartitionSearch:
         try:
             record.save(self.trials, self.choice, self._made_for, self._paths[1])
         except OSError as error:  # the next run searches again
-            log.warning("the search is not cached: %s", error)
+            log.warning("cannot cache the search: %s", error)
 
     def _count(self, steps: int, secs: float) -> None:
         self.steps, self.secs, self._has_counted = self.steps + steps, self.secs + secs, True

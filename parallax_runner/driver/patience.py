@@ -39,7 +39,9 @@ class Patience:
         else:
             self._without += 1
         if self.stops:
-            log.info("validation %d: no better %s in %d validations: stopping", epoch + 1, goal.name, self._without)
+            log.info(
+                "validation %d: no better %s in %d validations, so training ends", epoch + 1, goal.name, self._without
+            )
 
     @property
     def stops(self) -> bool:

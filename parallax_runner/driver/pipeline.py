@@ -67,8 +67,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BALANCED_BY_BOUNDS = (
-    "servers are balanced by the rows that a step may touch at most; "
-    "comm.measure_rows=true measures which it does touch"
+    "servers are balanced by the maximum number of rows that a step may touch; "
+    "comm.measure_rows=true measures the touched rows"
 )
 
 
@@ -87,7 +87,7 @@ def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None =
     config = size_cluster(config)
     state = RunState.begun(config)
     if config.action == "sync":
-        raise ConfigError("action=sync does not run a job: use it alone, as in action=sync run_dir=runs/first")
+        raise ConfigError("action=sync does not run a job; use this action alone, as in action=sync run_dir=runs/first")
     more = slurm_job.ending_signals(config)
     with Interrupts(*more) as interrupts, slurm_job.started_again(interrupts), _alone_in(run_dir):
         try:
@@ -311,8 +311,8 @@ def _check_repeats(config: RunConfig) -> None:
     done = recovery.step_of(config)
     if config.action == "verify" and config.train.steps is not None and done >= config.train.steps:
         raise ConfigError(
-            f"action=verify: {config.ckpt.resume} has {done} steps, train.steps={config.train.steps} leaves none to "
-            f"repeat: give train.steps={done + 10}, or ckpt.resume=never"
+            f"action=verify: {config.ckpt.resume} has {done} steps, so train.steps={config.train.steps} leaves no "
+            f"steps to verify; give train.steps={done + 10}, or ckpt.resume=never"
         )
 
 

@@ -59,7 +59,7 @@ def leave_outcome(plan: Plan, summary: RunSummary, done: Mapping[int, Mapping[st
     try:
         outcome.save(found, run_dir)
     except OSError as error:
-        log.warning("%s is not written: %s", run_dir / outcome.FILE_NAME, error)
+        log.warning("%s cannot be written: %s", run_dir / outcome.FILE_NAME, error)
     if found.rows_measured and plan.workers > 1:
         wide_console(PLAIN_WIDTH).print(outcome.outcome_table(found))
 
@@ -73,8 +73,7 @@ def explain_storage(error: BaseException, run_dir: Path) -> BaseException:
         return error
     what = "a file" if error.filename is None else f"{error.filename}:"
     told = StorageError(
-        f"{what} cannot be written: {error.strerror}; make room, or give the run another folder than {run_dir} with "
-        "hydra.run.dir=…"
+        f"{what} cannot be written: {error.strerror}; free disk space, or use hydra.run.dir=… instead of {run_dir}"
     )
     told.__cause__ = error
     return told
@@ -123,7 +122,7 @@ def tell_profile(profile: ProfileConfig) -> None:
 
 def _repeated(summary: RunSummary) -> str:
     first, steps = summary.first_step, summary.steps
-    return f"{steps - first} steps" + (f" from step {first} on" if first else "")
+    return f"{steps - first} steps" + (f" from step {first}" if first else "")
 
 
 def _saved(ckpt_path: str | None) -> str:
@@ -149,20 +148,20 @@ def tell_end(summary: RunSummary, failure: Failure | None, run_dir: Path, resume
     elif summary.status != "finished":
         print(f"parallax_runner: {summary.error or summary.status}; {run_dir}", file=sys.stderr)
     if summary.status != "finished" and resume_command is not None:
-        print(f"{_saved(summary.ckpt_path)}to go on:\n    {resume_command}", file=sys.stderr)
+        print(f"{_saved(summary.ckpt_path)}to continue:\n    {resume_command}", file=sys.stderr)
     if summary.status != "finished":
         return
     if summary.verification is not None:
         print(
-            f"verified: after {_repeated(summary)} every variable equals one device's, largest difference "
-            f"{summary.verification.max_difference:.2g} of what it moved; {run_dir}",
+            f"verified: after {_repeated(summary)}, every variable equals the result of one device; the largest "
+            f"difference is {summary.verification.max_difference:.2g} of the variable's change; {run_dir}",
             file=sys.stderr,
         )
     elif summary.action == "search":
         found = None if summary.search is None else summary.search.partition_choice
         print(
             f"found: {found} partitions; {run_dir}\n"
-            f"without a search: partition=fixed partition.num={found} partition.cut=by_bytes",
+            f"to use this number without a search: partition=fixed partition.num={found} partition.cut=by_bytes",
             file=sys.stderr,
         )
     else:

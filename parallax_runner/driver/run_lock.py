@@ -28,7 +28,8 @@ def alone_in(run_dir: Path) -> Iterator[None]:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ConfigError(
-                f"run_dir={run_dir}: another run uses this directory; wait for its end, or set hydra.run.dir=ANOTHER"
+                f"run_dir={run_dir}: another run uses this directory; wait until that run ends, or set "
+                "hydra.run.dir=ANOTHER"
             ) from error
         except OSError as error:  # Some network file systems cannot lock folders.
             log.warning("%s cannot be locked: %s", run_dir, error)

@@ -49,7 +49,7 @@ def run_simulation(config: RunConfig, run_dir: Path, measure: Callable[[], Measu
     try:
         show.draw(simulation, run_dir / PLOT, _title(config, constants))
     except Exception as error:  # such as a broken font cache or a full disk; the numbers are saved nevertheless
-        log.warning("no plot of the simulation: %s: %s", type(error).__name__, error)
+        log.warning("cannot draw the plot of the simulation: %s: %s", type(error).__name__, error)
     console = wide_console(PLAIN_WIDTH)
     console.print(show.table(simulation))
     for assumption in simulation.assumptions:
@@ -72,6 +72,6 @@ def _given(path: str) -> Measured:
         return measured.load(Path(path).expanduser())
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"simulate.profile={path}: not a measurement ({error}): expected a file such as measured.json, which "
-            "a run that measures rows writes into its run_dir"
+            f"simulate.profile={path}: not a measurement ({error}); expected a file such as measured.json, which "
+            "a run with comm.measure_rows=true writes to its run_dir"
         ) from error

@@ -51,8 +51,8 @@ def write_script(config: RunConfig, plan: Plan, run_dir: Path, command: str | No
     """
     if command is None or config.sweep.dir is not None:
         raise LaunchError(
-            "cluster=slurm: a script or a job of a sweep is not submitted automatically: start the script in your own "
-            "job with sbatch, the sweep with hydra/launcher=submitit_slurm"
+            "cluster=slurm: a script or a job of a sweep is not submitted automatically; start a script in your own "
+            "sbatch job, and a sweep with hydra/launcher=submitit_slurm"
         )
     path = run_dir / SCRIPT
     write_whole(path, script(config, plan, run_dir, command))
@@ -106,9 +106,11 @@ def submit(path: Path) -> str:
     try:
         done = subprocess.run(["sbatch", "--parsable", str(path)], capture_output=True, text=True)
     except OSError as error:
-        raise LaunchError(f"cannot start sbatch: {error}; cluster.submit=false only writes {path}") from error
+        raise LaunchError(
+            f"cannot start sbatch: {error}; with cluster.submit=false, the driver only writes {path}"
+        ) from error
     if done.returncode:
-        raise LaunchError(f"cluster=slurm: sbatch refuses {path}: {done.stderr.strip()}")
+        raise LaunchError(f"cluster=slurm: sbatch rejected {path}: {done.stderr.strip()}")
     return done.stdout.strip().partition(";")[0]
 
 
@@ -123,7 +125,7 @@ def hand_over(config: RunConfig, path: Path) -> None:
         return
     job = submit(path)
     log = path.parent / LOG.format(job=job)
-    print(f"parallax_runner: submitted as job {job}; log: {log}; scancel {job} ends it", file=sys.stderr)
+    print(f"parallax_runner: submitted as job {job}; log: {log}; scancel {job} ends the job", file=sys.stderr)
     if config.cluster.follow and (status := follow(job, log)):
         raise SystemExit(status)
 
@@ -194,5 +196,5 @@ def requeue() -> None:
         fault = done.stderr.strip() if done.returncode else None
     except OSError as error:
         fault = str(error)
-    told = f"job {job} is started again" if fault is None else f"job {job} is not started again: {fault}"
+    told = f"job {job} is requeued" if fault is None else f"job {job} cannot be requeued: {fault}"
     print(f"parallax_runner: {told}", file=sys.stderr)

@@ -108,7 +108,7 @@ def supervise(
                 config = start.again()
                 frozen.freeze(config, run_dir)
             except OSError as error:
-                log.error("cannot start again: %s", error)
+                log.error("cannot restart the run: %s", error)
                 return record, result
             restarts.done += 1
             step = recovery.step_of(config)

@@ -43,10 +43,10 @@ def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: D
     asked = config.train.validate_steps
     if asked is not None and not is_possible(config, single, dataset):
         why = why_not(config, single, dataset)
-        raise ConfigError(f"train.validate_steps={asked}: nothing can be validated: {why}")
+        raise ConfigError(f"train.validate_steps={asked} needs validations, but {why}")
     if not lacks_examples(config, single, dataset):
         return plan
-    note = f"nothing is validated: {_too_few(config, dataset)}"
+    note = f"this run is not validated: {_too_few(config, dataset)}"
     return dataclasses.replace(plan, notes=(*plan.notes, note))
 
 
@@ -54,10 +54,10 @@ def _check_batch(config: RunConfig, plan: Plan, dataset: Dataset) -> None:
     """Checks the batch size if the data are a `tf.data.Dataset`, whose batches are for all workers together."""
     whole, size = getattr(dataset, "global_batch", None), config.data["batch_size"]
     if whole is not None and size * plan.replicas != whole:
-        part = f"{whole // plan.replicas}" if whole % plan.replicas == 0 else "impossible, as it is not a whole number"
+        part = f" = {whole // plan.replicas}" if whole % plan.replicas == 0 else ", which is not a whole number"
         raise ConfigError(
             f"data.batch_size={size}: the data has batches of {whole} examples for all {plan.replicas} workers "
-            f"together; expected {whole} / {plan.replicas}: {part}"
+            f"together; expected {whole} / {plan.replicas}{part}"
         )
 
 
@@ -69,4 +69,4 @@ def why_not(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> s
 def _too_few(config: RunConfig, dataset: Dataset) -> str:
     size = dataset.validation_size
     there = "there is 1 validation example" if size == 1 else f"there are {size} validation examples"
-    return f"{there}, less than a batch (data.batch_size={config.data['batch_size']})"
+    return f"{there}, fewer than a batch (data.batch_size={config.data['batch_size']})"

@@ -106,7 +106,7 @@ def outcome_table(outcome: Outcome) -> Table:
         predicted = _total([one.predicted_sent_bytes for one in others])
         _add_bytes(table, f"{len(others)} others", predicted, _total([one.measured_sent_bytes for one in others]))
     if outcome.measured_other_bytes:
-        _add_bytes(table, "for no variable alone", 0, outcome.measured_other_bytes)
+        _add_bytes(table, "for no single variable", 0, outcome.measured_other_bytes)
     return table
 
 

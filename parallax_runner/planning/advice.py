@@ -31,9 +31,9 @@ def advice(plan: Plan, variables: Sequence[VariableInfo], model: CostModel, auto
     chosen = f"comm=auto would choose {_listed(moved)}"
     told = _saved(variables, model, own, auto, choice)
     if told is None:
-        return f"{chosen}; the saving is unknown, because no run has measured which rows steps touch"
+        return f"{chosen}; the saving is unknown, because the rows that steps touch were not measured"
     # comm=auto measures steps before it chooses routes.
-    bounds = "" if plan.rows_measured else ". This uses shapes alone; comm.measure_rows=true measures steps first"
+    bounds = "" if plan.rows_measured else ". This uses only shapes; comm.measure_rows=true measures steps first"
     return f"{chosen}: {told}{bounds}"
 
 

@@ -186,6 +186,6 @@ def _reason(variable: VariableInfo, model: CostModel, route: str) -> str:
         share = touched.share_of(variable)
         rows = f"; a step touches {'at most ' if touched.is_bound else ''}{100 * share:.3g} % of its rows"
         if route == ALLREDUCE.name and costs[route] > min(costs.values()) and _nearly_all_touched(variable, model):
-            rows += ", each rank nearly all of them: dense, as the step takes hardly longer"
+            rows += ", and each rank touches nearly all of them, so the dense route takes hardly longer"
     others = f"; {told}" if told else ""
     return f"{1000 * costs[route]:.3g} ms a step by {route}{others}{rows}"

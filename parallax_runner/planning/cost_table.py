@@ -13,8 +13,8 @@ def cost_table(plan: Plan) -> Table:
 
     The table shows milliseconds per step by route. The chosen route is marked.
     """
-    rows = f"measured {plan.rows_measured}" if plan.rows_measured else "at most, from shapes: no steps were measured"
-    title = f"what each route would cost, ms per step (modelled; constants: {plan.constants}; rows touched: {rows})"
+    rows = f"measured {plan.rows_measured}" if plan.rows_measured else "upper bounds from shapes"
+    title = f"cost of each route, ms per step (modelled; constants: {plan.constants}; rows touched: {rows})"
     table = Table(title=title, title_justify="left")
     table.add_column("variable")
     table.add_column("rows touched", justify="right")

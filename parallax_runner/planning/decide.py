@@ -48,7 +48,7 @@ def _slower_ahead(request: PlanRequest, model: CostModel) -> str | None:
         return None
     return (
         f"the cost model predicts {1000 * with_secs:.4g} ms per step with lookahead and {1000 * without_secs:.4g} ms "
-        "without (comm.lookahead=1 forces it)"
+        "without (comm.lookahead=1 forces lookahead)"
     )
 
 

@@ -24,7 +24,7 @@ def lookahead_notes(
     step."""
     could = [variable for variable in variables if _applies(routes[variable.name], request)]
     if request.options.lookahead is Lookahead.ONE and not could:
-        yield "comm.lookahead=1 changes nothing: no rows are spread over the ranks"
+        yield "comm.lookahead=1 has no effect: no rows are spread over the ranks"
     if could and (reason := _hindrance(request)) is not None:
         yield f"no rows are requested in advance: {reason}"
         return
@@ -39,7 +39,7 @@ def lookahead_notes(
     if unknown:
         yield f"the rows of {_names(unknown)} are not requested in advance: {_first_reason(unknown)}"
     if tied:
-        yield f"all gradients of {_names(tied)} travel within their step: {_first_reason(tied)}"
+        yield f"all gradients of {_names(tied)} are sent within their step: {_first_reason(tied)}"
 
 
 def _names(reasons: Mapping[str, str]) -> str:
@@ -48,7 +48,7 @@ def _names(reasons: Mapping[str, str]) -> str:
 
 def _first_reason(reasons: Mapping[str, str]) -> str:
     first, *others = reasons.values()
-    return f"for the first, {first}" if others else first
+    return f"for the first variable, {first}" if others else first
 
 
 def _applies(route: str, request: PlanRequest) -> bool:
@@ -61,6 +61,6 @@ def _hindrance(request: PlanRequest) -> str | None:
         return "a worker has several replicas"
     if request.options.lookahead is Lookahead.AUTO:
         if not request.spans_hosts:
-            return "all workers are on one machine, where it is slower (comm.lookahead=1 forces it)"
+            return "all workers are on one machine, where lookahead is slower (comm.lookahead=1 forces lookahead)"
         return request.slower_ahead
     return None

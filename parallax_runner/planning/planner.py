@@ -22,8 +22,8 @@ from parallax_runner.planning.routes.registry import route_named
 
 # The fractions are relative to the throughput of two processes that exchange nothing (docs/clusters.md).
 SLOWER_BY_GLOO = (
-    "cluster=manual: ranks exchange gradients by Horovod's Gloo, which is slower than MPI: two ranks on one machine "
-    "reached 0.74 of two independent processes by Gloo, and 0.89 by MPI"
+    "cluster=manual: Horovod exchanges gradients with Gloo, which is slower than MPI: two ranks on one machine "
+    "reached 0.74 of the throughput of two independent processes with Gloo, and 0.89 with MPI"
 )
 
 
@@ -107,7 +107,7 @@ def _notes_on_whole_tables(
         if info.gradient is GradientKind.SPARSE and info.rows_written is RowsWritten.ALL:
             yield (
                 f"comm.ps.boundary_among_servers=false: all rows of «{info.name}» and its slots are sent to a worker, "
-                "because its update writes all of them"
+                "because the variable's update writes all rows"
             )
 
 
@@ -115,16 +115,16 @@ def _refuse_what_ranks_cannot_send(variables: Sequence[VariableInfo], routes: Ma
     if (variable := not_carried(variables, routes)) is not None:
         other = "local" if _trained_as_none_can_add(variable) else "ps"
         raise PlanError(
-            f"comm={comm}: variable «{variable.name}» is of dtype {variable.dtype}, which Horovod does not carry "
-            f"among the ranks: choose comm={other}, or another dtype"
+            f"comm={comm}: variable «{variable.name}» has dtype {variable.dtype}, which Horovod cannot send "
+            f"between ranks; choose comm={other}, or another dtype"
         )
 
 
 def _refuse_what_servers_cannot_add_up(served: Sequence[VariableInfo], comm: str) -> None:
     if (variable := next(filter(_trained_as_none_can_add, served), None)) is not None:
         raise PlanError(
-            f"comm={comm}: variable «{variable.name}» is of dtype {variable.dtype}, and TensorFlow's servers cannot "
-            "add up the gradients of several workers in it: choose comm=local, or another dtype"
+            f"comm={comm}: variable «{variable.name}» has dtype {variable.dtype}, in which TensorFlow's servers "
+            "cannot add up the gradients of several workers; choose comm=local, or another dtype"
         )
 
 
@@ -144,9 +144,9 @@ def _counters(variables: Sequence[VariableInfo], options: CommOptions) -> tuple[
     for variable in counters:
         if variable.immovable_op is not None:
             raise PlanError(
-                f"{option}: variable «{variable.name}» counts the updates of all replicas on a server, and "
-                f"«{variable.immovable_op}» uses it directly (in a branch, a loop or a function), or writes it before "
-                f"the gradients are computed: choose {remedy}"
+                f"{option}: variable «{variable.name}» counts the updates of all replicas on a server, but "
+                f"«{variable.immovable_op}» uses this variable directly (in a branch, a loop or a function), or writes "
+                f"it before the gradients are computed; choose {remedy}"
             )
     return tuple(variable.name for variable in counters)
 
@@ -167,8 +167,8 @@ def _route(variable: VariableInfo, comm: str, preset: Preset, servers: int) -> s
     if route_named(preset.dense).is_collective:
         return ALLREDUCE.name if variable.gradient is GradientKind.DENSE else ALLGATHER.name
     raise PlanError(
-        f"comm={comm}: variable «{variable.name}» cannot be on a server, since «{variable.immovable_op}» uses it "
-        "directly (in a branch, a loop or a function, or before a forward pass of the same step): "
+        f"comm={comm}: variable «{variable.name}» cannot be on a server, because «{variable.immovable_op}» uses it "
+        "directly (in a branch, a loop or a function, or before a forward pass of the same step); "
         "choose comm=hybrid or comm=mpi"
     )
 
@@ -181,15 +181,15 @@ def _notes(
     splits = any(v.gradient is GradientKind.SPARSE and v.name in on_servers for v in variables)
     notes = _notes_on_a_mixed_preset(comm, preset, kinds, set(routes.values()))
     if partitions > 1 and not splits:
-        notes.append(f"partition.num={partitions} splits nothing: no sparse variable is on a server")
+        notes.append(f"partition.num={partitions} has no effect: no sparse variable is on a server")
     notes += [
-        f"«{variable.name}» stays whole on every rank: «{variable.immovable_op}» uses it where it is"
+        f"«{variable.name}» stays whole on every rank, because «{variable.immovable_op}» uses it directly"
         for variable in variables
         if _is_mixed(preset) and variable.immovable_op and variable.gradient is GradientKind.SPARSE
     ]
     notes += [
-        f"«{variable.name}» stays with the ranks, {_kept(routes[variable.name])}, though its device scope names "
-        f"/job:ps/task:{variable.server}"
+        f"the device scope of «{variable.name}» names /job:ps/task:{variable.server}, but the variable stays with the "
+        f"ranks: {_kept(routes[variable.name])}"
         for variable in variables
         if variable.server is not None and variable.name not in on_servers
     ]
@@ -197,8 +197,8 @@ def _notes(
     if merged:
         names = ", ".join(f"«{variable.name}»" for variable in merged)
         notes.append(
-            f"the update of {names} is not linear in the sparse gradient (first «{merged[0].nonlinear_op}»): it sees "
-            "duplicate ids merged, in every mode; stock TensorFlow and Keras may show it unmerged rows and differ"
+            f"the update of {names} is not linear in the sparse gradient (first «{merged[0].nonlinear_op}»): in every "
+            "mode, rows of the same id are merged first; stock TensorFlow and Keras may not merge them, and then differ"
         )
     return notes
 
@@ -209,12 +209,12 @@ def _notes_on_options(request: PlanRequest, routes: Mapping[str, str], served: S
     if request.by_gloo and request.workers > 1 and any(route_named(route).is_collective for route in routes.values()):
         yield SLOWER_BY_GLOO
     if options.use_allgatherv and ALLGATHER.name not in routes.values():
-        yield "comm.mpi.use_allgatherv=true changes nothing: no sparse gradient is gathered among the ranks"
+        yield "comm.mpi.use_allgatherv=true has no effect: no sparse gradient is gathered among the ranks"
     if options.ps.replicate_variables and not any(one.gradient is GradientKind.DENSE for one in served):
-        yield "comm.ps.replicate_variables=true changes nothing: no dense variable is on a server"
+        yield "comm.ps.replicate_variables=true has no effect: no dense variable is on a server"
     if not options.ps.local_aggregation and (request.replicas_per_worker == 1 or not options.sync):
-        why = "a worker has one replica" if request.replicas_per_worker == 1 else "each replica pushes at once"
-        yield f"comm.ps.local_aggregation=false changes nothing: {why}"
+        why = "a worker has one replica" if request.replicas_per_worker == 1 else "each replica pushes immediately"
+        yield f"comm.ps.local_aggregation=false has no effect: {why}"
 
 
 def _is_mixed(preset: Preset | None) -> bool:
@@ -228,13 +228,12 @@ def _notes_on_a_mixed_preset(comm: str, preset: Preset | None, kinds: set[Gradie
     has_servers = route_named(preset.sparse).on_servers
     if GradientKind.SPARSE not in kinds and preset.sparse not in used:
         return [
-            f"no sparse variable: {comm} is the same as mpi here"
-            + (", and no server is started" if has_servers else "")
+            f"no sparse variable: {comm} is the same as mpi" + (", and no server is started" if has_servers else "")
         ]
     if GradientKind.DENSE not in kinds and has_servers and used <= {preset.sparse, LOCAL.name}:
-        return [f"no dense variable: {comm} is {preset.sparse} here, and no collective runs"]
+        return [f"no dense variable: {comm} is the same as {preset.sparse}, and no collective runs"]
     return []
 
 
 def _kept(route: str) -> str:
-    return "each of which owns some of its rows" if route_named(route).has_owners else "each of which keeps its own"
+    return "each rank owns some of the rows" if route_named(route).has_owners else "each rank keeps its own copy"

@@ -45,7 +45,7 @@ def range_of(plan: Plan, *, least: int, most: int | None) -> Range | None:
     wanted = max(len(variable.shards) for variable in cut)
     if most is not None and wanted > most:
         raise PlanError(
-            f"partition.max={most}: the script's partitioner wants at least {wanted} pieces; choose at least {wanted}"
+            f"partition.max={most}: the script's partitioner requests {wanted} pieces; choose at least {wanted}"
         )
     least = max(least, wanted)
     if least > rows:

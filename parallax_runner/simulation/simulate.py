@@ -75,7 +75,7 @@ def simulate(
     Each host has a server, as in the original Parallax. Only compression, lookahead and the server options from
     `options` are used, and all steps wait for all workers.
 
-    Raises PlanError if no way to communicate can be modelled.
+    Raises PlanError if no mode can be modelled.
     """
 
     options = CommOptions(ps=options.ps, compression=options.compression, lookahead=options.lookahead)
@@ -94,10 +94,10 @@ def simulate(
                 servers = load(hosts, comm == "ps")
                 points.append(_point(comm, CostModel(cluster, constants, options, measured, servers)))
         except PlanError as error:
-            left_out.append(f"{comm} is left out: {error}")
+            left_out.append(f"{comm} is omitted: {error}")
             points = [point for point in points if point.comm != comm]
     if not points:
-        raise PlanError(f"action=simulate: no way to communicate can be modelled: {'; '.join(left_out)}")
+        raise PlanError(f"action=simulate: no mode can be modelled: {'; '.join(left_out)}")
     return Simulation(tuple(points), (*_assumptions(measured, constants, workers_per_host), *left_out))
 
 
@@ -140,7 +140,7 @@ def _point(comm: str, model: CostModel) -> Point:
         routes = {planned.name: planned.route for planned in make_plan(request).variables}
     compute_secs, step_secs = model.compute_secs(), model.step_secs(variables, routes)
     if compute_secs is None or step_secs is None:
-        raise PlanError("simulate: the number of rows that a step touches is unknown: measure the graph again")
+        raise PlanError("simulate: the number of rows that a step touches is unknown; measure the graph again")
     step_secs = measured.step_secs if workers == 1 else step_secs
     costs = [model.cost(variable, routes[variable.name]) for variable in variables]
     examples_per_sec = workers * measured.batch_size / step_secs
@@ -167,17 +167,17 @@ def _assumptions(measured: Measured, constants: Constants, workers_per_host: int
         f"one device's step takes {1000 * measured.step_secs:.4g} ms, measured or given on {measured.made}",
         f"constants: {constants.source}",
         f"{workers_per_host} worker(s) per host; each host has one server, which shares the host's links with its "
-        "workers; sparse variables are cut into one piece per server, dense ones are whole, all placed as in a plan, "
-        "whatever cluster.servers and partition say",
-        "steps wait for all workers, with one replica each, whatever comm.sync, comm.ps.staleness, "
-        "comm.ps.backup_workers and cluster.replicas_per_worker say; mpi gathers by Horovod's allgather",
-        "exchanges use the links one after another, in parallel with the computing that does not wait for them",
+        "workers; sparse variables are split into one piece per server, and dense variables are whole; both are placed "
+        "as in a plan, regardless of cluster.servers and partition",
+        "steps wait for all workers, each with one replica, regardless of comm.sync, comm.ps.staleness, "
+        "comm.ps.backup_workers and cluster.replicas_per_worker; mpi gathers with Horovod's allgather",
+        "exchanges use the links one after another, in parallel with computation that does not wait for them",
         "comm.lookahead=auto requests rows in advance under sharded and auto, if there are several hosts and the "
         "predicted step is shorter; batches are assumed to be independent of each other",
-        f"rows touched by several ranks together are computed from {samples} batches: as the mean over choices of as "
-        "many batches as ranks or, for more ranks, extrapolated with Chao's estimate of unseen rows"
+        f"the number of rows that several ranks touch together is computed from {samples} batches: as the mean over "
+        "choices of one batch per rank or, for more ranks, extrapolated with Chao's estimate of unseen rows"
         if samples
-        else "ranks touch different rows, up to all rows of a variable",
+        else "different ranks touch different rows, at most all rows of a variable",
     )
 
 

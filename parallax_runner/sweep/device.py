@@ -28,7 +28,7 @@ def own_gpu(sweep_dir: Path) -> Iterator[None]:
         gpu = next((gpu for gpu in gpus if _take(sweep_dir / FOLDER / f"gpu_{gpu}.lock", held)), None)
         if gpu is None:
             remedy = f"set hydra.launcher.n_jobs to at most {len(gpus)}"
-            raise LaunchError(f"sweep.device_per_job: every GPU of this machine has a job: {remedy}")
+            raise LaunchError(f"sweep.device_per_job: every GPU of this machine already has a job; {remedy}")
         # `gpu` is an index into the GPUs visible to this process.
         os.environ[VISIBLE] = str(gpu) if before is None else before.split(",")[gpu].strip()
         try:

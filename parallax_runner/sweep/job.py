@@ -119,8 +119,8 @@ def _is_comparable(standing: Standing, ledger: Ledger) -> bool:
     if standing.objective_name == first:
         return True
     print(
-        f"parallax_runner: {standing.job.title}: its objective ({standing.objective_name}) cannot be compared with "
-        f"that of the first job ({first}). No job gets a rank, and Optuna counts this one as the worst",
+        f"parallax_runner: {standing.job.title}: its objective ({standing.objective_name}) cannot be compared "
+        f"with the objective of the first job ({first}). No job gets a rank, and Optuna counts this job as the worst",
         file=sys.stderr,
     )
     return False

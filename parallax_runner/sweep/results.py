@@ -128,7 +128,7 @@ def disagreement(results: Sequence[Result]) -> str | None:
     if len(counts) < 2:
         return None
     told = ", ".join(f"{name} ({'1 job' if count == 1 else f'{count} jobs'})" for name, count in counts.items())
-    return f"the jobs are not ranked, because they have different objectives: {told}. Run a sweep for each"
+    return f"the jobs are not ranked, because they have different objectives: {told}. Run one sweep for each objective"
 
 
 def _unit_of_speed(results: Iterable[Result]) -> str:

@@ -20,7 +20,7 @@ def far(account: Account, planned: Sequence[tuple[Job, RunConfig]]) -> str | Non
     if not planned and account.standings:
         finished = sum(one.status == "finished" for one in account.standings.values())
         return (
-            f"{finished} finished, {len(account.standings) - finished} not finished, and the sweeper chooses new ones"
+            f"{finished} finished, {len(account.standings) - finished} not finished, and the sweeper chooses new jobs"
         )
     started = [(job, config) for job, config in planned if job.name in account.standings]
     if not started:

@@ -118,7 +118,7 @@ def _show(ranked: Sequence[Result], sweep_dir: Path, again: str | None) -> None:
     unfinished = sum(one.status != "finished" for one in ranked)
     if again is not None and unfinished:
         console.print(
-            f"{unfinished} of {len(ranked)} jobs have not finished. This command runs them:\n    {again}",
+            f"{unfinished} of {len(ranked)} jobs have not finished. To run them:\n    {again}",
             highlight=False,
             markup=False,
             soft_wrap=True,
@@ -129,10 +129,10 @@ def _check_nothing_runs(ledger: Ledger) -> None:
     for standing in ledger.read().running():
         slurm_job = standing.slurm_job
         runner = f"process {standing.pid}" if slurm_job is None else f"Slurm job {slurm_job}"
-        ending = "end it" if slurm_job is None else f"end it by scancel {slurm_job}"
+        ending = "end it" if slurm_job is None else f"end it with scancel {slurm_job}"
         raise ConfigError(
             f"hydra.sweep.dir={ledger.path.parent}: {runner} of an earlier start still runs {standing.job.name}. Wait "
-            f"for its end, or {ending}"
+            f"until it ends, or {ending}"
         )
 
 
@@ -144,7 +144,7 @@ def _only_one(sweep_dir: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ConfigError(
-                f"hydra.sweep.dir={sweep_dir}: another process is running this sweep. Wait for its end, "
-                "or leave out hydra.sweep.dir to start another"
+                f"hydra.sweep.dir={sweep_dir}: another process is running this sweep. Wait until it ends, "
+                "or omit hydra.sweep.dir to start another sweep"
             ) from error
         yield

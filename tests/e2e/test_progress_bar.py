@@ -70,7 +70,7 @@ def test_the_bar_moves_between_reports_and_is_gone_after_ctrl_c(tmp_path: Path) 
     lines = [line for line in screen.text.splitlines() if line]
     assert lines[0].strip() == "plan: comm=mpi, 2 worker(s)"
     assert not any("step " in line and "━" in line for line in lines), screen.text
-    assert f"{summary['steps']} steps are saved; to go on:" in lines
+    assert f"{summary['steps']} steps are saved; to continue:" in lines
 
 
 def test_what_is_printed_meanwhile_stays_above_the_bar(tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ def rows_of(table: str) -> dict[str, list[str]]:
 
 
 def test_plan_prints_a_table(planned: Run) -> None:
-    plan, _, costs = (planned.stdout + planned.stderr).partition("what each route would cost")
-    assert "constants: defaults" in costs and "at most, from shapes" in costs
+    plan, _, costs = (planned.stdout + planned.stderr).partition("cost of each route")
+    assert "constants: defaults" in costs and "upper bounds from shapes" in costs
     rows = rows_of(plan)
     assert set(rows) == {
         *("embedding", "lstm/kernel", "lstm/bias", "lstm/projection", "softmax_w", "softmax_b", "global_step", "all")
@@ -104,7 +104,7 @@ def test_more_partitions_than_rows_are_refused(lm: tuple[str, ...], tmp_path: Pa
 
 
 def test_hybrid_without_sparse_variables_starts_no_server(simple_hybrid: Run) -> None:
-    assert "no sparse variable: hybrid is the same as mpi here, and no server is started" in simple_hybrid.stderr
+    assert "no sparse variable: hybrid is the same as mpi, and no server is started" in simple_hybrid.stderr
     assert (simple_hybrid.plan["servers"], simple_hybrid.summary["servers"]) == (0, 0)
     assert simple_hybrid.log_names() >= {"driver.log", "worker_0.log", "worker_1.log"}
     assert not any(name.startswith("server") for name in simple_hybrid.log_names())
@@ -112,7 +112,7 @@ def test_hybrid_without_sparse_variables_starts_no_server(simple_hybrid: Run) ->
 
 def test_verify_proves_a_right_run(lm: tuple[str, ...], tmp_path: Path) -> None:
     run = launch(*lm, "action=verify", "comm=hybrid", "train.steps=3", "tracking=off", cwd=tmp_path).expect_success()
-    assert "verified: after 3 steps every variable equals one device's" in run.stderr
+    assert "verified: after 3 steps, every variable equals the result of one device" in run.stderr
     assert (run.summary["status"], run.summary["action"], run.summary["steps"]) == ("finished", "verify", 3)
 
 
@@ -120,11 +120,11 @@ def test_verify_tells_what_it_has_repeated_and_refuses_to_repeat_nothing(lm: tup
     arguments = (*lm, "comm=hybrid", "tracking=off")
     trained = launch(*arguments, "train.steps=2", cwd=tmp_path).expect_success()
     run = launch(*arguments, "action=verify", "train.steps=5", cwd=tmp_path).expect_success()
-    assert "verified: after 3 steps from step 2 on every variable equals one device's" in run.stderr
+    assert "verified: after 3 steps from step 2, every variable equals the result of one device" in run.stderr
     refused = launch(*arguments, "action=verify", "train.steps=2", cwd=tmp_path)
     assert refused.exit_status == 2
-    has = f"action=verify: {trained.ckpt_dir / 'model.ckpt-2'} has 2 steps, train.steps=2 leaves none to repeat"
-    assert f"{has}: give train.steps=12, or ckpt.resume=never" in refused.stderr
+    has = f"action=verify: {trained.ckpt_dir / 'model.ckpt-2'} has 2 steps, so train.steps=2 leaves no steps to verify"
+    assert f"{has}; give train.steps=12, or ckpt.resume=never" in refused.stderr
     assert "verified" not in refused.summary and refused.summary["status"] == "failed"
 
 

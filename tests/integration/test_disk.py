@@ -89,7 +89,7 @@ def test_a_disk_that_is_full_from_the_start(small_disk: Path, tmp_path: Path) ->
     assert "Traceback" not in run.stderr
     last = run.stderr.splitlines()[-1]
     assert last.startswith(
-        f"parallax_runner: {small_disk / 'out' / 'plan.json'}: cannot be written: No space left on device; make room"
+        f"parallax_runner: {small_disk / 'out' / 'plan.json'}: cannot be written: No space left on device; free"
     )
 
 

@@ -149,7 +149,7 @@ def test_a_dataset_is_verified(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(VERIFIED)
     done = run(tmp_path / "script.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "verified: after 12 steps every variable equals one device's" in done.stdout + done.stderr
+    assert "verified: after 12 steps, every variable equals the result of one device" in done.stdout + done.stderr
 
 
 def test_two_calls_train_as_one_call_of_as_many_epochs_does(tmp_path: Path) -> None:

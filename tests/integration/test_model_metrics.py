@@ -126,9 +126,9 @@ def test_a_metric_decides(folder: Path) -> None:
             ("train.objective=acu",),
             "train.objective=acu: validations of this model compute only auc, loss, size",
         ),
-        (("train.objective=size",), "train.objective=size: it is unknown which of its values are better"),
-        (("train.direction=maximize",), "train.direction=maximize (command line): it needs train.objective"),
-        (("train.patience=1",), "train.patience=1 (command line): it counts validations"),
+        (("train.objective=size",), "train.objective=size: the direction of this metric is unknown"),
+        (("train.direction=maximize",), "train.direction=maximize (command line): this key needs train.objective"),
+        (("train.patience=1",), "train.patience=1 (command line): patience counts validations"),
     ],
 )
 def test_what_cannot_decide_is_refused(folder: Path, arguments: tuple[str, ...], told: str) -> None:

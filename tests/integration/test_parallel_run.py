@@ -28,7 +28,7 @@ def test_ps_with_replicas_goes_on_from_ckpt_dir_in_another_cluster(tmp_path: Pat
     assert told(first, 1, "worker") == ["1 of 2, 2 replica(s), 4 devices"]
     assert OmegaConf.load(tmp_path / "first" / "config.yaml").comm.ps.local_aggregation is False
     (moved,) = json.loads((tmp_path / "first" / "plan.json").read_text())["moved"]
-    assert moved["device"] == "/device:CPU:9" and moved["to"].endswith("to 1, its replica's own")
+    assert moved["device"] == "/device:CPU:9" and moved["to"].endswith("to 1, one for each replica")
     (tmp_path / "hosts").write_text("# one host\nlocalhost: 0,1\n")
     # With a comma at the end of the line, as in the original's own example.
     rest = run(tmp_path, as_module=True, steps=STEPS - 1, resources="hosts", config={**config, "run_option": ("PS",)})
@@ -51,7 +51,7 @@ def test_the_search_for_a_number_of_partitions(tmp_path: Path) -> None:
     (tmp_path / "short").mkdir()
     short = run(tmp_path / "short", partitioner=1, config=config, overrides=overrides)
     expect(short)
-    assert "search: the training ends before a trial of 7 steps does" in short.stderr
+    assert "search: training ends before a trial of 7 steps is complete" in short.stderr
     done = run(tmp_path, steps=12, partitioner=1, config=config, overrides=overrides)
     assert done.status == 0, done.stderr
     summary = json.loads((done.run_dir / "summary.json").read_text())

@@ -147,7 +147,7 @@ def test_action_search_tells_the_choice_and_trains_nothing(only_searched: Run) -
 
 
 def test_what_was_found_can_be_said_without_a_search(only_searched: Run, lm: tuple[str, ...], tmp_path: Path) -> None:
-    told = re.search(r"^without a search: (.*)$", only_searched.stderr, re.M)
+    told = re.search(r"^to use this number without a search: (.*)$", only_searched.stderr, re.M)
     assert told
     arguments = ("action=plan", "comm=ps", "cluster.servers=2", *told[1].split(), "tracking=off")
     planned = launch(*lm, *arguments, cwd=tmp_path).expect_success()
@@ -179,7 +179,7 @@ def test_a_killed_search_goes_on_with_its_trials_and_its_training(lm: tuple[str,
     assert run.exit_status == 130
     summary = run.summary
     assert (summary["status"], summary["restarts"], summary["partition_choice"]) == ("interrupted", 1, None)
-    assert "restart 1 of 1 from step" in run.stderr and "to go on:" in run.stderr
+    assert "restart 1 of 1 from step" in run.stderr and "to continue:" in run.stderr
     tried = summary["partition_candidates"]
     assert len(set(tried)) == len(tried) >= 2
     trials = choice_of(run)["trials"]
@@ -234,7 +234,7 @@ def test_without_synchronisation_a_killed_search_goes_on_too(lm: tuple[str, ...]
     assert (run.summary["status"], run.summary["restarts"]) == ("interrupted", 1)
     saved = int(run.summary["ckpt_path"].rpartition("-")[2])
     assert saved >= 2 * trial_steps
-    assert f"{saved} steps are saved; to go on:" in run.stderr
+    assert f"{saved} steps are saved; to continue:" in run.stderr
     again = launch(*arguments, *slow[:1], f"train.steps={saved + 3}", cwd=tmp_path).expect_success()
     assert (again.summary["first_step"], again.summary["steps"]) == (saved, saved + 3)
     tried = run.summary["partition_candidates"]
@@ -252,7 +252,7 @@ def test_a_trial_for_which_too_few_steps_are_left_is_not_made(lm: tuple[str, ...
 def test_a_plan_tells_where_the_search_would_begin(lm: tuple[str, ...], tmp_path: Path) -> None:
     run = launch(*lm, *SEARCH, "action=plan", "partition.min=2", cwd=tmp_path).expect_success()
     run.expect_nothing_started()
-    assert "partition=search begins with 2 and tries 2 to 4 pieces" in run.plan["notes"]
+    assert "partition=search starts with 2 and tries 2 to 4 pieces" in run.plan["notes"]
 
 
 def test_without_sparse_variables_there_is_nothing_to_search(tmp_path: Path) -> None:

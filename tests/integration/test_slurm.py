@@ -121,7 +121,7 @@ def test_the_time_limit_is_warned_of_and_the_job_goes_on(slurm: Slurm, tmp_path:
     wait_for_step(run, job)
     wait(lambda: slurm.field(job, "Restarts") == "1", lambda: log_of(run, job))
     (step,) = saved(run)
-    assert f"job {job} is started again" in log_of(run, job)
+    assert f"job {job} is requeued" in log_of(run, job)
     assert "DUE TO TIME LIMIT" not in log_of(run, job)
     before = len(log_of(run, job))
     start_now(slurm, job)

@@ -109,7 +109,7 @@ def test_a_killed_sweep_leaves_its_jobs_to_slurm(slurm: Slurm, tmp_path: Path) -
         refused = sweep(*arguments, cwd=tmp_path)
         assert refused.run.exit_status == 2
         assert f"Slurm job {job} of an earlier start still runs train.steps-{MANY}. Wait" in refused.run.stderr
-        assert f"end it by scancel {job}" in refused.run.stderr
+        assert f"end it with scancel {job}" in refused.run.stderr
         slurm.command("scancel", job, waiting)
         wait(lambda: slurm.command("squeue", "--noheader") == "", lambda: slurm.command("squeue"))
     done = sweep(*arguments, cwd=tmp_path)

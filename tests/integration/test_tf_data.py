@@ -147,8 +147,8 @@ def test_a_training_step_with_ragged_words_equals_one_device(project: Path) -> N
     ("line", "told"),
     [
         ("data.is_seeded=false", "a shuffle has no seed"),
-        ("data.batch_size=5", "expected 12 / 2: 6"),
-        ("cluster.workers=5", "expected 12 / 5: impossible"),
+        ("data.batch_size=5", "expected 12 / 2 = 6"),
+        ("cluster.workers=5", "expected 12 / 5, which is not a whole number"),
     ],
 )
 def test_refused_before_anything_starts(project: Path, line: str, told: str) -> None:

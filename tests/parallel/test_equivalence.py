@@ -260,7 +260,7 @@ def test_a_scope_that_names_a_task_means_it(launched: Launches) -> None:
         planned = {variable.name.rpartition("/")[2]: variable for variable in case.plan(case.single()).variables}
         for name in ("table", "weights"):
             assert {shard.server for shard in planned[name].shards} == {1}
-            assert planned[name].reason == "its device scope names /job:ps/task:1"
+            assert planned[name].reason == "the variable's device scope names /job:ps/task:1"
         assert planned["untrained"].route == "local"
 
 

@@ -54,10 +54,10 @@ def main(overrides: Sequence[str]) -> int:
             constants.save(found, path)
         except OSError as error:
             raise StorageError(
-                f"{path}: cannot be written: {error.strerror}; the result is in {folder / FILE_NAME}: "
-                "make room, or set XDG_CACHE_HOME, and copy it there"
+                f"{path}: cannot be written: {error.strerror}; the result is in {folder / FILE_NAME}. "
+                "Free disk space, or set XDG_CACHE_HOME, and copy this file into the cache"
             ) from error
-        print(f"saved in {path}; later plans for this cluster use it")
+        print(f"saved in {path}; later plans for this cluster use these constants")
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return tell(error)
     return 0

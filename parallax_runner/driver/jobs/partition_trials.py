@@ -59,10 +59,12 @@ def search_apart(
             step = step_of(config) if goes_on else 0
             report.tell_restart(failure, step=step, restart=restarts.done, max_restarts=restarts.most)
         elif min(map(len, by_rank.values()), default=0) < WARM_UP_STEPS + LEAST_STEPS:
-            reason = f"the training ends before a trial of {search.trial_steps} steps does (partition.steps_per_trial)"
+            reason = (
+                f"training ends before a trial of {search.trial_steps} steps is complete (partition.steps_per_trial)"
+            )
             if config.action == "search":
                 raise TrainingError(f"action=search: {reason}")
-            tell(f"{reason}, so nothing can be chosen")
+            tell(f"{reason}, so no number can be chosen")
             break
         else:
             search.take(Trial.of(search.partitions, by_rank))

@@ -57,7 +57,7 @@ def measure(
     """
     found = known(config, alone.fingerprint)
     if found is None:
-        print("measure: a short trial of the graph and its data, on one device", file=sys.stderr, flush=True)
+        print("measure: running a short trial of the graph and its data on one device", file=sys.stderr, flush=True)
         found = _trial(config, single, alone, run_dir / FOLDER, interrupts)
         if not frozen.is_of_script(config):
             _keep(found, _kept(config, alone.fingerprint))
@@ -69,7 +69,7 @@ def _keep(found: Measured, path: Path) -> None:
     try:
         measured.save(found, path)
     except OSError as error:  # the next run measures again
-        log.warning("the measurement is not cached: %s", error)
+        log.warning("cannot cache the measurement: %s", error)
 
 
 def _trial(

@@ -54,7 +54,7 @@ class Allreduce(Route):
 
     def reason(self, variable: VariableInfo) -> str:
         """Returns the reason as one sentence."""
-        return "dense: every rank needs all of it, a ring moves it once round"
+        return "dense: every rank needs the whole gradient, which a ring exchanges"
 
 
 ROUTE = Allreduce()

@@ -86,7 +86,7 @@ class Alltoall(Route):
 
     def reason(self, variable: VariableInfo) -> str:
         """Returns the reason as one sentence."""
-        return "sparse: only the rows that a step touches travel, to and from their rank"
+        return "sparse: only the rows that a step touches are sent, to and from their rank"
 
     def lengths_vary(self, plan: Plan) -> bool:
         """Returns true, because lengths depend on the rows that a step touches."""

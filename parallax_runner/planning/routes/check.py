@@ -18,13 +18,13 @@ def check_routes(config: RunConfig, origins: Origins) -> None:
     for key in origins.given("comm.ps"):
         if not has_servers:
             raise refusal(
-                key, origins, f"comm={config.comm.name} has no servers: this key needs comm=ps or comm=hybrid"
+                key, origins, f"comm={config.comm.name} has no servers; this key needs comm=ps or comm=hybrid"
             )
     if config.comm.name != AUTO and has_servers and config.cluster.servers < 1:
         raise refusal("cluster.servers", origins, f"comm={config.comm.name} needs at least 1 server", value=0)
     if config.partition.name == "search" and not has_servers:
         chosen = "partition" if origins.of("partition") else "partition.name"
-        needed = f"comm={config.comm.name} has no servers, so there is nothing to cut: use comm=hybrid or comm=ps"
+        needed = f"comm={config.comm.name} has no servers, so no variable can be split; use comm=hybrid or comm=ps"
         raise refusal(chosen, origins, needed, value="search")
 
 
@@ -36,10 +36,12 @@ def unused(config: RunConfig, origins: Origins) -> dict[str, str]:
     name, given = config.comm.name, origins.given("cluster")
     found = {}
     if "cluster.workers" in given and name == "local" and config.cluster.workers > 1:
-        found["cluster.workers"] = f"comm={name} is one process"
+        found["cluster.workers"] = f"comm={name} uses one process"
     if "cluster.servers" in given and config.cluster.servers > 0 and not uses_servers(config):
         found["cluster.servers"] = f"comm={name} has no servers"
-    return {key: str(refusal(key, origins, f"it does nothing, since {reason}")) for key, reason in found.items()}
+    return {
+        key: str(refusal(key, origins, f"this key has no effect, because {reason}")) for key, reason in found.items()
+    }
 
 
 def uses_servers(config: RunConfig) -> bool:
@@ -61,12 +63,12 @@ def _check_names(config: RunConfig, origins: Origins) -> None:
     for kind, name in (("dense", preset.dense), ("sparse", preset.sparse)):
         if name not in route_names():
             hint = nearest(name, route_names())
-            expected = f"no such route, expected one of {', '.join(route_names())}"
+            expected = f"no such route; expected one of {', '.join(route_names())}"
             suggestion = None if hint is None else f"comm.routes.{kind}={hint}"
             raise refusal(f"comm.routes.{kind}", origins, expected, hint=suggestion, value=name)
     if comm.name == AUTO:
-        raise refusal("comm.routes", origins, "comm=auto chooses a route for each variable: omit comm.routes")
+        raise refusal("comm.routes", origins, "comm=auto chooses a route for each variable; omit comm.routes")
     if comm.name in CHOICES and preset_named(comm.name) != preset:
         others = f"comm.routes has dense: {preset.dense}, sparse: {preset.sparse}"
-        expected = f"{others}, which differ from this choice's: choose comm={comm.name}, or another name"
+        expected = f"{others}, which differ from this choice's routes; choose comm={comm.name}, or another name"
         raise refusal("comm.name", origins, expected)

@@ -36,7 +36,7 @@ class Local(Route):
 
     def reason(self, variable: VariableInfo) -> str:
         """Returns the reason as one sentence."""
-        return "no gradient: each rank keeps its own" if variable.gradient is GradientKind.NONE else "one process"
+        return "no gradient: each rank keeps its own copy" if variable.gradient is GradientKind.NONE else "one process"
 
 
 ROUTE = Local()

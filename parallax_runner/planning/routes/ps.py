@@ -71,10 +71,10 @@ class Ps(Route):
     def reason(self, variable: VariableInfo) -> str:
         """Returns the reason as one sentence."""
         if variable.server is not None:
-            return f"its device scope names /job:ps/task:{variable.server}"
+            return f"the variable's device scope names /job:ps/task:{variable.server}"
         if variable.gradient is GradientKind.DENSE:
             return "dense, on servers"
-        return "sparse: only the rows that a step touches travel, to and from their owner"
+        return "sparse: only the rows that a step touches are sent, to and from their server"
 
     def place(self, variable: VariablePlan, workers: int) -> str:
         """Returns text such as «server 0 ×2, server 1 ×2»."""

@@ -30,7 +30,7 @@ def route_named(name: str) -> Route:
     route."""
     where = _modules().get(name)
     if where is None:
-        raise PlanError(f"route «{name}» is not known: expected one of {', '.join(_modules())}")
+        raise PlanError(f"unknown route «{name}»: expected one of {', '.join(_modules())}")
     return _loaded(name, where)
 
 

@@ -42,14 +42,22 @@ def test_what_is_there(device: str) -> None:
 @pytest.mark.parametrize(
     ("device", "comm", "expected"),
     [
-        ("/cpu:2", "mpi", "each worker has CPU:0 to 1 and GPU:0 to 0 (cluster.cpu_devices; GPUs by"),
+        (
+            "/cpu:2",
+            "mpi",
+            "each worker has CPU:0 to 1 and GPU:0 to 0 (cluster.cpu_devices; cluster.resource_info for GPUs",
+        ),
         ("/gpu:1", "local", "each worker has CPU:0 to 1 and GPU:0 to 0"),
         ("/job:worker/task:0/gpu:1", "hybrid", "each worker has"),
-        ("/job:worker/task:2", "hybrid", "there are /job:worker/task:0 to 1 and /job:ps/task:0 to 2 (cluster.workers"),
-        ("/job:ps/task:3", "ps", "there are /job:worker"),
-        ("/job:chief/task:0", "ps", "there are /job:worker"),
+        (
+            "/job:worker/task:2",
+            "hybrid",
+            "the cluster has /job:worker/task:0 to 1 and /job:ps/task:0 to 2 (cluster.workers",
+        ),
+        ("/job:ps/task:3", "ps", "the cluster has /job:worker"),
+        ("/job:chief/task:0", "ps", "the cluster has /job:worker"),
         ("/job:ps/task:1/cpu:1", "ps", "a server has CPU:0 to 0"),
-        ("/job:ps/task:0", "mpi", "under comm=mpi workers form no cluster with tasks; use comm=ps"),
+        ("/job:ps/task:0", "mpi", "under comm=mpi the workers are not tasks of a TensorFlow cluster; use comm=ps"),
     ],
 )
 def test_what_is_not_there(device: str, comm: str, expected: str) -> None:
@@ -67,7 +75,7 @@ def test_what_is_not_there(device: str, comm: str, expected: str) -> None:
     [
         ("/gpu:3", 1, ("/device:GPU:3", "/device:GPU:0")),
         ("/job:ps/task:1/gpu:0", 1, ("/job:ps/task:1/device:GPU:0", "/job:ps/task:1/device:CPU:0")),
-        ("/cpu:7", 2, ("/device:CPU:7", "/device:GPU:0 to 1, its replica's own")),
+        ("/cpu:7", 2, ("/device:CPU:7", "/device:GPU:0 to 1, one for each replica")),
     ],
 )
 def test_soft_placement_tells_what_moves(device: str, replicas: int, expected: tuple[str, str]) -> None:
@@ -79,7 +87,7 @@ def test_soft_placement_tells_what_moves(device: str, replicas: int, expected: t
 
 
 def test_soft_placement_invents_no_task() -> None:
-    with pytest.raises(PlanError, match="there are /job:worker/task:0 to 1"):
+    with pytest.raises(PlanError, match="the cluster has /job:worker/task:0 to 1"):
         check_devices(on("/job:ps/task:3/gpu:0"), comm="ps", tasks=TASKS, worker={"CPU": 1}, soft=True)
 
 

@@ -78,7 +78,7 @@ def test_ids_that_only_the_step_can_tell() -> None:
             return tf.gather(table, features["ids"])
 
     for lookup in (by_variable, by_python):
-        assert "the ids of its lookup «" in (reason(lookup) or "")
+        assert "the ids of the lookup «" in (reason(lookup) or "")
     assert "waits for" in (reason(behind_a_write) or "")
 
 

@@ -47,4 +47,4 @@ def test_who_else_reads_the_gradient_needs_all_rows() -> None:
         return [one if one is sparse else one * factor for one in gradients]
 
     found = reason(process=scaled)
-    assert found is not None and "reads its gradient as well" in found
+    assert found is not None and "also reads the gradient" in found

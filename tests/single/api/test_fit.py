@@ -41,14 +41,14 @@ def dataset() -> Any:
     [
         ({"epochs": 0}, r"epochs=0 \(fit\): expected an integer, at least 1"),
         ({"initial_epoch": 1}, r"initial_epoch=1 \(fit\): expected 0 to 0"),
-        ({"batch_size": 3}, "a batch of 3 examples cannot be cut into 2 equal parts"),
+        ({"batch_size": 3}, "a batch of 3 examples cannot be divided into 2 equal parts"),
         ({"comm": "hybird"}, "hybrid"),
         ({"workers": 0}, r"cluster.workers=0 \(fit\)"),
         ({"overrides": ["comm.sync=false"], "comm": "ps"}, "comm.sync=false"),
         ({"overrides": ["partition=search"]}, "with fit the plan cannot change"),
-        ({"overrides": ["ckpt=off"]}, r"ckpt=off \(fit\): the trained weights come back in a checkpoint"),
-        ({"sample_weight": np.ones(12), "class_weight": {0: 1.0}}, "give one of the two"),
-        ({"sample_weight": np.ones(3)}, "different lengths"),
+        ({"overrides": ["ckpt=off"]}, r"ckpt=off \(fit\): fit reads the trained weights from a checkpoint"),
+        ({"sample_weight": np.ones(12), "class_weight": {0: 1.0}}, "give only one of the two"),
+        ({"sample_weight": np.ones(3)}, "arrays of the same length"),
         ({"validation_data": dataset()}, r"validation_data \(fit\): expected arrays \(x, y\)"),
     ],
 )
@@ -60,13 +60,13 @@ def test_arguments(arguments: dict[str, Any], told: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"y": Y}, r"y \(fit\): a tf.data.Dataset has it already"),
+        ({"y": Y}, r"y \(fit\): a tf.data.Dataset already contains it"),
         ({"batch_size": 4}, r"batch_size \(fit\)"),
-        ({"validation_split": 0.5}, r"validation_split=0.5 \(fit\): it goes with arrays"),
+        ({"validation_split": 0.5}, r"validation_split=0.5 \(fit\): this argument needs arrays"),
         ({"x": dataset().repeat()}, "the data never ends; give the number of steps per epoch"),
         ({"x": tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(9).batch(6)}, "a shuffle has no seed"),
         ({"class_weight": {1: 2.0}, "x": tf.data.Dataset.from_tensor_slices(X).batch(6)}, r"the data must be \(x, y\)"),
-        ({"workers": 4}, "a batch of 6 examples cannot be cut into 4 equal parts"),
+        ({"workers": 4}, "a batch of 6 examples cannot be divided into 4 equal parts"),
     ],
 )
 def test_arguments_beside_a_dataset(arguments: dict[str, Any], told: str) -> None:

@@ -200,5 +200,5 @@ def test_texts_come_back_whatever_they_end_in() -> None:
 
 
 def test_what_would_be_taken_for_a_reference_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"\$\{train.seed\}: .* cannot be passed on"):
+    with pytest.raises(ConfigError, match=r"\$\{train.seed\}: .* cannot be passed to Hydra"):
         value_of(["--pattern", "${train.seed}"])

@@ -43,7 +43,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
 
 def test_asynchrony_without_servers(refused: Any) -> None:
     for option in ("MPI", "HYBRID", None):
-        assert "comm.sync=false (parallel_run): asynchronous training needs servers" in refused(
+        assert "comm.sync=false (parallel_run): asynchronous training needs the servers of comm=ps" in refused(
             run_option=option, sync=False
         )
 
@@ -67,20 +67,20 @@ def test_lines_of_hosts(refused: Any, tmp_path: Path) -> None:
 
 def test_both_profile_options(refused: Any) -> None:
     both = parallax.ProfileConfig(profile_steps=[1], profile_range=(1, 2))
-    assert "profile_steps and profile_range (parallax.ProfileConfig): give one of the two" in refused(
+    assert "profile_steps and profile_range (parallax.ProfileConfig): give only one of the two" in refused(
         profile_config=both
     )
     told = refused(profile_config=parallax.ProfileConfig(profile_steps=[0]))
-    assert "profile.steps=[0] (parallel_run): expected steps from 1 on" in told
+    assert "profile.steps=[0] (parallel_run): expected steps of at least 1" in told
     told = refused(profile_config=parallax.ProfileConfig(profile_range=(0, 3)))
-    assert "profile.range=[0, 3] (parallel_run): expected steps from 1 on" in told
+    assert "profile.range=[0, 3] (parallel_run): expected a first step of at least 1" in told
     told = refused(profile_config=parallax.ProfileConfig(profile_steps=[1], profile_worker=2))
-    assert "profile.worker=2 (parallel_run): expected a rank, at most 1" in told
+    assert "profile.worker=2 (parallel_run): expected a rank of at most 1" in told
 
 
 def test_options_for_mpirun_that_no_shell_can_split(refused: Any) -> None:
     communication = parallax.CommunicationConfig(mpi_config=parallax.MPIConfig(mpirun_options="-x 'A"))
-    assert "a shell cannot split it" in refused(communication_config=communication)
+    assert "a shell cannot split these options" in refused(communication_config=communication)
 
 
 def test_a_graph_that_cannot_be_distributed(refused: Any, capfd: pytest.CaptureFixture[str]) -> None:

@@ -82,12 +82,12 @@ def test_workers_read_the_ids_from_the_frozen_file(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize("name", ["workers", "servers", "replicas_per_worker"])
 def test_numbers_are_not_given_twice(name: str, tmp_path: Path) -> None:
     given = "cluster.resource_info=['localhost: 0']"
-    with pytest.raises(ConfigError, match=rf"cluster.{name}=1 \(command line\): .* already sets it"):
+    with pytest.raises(ConfigError, match=rf"cluster.{name}=1 \(command line\): .* already sets this number"):
         compose("comm=ps", given, f"cluster.{name}=1")
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "mine.yaml").write_text(f"# @package _global_\ncluster:\n  {name}: 1\n")
     job = Composer(config_dir=str(tmp_path)).job(["comm=ps", "experiment=mine", given])
-    with pytest.raises(ConfigError, match=rf"cluster.{name}=1 \(.*mine.yaml:3\): .* already sets it"):
+    with pytest.raises(ConfigError, match=rf"cluster.{name}=1 \(.*mine.yaml:3\): .* already sets this number"):
         validate(resolve(job), job.origins)
 
 
@@ -102,7 +102,7 @@ def test_a_bad_file_is_refused_with_its_line(tmp_path: Path) -> None:
 
 def test_one_process_has_one_slot() -> None:
     assert numbers("comm=local", "cluster.resource_info=[localhost]") == (1, 1, 1)
-    with pytest.raises(ConfigError, match=r"it runs one process, but cluster.resource_info lists 2 ids"):
+    with pytest.raises(ConfigError, match=r"this mode runs one process, but cluster.resource_info lists 2 ids"):
         compose("comm=local", "cluster.resource_info=['localhost: 0,1']")
 
 
@@ -131,11 +131,11 @@ def test_whether_workers_are_on_several_hosts() -> None:
 
 
 WRONG_WITH_SEVERAL_HOSTS = {
-    "under comm=ps all hosts must have the same number of ids, but these have localhost 2, there.example 1": (
+    "under comm=ps all hosts must have the same number of ids, but there are 2 on localhost, 1 on there.example": (
         "comm=ps",
         "cluster.resource_info=['localhost: 0,1',there.example]",
     ),
-    "comm/local.yaml:2): it runs one process on this machine, but cluster.resource_info lists another host": (
+    "comm/local.yaml:2): this mode runs one process on this machine, but cluster.resource_info lists another host": (
         "comm=local",
         "cluster.resource_info=[there.example]",
     ),
@@ -143,7 +143,7 @@ WRONG_WITH_SEVERAL_HOSTS = {
         HERE_AND_THERE[0],
         "cluster.remote_shell='no-such-shell -q'",
     ),
-    "a shell cannot split it": (HERE_AND_THERE[0], "cluster.remote_shell='ssh \"'"),
+    "a shell cannot split this command": (HERE_AND_THERE[0], "cluster.remote_shell='ssh \"'"),
 }
 
 

@@ -41,22 +41,22 @@ COMMAND_LINES = {
     ),
     "simulation of a training": (
         "simulate.latency_us=5",
-        "simulate.latency_us=5 (command line): it has no effect under action=train",
+        "simulate.latency_us=5 (command line): this key has no effect under action=train",
         "to add action=simulate",
     ),
     "an ensemble of models that nobody keeps": (
         "sweep.ensemble=2 tracking=off",
         "sweep.ensemble=2 (command line)",
-        "the jobs' models for serving: it needs ckpt, and tracking.log_checkpoints=last or best",
+        "it needs ckpt, tracking, and tracking.log_checkpoints=last, best or all",
     ),
     "one device for two workers": (
         "sweep.device_per_job=true comm=mpi",
         "sweep.device_per_job=true (command line)",
-        "it needs comm=local or cluster.workers=1",
+        "use comm=local or cluster.workers=1",
     ),
     "devices that are named already": (
         "sweep.device_per_job=true comm=local cluster.resource_info=[localhost]",
-        "it needs cluster=local without resource_info",
+        "use cluster=local without resource_info",
     ),
     "an ensemble of plans": ("sweep.ensemble=2 action=plan", "sweep.ensemble=2", "use action=train"),
     "an ensemble of one": ("sweep.ensemble=1", "sweep.ensemble=1", "at least 2"),
@@ -71,11 +71,15 @@ COMMAND_LINES = {
         "more than 0",
     ),
     "search under auto": ("comm=auto partition=search", "partition=search", "comm=auto chooses routes itself"),
-    "asynchrony under auto": ("comm=auto comm.sync=false", "comm.sync=false", "asynchronous training needs servers"),
+    "asynchrony under auto": (
+        "comm=auto comm.sync=false",
+        "comm.sync=false",
+        "asynchronous training needs the servers of comm=ps",
+    ),
     "unknown launcher": (
         "comm=ps cluster.launcher=locall",
         "cluster.launcher=locall (command line)",
-        "expected one of auto, local, hosts, slurm, manual, or a class as package.module.Class",
+        "expected one of auto, local, hosts, slurm, manual, or a class such as package.module.Class",
         "Did you mean cluster.launcher=local?",
     ),
     "launcher that is not there": (
@@ -101,7 +105,7 @@ COMMAND_LINES = {
     "launcher of one process": (
         "comm=local cluster.workers=1 cluster.launcher=local",
         "cluster.launcher=local (command line)",
-        "under comm=local the driver starts the only process itself: leave it out",
+        "under comm=local the driver starts the only process itself; omit this key",
     ),
     "choice in capitals": ("model=LM", "model=LM (command line)", "Did you mean model=lm?"),
     "choice by another name": ("optimizer=SGD", "Did you mean optimizer=gradient_descent?"),
@@ -109,7 +113,7 @@ COMMAND_LINES = {
     "data of another kind": (
         "data=csv",
         "data=csv (command line)",
-        "No choice reads such files: write data/mine.yaml in a folder",
+        "No choice reads these files; write FOLDER/data/mine.yaml",
         "--config-dir FOLDER data=mine",
     ),
     "key by another name": ("optimizer.lr=0.1", "Did you mean optimizer.learning_rate=0.1?"),
@@ -119,14 +123,14 @@ COMMAND_LINES = {
     "key in capitals": ("train.Steps=5", "Did you mean train.steps=5?"),
     "setting with dashes": (
         "--train.steps 100",
-        "--train.steps 100 (command line): a setting is written key=value, without dashes.",
+        "--train.steps 100 (command line): write settings as key=value, without dashes.",
         "Did you mean train.steps=100?",
     ),
     "setting with dashes and an equals sign": ("--train.step=100 comm=mpi", "Did you mean train.steps=100?"),
     "setting with dashes by its last name": ("comm=mpi --workers 4", "Did you mean cluster.workers=4?"),
     "setting with a dash that begins as a flag": ("-comm.sync=false", "Did you mean comm.sync=false?"),
     "flag": ("--multirn comm=mpi", "--multirn (command line): there is no such flag. Did you mean --multirun?"),
-    "no flag": ("--no-such-flag", "--no-such-flag (command line): there is no such flag. Settings are written"),
+    "no flag": ("--no-such-flag", "--no-such-flag (command line): there is no such flag. Write settings as"),
     "value of a flag": ("--cfg jib", "argument --cfg/-c: invalid choice: 'jib'"),
     "flags together": ("--info --cfg job", "only one of --run, --multirun, --cfg"),
     "number for a choice": ("comm=3", "comm=3 (command line)", "expected one of"),
@@ -154,7 +158,7 @@ COMMAND_LINES = {
     "removed": ("~train.steps", "~train.steps (command line)", "cannot be removed"),
     "tracker": (
         "tracking.tracker=mlfow",
-        "tracking.tracker=mlfow (command line): expected one of mlflow, or a class as package.module.Class",
+        "tracking.tracker=mlfow (command line): expected one of mlflow, or a class such as package.module.Class",
         "Did you mean tracking.tracker=mlflow?",
     ),
     "tracker of no module": (
@@ -170,7 +174,8 @@ COMMAND_LINES = {
     ),
     "option of MLflow": (
         "+tracking.options.file=x",
-        "tracking.options.file=x (command line): it has no effect, because tracking.tracker=mlflow has no options",
+        "tracking.options.file=x (command line): this key has no effect, because",
+        "tracking.tracker=mlflow has no options",
     ),
     "tracker of what is off": ("tracking=off tracking.tracker=mlflow", "tracking.tracker=mlflow", "tracking is off"),
     "tag": ("tracking.tags.team=x", "Did you mean +tracking.tags.team=x?"),
@@ -181,7 +186,7 @@ COMMAND_LINES = {
     "type of a reference to a list": (
         "model=dlrm_keras model.cardinalities=5",
         "model.cardinalities=5 (command line)",
-        "expected a list, like [100, 100",
+        "expected a list, such as [100, 100",
     ),
     "negative": ("train.steps=-5", "train.steps=-5 (command line)", "expected an integer, at least 1"),
     "no workers": ("cluster.workers=0", "cluster.workers=0 (command line)", "at least 1"),
@@ -204,12 +209,12 @@ COMMAND_LINES = {
     "hot rows": (
         "comm=sharded comm.hot_rows=64",
         "comm.hot_rows=64 (command line)",
-        "this key was removed because copies of hot rows made no step faster; leave it out",
+        "this key was removed because copies of hot rows made no step faster; omit it",
     ),
     "a route that is not there": (
         "comm=hybrid comm.routes.sparse=alltoal",
         "comm.routes.sparse=alltoal (command line)",
-        "no such route, expected one of local, allreduce, allgather, ps, alltoall. "
+        "no such route; expected one of local, allreduce, allgather, ps, alltoall. "
         "Did you mean comm.routes.sparse=alltoall?",
     ),
     "routes of another choice": (
@@ -221,12 +226,12 @@ COMMAND_LINES = {
     "a name of no choice": (
         "comm=local comm.name=mine",
         "comm.name=mine (command line)",
-        "the group's choice sets it, and this is comm=local",
+        "the choice comm=local sets this key",
     ),
     "the name of another cut": (
         "partition.name=fixed",
         "partition.name=fixed (command line)",
-        "this is partition=off",
+        "the choice partition=off sets this key",
         "Did you mean partition=fixed?",
     ),
     "routes for auto": ("comm=hybrid comm.name=auto", "comm.routes", "comm=auto chooses a route for each variable"),
@@ -245,12 +250,12 @@ COMMAND_LINES = {
         "model=script data=script model.path=train.py comm=sharded",
         "a script may run ops on one worker",
     ),
-    "async mpi": ("comm=mpi comm.sync=false", "comm.sync=false (command line)", "needs servers: comm=ps"),
-    "async hybrid": ("comm=hybrid comm.sync=false", "comm.sync=false (command line)", "needs servers: comm=ps"),
+    "async mpi": ("comm=mpi comm.sync=false", "comm.sync=false (command line)", "needs the servers of comm=ps"),
+    "async hybrid": ("comm=hybrid comm.sync=false", "comm.sync=false (command line)", "needs the servers of comm=ps"),
     "async verify": (
         "comm=ps comm.sync=false action=verify",
         "comm.sync=false (command line)",
-        "there is nothing to compare it with",
+        "so a comparison is not possible",
     ),
     "async skip": (
         "comm=ps comm.sync=false train.on_nan=skip",
@@ -260,7 +265,7 @@ COMMAND_LINES = {
     "bound without async": (
         "comm=ps comm.ps.staleness=2",
         "comm.ps.staleness=2 (command line)",
-        "it needs comm=ps comm.sync=false",
+        "this key needs comm=ps comm.sync=false",
     ),
     "backup of a few": ("comm=ps comm.ps.backup_workers=-1", "comm.ps.backup_workers=-1 (command line)", "at least 0"),
     "backup of all": (
@@ -278,12 +283,12 @@ COMMAND_LINES = {
         "comm.ps.backup_workers=1 (command line)",
         "the allreduce of comm=hybrid waits for every worker",
     ),
-    "backup without servers": ("comm=mpi comm.ps.backup_workers=1", "comm=mpi has no servers: it needs"),
+    "backup without servers": ("comm=mpi comm.ps.backup_workers=1", "comm=mpi has no servers; this key needs"),
     "backup in one process": ("comm=local comm.ps.backup_workers=1", "comm=local has no servers"),
     "backup async": (
         "comm=ps comm.sync=false comm.ps.backup_workers=1",
         "comm.ps.backup_workers=1 (command line)",
-        "it needs comm.sync=true",
+        "this key needs comm.sync=true",
     ),
     "backup of replicas": (
         "comm=ps cluster.replicas_per_worker=2 comm.ps.backup_workers=1",
@@ -295,7 +300,7 @@ COMMAND_LINES = {
         "comm.ps.backup_workers=1 (command line)",
         "expected 0 with comm.ps.replicate_variables=true",
     ),
-    "backup verify": ("comm=ps comm.ps.backup_workers=1 action=verify", "leave it out of action=verify"),
+    "backup verify": ("comm=ps comm.ps.backup_workers=1 action=verify", "action=verify needs comm.ps.backup_workers=0"),
     "backup skip": (
         "comm=ps comm.ps.backup_workers=1 train.on_nan=skip",
         "train.on_nan=skip (command line)",
@@ -304,13 +309,13 @@ COMMAND_LINES = {
     "backup and validation": (
         "comm=ps comm.ps.backup_workers=1 train.validate_steps=5",
         "train.validate_steps=5 (command line)",
-        "it is only at the end",
+        "comm.ps.backup_workers allows it only at the end",
     ),
     "no bound": ("comm=ps comm.sync=false comm.ps.staleness=0", "comm.ps.staleness=0 (command line)", "at least 1"),
     "copies async": (
         "comm=ps comm.sync=false comm.ps.replicate_variables=true",
         "comm.ps.replicate_variables=true (command line)",
-        "it needs comm.sync=true",
+        "this key needs comm.sync=true",
     ),
     "servers' option without servers": (
         "comm=mpi comm.ps.boundary_among_servers=false",
@@ -416,14 +421,14 @@ COMMAND_LINES = {
     "profile of a step too many": (
         "profile=steps profile.steps=[5,201]",
         "profile.steps=[5, 201] (command line)",
-        "from 1 to train.steps=200, but 201 is not one of them",
+        "from 1 to train.steps=200, but found 201",
     ),
     "profile of a search": (
         "action=search partition=search profile=steps profile.steps=[1]",
         "profile.name=steps",
         "action=search does not train, so there is nothing to profile",
     ),
-    "profile of step 0": ("profile=steps profile.steps=[0]", "profile.steps=[0] (command line)", "but 0 is not one"),
+    "profile of step 0": ("profile=steps profile.steps=[0]", "profile.steps=[0] (command line)", "but found 0"),
     "profile of a word": (
         "profile=steps profile.steps=[a]",
         "profile.steps=['a'] (command line)",
@@ -432,19 +437,23 @@ COMMAND_LINES = {
     "range beside steps": (
         "profile=steps profile.steps=[5] profile.range=[1,2]",
         "profile.range=[1, 2] (command line)",
-        "this is profile=steps",
+        "profile=steps does not use it",
     ),
     "steps beside a range": (
         "profile=range profile.steps=[5] profile.range=[1,2]",
         "profile.steps=[5] (command line)",
-        "this is profile=range",
+        "profile=range does not use it",
     ),
     "empty range": (
         "profile=range profile.range=[5,5]",
         "profile.range=[5, 5] (command line)",
         "Did you mean profile.range=[5,6]?",
     ),
-    "half a range": ("profile=range profile.range=[5]", "profile.range=[5] (command line)", "one after the last"),
+    "half a range": (
+        "profile=range profile.range=[5]",
+        "profile.range=[5] (command line)",
+        "the step after the last one",
+    ),
     "range beyond the end": (
         "profile=range profile.range=[195,202]",
         "profile.range=[195, 202] (command line)",
@@ -516,7 +525,7 @@ COMMAND_LINES = {
         "train.steps=interval(1,3) (command line)",
         "expanded",
     ),
-    "nothing near": ("model.foo=4", "model.foo=4 (command line): unknown key, model has _target_, vocab_size"),
+    "nothing near": ("model.foo=4", "model.foo=4 (command line): unknown key; model has _target_, vocab_size"),
     "reference": ("train.seed=${foo.bar}", "train.seed=${foo.bar} (command line)", "'foo.bar' not found"),
     "circle": ("train.seed=${train.seed}", "train.seed=${train.seed} (command line)", "Recursive"),
     "reference of a wrong type": ("train.seed=${comm.name}", "train.seed=${comm.name} (command line)", "to Integer"),
@@ -582,10 +591,10 @@ OWN_FILES = {
     ),
     "combination": (
         "defaults:\n  - override /comm: mpi\ncomm:\n  sync: false\n",
-        "comm.sync=false (own/experiment/mine.yaml:5): asynchronous training needs servers",
+        "comm.sync=false (own/experiment/mine.yaml:5): asynchronous training needs the servers of comm=ps",
     ),
     "reference": ("train:\n  seed: ${no.such}\n", "train.seed=${no.such} (own/experiment/mine.yaml:3)"),
-    "not YAML": ("train: {steps:\n  - : x\n", "own/experiment/mine.yaml:3: this is not YAML"),
+    "not YAML": ("train: {steps:\n  - : x\n", "own/experiment/mine.yaml:3: invalid YAML"),
 }
 
 
@@ -658,4 +667,4 @@ def test_no_gpu_to_share_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     message = refused(answer("sweep.device_per_job=true", "comm=local", cwd=tmp_path))
     assert message.startswith("sweep.device_per_job=true (command line): ")
-    assert "this machine has none: leave it out" in message
+    assert "this machine has no GPUs that jobs can use; omit this key" in message

@@ -20,21 +20,24 @@ from tests.single.config.test_config_messages import refused, run
 
 LONG = "n" * 256
 CASES = {
-    "line break": ("train.steps=1\n2", r"train.steps=1\n2 (command line)", "found a line break, which must be"),
+    "line break": ("train.steps=1\n2", r"train.steps=1\n2 (command line)", ": a line break, which must be"),
     "many digits": ("train.steps=" + "9" * 5000, "train.steps=999", "the value cannot be read: Exceeds the limit"),
     "many brackets": ("train.steps=" + "[" * 3000 + "]" * 3000, "train.steps=[[[", "nested too deeply"),
     "mode": ("hydra.mode=${train.steps}", "hydra.mode=${train.steps} (command line): expected one of RUN, MULTIRUN."),
     "data in part": ("+data._partial_=true", "data._partial_=true (command line): the function is called once"),
     "model in part": ("+model._partial_=true", "model._partial_=true (command line): the function is called once"),
-    "long name": (f"hydra.run.dir={LONG}", f"{LONG} (command line): a name in it has more than 255 bytes."),
-    "long name of a sweep": (f"-m hydra.sweep.dir={LONG}", f"{LONG}: a name in it has more than 255 bytes"),
-    "long name of a job": (f"-m hydra.sweep.subdir={LONG}", "run_dir=", "a name in it has more than 255 bytes."),
-    "long name of logs": (f"redirect_path={LONG}", f"redirect_path={LONG} (command line): a name in it has more than"),
+    "long name": (f"hydra.run.dir={LONG}", f"{LONG} (command line): a name in the path has more than 255 bytes."),
+    "long name of a sweep": (f"-m hydra.sweep.dir={LONG}", f"{LONG}: a name in the path has more than 255 bytes"),
+    "long name of a job": (f"-m hydra.sweep.subdir={LONG}", "run_dir=", "a name in the path has more than 255 bytes."),
+    "long name of logs": (
+        f"redirect_path={LONG}",
+        f"redirect_path={LONG} (command line): a name in the path has more than",
+    ),
     "long path": ("hydra.run.dir=" + "a/" * 2500, "hydra.run.dir=a/a/", "the path is too long."),
     "long name of a database": (f"tracking.uri=sqlite:///{LONG}", f"{LONG} cannot be used: File name too long"),
-    "kernel": ("hydra.run.dir=/proc/x", "hydra.run.dir=/proc/x (command line): the folder /proc cannot be written."),
-    "kernel, a sweep": ("-m hydra.sweep.dir=/proc/x", "hydra.sweep.dir=/proc/x: the folder /proc cannot be written"),
-    "kernel, a database": ("tracking.uri=sqlite:////proc/x", "cannot be used: the folder /proc cannot be written"),
+    "kernel": ("hydra.run.dir=/proc/x", "hydra.run.dir=/proc/x (command line): the folder /proc is not writable."),
+    "kernel, a sweep": ("-m hydra.sweep.dir=/proc/x", "hydra.sweep.dir=/proc/x: the folder /proc is not writable"),
+    "kernel, a database": ("tracking.uri=sqlite:////proc/x", "cannot be used: the folder /proc is not writable"),
     "bytes": ("hydra.run.dir='caf\udce9'", r"hydra.run.dir='caf\udce9' (command line)", "it is not valid UTF-8"),
     "flag": ("--hydra-help comm=hybird", "comm=hybird (command line): no such choice"),
     "info": ("--info=defaults train.steps=(", "train.steps=( (command line): expected key=value"),
@@ -68,7 +71,7 @@ def test_long_texts_are_cut_and_control_characters_escaped() -> None:
 def test_a_folder_that_can_be_made_is_not_refused(tmp_path: Path) -> None:
     assert unwritable(str(tmp_path / ("n" * 255) / "é")) is None
     assert "more than 255 bytes" in str(unwritable(str(tmp_path / ("é" * 128)))), "bytes and not characters"
-    assert unwritable("a\ud800") == "it has a character that UTF-8 cannot encode"
+    assert unwritable("a\ud800") == "the path contains a character that UTF-8 cannot encode"
 
 
 def test_data_that_are_no_data_set(tmp_path: Path) -> None:
@@ -89,7 +92,7 @@ def test_a_folder_that_was_deleted(arguments: str, tmp_path: Path) -> None:
 def test_a_folder_that_has_no_name_in_utf_8(tmp_path: Path) -> None:
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
     folder.mkdir()
-    assert "it has a character that UTF-8 cannot encode" in refused(run("model=simple", cwd=folder))
+    assert "the path contains a character that UTF-8 cannot encode" in refused(run("model=simple", cwd=folder))
     assert run("--cfg=job", cwd=folder).returncode == 0
 
 

@@ -67,7 +67,7 @@ WRONG = {
     "[::1] 0": "hosts.txt:3: '[::1] 0' cannot be read",
     "[localhost]: 0": "hosts.txt:3: '[localhost]: 0' cannot be read",
     "::1: 0": "an IPv6 address needs brackets",
-    "[2001:db8::7]": "hosts.txt:3: host '2001:db8::7': give the name or IPv4 address of another machine",
+    "[2001:db8::7]": "hosts.txt:3: host '2001:db8::7': only this machine can have an IPv6 address here",
 }
 
 

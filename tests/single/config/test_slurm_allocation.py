@@ -94,10 +94,10 @@ def test_processes_follow_from_what_is_submitted() -> None:
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        (["cluster.workers=4"], "cluster.workers=4 .*under Slurm, cluster.nodes and cluster.tasks_per_node"),
-        (["cluster.resource_info=[localhost]"], "under Slurm the job sets the hosts"),
-        (["comm=local"], "try cluster=local|it runs one process, but a Slurm job has several tasks"),
-        (["cluster.time_limit=soon"], "cluster.time_limit=soon .*expected minutes, hours:minutes:seconds"),
+        (["cluster.workers=4"], "cluster.workers=4 .*under Slurm, this number follows from the job's allocation"),
+        (["cluster.resource_info=[localhost]"], "under Slurm the job determines the hosts"),
+        (["comm=local"], "try cluster=local|this mode runs one process, but a Slurm job has several tasks"),
+        (["cluster.time_limit=soon"], "cluster.time_limit=soon .*expected .*minutes, hours:minutes:seconds"),
     ],
 )
 def test_what_makes_no_sense_under_slurm_is_refused(lines: list[str], told: str) -> None:
@@ -108,7 +108,7 @@ def test_what_makes_no_sense_under_slurm_is_refused(lines: list[str], told: str)
 def test_uneven_tasks_have_no_replicas(in_job: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_TASKS_PER_NODE", "3,1")
     assert size_cluster(compose("cluster=slurm", "comm=mpi")).cluster.workers == 4
-    with pytest.raises(ConfigError, match="n1 3, n2 1"):
+    with pytest.raises(ConfigError, match="3 on n1, 1 on n2"):
         compose("cluster=slurm", "comm=ps")
 
 

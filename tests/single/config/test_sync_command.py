@@ -32,8 +32,8 @@ def sync(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "action=sync (command line): it needs the folder of a run or a sweep: add run_dir=PATH"),
-        (("-m", "run_dir=a,b"), "action=sync (command line): it takes one run_dir"),
+        ((), "action=sync (command line): this action needs the folder of a run or a sweep; add run_dir=PATH"),
+        (("-m", "run_dir=a,b"), "action=sync (command line): this action needs one run_dir"),
         (("run_dir=nowhere",), "nowhere: there is no journal.jsonl at this path or below"),
         (("run_dir=nowhere", "train.step=5"), "train.step"),
     ],

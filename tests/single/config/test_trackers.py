@@ -39,7 +39,7 @@ def test_each_way_to_name_a_class(installed: None) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("silen", "expected one of mlflow, broken, failing, silent, or a class as package.module.Class"),
+        ("silen", "expected one of mlflow, broken, failing, silent, or a class such as package.module.Class"),
         ("broken", "no_such.Tracker cannot be imported: ModuleNotFoundError: No module named 'no_such'"),
         ("failing", "module_that_fails.Tracker cannot be imported: ZeroDivisionError: division by zero"),
         ("json.Tracker", "json.Tracker cannot be imported: AttributeError"),

@@ -18,8 +18,8 @@ def notes(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
     return capsys.readouterr().err.splitlines()
 
 
-SERVERS = "cluster.servers=2 (command line): it does nothing, since comm=mpi has no servers."
-WORKERS = "cluster.workers=4 (command line): it does nothing, since comm=local is one process."
+SERVERS = "cluster.servers=2 (command line): this key has no effect, because comm=mpi has no servers."
+WORKERS = "cluster.workers=4 (command line): this key has no effect, because comm=local uses one process."
 
 
 def test_a_key_without_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:

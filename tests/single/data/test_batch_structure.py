@@ -28,5 +28,5 @@ def test_what_is_flattened_is_put_together_again(element: object, names: list[st
 
 
 def test_an_element_of_four_parts_is_refused() -> None:
-    with pytest.raises(DataError, match=r"a tuple of length 4: expected \(x, y\)"):
+    with pytest.raises(DataError, match=r"a tuple of length 4; expected \(x, y\)"):
         BatchStructure.of((1, 2, 3, 4))

@@ -20,7 +20,7 @@ def test_in_order_each_pass_has_the_same_whole_batches() -> None:
     passes = [data.train_batch(start, 4)["id"].tolist() for start in range(0, 16, 4)]
     assert passes == 2 * [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert data.train_size == 8 and data.notes == (
-        "2 examples are left out of each epoch, because they do not fill a batch",
+        "2 examples are omitted from each epoch, because they do not fill a batch",
     )
 
 
@@ -49,7 +49,7 @@ def test_weights_of_classes_weigh_no_validation_example() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"y": ROWS[:3]}, "different lengths: «x» 10, «y» 3"),
+        ({"y": ROWS[:3]}, "arrays of the same length, found 10 for «x», 3 for «y»"),
         ({"batch_size": 11}, "batch_size=11: there are 10 examples"),
         ({"validation": ({"id": ROWS}, ROWS)}, r"validation_data has the parts \['id', 'y'\]"),
     ],

@@ -90,11 +90,11 @@ def test_lowercase_joins_words(load, corpus):
     ("name", "message"),
     [
         ("absent", r"data\.path=.*absent: no such file"),
-        ("empty", r"data\.path=.*empty: an empty directory"),
+        ("empty", r"data\.path=.*empty: this directory is empty"),
         ("blank", "no text to train on"),
         ("binary", "expected UTF-8 text"),
         ("broken.gz", "broken.gz: cannot be read"),
-        ("short", "3 tokens to train on are fewer than one example needs, 5"),
+        ("short", "3 tokens to train on, but one example needs 5"),
     ],
 )
 def test_unusable_sources_are_named(load, tmp_path, name, message):

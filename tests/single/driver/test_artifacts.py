@@ -101,7 +101,7 @@ def test_plots_that_cannot_be_drawn_cost_a_warning(
 ) -> None:
     monkeypatch.setattr(plots, "plot_run", broken(OSError("no space left on device")))
     assert closed(tmp_path).artifacts == RECORD
-    assert "no plots: OSError: no space left on device" in caplog.text
+    assert "cannot draw the plots: OSError: no space left on device" in caplog.text
 
 
 def test_without_tracking_nothing_is_made(tmp_path: Path) -> None:

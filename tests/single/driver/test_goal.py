@@ -51,7 +51,10 @@ def test_the_user_may_choose(single: SingleDeviceGraph) -> None:
             r"objective=val_auc: .* auc, loss, .*; did you mean train\.objective=auc\?",
         ),
         ({"objective": "perplexity"}, r"objective=perplexity: .* auc, loss, rmse, score"),
-        ({"objective": "score"}, r"objective=score: it is unknown .* add train\.direction=maximize, or minimize"),
+        (
+            {"objective": "score"},
+            r"objective=score: the direction .* unknown; add train\.direction=maximize or minimize",
+        ),
         ({"objective": "auc", "direction": "minimize"}, r"direction=minimize: expected maximize, the direction of auc"),
     ],
 )
@@ -61,15 +64,17 @@ def test_what_no_validation_finds_is_refused(single: SingleDeviceGraph, train: d
 
 
 def test_without_validation_nothing_can_be_chosen(single: SingleDeviceGraph) -> None:
-    with pytest.raises(ConfigError, match=r"objective=auc: nothing is validated: there are 12 .*data\.batch_size=13"):
+    with pytest.raises(ConfigError, match=r"objective=auc needs validations, but there are 12 .*data\.batch_size=13"):
         goal(single, validation=12, objective="auc")
-    with pytest.raises(ConfigError, match=r"objective=loss: nothing is validated: the model has no validation_loss"):
+    with pytest.raises(ConfigError, match=r"objective=loss needs validations, but the model has no validation_loss"):
         goal(dataclasses.replace(single, validation_loss=None), objective="loss")
 
 
 def test_a_model_that_names_what_is_not_there_is_refused(single: SingleDeviceGraph) -> None:
     for name in ("accuracy", "", 3):
-        with pytest.raises(PlanError, match=rf"validation_metric={name!r} is not known; known: auc, .*perplexity"):
+        with pytest.raises(
+            PlanError, match=rf"validation_metric={name!r} is unknown; known metrics: auc, .*perplexity"
+        ):
             goal(single, by_model=name)
     with pytest.raises(PlanError, match="needs a validation_loss"):
         goal(dataclasses.replace(single, validation_loss=None), by_model="perplexity")

@@ -29,13 +29,13 @@ def test_a_failure_is_told_in_few_lines(capsys: pytest.CaptureFixture[str]) -> N
         "its last lines:\n    its end\n"
         "meanwhile:\n    workers 0, 2–3 waited in step 41 (session.run)\n"
         "logs: /runs/a/logs\n"
-        f"30 steps are saved; to go on:\n    {COMMAND}\n"
+        f"30 steps are saved; to continue:\n    {COMMAND}\n"
     )
 
 
 def test_an_interruption_is_told_in_two(capsys: pytest.CaptureFixture[str]) -> None:
     report.tell_end(summary(status="interrupted"), None, RUN_DIR, COMMAND)
-    assert capsys.readouterr().err == (f"parallax_runner: interrupted; /runs/a\nto go on:\n    {COMMAND}\n")
+    assert capsys.readouterr().err == (f"parallax_runner: interrupted; /runs/a\nto continue:\n    {COMMAND}\n")
 
 
 def test_a_restart_is_told_in_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,7 @@ def notes(config: RunConfig, single: SingleDeviceGraph, data: Dataset) -> tuple[
 def test_a_note_where_there_is_less_than_a_batch(single: SingleDeviceGraph) -> None:
     assert notes(config(13), single, dataset(validation=13)) == PLAN.notes
     assert notes(config(13), single, dataset(validation=0)) == PLAN.notes
-    told = "nothing is validated: there are 13 validation examples, less than a batch (data.batch_size=14)"
+    told = "this run is not validated: there are 13 validation examples, fewer than a batch (data.batch_size=14)"
     assert notes(config(14), single, dataset(validation=13)) == (*PLAN.notes, told)
     assert validation.lacks_examples(config(14), single, dataset(validation=13))
     without = dataclasses.replace(single, validation_loss=None)
@@ -51,9 +51,13 @@ def test_a_note_where_there_is_less_than_a_batch(single: SingleDeviceGraph) -> N
 def test_what_cannot_be_validated_is_refused_where_it_was_asked_for(single: SingleDeviceGraph) -> None:
     asked = config(2, validate_steps=5)
     assert notes(asked, single, dataset(validation=2)) == PLAN.notes
-    with pytest.raises(ConfigError, match=r"train\.validate_steps=5: .* there is 1 .*data\.batch_size=2"):
+    with pytest.raises(
+        ConfigError, match=r"train\.validate_steps=5 needs validations, but there is 1 .*data\.batch_size=2"
+    ):
         notes(asked, single, dataset(validation=1))
-    with pytest.raises(ConfigError, match=r"train\.validate_steps=5: .* the model has no validation_loss"):
+    with pytest.raises(
+        ConfigError, match=r"train\.validate_steps=5 needs validations, but the model has no validation_loss"
+    ):
         notes(asked, dataclasses.replace(single, validation_loss=None), dataset())
 
 
@@ -104,7 +108,7 @@ def through_a_table(loss: tf.Tensor) -> tf.Tensor:
     ],
 )
 def test_a_validation_loss_that_accumulates_is_refused(of_loss: Callable[[tf.Tensor], Any], named: str) -> None:
-    with pytest.raises(PlanError, match=r"validation_loss .*return the loss of one batch") as refused:
+    with pytest.raises(PlanError, match=r"validation_loss .*return the value of one batch") as refused:
         notes(config(13), validated_by(of_loss), dataset())
     assert named in str(refused.value)
 

@@ -76,7 +76,7 @@ def test_each_route_has_its_cost_and_the_chosen_one_a_mark_and_its_parts() -> No
 
 def test_what_was_not_measured_says_so() -> None:
     bounds = dataclasses.replace(PLAN, rows_measured=None, predicted=Prediction(exchange_ms=26.0))
-    assert ["at most" in str(cost_table(each).title) for each in (PLAN, bounds)] == [False, True]
+    assert ["upper bounds" in str(cost_table(each).title) for each in (PLAN, bounds)] == [False, True]
     assert "rows touched: measured 2026-01-02" in str(cost_table(PLAN).title)
     assert rows(bounds)["table"][0] == "≤ 25 %"
     assert rows(bounds)["table"][-1].endswith("; alltoall alone is cheaper")
@@ -88,7 +88,7 @@ def test_what_was_not_measured_says_so() -> None:
 
 def test_only_plans_that_the_model_knows_are_shown_with_it(capsys: pytest.CaptureFixture[str]) -> None:
     show_plan(PLAN, constants=DEFAULTS)
-    assert "what each route would cost" in capsys.readouterr().err
+    assert "cost of each route" in capsys.readouterr().err
     without = tuple(dataclasses.replace(each, costs=()) for each in PLAN.variables)
     show_plan(dataclasses.replace(PLAN, variables=without), constants=DEFAULTS)
-    assert "what each route would cost" not in capsys.readouterr().err
+    assert "cost of each route" not in capsys.readouterr().err

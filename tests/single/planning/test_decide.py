@@ -73,7 +73,7 @@ def test_the_model_s_reason_against_it_is_told_and_can_be_overruled() -> None:
     assert on > off + 1
     assert plan.notes == (
         f"no rows are requested in advance: the cost model predicts {1000 * on:.4g} ms per step with lookahead and "
-        f"{1000 * off:.4g} ms without (comm.lookahead=1 forces it)",
+        f"{1000 * off:.4g} ms without (comm.lookahead=1 forces lookahead)",
     )
     (forced,) = make_plan(decided(request(lookahead=Lookahead.ONE), model)).variables
     assert forced.is_ahead and forced.is_behind

@@ -6,7 +6,7 @@ from parallax_runner.plan.comm_options import Lookahead
 from parallax_runner.plan.plan import Plan
 from tests.single.planning.test_planner import DENSE, SPARSE, info, plan
 
-OTHER = info("other", "sparse", unknown_ahead="its update «Adam» may write rows that a step does not touch")
+OTHER = info("other", "sparse", unknown_ahead="the update «Adam» may write rows that a step does not touch")
 
 
 def ahead(made: Plan) -> list[str]:
@@ -16,11 +16,11 @@ def ahead(made: Plan) -> list[str]:
 def test_rows_that_ranks_own_are_asked_for_ahead_where_their_ids_are_known() -> None:
     made = plan(DENSE, SPARSE, OTHER, comm="sharded", spans_hosts=True)
     assert ahead(made) == ["table"]
-    reason = "its update «Adam» may write rows that a step does not touch"
+    reason = "the update «Adam» may write rows that a step does not touch"
     assert made.notes == (f"the rows of «other» are not requested in advance: {reason}",)
-    third = info("third", "sparse", unknown_ahead="its gradient has other ids than its lookups")
+    third = info("third", "sparse", unknown_ahead="the gradient has ids that do not come from the lookups")
     (note,) = plan(OTHER, third, comm="sharded", spans_hosts=True).notes
-    assert note == f"the rows of «other», «third» are not requested in advance: for the first, {reason}"
+    assert note == f"the rows of «other», «third» are not requested in advance: for the first variable, {reason}"
 
 
 def test_not_if_it_is_off_nor_by_another_route_nor_with_several_replicas() -> None:
@@ -37,18 +37,18 @@ def test_on_one_machine_only_if_it_is_asked_for() -> None:
     here = plan(SPARSE, comm="sharded")
     assert ahead(here) == []
     (note,) = here.notes
-    assert note.startswith("no rows are requested in advance: all workers are on one machine, where it is slower")
+    assert note.startswith("no rows are requested in advance: all workers are on one machine, where lookahead is")
     assert ahead(plan(SPARSE, comm="sharded", lookahead=Lookahead.ONE)) == ["table"]
 
 
 def test_to_ask_for_it_in_vain_is_told() -> None:
     (note,) = plan(DENSE, SPARSE, comm="hybrid", lookahead=Lookahead.ONE).notes
-    assert note == "comm.lookahead=1 changes nothing: no rows are spread over the ranks"
+    assert note == "comm.lookahead=1 has no effect: no rows are spread over the ranks"
     assert plan(SPARSE, comm="sharded", lookahead=Lookahead.ONE).notes == ()
 
 
 def test_a_byte_for_each_id_says_when_its_row_comes_and_another_when_its_gradient_goes() -> None:
-    tied = info("table", "sparse", tied_rows="its update's op «norm» (L2Loss) needs all rows of a step")
+    tied = info("table", "sparse", tied_rows="the update's op «norm» (L2Loss) needs all rows of a step")
     off, ahead_only, both = (
         plan(variable, comm="sharded", lookahead=each).variables[0].sent_bytes_per_step or 0
         for variable, each in ((SPARSE, Lookahead.OFF), (tied, Lookahead.ONE), (SPARSE, Lookahead.ONE))
@@ -58,11 +58,11 @@ def test_a_byte_for_each_id_says_when_its_row_comes_and_another_when_its_gradien
 
 
 def test_gradients_go_behind_the_step_unless_the_update_needs_all_of_them() -> None:
-    tied = info("tied", "sparse", tied_rows="its update's op «norm» (L2Loss) needs all rows of a step")
+    tied = info("tied", "sparse", tied_rows="the update's op «norm» (L2Loss) needs all rows of a step")
     made = plan(SPARSE, tied, OTHER, comm="sharded", lookahead=Lookahead.ONE)
     assert [variable.name for variable in made.variables if variable.is_behind] == ["table"]
     assert made.notes[1] == (
-        "all gradients of «tied» travel within their step: its update's op «norm» (L2Loss) needs all rows of a step"
+        "all gradients of «tied» are sent within their step: the update's op «norm» (L2Loss) needs all rows of a step"
     )
     for lookahead in (Lookahead.OFF, Lookahead.AUTO):  # it does not pay in what was measured
         other = plan(SPARSE, tied, comm="sharded", lookahead=lookahead, spans_hosts=True)

@@ -48,7 +48,7 @@ def routes(made: Plan) -> dict[str, str]:
 @pytest.mark.parametrize("kind", ["dense", "none"])
 def test_a_dtype_that_ranks_cannot_send_is_refused(comm: str, kind: str) -> None:
     odd, remedy = info("odd", kind, dtype="complex64"), "local" if kind == "dense" else "ps"
-    with pytest.raises(PlanError, match=rf"comm={comm}: variable «odd» is of dtype complex64.* choose comm={remedy},"):
+    with pytest.raises(PlanError, match=rf"comm={comm}: variable «odd» has dtype complex64.* choose comm={remedy},"):
         plan(odd, DENSE, comm=comm)
     assert plan(odd, DENSE, comm=remedy).variables[0].dtype == "complex64"
 
@@ -56,7 +56,7 @@ def test_a_dtype_that_ranks_cannot_send_is_refused(comm: str, kind: str) -> None
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_a_dtype_that_servers_cannot_add_up_is_refused(kind: str) -> None:
     odd = info("odd", kind, dtype="complex64")
-    with pytest.raises(PlanError, match=r"comm=ps: variable «odd» is of dtype complex64, .* choose comm=local,"):
+    with pytest.raises(PlanError, match=r"comm=ps: variable «odd» has dtype complex64, .* choose comm=local,"):
         plan(odd, DENSE, comm="ps")
     assert plan(odd, DENSE, comm="ps", sync=False).variables[0].route == Route.PS  # nothing is added up
 
@@ -232,8 +232,8 @@ def test_adding_up_at_the_worker_has_nothing_to_do_for_one_replica() -> None:
         options = PsOptions(local_aggregation=False)
         return plan(DENSE, comm="ps", servers=1, replicas_per_worker=replicas, ps=options, sync=sync).notes
 
-    assert notes(2, sync=False) == ("comm.ps.local_aggregation=false changes nothing: each replica pushes at once",)
-    assert notes(1) == ("comm.ps.local_aggregation=false changes nothing: a worker has one replica",)
+    assert notes(2, sync=False) == ("comm.ps.local_aggregation=false has no effect: each replica pushes immediately",)
+    assert notes(1) == ("comm.ps.local_aggregation=false has no effect: a worker has one replica",)
     assert notes(2) == ()
 
 
@@ -280,7 +280,7 @@ def test_partitions_do_not_matter_where_nothing_is_split() -> None:
     for comm, kind in (("mpi", "sparse"), ("ps", "dense")):
         made = plan(info("few", kind, (3, 4)), comm=comm, partitions=4)
         assert made.variables[0].partitions == 1
-        assert "partition.num=4 splits nothing: no sparse variable is on a server" in made.notes
+        assert "partition.num=4 has no effect: no sparse variable is on a server" in made.notes
 
 
 # A dense variable of 100 × 10 float32 is 4000 bytes. A sparse gradient of 50 rows of 10 float32 with an id of 8 bytes
@@ -374,13 +374,13 @@ def test_a_scope_that_names_a_server_goes_before_the_preset() -> None:
     made = plan(info("kernel", "dense", server=1), info("table", "sparse", server=1), comm="hybrid", partitions=2)
     assert routes(made) == {"kernel": "ps", "table": "ps"}
     assert {shard.server for variable in made.variables for shard in variable.shards} == {1}
-    assert {variable.reason for variable in made.variables} == {"its device scope names /job:ps/task:1"}
+    assert {variable.reason for variable in made.variables} == {"the variable's device scope names /job:ps/task:1"}
 
 
 def test_a_scope_that_names_a_server_cannot_move_what_each_rank_keeps() -> None:
     made = plan(DENSE, SPARSE, info("global_step", "none", (), server=0), comm="ps")
     assert routes(made)["global_step"] == "local"
-    assert any("«global_step» stays with the ranks" in note and "/job:ps/task:0" in note for note in made.notes)
+    assert any("the device scope of «global_step» names" in note and "/job:ps/task:0" in note for note in made.notes)
 
 
 def test_copies_of_nothing_are_noted() -> None:
@@ -388,7 +388,7 @@ def test_copies_of_nothing_are_noted() -> None:
         return plan(DENSE, SPARSE, comm=comm, servers=1, ps=PsOptions(replicate_variables=True)).notes
 
     assert not any("replicate_variables" in note for note in notes("ps"))
-    assert any("replicate_variables=true changes nothing" in note for note in notes("hybrid"))
+    assert any("replicate_variables=true has no effect" in note for note in notes("hybrid"))
 
 
 def test_without_the_boundary_a_whole_table_travels() -> None:

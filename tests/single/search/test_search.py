@@ -283,7 +283,7 @@ def test_the_largest_variable_gets_no_more_pieces_than_rows() -> None:
     assert range_of(plan(50, 30), least=1, most=500) == Range(1, 1, 50)
     # A script's own partitioner wants 4 pieces of it, whatever is tried.
     assert range_of(plan(50, pieces=4), least=1, most=None) == Range(4, 4, 50)
-    with pytest.raises(PlanError, match=r"partition\.max=3: the script's partitioner wants at least 4 pieces"):
+    with pytest.raises(PlanError, match=r"partition\.max=3: the script's partitioner requests 4 pieces"):
         range_of(plan(50, pieces=4), least=1, most=3)
     with pytest.raises(PlanError, match=r"partition\.min=51: variable «v50» has 50 rows; choose at most 50"):
         range_of(plan(50, 30), least=51, most=None)

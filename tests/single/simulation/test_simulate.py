@@ -101,18 +101,18 @@ def test_a_mode_that_cannot_be_planned_is_left_out_and_said() -> None:
     fixed = info("inside", "dense", immovable_op="cond/If")
     found = simulated(Measured("f", 1, 1, 0.2, 64, None, (fixed,), (), "2026-01-01"), workers=4)
     assert {point.comm for point in found.points} == set(COMMS) - {"ps"}
-    assert any("ps is left out" in assumption and "«inside»" in assumption for assumption in found.assumptions)
+    assert any("ps is omitted" in assumption and "«inside»" in assumption for assumption in found.assumptions)
 
 
 def test_a_measurement_that_knows_no_rows_is_refused() -> None:
     unknown = Measured("f", 1, 1, 0.2, 64, None, (info("table", "sparse", gradient_rows=None),), (), "2026-01-01")
-    with pytest.raises(PlanError, match="no way to communicate can be modelled: mpi is left out"):
+    with pytest.raises(PlanError, match="no mode can be modelled: mpi is omitted"):
         simulated(unknown, workers=4)
 
 
 def test_auto_is_left_out_where_its_plan_would_be_refused() -> None:
     odd = info("odd", "dense", immovable_op="cond/If", dtype="complex64")
-    with pytest.raises(PlanError, match="auto is left out: comm=auto: variable «odd»"):
+    with pytest.raises(PlanError, match="auto is omitted: comm=auto: variable «odd»"):
         simulated(Measured("f", 1, 1, 0.2, 64, None, (odd,), (), "2026-01-01"), workers=4)
 
 

@@ -42,7 +42,7 @@ def test_more_jobs_than_gpus(visible: list[str], tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(device, "detect_gpus", lambda: (0,))
     with (
         own_gpu(tmp_path),
-        pytest.raises(LaunchError, match=r"every GPU of this machine has a job: .*n_jobs to at most 1"),
+        pytest.raises(LaunchError, match=r"every GPU of this machine already has a job; .*n_jobs to at most 1"),
     ):
         own_gpu(tmp_path).__enter__()
     with own_gpu(tmp_path):

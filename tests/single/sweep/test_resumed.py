@@ -41,7 +41,7 @@ def test_finished_jobs_and_those_that_continue_are_counted(tmp_path: Path) -> No
 
 def test_where_a_sweeper_chooses_the_jobs_those_of_before_are_counted(tmp_path: Path) -> None:
     known = account([job(tmp_path, name) for name in "abc"], "finished", "interrupted", "finished")
-    assert far(known, []) == "2 finished, 1 not finished, and the sweeper chooses new ones"
+    assert far(known, []) == "2 finished, 1 not finished, and the sweeper chooses new jobs"
     assert far(Account({}), []) is None
 
 

@@ -93,5 +93,5 @@ def test_a_module_without_a_rewriting_half_is_refused(monkeypatch: pytest.Monkey
 
 def test_a_route_that_nobody_knows_is_refused() -> None:
     single, plan = planned_by_it()
-    with pytest.raises(PlanError, match="route «halves» is not known"):
+    with pytest.raises(PlanError, match="unknown route «halves»"):
         rewrite_for_rank(single, plan, rank=0, seed=1)
