@@ -79,7 +79,7 @@ class Rewrite:
     """The state of one replica of the graph, which the passes read and change. `rank` is the replica's number among all
     replicas.
 
-    If a worker has several replicas in one graph, `siblings` lists them and `prefix` is put before the names of this
+    If a worker has several replicas in one graph, `siblings` lists them and `prefix` is prepended to the names of this
     replica's ops. `region` contains the ops that read aggregated gradients (graph/boundary.py).
 
     `gradients` are the current gradients. `replaced` contains the names of tensors that ops of the region may no longer

@@ -1,7 +1,7 @@
 """Pass: merge variables that declare how ranks merge them, such as a count of examples («sum») or statistics («mean»).
 
 At the end of a step, such a variable has its old value plus the sum, or the mean, of the amounts that the ranks have
-added. Each rank keeps its own copy of other variables without a gradient, and the chief's copy is saved.
+added. Each rank keeps its own copy of any other variable without a gradient, and the chief's copy is saved.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def merge_declared_variables(rewrite: Rewrite) -> None:
     """Merges each untrained variable that declares an aggregation, after the last write of a step."""
     if rewrite.plan.replicas == 1:
         return
-    # This includes the steps of all replicas of the worker. One replica may push the gradients of the other replicas,
-    # and therefore run their forward passes.
+    # The steps of all replicas of the worker are included, because one replica may push the gradients of the other
+    # replicas, and therefore run their forward passes.
     step = edit.ancestors([op for one in rewrite.siblings for op in (one.train_op, *one.step_ops)])
     for variable in rewrite.single.merged:
         handle = rewrite.op(variable.name).outputs[0]

@@ -1,5 +1,5 @@
-"""Provides the collectives. Only this file imports Horovod, so to use a different library, only this file must be
-replaced."""
+"""Provides the collectives. This is the only file that imports Horovod, and the only file to replace for a different
+library."""
 
 from __future__ import annotations
 

@@ -65,8 +65,7 @@ def rounded_means(
     mean = compress(rewrite, tf.reduce_sum(parts, axis=0) / tf.cast(ranks, dtype))
     means = decompress(rewrite, collectives.concat_over_ranks(mean, name=f"{name}/means"), dtype)
     for variable, size in [*zip(variables, sizes, strict=True), (None, padding_size)]:
-        # A rank's number determines the variables whose means it sends. The counted bytes are the average over all
-        # ranks.
+        # Each rank sends the means of different variables, so the bytes are counted as the average over all ranks.
         rewrite.sent += [Sent(sent, (ranks - 1) / ranks, variable, size), Sent(mean, ranks - 1, variable, size / ranks)]
     return [
         tf.cast(tf.reshape(part, value.shape), value.dtype)

@@ -13,8 +13,7 @@ from parallax_runner.rewrite.route import RouteRewriting
 
 
 def rewritings() -> list[RouteRewriting]:
-    """Returns the rewriting parts of all routes that have a rewriting part. Passes of one phase run in the order of
-    this list."""
+    """Returns the rewriting parts of all routes that have one. Passes of one phase run in the order of this list."""
     return [rewriting_of(route) for route in all_routes() if route.rewriting]
 
 

@@ -1,4 +1,4 @@
-"""Gathers sparse gradients by MPI's own Allgatherv instead of Horovod's allgather. Only this file imports mpi4py."""
+"""Gathers sparse gradients with MPI's own Allgatherv instead of Horovod's allgather. Only this file imports mpi4py."""
 
 from __future__ import annotations
 

@@ -37,9 +37,9 @@ class Exchange:
     """An exchange of distinct ascending ids, and of the rows with these ids.
 
     `asked[t]` contains positions in table t's ids, ordered by owner. `arrived[t]` contains the ids of table t that this
-    rank received, ordered by sender. Each of these ids is given as a position within this rank's own rows.
-    `sent_counts` and `arrived_counts` [ranks, tables] count the sent and the received ids by rank and table. With
-    `is_exact`, rows are never compressed, even if the plan uses compression.
+    rank received, ordered by sender. Each id is given as a position within this rank's own rows. `sent_counts` and
+    `arrived_counts` [ranks, tables] count the sent and the received ids by rank and table. With `is_exact`, rows are
+    never compressed, even if the plan uses compression.
     """
 
     rewrite: Rewrite

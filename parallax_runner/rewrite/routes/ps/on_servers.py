@@ -1,4 +1,4 @@
-"""Defines the placement of variables on servers in shards of rows, and reads rows or whole variables."""
+"""Places variables on servers in shards of rows, and reads rows or whole variables."""
 
 from __future__ import annotations
 

@@ -99,8 +99,8 @@ def _answer(
     if op.type == "VariableShape":
         return tf.constant(shape, op.outputs[0].dtype)
     if op.type == "VarIsInitializedOp":
-        # This op exists if another variable is initialized from this variable. False makes the other variable use this
-        # variable's initial value instead.
+        # This op exists only if another variable is initialized from this variable. If its result is False, the other
+        # variable uses this variable's initial value instead.
         return tf.constant(False)
     return read(rewrite, placement, narrow=narrow)
 
