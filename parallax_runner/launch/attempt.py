@@ -129,7 +129,8 @@ class Attempt:
 
     def stall_news(self) -> str | None:
         """Returns a sentence that names the step of each worker, and the workers that wait for other workers. After the
-        timeout, marks the attempt as failed. Returns None if the answers show that a step has ended in the meantime."""
+        timeout, marks the attempt as failed. Returns None if the workers' answers show that a step has ended in the
+        meantime."""
         was_over = self._stall.is_over
         self.ask_where(stacks=was_over)
         together = self._spec.together
@@ -198,7 +199,7 @@ class Attempt:
             verdict.note_unreported_exits(self._workers, exit_status)
 
     def unexplained(self) -> bool:
-        """Returns whether the end of the process to blame is unexplained, and a process that could still explain it is
+        """Returns whether the end of the process to blame is unexplained while a process that could explain it is still
         alive."""
         alive = any(child.exited_secs is None for child in self._children)
         return alive and self.first_failure().reason == DIED_SILENTLY
@@ -231,7 +232,8 @@ class Attempt:
             self._start(command, those)
 
     def _start(self, command: Command, members: Sequence[Member]) -> None:
-        """Starts a command. All `members` end when its process ends. The last member is that process itself."""
+        """Starts a command. All `members` end when the command's process ends. The last member is that process
+        itself."""
         itself = members[-1]
         # The output of the program that starts all workers is parsed for this attempt, so it must not contain the
         # output of an earlier attempt.

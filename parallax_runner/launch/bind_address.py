@@ -16,8 +16,8 @@ from parallax_runner.errors import LaunchError
 LIBRARY = Path(__file__).with_name("libbind_address.so")
 LOOPBACK = "127.0.0.1"
 PRELOAD = "LD_PRELOAD"
-# This variable contains an address. If it is set, a process binds only to the local address from which it reaches that
-# address, and not to all interfaces.
+# If this variable contains an address, a process binds only to its own address on the route there, and not to all
+# interfaces.
 TOWARDS = "PARALLAX_BIND_TOWARDS"
 # In LD_PRELOAD, the dynamic linker ends a path at each of these characters.
 SEPARATORS = frozenset(" :")
@@ -51,7 +51,7 @@ def is_readable_elsewhere() -> bool:
 
 
 def bind_towards(address: str) -> None:
-    """Makes this process bind to the address from which it reaches `address`. Raises LaunchError if the library is not
+    """Makes this process bind to its own address on the route to `address`. Raises LaunchError if the library is not
     loaded."""
     _loaded().parallax_bind_towards(address.encode())
 

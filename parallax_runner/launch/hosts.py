@@ -1,4 +1,4 @@
-"""The hosts where the processes of a run are started, and this machine's address, which they use to reach the
+"""The hosts where the processes of a run are started, and this machine's address, which the processes use to reach the
 driver."""
 
 from __future__ import annotations

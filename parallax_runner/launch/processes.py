@@ -142,7 +142,7 @@ def _close(attempt: Attempt, interrupts: Interrupts) -> RunResult:
 
 
 def _settle(attempt: Attempt, interrupts: Interrupts) -> RunResult:
-    # Ask at once, because mpirun ends the other ranks only half a second after the first one.
+    # Ask at once, because mpirun ends the other ranks half a second after the first rank has ended.
     attempt.ask_where()
     attempt.pump(lambda: attempt.all_exited() or attempt.any_frozen() or interrupts.received, SETTLE_SECS)
     attempt.pump(lambda: not attempt.unexplained() or interrupts.received, EXPLAIN_SECS)

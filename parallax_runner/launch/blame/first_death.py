@@ -16,7 +16,8 @@ FOLLOW_SECS = 5.0
 DIED_SILENTLY = "died without a message"
 # The reason for a member whose process the driver did not start itself.
 GONE = "its process was killed, or its machine is lost"
-# The signals of processes that give up because a peer is gone. Such a death may be a consequence of another death.
+# A process that gives up because a peer is gone dies by one of these signals. Such a death may be a consequence of
+# another death.
 _GIVES_UP_BY = frozenset({signal.SIGABRT, signal.SIGPIPE})
 # The signals that a launcher uses to terminate workers. No launcher sends them to servers before the process to blame
 # is known.
@@ -25,8 +26,8 @@ _TOLD_BY = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 @dataclass
 class Member:
-    """The state that the driver keeps for one worker, one server, or the program that starts all workers. The role of
-    that program is its name.
+    """The state that the driver keeps for one worker, one server, or the program that starts all workers. For that
+    program, the role is the program's name.
 
     `lost_secs` is the monotonic time of the first sign that the member ended prematurely. `exit_status` is minus the
     signal number for a death by signal, and None if unknown. `is_gone` is set if the member ran elsewhere and it is
@@ -139,8 +140,8 @@ def reason_of(member: Member) -> str:
 
 
 def signal_name(number: int) -> str:
-    """Returns the name of a signal, for example "SIGKILL" for 9. For a real-time signal, which has no name, returns for
-    example "signal 40"."""
+    """Returns the name of a signal, for example "SIGKILL" for 9. For a real-time signal, which has no name, returns
+    text such as "signal 40"."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -70,7 +70,7 @@ def find_failure(
 def note_unreported_exits(workers: Sequence[Member], exit_status: int) -> None:
     """Sets the exit status of workers that have ended although the program that started them continues. The program
     continues only if the worker exited with this status. The status is set only for workers on this machine, because
-    the program notices their end at once."""
+    the program notices the end of these workers at once."""
     for member in workers:
         is_gone = member.lost_secs is not None and not member.connected and member.said_hello
         if is_gone and _explains_nothing(member) and member.host == socket.gethostname():

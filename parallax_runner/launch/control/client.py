@@ -22,7 +22,7 @@ DRIVER_SILENT_SECS = 60.0
 LOOPBACK = "127.0.0.1"
 ALIVE_SECS = 2.0
 STACKS_SECS = 24.0
-# A process that still runs this long after its last message writes its stacks. The driver kills it after 10 s.
+# A process that is still running this long after its last message writes its stacks. The driver kills it after 10 s.
 LINGERS_SECS = 5.0
 STDERR = 2
 
@@ -213,7 +213,7 @@ class ControlClient:
             # starts.
             if self.doing != wire.STARTING:
                 faulthandler.dump_traceback_later(stacks_secs, file=STDERR)
-        # If a thread or an exit handler of the user's code keeps this process alive, the log then identifies it.
+        # If a thread or an exit handler of the user's code keeps this process alive, the stacks in the log identify it.
         faulthandler.dump_traceback_later(LINGERS_SECS, file=STDERR)
 
     def _listen(self) -> None:

@@ -74,7 +74,7 @@ STARTING = "starting"
 
 @dataclass(frozen=True)
 class Message:
-    """A message from one child process. `received_secs` is the time of the driver's monotonic clock when the message
+    """A message from one child process. `received_secs` is the time on the driver's monotonic clock when the message
     arrived."""
 
     role: str

@@ -43,7 +43,8 @@ class Launcher(ABC):
     # Whether the workers can call MPI_Init and then form one MPI world. Unless a launcher overrides `unfit`, only
     # comm=ps works without MPI.
     starts_mpi: ClassVar[bool] = False
-    # If a worker exits with this status, the program continues and does not report it. None if there is no such status.
+    # If a worker exits with this status, the program continues and does not report the exit. None if there is no such
+    # status.
     unreported_exit_status: ClassVar[int | None] = None
     # The exit status of the local command that stands in for a remote process, if the remote process ended without
     # reporting its status.

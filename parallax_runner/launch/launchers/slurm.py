@@ -70,7 +70,8 @@ def allocated_hosts(config: RunConfig, plan: Plan) -> Hosts:
 
 
 def _on_node(place: Place) -> Place:
-    """Returns the place with `is_here` set if it is this node. Slurm's node name may differ from the host name."""
+    """Returns the place, with `is_here` set if the place is this node. Slurm's node name may differ from the host
+    name."""
     here = os.environ.get("SLURMD_NODENAME")
     return dataclasses.replace(place, is_here=place.name == here if here else is_this_machine(place.name))
 

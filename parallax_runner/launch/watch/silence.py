@@ -38,8 +38,8 @@ def alive_secs(hang_timeout_secs: float) -> float:
 
 
 def stacks_secs(hang_timeout_secs: float, stall_timeout_secs: float | None) -> float:
-    """Returns how many seconds the Python code of a child process may make no progress before the Python stacks are
-    written. The stacks must be in the log before the driver declares the process frozen or stalled."""
+    """Returns the number of seconds after which a child process writes its Python stacks if its Python code makes no
+    progress. The stacks must be in the log before the driver declares the process frozen or stalled."""
     timeout_secs = hang_timeout_secs if stall_timeout_secs is None else min(hang_timeout_secs, stall_timeout_secs)
     return max(STACKS_SHARE * timeout_secs, 2 * alive_secs(hang_timeout_secs))
 

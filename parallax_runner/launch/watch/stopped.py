@@ -44,7 +44,7 @@ class StoppedWatch:
         self._passed_secs = 0.0
 
     def _stopped(self, pid: int, members: Sequence[Member]) -> Iterator[tuple[psutil.Process, Member, str]]:
-        """Yields the process and its children if they are stopped and have no connection. Yields each process with its
+        """Yields those of the process and its children that are stopped and have no connection. Each comes with its
         member and a clause that describes how the process is stopped."""
         *others, itself = members
         try:

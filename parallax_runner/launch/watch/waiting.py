@@ -1,4 +1,5 @@
-"""Prints on the terminal which processes a stopping run still waits for, and prints a new line when that changes."""
+"""Prints on the terminal which processes a stopping run still waits for, and prints a new line when the list
+changes."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ BACKLOG = 256
 
 
 class Tcp(Store):
-    """An entry exists as long as the connection of its process. Each run needs its own address."""
+    """An entry exists as long as its process is connected. Each run needs its own address."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(secret.from_environment())
