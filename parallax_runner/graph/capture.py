@@ -137,8 +137,8 @@ def from_graph(
 def _refuse_updates_behind(
     graph: tf.Graph, train_op: str, meta_graph: tf.MetaGraphDef, variables: Iterable[Variable]
 ) -> None:
-    """Raises CaptureError if the train op's gradients wait for an update that uses other gradients and is outside the
-    train op.
+    """Raises CaptureError if the train op's gradients wait for an update that is outside the train op and uses other
+    gradients.
 
     A step would run that update with each rank's own gradients instead of aggregated gradients.
     """

@@ -28,7 +28,7 @@ def behind_aggregation(graph: tf.Graph, boundary: Boundary) -> set[tf.Operation]
 
 
 def observers_of(graph: tf.Graph, boundary: Boundary) -> set[tf.Operation]:
-    """Returns the ops outside the update region that read values which the region computes from gradients.
+    """Returns the ops outside the update region that read values computed from gradients in the region.
 
     Follows only data edges. Omits ops that write a variable.
     """

@@ -106,7 +106,7 @@ def _last_behind(updates: set[tf.Operation]) -> list[tf.Operation]:
 
 
 def _apart(graph: tf.Graph, gradients: Iterable[Gradient], ends: set[str]) -> tuple[frozenset[str], ...]:
-    """Returns sets of variables that separate train ops update, or an empty tuple if there is only one set.
+    """Returns the sets of variables that are updated by separate train ops, or an empty tuple if there is only one set.
 
     Two variables are in one set if some op in `ends`, which a session can fetch, waits for the gradients of both.
     """
@@ -139,7 +139,7 @@ def _losses_of(meta_graph: tf.MetaGraphDef) -> tuple[str, ...]:
 
 
 def _loss_node(meta_graph: tf.MetaGraphDef, graph: tf.Graph) -> tf.NodeDef:
-    """Returns a copy of the scalar whose gradients were computed, or NaN unless there is exactly one such scalar."""
+    """Returns a copy of the scalar whose gradients were computed, or NaN if there is not exactly one such scalar."""
     names = _losses_of(meta_graph)
     node = tf.NodeDef(name=LOSS)
     loss = graph.get_tensor_by_name(names[0]) if len(names) == 1 else None

@@ -83,7 +83,7 @@ class SingleDeviceGraph:
       `validation_metrics`, or «perplexity», the exponential of the validation loss.
 
     For a script:
-    - `observers` are ops outside the update region that read values which the region computes from gradients. `asked`
+    - `observers` are ops outside the update region that read values computed from gradients in the region. `asked`
       contains ops in the region, and observers, whose values every worker can fetch in a step in addition to the train
       op.
     - `apart` contains sets of variables that are always updated together. It is empty if a step updates all variables.

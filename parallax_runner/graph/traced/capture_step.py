@@ -163,7 +163,7 @@ def _made(make: Callable[[], Any], features: Specs, seed: int, options: Mapping[
 def _global_seed(seed: int) -> Iterator[None]:
     """Sets TensorFlow's global seed for eager ops in the `with` block, and restores the previous seed afterwards.
 
-    A verification can therefore create the data again, in the same order.
+    The data can then be created again in the same order, for a verification.
     """
     before = context.global_seed()
     tf.random.set_random_seed(seed)

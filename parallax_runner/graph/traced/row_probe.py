@@ -24,7 +24,7 @@ class RowProbe:
         self._known: dict[str, tuple[bool, bool]] = {}
 
     def keeps_untouched_rows(self, optimizer: Any) -> bool:
-        """Returns whether rows are independent, and whether a row with zero gradient and its slots stay
+        """Returns whether rows are independent and a row with zero gradient keeps its values and slots
         bit-identical."""
         return self._answers(optimizer)[0] and self._answers(optimizer)[1]
 
