@@ -116,8 +116,8 @@ def _immovable_ops(
     """Returns, for each immovable variable, an op that can use the variable or its slot only in the process that holds
     the variable.
 
-    The op belongs to a step. The op either takes the handle itself (a branch, a loop or a function), or is an update
-    that a forward pass of the same step waits for.
+    The op belongs to a step. It either takes the handle itself (a branch, a loop or a function), or is an update that a
+    forward pass of the same step waits for.
     """
     outputs = [single.loss, *single.fetched_in_training, *single.fetched_in_validation]
     needed = edit.ancestors([graph.get_operation_by_name(single.train_op), *_ops(graph, outputs)])
@@ -211,9 +211,9 @@ def _written_by_each_rank(
     names: frozenset[str],
     differs_by_rank: Callable[[tf.Operation], bool],
 ) -> dict[str, str]:
-    """Returns the variables without a gradient that a step sets to a value that differs by rank.
+    """Returns the variables without a gradient that a step sets to rank-dependent values.
 
-    For example, the value can be the mean of the step's losses. The dict values name the writing op.
+    One example is the mean of the step's losses. The dict values name the op that writes the variable.
     """
     found: dict[str, str] = {}
     writes = [op for op in step if is_write(op) and edit.handle_of(op) and edit.handle_of(op)[0].name not in updated]

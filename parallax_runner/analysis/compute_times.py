@@ -11,7 +11,7 @@ from parallax_runner.graph.heavy_ops import heavy_ops, weight
 
 
 class Moments:
-    """Times as fractions of the computation that leads to all gradients, weighted by floating-point operations."""
+    """Times as fractions of the computation of all gradients, weighted by floating-point operations."""
 
     def __init__(self, gradients: Iterable[tf.Operation]) -> None:
         self._all = edit.ancestors(gradients)

@@ -37,7 +37,7 @@ def slot_owners(
 ) -> dict[str, str]:
     """Returns the variable that each optimizer slot belongs to.
 
-    A slot either shares a fused apply op with its variable, or the update region writes values to it that are computed,
+    A slot either shares a fused apply op with its variable, or the update region computes the slot's new values,
     element by element, from one of these sources: the gradient of one variable with the same shape, that variable's
     values (as in an average of weights), or that variable's slots. A scalar that all elements share, such as a global
     norm, is ignored.
@@ -82,8 +82,8 @@ def slot_owners(
 
 
 def _sources(write: tf.Operation, boundary: Boundary, *, is_scalar: bool) -> Sources:
-    """Returns the sources of the values that an op in the region writes to a variable. `is_scalar` is set for a
-    scalar."""
+    """Returns the sources of the values that an op in the region writes to a variable. `is_scalar` is set if the
+    variable has a single element."""
     of_gradients: dict[str, set[str]] = {}
     for gradient in boundary.gradients:
         for name in (gradient.values, gradient.indices):
