@@ -290,8 +290,8 @@ def saver_of(
     client: ControlClient,
     feed: Feed,
 ) -> CheckpointSaver | CheckpointPart | None:
-    """Returns the object for this rank's part in checkpoints, or None if this rank has no part. The chief writes
-    checkpoints, and the other ranks send it the variables that only they have."""
+    """Returns the object that handles this rank's part of checkpointing, or None if this rank has no part. The chief
+    writes checkpoints, and the other ranks send it the variables that only they have."""
     if checkpoints.is_chief:
         return make_saver(config, checkpoints, single, client, feed.global_batch, numbering_of(feed.dataset))
     return CheckpointPart(checkpoints) if config.ckpt.enabled and checkpoints.is_collective else None

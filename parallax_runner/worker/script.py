@@ -39,7 +39,7 @@ class ScriptSession(Protocol):
         """Ends the session after the script has failed."""
 
 
-# The function that a worker runs with the model and data of a call of fit. Returns the fields for the driver's summary.
+# The function that a worker runs with the model and data of a call to fit. Returns the fields for the driver's summary.
 Work = Callable[[Path, int, ControlClient, "Source"], dict[str, Any]]
 
 

@@ -1,5 +1,5 @@
-"""Continues a rank's training after a segment. The driver's order contains the next plan and the step until which it is
-used.
+"""Continues a rank's training after a segment. The driver's order contains the next plan and the step up to which the
+plan is used.
 
 The rank's process, its TensorFlow server and its variables are kept. The rank's captured graph is rewritten for the new
 plan and runs in a new session on the same server. The chief moves the rows that have a different place in the new plan.

@@ -39,7 +39,7 @@ WARM_UP_STEPS = 3
 
 
 def work(run_dir: Path, rank: int, client: ControlClient) -> None:
-    """Measures the model of the configuration. If the run has a script, runs the script, whose call of fit provides the
+    """Measures the model of the configuration. If the run has a script, runs the script, whose call to fit provides the
     model."""
     log_to_stderr()
     tell("start of Python", process_age_secs())
@@ -56,7 +56,7 @@ def work(run_dir: Path, rank: int, client: ControlClient) -> None:
 
 def measure(run_dir: Path, rank: int, client: ControlClient, source: Source) -> dict[str, Any]:
     """Writes `measured.json` into `run_dir`. The plan in `run_dir` is for a single process, but `cluster.workers` in
-    its configuration is the number of ranks. Returns an empty dictionary, because a trial adds nothing to the
+    the configuration there is the number of ranks. Returns an empty dictionary, because a trial adds nothing to the
     summary."""
     with stage("import the stages"):
         from parallax_runner.analysis.classify import classify
