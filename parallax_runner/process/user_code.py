@@ -18,7 +18,7 @@ def must_not_exit(what: str, error_type: type[ParallaxError]) -> Iterator[None]:
     user's code.
 
     Without this conversion, the process would end silently with the user's exit status, which can be 0. Exceptions that
-    signals raise are not converted, because a worker that SIGINT ended can be started again.
+    signals raise are not converted, because a worker that was ended by SIGINT can be started again.
     """
     try:
         yield
