@@ -22,7 +22,8 @@ EVALUATOR = "evaluator"
 
 
 class TfConfig(FrontDoor):
-    """The front door of `TF_CONFIG`. A chief is rank 0, and workers follow it. Without a chief, worker 0 is rank 0."""
+    """The front door of `TF_CONFIG`. The chief is rank 0, and the workers follow. Without a chief, worker 0 is rank
+    0."""
 
     @classmethod
     def task(cls, role: str, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:

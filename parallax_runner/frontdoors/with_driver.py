@@ -1,4 +1,4 @@
-"""Starts additional processes: the driver of a system that does not start one, or several servers from one command."""
+"""Starts additional processes: a driver, for a system that does not start one, or several servers from one command."""
 
 from __future__ import annotations
 
