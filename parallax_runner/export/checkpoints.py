@@ -46,7 +46,7 @@ class CheckpointArtifacts:
             self._give(prefix)
 
     def close(self) -> None:
-        """Sends the checkpoints that are chosen at the end, however the run ended."""
+        """Sends the checkpoints that are chosen at the end, no matter how the run ended."""
         if self._which == "all":
             for prefix in self._new():
                 self._give(prefix)

@@ -39,7 +39,7 @@ def export_saved_model(
     """Writes a SavedModel from the checkpoint `prefix` to `folder`, which is replaced, and returns `folder`.
 
     `rebuild` builds the graph `single` again for batches of any size. If the model cannot be built that way, or would
-    then have other variables, the SavedModel accepts only batches of the training size, and its description states
+    then have different variables, the SavedModel accepts only batches of the training size, and its description states
     this. Opens a separate session on the CPU. Raises ExportError if the model cannot be served.
     """
     written = None
