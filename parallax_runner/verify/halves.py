@@ -1,7 +1,7 @@
 """Splits a training step in two at its raw gradients, so that every op runs in exactly one half.
 
 The first half is everything that does not depend on a raw gradient: the forward and the backward pass, random draws,
-input pipelines, and updates such as the update of batch-norm statistics. The second half depends on raw gradients:
+input pipelines, and updates of variables such as batch-norm statistics. The second half depends on raw gradients:
 post-processing, the update ops and all ops that are ordered after them. If the second half reads a value of the first
 half, that value is *frozen*: the first half computes the value, which is then fed to the second half. As a result, no
 op draws, consumes or assigns twice, and a value of the forward pass cannot be computed from variables that the same
@@ -75,7 +75,7 @@ def split(graph: tf.Graph, *, train_op: str, loss: str, gradients: Iterable[Grad
 def _after(
     boundary: frozenset[str], *, before: set[tf.Operation], step: set[tf.Operation], depth: dict[tf.Operation, int]
 ) -> set[tf.Operation]:
-    """Returns the second half: ops that depend on a raw gradient, and ops that they need and whose values cannot be
+    """Returns the second half: ops that depend on a raw gradient, and ops that they need but whose values cannot be
     frozen."""
     consumers = defaultdict(list)
     for op in step:
