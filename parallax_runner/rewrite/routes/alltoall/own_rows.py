@@ -141,7 +141,7 @@ def _fetched(rewrite: Rewrite) -> list[list[tf.Operation]]:
 
 
 def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str, is_ahead: bool) -> None:
-    """Replaces the lookups by one exchange. Lookups in the same variable send each distinct id once."""
+    """Replaces the lookups with one exchange. Lookups in the same variable send each distinct id once."""
     by_variable: dict[str, list[Lookup]] = defaultdict(list)
     for lookup in lookups:
         by_variable[lookup.variable].append(lookup)
