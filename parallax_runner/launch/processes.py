@@ -21,8 +21,7 @@ log = logging.getLogger(__name__)
 
 OnMessage = Callable[[Message], Mapping[str, Any] | None]
 
-# The number of attempts. An attempt is repeated if another program takes a free port after it was chosen and before it
-# is used.
+# The maximum number of attempts. An attempt is repeated if another program takes a chosen port before the run uses it.
 MAX_ATTEMPTS = 5
 # After the first sign of a failure, the other processes have this long to end by themselves and to report why.
 SETTLE_SECS = 2.0
