@@ -22,7 +22,7 @@ FLOAT_BYTES = 4
 def exchanges(
     rank: int, *, ranks: int, server: int, servers: int, open_session: Callable[[tf.Graph], tf.Session]
 ) -> list[Sample]:
-    """Measures the time of collectives, and of pulls and pushes between the ranks and server `server` of `servers`. All
+    """Measures the time of collectives, and of pulls and pushes between this rank and server `server` of `servers`. All
     ranks run these operations at the same time. The times are measured on this rank."""
     worker_device = f"/job:worker/task:{rank}"
     with tf.Graph().as_default() as graph, tf.device(worker_device):
