@@ -22,8 +22,8 @@ EVALUATOR = "evaluator"
 
 
 class TfConfig(FrontDoor):
-    """The front door of `TF_CONFIG`. The chief is rank 0, and the workers follow. Without a chief, worker 0 is rank
-    0."""
+    """The front door of `TF_CONFIG`. The chief, or worker 0 if there is no chief, is rank 0. The other workers
+    follow."""
 
     @classmethod
     def task(cls, role: str, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:
