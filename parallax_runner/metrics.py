@@ -102,7 +102,7 @@ def recall_at_k(labels: Any, scores: Any, k: int) -> Metric:
     """Returns the fraction of relevant items among the `k` highest-scored items, averaged over examples with at least
     one relevant item.
 
-    The arguments are those of `precision_at_k`.
+    The arguments are the same as for `precision_at_k`.
     """
     hits, relevant = _hits(labels, scores, k)
     has_one = tf.cast(relevant > 0, tf.float32)

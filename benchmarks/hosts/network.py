@@ -172,7 +172,7 @@ def unshare_command() -> list[str]:
 
 
 def missing() -> str | None:
-    """Returns the reason why no network can be made here, or None if one can be made."""
+    """Returns the reason why networks cannot be created on this machine, or None if they can."""
     tools = [tool for tool in ("ip", "tc", "unshare", "nsenter") if shutil.which(tool) is None]
     if tools:
         return f"{', '.join(tools)} cannot be found (packages iproute2 and util-linux)"

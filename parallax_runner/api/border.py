@@ -36,7 +36,7 @@ class Border:
             )
 
     def check_fetches(self, needs: Iterable[str], tensors: Iterable[tf.Tensor], *, updates: frozenset[str]) -> None:
-        """Raises TrainingError if a fetch would wait for ever, or would have a different effect than in the
+        """Raises TrainingError if a fetch would wait forever, or would have a different effect than in the
         single-device graph."""
         is_whole = updates == self._steps.updates
         for name in needs:
@@ -52,10 +52,11 @@ class Border:
             self._check_reachable(tensor.name)
 
     def without_initial_values(self, op: str, *, has_trained: bool) -> list[str]:
-        """Returns the op itself, or, for a group, its ops except those that give variables their initial values.
+        """Returns the op itself. For a group, returns the group's ops without those that set the initial values of
+        variables.
 
         Once a session exists, all variables already have their initial values or the values from a checkpoint. Raises
-        TrainingError if steps have changed the variables since.
+        TrainingError if steps have changed the variables since then.
         """
         parts = self._steps.grouped(op)
         kept = [part for part in parts if not self._steps.initial_values_given_by(part)]

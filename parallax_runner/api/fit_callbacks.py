@@ -52,7 +52,7 @@ def usable(callbacks: Iterable[Any]) -> tuple[list[Any], list[str]]:
 
 
 def is_keras_own(callback: Any) -> bool:
-    """Returns whether a callback's class is one of Keras' own, not merely derived from one."""
+    """Returns whether a callback's class is defined by Keras itself, rather than derived from a Keras class."""
     return type(callback).__module__.split(".")[0] == "keras"
 
 

@@ -111,7 +111,7 @@ def _weighted(train: Any, class_weight: dict[int, float]) -> Any:
 
     parts = train.element_spec if isinstance(train.element_spec, tuple) else (train.element_spec,)
     if len(parts) != 2 or not isinstance(parts[1], tf.TensorSpec):
-        raise ConfigError("class_weight (fit): the data must be (x, y), with one tensor y of classes")
+        raise ConfigError("class_weight (fit): the data must be (x, y), where y is a single tensor of class labels")
 
     def with_weights(x: Any, y: Any) -> tuple[Any, Any, Any]:
         one_hot = y.shape.rank > 1 and y.shape[-1] != 1

@@ -87,7 +87,7 @@ def with_hooks(
     graph: tf.Graph, single: SingleDeviceGraph, hooks: Sequence[tf.train.SessionRunHook]
 ) -> SingleDeviceGraph:
     """Returns the captured graph with the ops that hooks add. The fingerprint excludes these ops, because the driver
-    calls no hooks and its graph does not contain these ops."""
+    calls no hooks, so its graph lacks these ops."""
     if not hooks:
         return single
     with graph.as_default():

@@ -24,7 +24,8 @@ def init(
     nics: str | None = None,
     is_local: bool | None = None,
 ) -> None:
-    """Sets which trainer this script is. `parallel_run` or `fit` then trains with the pservers and all trainers.
+    """Declares which trainer this script runs as. `parallel_run` or `fit` then trains with the pservers and all
+    trainers.
 
     Missing arguments come from environment variables such as `PADDLE_INIT_TRAINER_ID`. Trainer 0 drives the run; the
     other trainers exit here when the run ends. With `is_local=True`, this function does nothing. `trainer_count` has no

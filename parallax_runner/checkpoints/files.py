@@ -93,8 +93,7 @@ def sidecar_path(prefix: Path) -> Path:
 
 
 def files_of(prefix: Path) -> list[Path]:
-    """Returns the existing paths whose names are those of a checkpoint's files: first files with values, then the
-    index."""
+    """Returns the paths of a checkpoint's existing files: first the files with values, then the index."""
     start = f"{prefix.name}."
     endings = [name.removeprefix(start) for name in names_in(prefix.parent) if name.startswith(start)]
     return [prefix.with_name(start + ending) for ending in sorted(endings) if _ENDING.fullmatch(ending)]
@@ -193,7 +192,7 @@ def readable(folder: Path) -> dict[Path, Sidecar]:
 
 
 def newest_write_number(folder: Path) -> int:
-    """Returns the write number of a folder's last checkpoint, or 0 if no checkpoint has one."""
+    """Returns the write number of a folder's last checkpoint, or 0 if no checkpoint has a write number."""
     return max((sidecar.write_number for sidecar in readable(folder).values()), default=0)
 
 

@@ -106,11 +106,10 @@ def tidy(folder: Path) -> tuple[str, ...]:
 
 
 def forget_old(folder: Path, keep: int | None, spare: Collection[int] = ()) -> None:
-    """Deletes all checkpoints except the `keep` newest and the checkpoints of the steps in `spare`. If `keep` is None,
-    keeps all.
+    """Deletes all checkpoints except the newest `keep` and those of the steps in `spare`. If `keep` is None, keeps all.
 
-    Checkpoints whose sidecar cannot be read are neither deleted nor counted: their age is unknown, and they can perhaps
-    be repaired.
+    Neither deletes nor counts checkpoints whose sidecar cannot be read, because their age is unknown and they may be
+    repairable.
     """
     if keep is None:
         return

@@ -162,9 +162,8 @@ def _spec_to_read(variable: LogicalVariable, piece: Piece) -> str:
 def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = "") -> None:
     """Raises CheckpointError if the checkpoint does not fit the variables.
 
-    A checkpoint does not fit if it is unreadable, lacks a saved variable, or has a saved variable with another shape. A
-    checkpoint does not fit either if it was trained on data with another numbering, provided that both numberings are
-    known.
+    A checkpoint does not fit if it is unreadable, lacks a saved variable, or has a saved variable with another shape.
+    It also does not fit if it was trained on data with a different numbering, provided that both numberings are known.
     """
     if numbering and read_sidecar(prefix).numbering not in ("", numbering):
         raise CheckpointError(

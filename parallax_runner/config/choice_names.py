@@ -1,4 +1,4 @@
-"""Checks that `comm.name` and `partition.name` are the names of the choices that set the groups' other values."""
+"""Checks that `comm.name` and `partition.name` match the selected choices of their groups."""
 
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins

@@ -140,7 +140,7 @@ def _check_remote(config: RunConfig, origins: Origins) -> None:
 
 
 def devices_of_worker(cluster: ClusterConfig) -> dict[str, int]:
-    """Returns the number of a worker's devices of each type, by TensorFlow's device type name."""
+    """Returns how many devices of each type a worker has. The keys are TensorFlow's device type names."""
     return {
         "CPU": max(cluster.replicas_per_worker, cluster.cpu_devices or 1),
         "GPU": len(visible_gpus(cluster, rank=0)),

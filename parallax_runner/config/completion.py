@@ -1,6 +1,7 @@
 """Shell completion in bash, zsh and fish for `parallax` and `python -m parallax_runner`.
 
-Hydra's own scripts do not support `python -m`. Hydra's query reads the whole line and prints all possible last words.
+Hydra's own scripts do not support `python -m`. Hydra's completion query reads the whole line and prints all candidates
+for the last word.
 """
 
 import os

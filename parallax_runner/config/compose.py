@@ -64,8 +64,8 @@ class Job:
 
 
 class _Loader(ConfigLoaderImpl):
-    """Hydra's loader, which keeps the defaults list of the last configuration. Making the list a second time would take
-    two fifths of the time of a composition."""
+    """Hydra's loader, which keeps the defaults list of the last configuration. Building the list a second time would
+    take two fifths of the composition time."""
 
     defaults: Sequence[ResultDefault] = ()
 
@@ -170,7 +170,7 @@ class Composer:
         return sorted(self._repository.get_group_options(group, kind))
 
     def text_of(self, config_path: str) -> str:
-        """Returns the text of a configuration file, such as `comm/mpi`; empty if no folder has it."""
+        """Returns the text of a configuration file, such as `comm/mpi`, or an empty string if no folder contains it."""
         path = self._path(config_path)
         return "" if path is None else path.read_text(encoding="utf-8")
 
@@ -300,8 +300,8 @@ def resolve(job: Job) -> DictConfig:
 
 
 def as_typed(hydra: Any) -> tuple[str, tuple[str, ...]]:
-    """Returns the job's overrides that differ between the jobs, joined into one string, and all overrides of the job.
-    All of them are unresolved."""
+    """Returns the job's overrides that differ between jobs, joined into one string, and all overrides of the job.
+    Interpolations in them are not resolved."""
     node: Any = OmegaConf.to_container(hydra, resolve=False)
     return str(node["job"]["override_dirname"]), tuple(map(str, node["overrides"]["task"]))
 

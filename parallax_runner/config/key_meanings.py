@@ -1,6 +1,7 @@
 """Collects every key of the schema with its type, unit and meaning, for the reference in docs/ and for `--help GROUP`.
 
-A meaning is a comment next to the value: in the file of a choice in `conf/`, or in `schema.py` if the default is there.
+The meaning of a key is the comment next to its value: in the file of a choice in `conf/`, or in `schema.py` if the
+default is there.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def node_of(config: DictConfig, key: str) -> Any:
 
 
 def value_of(node: Any) -> str:
-    """Returns a node's value as YAML in one line, with interpolations unresolved."""
+    """Returns a node's value as one line of YAML. Interpolations are not resolved."""
     value = OmegaConf.to_container(node) if OmegaConf.is_config(node) else node._value() if node is not None else None
     return _in_yaml(value)
 

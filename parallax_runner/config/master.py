@@ -34,7 +34,7 @@ class Master:
 
 
 def sweep_dir(master: DictConfig) -> str:
-    """Returns the absolute path of a sweep's folder. If the folder's name contains a time, it is the current time."""
+    """Returns the absolute path of a sweep's folder. If the folder's name contains a time, the current time is used."""
     settings = HydraConfig.instance()
     before = settings.cfg
     try:

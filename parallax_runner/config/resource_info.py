@@ -89,7 +89,7 @@ def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[in
 
 
 def listed_slots(lines: Sequence[str]) -> tuple[int, ...]:
-    """Returns all ids in lines that `Host` has written, in the order of the ranks. Does not detect GPUs."""
+    """Returns all ids in lines in the format of `str(Host)`, in the order of the ranks. Does not detect GPUs."""
     return tuple(slot for line in lines for slot in _slots(_split(line, line)[1], line, ()))
 
 

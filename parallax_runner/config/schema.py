@@ -1,7 +1,7 @@
 """One frozen dataclass for each group of the configuration: types, units and ranges.
 
-A validated configuration is a `RunConfig`; `dataclasses.replace` returns one with other values. Default values are in
-`conf/`; defaults that all choices of `comm` share are in this module. The comment next to a default value gives the
+A validated configuration is a `RunConfig`; `dataclasses.replace` returns a copy with other values. Default values are
+in `conf/`; defaults that all choices of `comm` share are in this module. The comment next to a default value gives the
 meaning of the field, and docs/configuration.md shows both. A field's metadata holds constraints that its type cannot
 express: `minimum`, `maximum`, `above` (an exclusive lower bound) or `choices`, which `validate.py` checks, and `unit`.
 """
@@ -67,7 +67,7 @@ class PsConfig:
     boundary_among_servers: bool = True
     # Run lookups and casts on the worker or the server, whichever sends fewer bytes; false: on the worker.
     boundary_between_workers_and_servers: bool = True
-    # Maximum number of steps that a worker may be ahead of the slowest one; null: no limit. Needs sync=false.
+    # Maximum number of steps that a worker may be ahead of the slowest worker; null: no limit. Needs sync=false.
     staleness: int | None = field(default=None, metadata={"minimum": 1, "unit": "steps"})
     # Number of slowest workers that a step does not wait for; their late gradients are dropped. Needs sync=true.
     backup_workers: int = field(default=0, metadata={"minimum": 0, "unit": "workers"})

@@ -34,7 +34,7 @@ BELOW_BYTES = 256  # bytes of a path, reserved for files below a run's folder
 def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     """Checks a resolved configuration, and returns it as a RunConfig.
 
-    Raises: ConfigError: for the first error found.
+    Raises ConfigError for the first error.
     """
     for group in FREE_GROUPS:
         _check_free_group(composed, group, origins)
@@ -138,8 +138,7 @@ def _check_free_group(config: DictConfig, group: str, origins: Origins) -> None:
 
 
 def _check_kind(config: DictConfig, key: str, example: Any, origins: Origins) -> None:
-    """Raises ConfigError if a value's type differs from that of the value in the group's own file; null fits every
-    type."""
+    """Raises ConfigError if a value's type differs from its type in the group's own file. null matches every type."""
     parent, _, name = key.rpartition(".")
     node = OmegaConf.select(config, parent)
     if OmegaConf.is_missing(node, name):

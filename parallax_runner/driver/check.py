@@ -58,8 +58,8 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
     """Composes and validates all jobs of Hydra's parsed command line. Returns the sweep, or None for a single job.
 
     Raises:
-        ConfigError: for the first error that is found, with one message. SystemExit: with status 0, if this process is
-        a Slurm task that is not the driver.
+        ConfigError: for the first error that is found, with one message.
+        SystemExit: with status 0, if this process is a Slurm task that is not the driver.
     """
     composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
     if arguments.cfg is not None:  # the command only prints the configuration, so the values need not be valid

@@ -13,11 +13,10 @@ class EpochCalls(Protocol):
     """The callbacks between epochs. They run in the driver's process. Epochs are counted from 0."""
 
     def begin(self, epoch: int) -> None:
-        """This method is called before the first step of an epoch."""
+        """Called before the first step of an epoch."""
 
     def end(self, epoch: int) -> None:
-        """This method is called after the last step of an epoch, when its checkpoint is written and its validation is
-        done."""
+        """Called after the last step of an epoch, when its checkpoint is written and its validation is done."""
 
     @property
     def stops(self) -> bool:

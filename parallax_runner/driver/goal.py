@@ -20,7 +20,7 @@ def goal_of(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> G
     """Returns the goal of a run.
 
     Raises ConfigError if the configuration names a metric that validations do not compute, and PlanError if the model
-    names such a metric.
+    does so.
     """
     by_model = _named_by_model(single)
     if config.train.objective is None:

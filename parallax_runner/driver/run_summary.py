@@ -54,8 +54,8 @@ class VerifySummary:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """All fields of `summary.json` (docs/concepts.md, «What a run leaves behind»), in the order of the file. The fields
-    of a nested part are written in the place of that part. A field that is `optional` and None is omitted.
+    """All fields of `summary.json` (docs/concepts.md, «What a run leaves behind»), in the order of the file. In the
+    file, the fields of a nested part replace that part. A field that is `optional` and None is omitted.
 
     `version` and `commit` are those of this program. `observed` contains the counts of staleness and dropped gradients,
     `training` the metrics of the last training steps, and `validation` the results of the last validation.

@@ -163,7 +163,7 @@ def standing(job: str) -> tuple[str, int]:
 
 def status_of(state: str, exit_code: str) -> int:
     """Returns the exit status that a shell would show: the job's exit status, or 128 plus the number of the signal that
-    ended the job. Returns 1 if the job did not complete and Slurm reports neither of them."""
+    ended the job. Returns 1 if the job did not complete and Slurm reports neither."""
     status, _, number = exit_code.partition(":")
     if state == ENDED_WELL:
         return 0

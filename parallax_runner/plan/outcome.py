@@ -34,9 +34,9 @@ class VariableOutcome:
 class Outcome:
     """Milliseconds and bytes of a step, predicted by the model and measured by the run, or None if unknown.
 
-    The bytes are those sent in a step, per rank. They are measured from the shapes of the exchanged tensors. Each entry
-    of `variables` contains the bytes of one variable. `measured_other_bytes` cannot be assigned to a single variable.
-    `rows_measured` and `constants` are the plan's values.
+    Bytes are per step and rank. Measured bytes come from the shapes of the exchanged tensors. Each entry of `variables`
+    contains the bytes of one variable. `measured_other_bytes` cannot be assigned to a single variable. `rows_measured`
+    and `constants` are the plan's values.
     """
 
     comm: str

@@ -21,7 +21,7 @@ MOST_HELD = 1.25
 HELD_BYTES_THAT_MATTER = 100_000_000
 # A dense variable is cut to make every shard serve at most this fraction of a server's average.
 LARGEST_SHARE = 0.5
-# For a smaller piece, the additional messages cost more than the saved server time.
+# For a smaller piece, the additional messages cost more time than the servers save.
 SMALLEST_PIECE_BYTES = 128_000
 # The fractions of all bytes held, and of all bytes served in a step.
 Load = tuple[float, float]

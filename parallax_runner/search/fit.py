@@ -23,7 +23,7 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Fit:
-    """The information that trials give about a step's time: the likeliest curve and, through `secs`, its
+    """The information that trials give about a step's time: the most likely curve and, through `secs`, its
     uncertainty."""
 
     curve: Curve
@@ -59,7 +59,7 @@ def fit(trials: tuple[Trial, ...]) -> Fit:
 
 
 def curve_of(trials: Sequence[Trial]) -> Curve | None:
-    """Returns the likeliest curve, or None if fewer than three numbers were tried."""
+    """Returns the most likely curve, or None if fewer than three numbers of pieces were tried."""
     return fit(tuple(trials)).curve if len({trial.partitions for trial in trials}) >= LEAST_POINTS else None
 
 

@@ -49,7 +49,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Simulation:
-    """All points, in ascending number of workers for each `comm`, with the assumptions."""
+    """All points and the assumptions. The points of each `comm` are in ascending order of workers."""
 
     points: tuple[Point, ...]
     assumptions: tuple[str, ...]

@@ -35,7 +35,7 @@ job_folder.register()
 def run(composed: object) -> float | None:
     """Runs the job that Hydra composed and returns its objective.
 
-    Raises SystemExit with the exit status if a run without a sweep failed or was stopped. In a sweep, raises SystemExit
+    Raises SystemExit with the exit status if a run outside a sweep failed or was stopped. In a sweep, raises SystemExit
     only if the sweep must end; otherwise a failed job returns the worst possible objective, or None.
     """
     keep_going()  # this may be a joblib process

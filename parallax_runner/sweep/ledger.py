@@ -83,7 +83,7 @@ class Standing:
 @dataclass(frozen=True)
 class Account:
     """The contents of a ledger. `standings` contains all jobs by name, in the order of their first start. `objectives`
-    are in the order in which jobs reached them; `objective_name` and `direction` belong to the first of them. The
+    are in the order in which jobs reached them; `objective_name` and `direction` belong to the first objective. The
     remaining fields describe the most recent start of the sweep: `failed_status` is the highest exit status of a failed
     job, `stop_status` is the exit status if the sweep was stopped, otherwise 0, and `driver_pid` is the driver's
     process id."""

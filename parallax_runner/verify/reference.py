@@ -57,7 +57,8 @@ class Reference:
         self.close()
 
     def load(self, values: Values) -> None:
-        """Sets every saved variable on all ranks, from arrays with full names and full shapes, as in a checkpoint.
+        """Sets every saved variable on all ranks. As in a checkpoint, `values` maps full variable names to
+        unpartitioned arrays.
 
         The first call also runs the initializers of local variables, tables and input pipelines. Raises ParallaxError
         if a variable is missing or unknown, or has the wrong shape.

@@ -37,9 +37,9 @@ class Exchange:
 class Constants:
     """The constants of five exchanges and of local work.
 
-    `server_secs_per_byte` is the time for adding a push on a server, and `merge_secs_per_byte` the time for merging
-    rows by ids. The `apply_…` constants are the times for updating a dense variable or rows. `ask_secs_per_row` is the
-    time for finding the distinct ids in a batch before their rows are requested.
+    `server_secs_per_byte` is the time for accumulating a pushed gradient on a server, and `merge_secs_per_byte` the
+    time for merging rows by ids. The `apply_…` constants are the times for updating a dense variable or rows.
+    `ask_secs_per_row` is the time for finding the distinct ids in a batch before their rows are requested.
 
     `source` is «defaults», or states where and when the constants were measured. `spread` contains the relative
     standard errors of fitted constants by name, such as `allreduce.secs_per_byte`.

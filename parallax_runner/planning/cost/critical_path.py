@@ -17,7 +17,7 @@ class Travel:
     """The exchanges of one variable, with their durations in seconds.
 
     The variable's values are needed from `needed_at` on, and its gradient is complete at `appears_at`. Both are
-    fractions of the whole computation. The exchanges of `aside_secs` belong to the step before or after this one.
+    fractions of the whole computation. The exchanges of `aside_secs` belong to the previous or the next step.
     """
 
     needed_at: float

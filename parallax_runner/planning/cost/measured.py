@@ -60,9 +60,9 @@ class RowStatistics:
 
     def apart_from(self, ranks: int) -> float:
         """Returns the expected number of distinct rows that a rank touches in a step, without the rows that any of
-        `ranks` ranks touches in the step before.
+        `ranks` ranks touched in the previous step.
 
-        One more batch adds these rows to the rows of a whole step, so the number is the difference of two
+        One more batch adds these rows to the rows of a whole step, so the number is the difference of two values of
         `merged_over`. Batches are assumed to be drawn independently of each other.
         """
         return min(self.distinct, max(0.0, self.merged_over(ranks + 1) - self.merged_over(ranks)))

@@ -25,7 +25,7 @@ from parallax_runner.planning.routes.route import PaidOnce
 
 @dataclass(frozen=True)
 class Cluster:
-    """The processes that share a link.
+    """The processes of a run and how they are distributed over hosts.
 
     Each host has `workers_per_host` ranks. Each server has its own host. With `servers_beside_workers`, server i runs
     on host i, together with the ranks on that host.

@@ -13,8 +13,8 @@ class Touched:
     """The number of rows that a step touches.
 
     `distinct` is the number for one rank, and `merged` the number for all ranks together. `apart` is the number of a
-    rank's rows that no rank touches in the step before. By symmetry, it is also the number of a rank's rows that no
-    rank touches in the step after. All are measured means. If `is_bound` is set, the first two are upper bounds, and
+    rank's rows that no rank touched in the previous step. By symmetry, it is also the number of a rank's rows that no
+    rank touches in the next step. All are measured means. If `is_bound` is set, the first two are upper bounds, and
     `apart` is a lower bound.
     """
 
@@ -25,7 +25,7 @@ class Touched:
 
     @property
     def apart_share(self) -> float:
-        """The fraction of a rank's rows that no rank touches in the step before."""
+        """The fraction of a rank's rows that no rank touched in the previous step."""
         return self.apart / self.distinct if self.distinct else 0.0
 
     def share_of(self, variable: VariableInfo) -> float:

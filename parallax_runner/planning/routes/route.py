@@ -23,7 +23,7 @@ class Paid(NamedTuple):
 
     The time is spent on the busiest link, on waiting for messages, and on processing received data. `before_secs` is
     the part of the sum that is spent before the values are available, and `aside_secs` the part that is spent during
-    the step before or after.
+    the previous or the next step.
     """
 
     link_secs: float
@@ -37,7 +37,7 @@ class PaidOnce(NamedTuple):
     """The seconds in a step that a route costs once, for any number of variables.
 
     `before_secs` are spent before the values are available, `after_secs` after the gradients are available, and
-    `aside_secs` during the step before or after.
+    `aside_secs` during the previous or the next step.
     """
 
     before_secs: float = 0.0

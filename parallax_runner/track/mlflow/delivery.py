@@ -234,7 +234,7 @@ class Delivery:
                 self._log_of_models(run, list(self._last_points.values()))
 
     def _log_of_models(self, run: StoreRun, points: Iterable[Point]) -> None:
-        """During a run, adds points to the logged models of their steps. When the run ends, all points are read again,
+        """During a run, adds points to the logged models of their steps. When the run ends, reads all points again,
         since this process may not have seen all of them."""
         found = quality(points)
         self._last_points |= {point.key: point for point in found}

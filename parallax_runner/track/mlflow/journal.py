@@ -46,7 +46,7 @@ class Header:
 
     `parent` is the directory of the sweep to which the run belongs. `continues` is the MLflow run of another directory
     that this journal continues. If that run has finished, is not in this store, or has been continued by another
-    journal since `continues_journal` wrote it, a new run is created instead, which names that run in a tag.
+    journal since `continues_journal` wrote it, a new run is created instead. The new run names that run in a tag.
     """
 
     uri: str
@@ -77,8 +77,8 @@ def journals(folder: Path) -> list[Path]:
 
 
 def begun(folder: Path) -> list[Path]:
-    """Returns the journals of a directory that have a header. A full disk can leave a journal without a header; the run
-    of such a journal is unknown."""
+    """Returns the journals of a directory that have a header. If the disk was full, a journal can lack a header, and
+    its run is then unknown."""
     return [path for path in journals(folder) if has_header(path)]
 
 
