@@ -178,6 +178,38 @@ def test_whoever_is_killed_all_end_and_say_why(
         assert re.search(rf"\b{victim}\b.*{'has ended' if moment == RENDEZVOUS else 'killed'}", run.summary["error"])
 
 
+# Only the workers join: the driver, which builds the same graph, has no ranks.
+JOINS = """
+import os
+import tensorflow.compat.v1 as tf
+from models import simple
+from parallax_runner import mpi_collectives
+
+
+def build(*arguments, **settings):
+    if "PARALLAX_RANK" in os.environ:
+        mpi_collectives.Session(graph=tf.Graph())
+    return simple.build(*arguments, **settings)
+"""
+
+
+@pytest.mark.parametrize("comm", ["mpi", "ps"])
+def test_mpi_collectives_are_refused(tmp_path: Path, at_folder: StandBy, comm: str) -> None:
+    """Under comm=mpi the ranks are joined by Gloo before the model is built; under comm=ps they are never joined."""
+    module = tmp_path / "joins.py"
+    module.write_text(JOINS)
+    at_folder.env["PYTHONPATH"] = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    for role in ("worker", "worker", *(["server"] if comm == "ps" else [])):
+        at_folder.start(role)
+    simple = ("model=simple", "data=linear", "optimizer=gradient_descent", "model._target_=joins.build", f"comm={comm}")
+    where = (f"cluster.rendezvous={at_folder.address}", "cluster=manual", "tracking=off", "train.steps=2")
+    run = launch(*simple, *where, cwd=tmp_path / "run", python_path=tmp_path, is_forked=False)
+    assert run.exit_status == 1
+    assert "mpi_collectives: it needs MPI, and HOROVOD_CONTROLLER=gloo connects the ranks by Gloo" in run.stderr
+    assert run.losses() == {}
+    assert all(at_folder.exit_statuses().values())
+
+
 def test_the_driver_names_those_that_do_not_come(tmp_path: Path, at_folder: StandBy) -> None:
     at_folder.start("worker", "--rank=1")
     more = ("comm=hybrid", "cluster.rendezvous_timeout_secs=8")
