@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from parallax_runner.checkpoints.files import list_checkpoints, step_of
 from tests.integration.runs import LAUNCH_SECS, Run, launch
+from tests.integration.scripted import ROOT, SCRIPT
 from tests.integration.slurm_cluster import Slurm, lacks, start_now, wait
 
 MISSING = lacks()
@@ -85,6 +88,25 @@ def test_a_run_in_an_allocation_has_one_driver(slurm: Slurm, tmp_path: Path, sta
     run = Run(run_dir, 0, "", "", 0.0)
     assert (run.summary["status"], run.summary["workers"]) == ("finished", 2)
     assert {path.name for path in tmp_path.iterdir()} == {"out"}, "another task has made its own folder"
+
+
+BY_PARALLEL_RUN = {"resources": None, "steps": 2, "config": {"run_option": "PS"}, "overrides": ["cluster=slurm"]}
+BY_FIT = {
+    **{"epochs": [1], "comm": "ps", "workers": None, "left": "left"},
+    "overrides": ["cluster=slurm", "hydra.run.dir=out"],
+}
+
+
+@pytest.mark.parametrize(("script", "asked"), [("train.py", BY_PARALLEL_RUN), ("train_keras.py", BY_FIT)])
+def test_a_run_in_an_allocation_by_a_script_has_one_driver(
+    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, asked: dict[str, Any]
+) -> None:
+    monkeypatch.setitem(slurm.environ, "PYTHONPATH", str(ROOT))
+    argv = ["srun", "--mpi=none", "-N2", "--ntasks-per-node=1", sys.executable, str(SCRIPT.with_name(script))]
+    slurm.command(*argv, json.dumps(asked), cwd=tmp_path, timeout_secs=LAUNCH_SECS)
+    run = Run(tmp_path / "out", 0, "", "", 0.0)
+    assert (run.summary["status"], run.summary["workers"]) == ("finished", 2)
+    assert {path.name for path in tmp_path.iterdir()} <= {"out", "left"}, "another task has made its own folder"
 
 
 def test_scancel_saves_and_ends_and_the_run_can_go_on(slurm: Slurm, tmp_path: Path) -> None:
