@@ -20,6 +20,7 @@ import redis
 from benchmarks.hosts.cluster import guarded
 from parallax_runner.planning.planner import SLOWER_BY_GLOO
 from tests.free_port import pick_free_port
+from tests.integration.command_lines import control_secrets, showing
 from tests.integration.listening import listening, with_descendants
 from tests.integration.runs import LAUNCH_SECS, launch, started
 from tests.redis_server import needs_redis, redis_server
@@ -127,11 +128,18 @@ def test_they_find_each_other_by_redis(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_killed_worker_ends_the_run_and_all_that_stand_by(tmp_path: Path, at_folder: StandBy) -> None:
+    """Before, while they train, no command line has a secret."""
     victim = at_folder.start("worker", "--rank=1")
     for role in ("worker", "server"):
         at_folder.start(role)
     with started(*overrides(at_folder, "comm=hybrid", "train.steps=100000"), cwd=tmp_path / "run") as running:
         running.wait_for_step()
+        driver = psutil.Process(running.process.pid)
+        there = [driver, *(psutil.Process(one.pid) for one in at_folder.processes.values())]
+        secrets_of_run = control_secrets(each for one in there for each in with_descendants(one))
+        assert len(secrets_of_run) == 1
+        secrets_of_run.add((tmp_path / "meet" / "secret").read_text())
+        assert list(showing(secrets_of_run)) == [] != list(showing({str(running.run_dir)}))
         victim.kill()
         run = running.wait(ENDS_SECS)
         running.seconds_until_none_left(ENDS_SECS)
