@@ -153,6 +153,23 @@ def test_the_time_limit_is_warned_of_and_the_job_goes_on(slurm: Slurm, tmp_path:
     assert run.summary["first_step"] == step < run.summary["steps"]
 
 
+def test_the_time_limit_without_a_warning_saves_and_ends(slurm: Slurm, tmp_path: Path) -> None:
+    """A script of the user's own, without --signal. The limit is cut once the run trains, so that nobody waits for it;
+    Slurm looks at limits twice a minute."""
+    run = launch(*TWO_NODES, *SIMPLE, *ENDLESS, "cluster.submit=false", cwd=tmp_path, is_forked=False).expect_success()
+    script = run.run_dir / "job.sbatch"
+    own = "".join(line for line in script.read_text().splitlines(True) if "--signal=" not in line)
+    script.write_text(own)
+    job = slurm.command("sbatch", "--parsable", "--time=60", str(script), cwd=tmp_path)
+    wait_for_step(run, job)
+    slurm.command("scontrol", "update", f"JobId={job}", "TimeLimit=1")
+    slurm.wait_for(job, "TIMEOUT")
+    (step,) = saved(run)
+    assert run.summary["status"] == "interrupted" and f"{step} steps are saved" in log_of(run, job)
+    assert "DUE TO TIME LIMIT" in log_of(run, job) and slurm.field(job, "Restarts") == "0"
+    assert "is started again" not in log_of(run, job)
+
+
 def test_a_job_that_is_preempted_saves_and_goes_on(slurm: Slurm, tmp_path: Path) -> None:
     run, job = submit(*ENDLESS, cwd=tmp_path)
     wait_for_step(run, job)
