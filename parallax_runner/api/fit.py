@@ -29,7 +29,7 @@ def fit(
     x: Any,
     y: Any = None,
     *,
-    workers: int = 2,
+    workers: int | None = 2,
     comm: str = "hybrid",
     batch_size: int | None = None,
     epochs: int = 1,
@@ -46,6 +46,8 @@ def fit(
 ) -> Any:
     """Trains like `model.fit`, but each batch is cut into `workers` equal parts. Returns Keras' History.
 
+    With `workers=None`, the hosts of the cluster or the allocation of Slurm set the number of workers.
+
     `x` is a `tf.data.Dataset` of batches, or arrays with `y` and `batch_size` (32 if None). For arrays without
     `validation_data`, `validation_split` is the fraction of rows that are taken from the end for validation. Each
     worker runs the script again up to this call and exits inside this call. When the call returns, the model has the
@@ -54,7 +56,7 @@ def fit(
     does not change and None is returned.
 
     Raises ConfigError, DataError, CaptureError or PlanError for invalid arguments, and SystemExit with the run's exit
-    status if the run failed or was stopped.
+    status if the run failed or was stopped, or with status 0 in a task that `srun` has started beside the driver.
     """
     wanted = _Wanted(
         model=model,
@@ -62,7 +64,7 @@ def fit(
         initial_epoch=initial_epoch,
         validation_freq=validation_freq,
         callbacks=callbacks if isinstance(callbacks, list | tuple) else [callbacks],
-        lines=[f"cluster.workers={value_of(workers)}", f"comm={comm}", *overrides],
+        lines=[*([] if workers is None else [f"cluster.workers={value_of(workers)}"]), f"comm={comm}", *overrides],
     )
     _check(wanted)
     worker = this_worker()
@@ -191,14 +193,16 @@ def _work(worker: Worker, source: FitSource) -> NoReturn:
 
 
 def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
+    from parallax_runner.driver.check import end_surplus_task
     from parallax_runner.driver.pipeline import drive
 
     keep_going()
     model, dataset = source.model, source.dataset
     callbacks, notes = usable(wanted.callbacks)
+    config = _config(wanted, dataset, epoch_steps, saves_epochs=any(map(reads_weights, callbacks)))
+    end_surplus_task(config)
     for note in (*notes, *getattr(dataset, "notes", ())):
         print(f"parallax_runner: {note}", file=sys.stderr)
-    config = _config(wanted, dataset, epoch_steps, saves_epochs=any(map(reads_weights, callbacks)))
     run_dir, checkpoints = Path(config.run_dir).resolve(), Path(config.ckpt.folder).resolve()
     made: list[FitCalls] = []
 

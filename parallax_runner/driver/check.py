@@ -68,8 +68,7 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
     command = composer.command(arguments.overrides, multirun=arguments.multirun)
     if isinstance(command, Job):
         (checked,) = _validated([command])
-        if checked.config.cluster.launcher == slurm_allocation.LAUNCHER and slurm_allocation.is_surplus_task():
-            raise SystemExit(0)  # srun has started several tasks; the first one is the driver
+        end_surplus_task(checked.config)
         return None
     reason = unwritable(command.dir)
     if reason is not None:
@@ -118,6 +117,12 @@ def validated(job: Job) -> RunConfig:
     check_routes(config, job.origins)
     check_choice_names(job.origins)
     return config
+
+
+def end_surplus_task(config: RunConfig) -> None:
+    """Raises SystemExit with status 0 if `srun` has started several tasks and this one is not the driver."""
+    if config.cluster.launcher == slurm_allocation.LAUNCHER and slurm_allocation.is_surplus_task():
+        raise SystemExit(0)
 
 
 def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[CheckedJob]:

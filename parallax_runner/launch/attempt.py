@@ -288,7 +288,9 @@ class Attempt:
             self._control.order(order)
 
     def _take_proof(self, member: Member, message: Message) -> None:
-        fault = self._proof.take(message.role, message.index, message.fields)
+        fault = self._launcher.misplaced(message.role, message.index, message.host) or self._proof.take(
+            message.role, message.index, message.fields
+        )
         if fault is not None:
             member.error, member.recurs = fault, True
             member.lose(message.received_secs)

@@ -4,6 +4,7 @@ driver."""
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,6 +47,11 @@ class Hosts:
     def remote(self) -> tuple[str, ...]:
         """The names of the other machines."""
         return tuple(place.name for place in self.places if not place.is_here)
+
+    def of_worker(self, rank: int) -> Place:
+        """Returns the place of a rank."""
+        ends = itertools.accumulate(place.workers for place in self.places)
+        return next(place for place, end in zip(self.places, ends, strict=True) if rank < end)
 
     def of_server(self, index: int) -> str | None:
         """Returns the host where the remote shell starts the server `index`, or None if the server is on this

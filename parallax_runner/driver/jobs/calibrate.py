@@ -22,7 +22,7 @@ from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.compose import Composer
 from parallax_runner.config.resource_info import Host, read_hosts
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.driver.check import validated
+from parallax_runner.driver.check import end_surplus_task, validated
 from parallax_runner.driver.cost_model import constants_path
 from parallax_runner.driver.jobs.child_job import require_finished, run_child_job
 from parallax_runner.errors import StorageError
@@ -41,6 +41,7 @@ def main(overrides: Sequence[str]) -> int:
     keep_going()
     try:
         config = composed(overrides)
+        end_surplus_task(config)
         folder = Path(config.run_dir)
         with Interrupts() as interrupts:
             try:

@@ -77,6 +77,11 @@ class Launcher(ABC):
         `folders`. Returns early once `stopped()` returns True."""
         return
 
+    def misplaced(self, role: str, index: int, host: str) -> str | None:
+        """Returns a description of the fault if a process is not on its planned host, or None. `host` is the name that
+        the process's host has for itself. In this base class the launcher does not know the hosts' own names."""
+        return None
+
     @abstractmethod
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
         """Returns one command that starts all workers if `program` is set. Otherwise returns one command per worker, in

@@ -19,6 +19,8 @@ from parallax_runner.launch.manual.claims import Claim, Claims, claims_at
 from parallax_runner.launch.manual.seat import LOST
 from parallax_runner.plan.plan import Plan
 
+# Horovod of each worker uses Gloo from the start, also if the user's code initialises Horovod first.
+BY_GLOO = {wire.GLOO: "1", "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
 SEAT = (sys.executable, "-m", "parallax_runner.launch.manual.seat")
 
 
@@ -67,7 +69,7 @@ class Manual(Launcher):
         """Returns one seat command per worker."""
         places = horovod_places([claim.entry.host for claim in self._claimed["worker"]])
         return [
-            self._seat(claim, f"worker {rank}", job, job.worker_argv(), {**place, wire.RANK: str(rank), wire.GLOO: "1"})
+            self._seat(claim, f"worker {rank}", job, job.worker_argv(), {**place, **BY_GLOO, wire.RANK: str(rank)})
             for rank, (claim, place) in enumerate(zip(self._claimed["worker"], places, strict=True))
         ]
 

@@ -25,6 +25,8 @@ START_AT_ONCE = {"OMPI_MCA_btl": "^ofi"}
 SHARE_CORES = ("--oversubscribe", "--bind-to", "none")
 # Options that determine where mpirun starts the ranks, if the user sets them.
 HOST_CHOICE = frozenset({"--host", "-host", "-H", "--hostfile", "-hostfile", "--machinefile", "-machinefile"})
+# Options and parameters with which a user chooses the order of ranks. mpirun refuses a second --map-by.
+RANK_ORDER = ("--rank-by", "--rankby", "rmaps", "prte_rmaps")
 # Marks each line of mpirun's output with the rank that wrote it. If a rank crashes before it has its own log, the crash
 # can then be attributed to it.
 TAG_OUTPUT = ("--output", "tag")
@@ -87,6 +89,13 @@ def stay_here(workers: int, options: Sequence[str]) -> list[str]:
     hostfile may name. Such daemons could not connect to mpirun, and mpirun would wait for them."""
     by_user = any(option.partition("=")[0] in HOST_CHOICE for option in options)
     return [] if by_user else ["--host", f"localhost:{workers}"]
+
+
+def has_other_order(options: Sequence[str], environ: Mapping[str, str] = os.environ) -> bool:
+    """Returns whether the user has chosen another order of ranks than one that fills the hosts in turn. `options` are
+    the user's options for mpirun."""
+    words = words_of_user("prte", (find_mpirun(), *options), environ)
+    return any(word.startswith(RANK_ORDER) for word in words)
 
 
 def bind_on_one_machine(by_user: Set[str], environ: Mapping[str, str]) -> dict[str, str]:

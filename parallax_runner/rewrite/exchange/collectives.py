@@ -36,6 +36,8 @@ def _ops_of_horovod() -> ModuleType:
 hvd = _ops_of_horovod()
 # Maps each dtype that Horovod does not support to the dtype of the same size that is sent instead.
 CARRIERS = {tf.bfloat16: tf.float16}
+# Environment variables that make Horovod run without MPI.
+CONTROLLERS = ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS")
 
 
 def init(*, lengths_vary: bool = False, may_fuse: bool = True) -> tuple[int, int]:
@@ -63,6 +65,12 @@ def start_store() -> int:
     port: int = store.start()
     store.init([])
     return port
+
+
+def gloo_by() -> str | None:
+    """Returns the environment variable that makes Horovod connect the ranks by Gloo, or None. Can be called before
+    `init`."""
+    return next((name for name in CONTROLLERS if os.environ.get(name, "").lower() == "gloo"), None)
 
 
 def runs_over_mpi() -> bool:

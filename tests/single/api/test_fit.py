@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -12,7 +13,7 @@ import tensorflow as tf
 
 import parallax_runner
 from parallax_runner.api.fit_data import dataset_of
-from parallax_runner.errors import ConfigError, DataError
+from parallax_runner.errors import ConfigError, DataError, LaunchError
 
 X, Y = np.zeros([12, 2], np.float32), np.zeros([12, 1], np.float32)
 
@@ -131,3 +132,22 @@ def test_a_callback_of_batches() -> None:
     callback = keras.callbacks.LambdaCallback(on_train_batch_end=print)
     with pytest.raises(ConfigError, match="overrides on_train_batch_end"):
         parallax_runner.fit(model(), X, Y, batch_size=4, callbacks=[callback])
+
+
+@pytest.mark.parametrize(("task", "end", "told"), [("0", LaunchError, "is not submitted"), ("1", SystemExit, "^0$")])
+def test_of_several_tasks_of_srun_the_first_one_drives(
+    task: str, end: Any, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The first task says that there is no allocation, and another one says nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    monkeypatch.setenv("SLURM_PROCID", task)
+    given = model()
+    capfd.readouterr()
+    # A note says that this callback is not called.
+    callbacks = [keras.callbacks.ModelCheckpoint("best.keras")]
+    overrides = ["cluster=slurm", "cluster.tasks_per_node=2", "tracking=off"]
+    with pytest.raises(end, match=told):
+        parallax_runner.fit(given, X, Y, workers=None, batch_size=4, callbacks=callbacks, overrides=overrides)
+    said = "".join(capfd.readouterr())
+    assert "ModelCheckpoint is not called" in said if task == "0" else said == "" and list(tmp_path.iterdir()) == []

@@ -54,6 +54,11 @@ COMMAND_LINES = {
         "sweep.device_per_job=true (command line)",
         "use comm=local or cluster.workers=1",
     ),
+    "an Allgatherv without MPI": (
+        "cluster=manual cluster.rendezvous=file:///shared/meet comm=mpi comm.mpi.use_allgatherv=true",
+        "cluster.launcher=manual",
+        "comm.mpi.use_allgatherv needs MPI, and its workers exchange gradients by Gloo; leave it out",
+    ),
     "devices that are named already": (
         "sweep.device_per_job=true comm=local cluster.resource_info=[localhost]",
         "use cluster=local without resource_info",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,9 +14,6 @@ from parallax_runner.rewrite.exchange import collectives
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-# Environment variables that make Horovod run without MPI.
-CONTROLLERS = ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS")
-
 
 def join() -> tuple[int, int]:
     """Joins the other ranks as `collectives.init` does, and checks that MPI connects them.
@@ -25,9 +21,9 @@ def join() -> tuple[int, int]:
     Raises CollectiveError if Gloo connects the ranks, if MPI allows only one thread, or if mpi4py and Horovod use
     different MPIs.
     """
-    for name in CONTROLLERS:
-        if os.environ.get(name, "").lower() == "gloo":
-            raise _refusal(f"needs MPI, but {name}=gloo connects the ranks through Gloo. Remove that variable")
+    variable = collectives.gloo_by()
+    if variable is not None:
+        raise _refusal(f"needs MPI, but {variable}=gloo connects the ranks through Gloo. Remove that variable")
     rank, size = collectives.init(may_fuse=False)
     if not collectives.runs_over_mpi():
         raise _refusal("needs MPI, but Horovod connects the ranks through Gloo. Start the ranks with mpirun")
