@@ -71,7 +71,8 @@ def _combined(node: tf.NodeDef, name: str, seed: int, rank: int, *, inside: bool
     constant = tf.NodeDef(name=f"{node.name}/seed_of_rank", op="Const", device=node.device)
     constant.attr["dtype"].type = dtype.as_datatype_enum
     constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(own, dtype))
-    combined = tf.NodeDef(name=f"{node.name}/seed", op="BitwiseXor", device=node.device)
+    # TensorFlow itself names a seed that is given as a list «…/seed».
+    combined = tf.NodeDef(name=f"{node.name}/combined_seed", op="BitwiseXor", device=node.device)
     combined.input[:] = [node.input[place], f"{constant.name}:output:0" if inside else constant.name]
     combined.attr["T"].type = dtype.as_datatype_enum
     node.input[place] = f"{combined.name}:z:0" if inside else combined.name
