@@ -196,7 +196,7 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
     keep_going()
     model, dataset = source.model, source.dataset
     callbacks, notes = usable(wanted.callbacks)
-    for note in (*notes, *getattr(dataset, "notes", ())):
+    for note in notes:
         print(f"parallax_runner: {note}", file=sys.stderr)
     config = _config(wanted, dataset, epoch_steps, saves_epochs=any(map(reads_weights, callbacks)))
     run_dir, checkpoints = Path(config.run_dir).resolve(), Path(config.ckpt.folder).resolve()

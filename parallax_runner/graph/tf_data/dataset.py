@@ -207,23 +207,22 @@ class Batches:
         Reads a pass if TensorFlow cannot determine these numbers.
         """
         if self.by_example:
-            found = self._known if self._known >= 0 else self._read(lambda _: np.int64(1))
+            found = self._known if self._known >= 0 else self._read(self.copies.count)
             return found, found // self.size * self.size
         if self._static is not None:
-            found = (self._known if self._known >= 0 else self._read(lambda _: np.int64(1))) * self.size
+            found = (self._known if self._known >= 0 else self._read(self.copies.count)) * self.size
             return found, found
-        counts = self._read(lambda batch: tf.stack([self._rows(batch), self._rows(batch) // self.size * self.size]))
-        return counts[0], counts[1]
+        sizes = self._read(lambda: [int(each) for each in self.copies.make().map(lambda *one: self._rows(_one(one)))])
+        return sum(sizes), sum(size // self.size * self.size for size in sizes)
 
-    def _read(self, count: Callable[[Any], Any]) -> Any:
-        """Returns the sum of `count` over all elements in a pass."""
+    def _read(self, count: Callable[[], Any]) -> Any:
+        """Calls `count`, which reads the data, and returns its result."""
         log.info("%s: the number of examples is unknown; reading it once to count them", self._what)
         started = time.monotonic()
         with eagerly():
-            copy = self.copies.make().map(lambda *element: count(_one(element)))
-            found = sum(each.numpy() for each in copy)
+            found = count()
         log.info("%s: counted in %.1f s", self._what, time.monotonic() - started)
-        return found if isinstance(found, int) else found.tolist()
+        return found
 
 
 class Share:

@@ -14,13 +14,12 @@ from typing import Any
 import tensorflow as tf
 
 from parallax_runner.graph.tf_data.function_state import FunctionState
+from parallax_runner.graph.tf_data.length import element_types, is_in_memory, node_of
 
 # Returns the number of elements of a data set in the graph, or a negative number if it is unknown or infinite.
 Cardinality = Callable[[str], int]
 # Data sets that yield the elements of their input unchanged.
 PASSING = ("PrefetchDataset", "OptionsDataset")
-# The names of the attribute with the types of a data set's elements. Readers of files have neither: they yield strings.
-TYPES = ("output_types", "Toutput_types")
 
 
 def shard_early(graph_def: Any, rank: int, ranks: int, *, cardinality: Cardinality, keeps_order: bool) -> None:
@@ -38,7 +37,7 @@ class _Shards:
         self._graph_def, self._ranks = graph_def, ranks
         self._cardinality, self._keeps_order = cardinality, keeps_order
         self._nodes = {node.name: node for node in graph_def.node}
-        self._readers = Counter(_node_of(name) for node in graph_def.node for name in node.input)
+        self._readers = Counter(node_of(name) for node in graph_def.node for name in node.input)
         self._state = FunctionState(graph_def)
 
     def placed(self, output: str, first: int, *, is_read_to_end: bool) -> str:
@@ -46,7 +45,7 @@ class _Shards:
 
         `first` is less than N. `is_read_to_end` is False if a later step can end a pass earlier.
         """
-        node = self._nodes[_node_of(output)]
+        node = self._nodes[node_of(output)]
         if self._readers[node.name] > 1:  # another step also reads this one, and needs all elements
             return self._shard_of(node, first)
         if node.op == "ZipDataset":
@@ -98,27 +97,21 @@ class _Shards:
     def _is_own_cache(self, node: Any) -> bool:
         """Returns whether the node is a cache in memory that no other node uses. A cache in a file is not, because a
         run with another N can read it."""
-        if node.op != "CacheDatasetV2" or self._readers[_node_of(node.input[2])] > 1:
-            return False
-        return bool(self._constant(node.input[1]) == b"")
+        return is_in_memory(node, self._nodes) and self._readers[node_of(node.input[2])] == 1
 
     def _shard_of(self, node: Any, first: int) -> str:
         """Adds a shard of a node's elements, and returns its output."""
         shard = self._graph_def.node.add(name=f"{node.name}/shard_{first}", op="ShardDataset")
         count = self._number(f"{shard.name}/count", self._ranks)
         shard.input.extend([node.name, count, self._number(f"{shard.name}/index", first)])
-        types = next((node.attr[name] for name in TYPES if name in node.attr), None)
-        if types is None:
-            shard.attr["output_types"].list.type.append(tf.string.as_datatype_enum)
-            shard.attr["output_shapes"].list.shape.add()
-        else:
-            shard.attr["output_types"].CopyFrom(types)
-            shard.attr["output_shapes"].CopyFrom(node.attr["output_shapes"])
+        types, shapes = element_types(node)
+        shard.attr["output_types"].CopyFrom(types)
+        shard.attr["output_shapes"].CopyFrom(shapes)
         return str(shard.name)
 
     def _constant(self, output: str) -> Any:
         """Returns the value of a scalar constant, or None if the output is none."""
-        node = self._nodes[_node_of(output)]
+        node = self._nodes[node_of(output)]
         return tf.make_ndarray(node.attr["value"].tensor).item() if node.op == "Const" else None
 
     def _number(self, name: str, value: int) -> str:
@@ -127,7 +120,3 @@ class _Shards:
         node.attr["dtype"].type = tf.int64.as_datatype_enum
         node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, tf.int64))
         return name
-
-
-def _node_of(output: str) -> str:
-    return output.lstrip("^").split(":")[0]

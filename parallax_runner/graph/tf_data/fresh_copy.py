@@ -16,6 +16,7 @@ from tensorflow.python.data.ops import dataset_ops
 
 from parallax_runner.errors import DataError
 from parallax_runner.graph.tf_data.early_shard import shard_early
+from parallax_runner.graph.tf_data.length import equally_long
 
 # Ops that keep state between two passes, and for each such op the type of the op that creates its empty resource.
 KEEPING = {
@@ -33,6 +34,7 @@ OPENING_AT_ONCE = {
     *("ParallelInterleaveDatasetV4", "RangeDataset", "TensorDataset", "TensorSliceDataset", "TextLineDataset"),
     *("TFRecordDataset", "TFRecordDatasetV2", "FixedLengthRecordDatasetV2", "DirectedInterleaveDataset"),
 }
+COUNTED_TOGETHER = 1000  # elements; between them, a signal can end the process
 LARGE = 2**16  # size of a constant in bytes
 LIMIT = 2**31 - 2**20  # size of a serialized graph in bytes
 
@@ -69,6 +71,13 @@ class FreshCopies:
         (result,) = (node.input[0] for node in graph_def.node if node.op == "_Retval")
         made = dataset_ops._VariantDataset(self._imported(graph_def, result), self._dataset.element_spec)
         return made.with_options(self._dataset.options())
+
+    def count(self) -> int:
+        """Returns the number of elements, by reading the data set without its maps where that is possible."""
+        output, types = equally_long(self._graph_def)
+        read = dataset_ops._VariantDataset(self._imported(self._graph_def, output), types)
+        ones = read.map(lambda *_: True).batch(COUNTED_TOGETHER).with_options(self._dataset.options())
+        return sum(int(tf.size(each)) for each in ones)
 
     def _imported(self, graph_def: Any, output: str) -> Any:
         """Returns the variant tensor of a data set in the graph."""

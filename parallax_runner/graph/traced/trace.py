@@ -31,11 +31,13 @@ class Steps:
 
     `train` trains on a batch. `evaluate` does not train, and returns a dict with the batch's «loss» (or None), its
     «outputs» by name and, optionally, «metrics». `model` is the Keras model to which the steps belong, or None.
+    `notes` tell the user what the steps ignore.
     """
 
     train: StepFunction
     evaluate: StepFunction | None = None
     model: Any = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
