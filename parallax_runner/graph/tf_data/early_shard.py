@@ -63,7 +63,7 @@ class _Shards:
             node.op in PASSING
             or self._is_independent_map(node)
             or self._is_even_repeat(node)
-            or (is_read_to_end and self._is_own_cache(node))
+            or (is_read_to_end and is_in_memory(node, self._nodes))
         ):
             return self._shard_of(node, first)
         node.input[0] = self.placed(node.input[0], first, is_read_to_end=is_read_to_end)
@@ -94,20 +94,18 @@ class _Shards:
         number = self._cardinality(node.input[0])
         return number > 0 and number % self._ranks == 0
 
-    def _is_own_cache(self, node: Any) -> bool:
-        """Returns whether the node is a cache in memory that no other node uses. A cache in a file is not, because a
-        run with another N can read it."""
-        return is_in_memory(node, self._nodes) and self._readers[node_of(node.input[2])] == 1
-
     def _shard_of(self, node: Any, first: int) -> str:
-        """Adds a shard of a node's elements, and returns its output."""
-        shard = self._graph_def.node.add(name=f"{node.name}/shard_{first}", op="ShardDataset")
+        """Returns the output of a shard of a node's elements. Two sides of a `zip` can share a shard."""
+        name = f"{node.name}/shard_{first}"
+        if name in self._nodes:
+            return name
+        shard = self._nodes[name] = self._graph_def.node.add(name=name, op="ShardDataset")
         count = self._number(f"{shard.name}/count", self._ranks)
         shard.input.extend([node.name, count, self._number(f"{shard.name}/index", first)])
         types, shapes = element_types(node)
         shard.attr["output_types"].CopyFrom(types)
         shard.attr["output_shapes"].CopyFrom(shapes)
-        return str(shard.name)
+        return name
 
     def _constant(self, output: str) -> Any:
         """Returns the value of a scalar constant, or None if the output is none."""

@@ -46,7 +46,8 @@ def element_types(node: Any) -> tuple[Any, Any]:
 
 
 def is_in_memory(node: Any, nodes: Any) -> bool:
-    """Returns whether a node is a cache in memory. A cache in a file can have elements from an earlier run."""
+    """Returns whether a node is a cache in memory. A cache in a file can be read by another run, with another number of
+    workers."""
     if node.op != "CacheDatasetV2":
         return False
     name = nodes[node_of(node.input[1])]

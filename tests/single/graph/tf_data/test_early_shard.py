@@ -65,6 +65,12 @@ def zipped(f: Map) -> Any:
     return tf.data.Dataset.zip({"a": range_of().map(f), "b": range_of(99).shuffle(9, seed=1)}).batch(BATCH)
 
 
+def zipped_with_itself(f: Map) -> Any:
+    """Both sides take the seeds of their orders from one generator."""
+    numbers = range_of().shuffle(9, seed=5)
+    return tf.data.Dataset.zip(numbers.map(f), numbers).batch(BATCH)
+
+
 def zipped_with_a_cache(f: Map) -> Any:
     """In a pass, one rank can read the cache to its end, while another does not."""
     return tf.data.Dataset.zip(range_of().map(f).cache(), range_of(99)).batch(BATCH)
@@ -93,6 +99,7 @@ OWN: dict[str, Pipeline] = {
     "flat": lambda f: range_of(8).flat_map(lambda x: tf.data.Dataset.range(5 * x, 5 * x + 5)).map(f).batch(BATCH),
     "cache": lambda f: range_of().shuffle(9, seed=5).map(f).cache().map(lambda x: -x).batch(BATCH),
     "zip": zipped,
+    "zip with itself": zipped_with_itself,
     "enumerate": lambda f: range_of().shuffle(9, seed=2).map(f).enumerate().batch(BATCH),
     "take": lambda f: range_of(99).map(f).take(EXAMPLES).batch(BATCH),
     "skip": lambda f: range_of(EXAMPLES + 3).map(f).skip(3).batch(BATCH),
