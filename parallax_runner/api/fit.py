@@ -201,7 +201,7 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
     callbacks, notes = usable(wanted.callbacks)
     config = _config(wanted, dataset, epoch_steps, saves_epochs=any(map(reads_weights, callbacks)))
     end_surplus_task(config)
-    for note in (*notes, *getattr(dataset, "notes", ())):
+    for note in notes:
         print(f"parallax_runner: {note}", file=sys.stderr)
     run_dir, checkpoints = Path(config.run_dir).resolve(), Path(config.ckpt.folder).resolve()
     made: list[FitCalls] = []

@@ -139,6 +139,7 @@ def _drive(
         return None
     dataset = source.load_dataset(config)
     single = source.build_graph(config, dataset)
+    report.tell_notes((*single.notes, *getattr(dataset, "notes", ())))
     config = without_optimizer(config, single)
     measured = _measured(config, single, run_dir, interrupts)
     plan = partition_search.planned(config, plan_run(config, single, measured=measured))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,13 @@ def tell_restart(failure: Failure, *, step: int, restart: int, max_restarts: int
     line = f"{failure}; restart {restart} of {max_restarts} from step {step}"
     log.warning("%s", line)
     print(line, file=sys.stderr)
+
+
+def tell_notes(notes: Iterable[str]) -> None:
+    """Prints a line for each note about the model or the data. Workers find the same notes and do not print them."""
+    for note in notes:
+        log.warning("%s", note)
+        print(f"parallax_runner: {note}", file=sys.stderr)
 
 
 def tell_stall(news: str) -> None:

@@ -71,6 +71,7 @@ class SingleDeviceGraph:
     - `gradients` contains only the gradients that reach an update op of `train_op`.
     - `fingerprint` is equal for two builds of the same graph.
     - `has_optimizer` is set for a Keras model or a training step, because both have their own optimizer.
+    - `notes` tell the user what of the model is ignored or left out.
     - `callbacks` are the Python functions that the graph's ops call (`tf.numpy_function`, `Dataset.from_generator`).
       TensorFlow deletes these functions when nothing refers to them. `keras_model` is the Keras model from which the
       graph was traced, or None.
@@ -108,6 +109,7 @@ class SingleDeviceGraph:
     metrics: MetricSums | None = None
     validation_metrics: MetricSums | None = None
     validation_features: Mapping[str, str] | None = None
+    notes: tuple[str, ...] = field(default=(), compare=False)
     callbacks: tuple[Any, ...] = field(default=(), repr=False, compare=False)
     keras_model: Any = field(default=None, repr=False, compare=False)
 

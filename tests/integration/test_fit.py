@@ -136,7 +136,7 @@ data = examples.batch(12).map(lambda x, y: (x, 2 * y))
 list(data)
 hidden = [keras.layers.Embedding(20, 2), keras.layers.Flatten(), keras.layers.Dense(1)]
 model = keras.Sequential([keras.Input([3], dtype="int32"), *hidden])
-model.compile("sgd", "mse")
+model.compile("sgd", "mse", steps_per_execution=3)
 assert parallax_runner.fit(model, data, epochs=3, overrides=["action=verify", "tracking=off"]) is None
 """
 
@@ -149,7 +149,10 @@ def test_a_dataset_is_verified(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(VERIFIED)
     done = run(tmp_path / "script.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "verified: after 12 steps, every variable equals the result of one device" in done.stdout + done.stderr
+    told = done.stdout + done.stderr
+    assert "verified: after 12 steps, every variable equals the result of one device" in told
+    assert told.count("2 examples are omitted from each pass over the data") == 1
+    assert told.count("steps_per_execution=3 of the model is ignored") == 1
 
 
 def test_two_calls_train_as_one_call_of_as_many_epochs_does(tmp_path: Path) -> None:

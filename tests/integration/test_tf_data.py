@@ -25,7 +25,7 @@ def make_model(rows):
     inputs = keras.Input([3], dtype="int32", name="id")
     hidden = keras.layers.Flatten()(keras.layers.Embedding(rows, 2)(inputs))
     model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
-    model.compile(keras.optimizers.SGD(0.2), "mse")
+    model.compile(keras.optimizers.SGD(0.2), "mse", steps_per_execution=4)
     return model
 
 
@@ -121,9 +121,13 @@ def test_the_loop_of_the_documentation(tmp_path: Path) -> None:
 
 
 def test_equals_one_device(project: Path) -> None:
+    """Once each, the terminal tells what is not used."""
     run = launch(*arguments(project, "action=verify", "train.steps=9"), cwd=project / "out", python_path=project)
     run.expect_success()
     assert run.summary["verified"]
+    told = run.stdout + run.stderr
+    assert told.count("2 examples are omitted from each pass over the data") == 1
+    assert told.count("steps_per_execution=4 of the model is ignored") == 1
 
 
 def test_auto_measures_the_rows_of_its_batches(project: Path) -> None:

@@ -118,7 +118,7 @@ class TfDataset:
         if start + size > self.global_batch:
             raise IndexError(f"examples [{start}, {start + size}): a tf.data.Dataset can only be read in order")
         with eagerly():
-            (batch,) = self._train.part(self._train.copies.make(), 0, 1).take(1)
+            (batch,) = self._train.part(0, 1).take(1)
             return self._train.arrays(tf.nest.map_structure(lambda each: rows(each, start, start + size), batch))
 
     def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
@@ -186,11 +186,12 @@ class Batches:
             for component, tensor in components(name, with_long_splits(batch)).items()
         }
 
-    def part(self, copy: Any, rank: int, ranks: int) -> Any:
-        """Returns batches with every `ranks`-th example of each whole batch. If examples are left over, some ranks can
-        get an additional batch at the end, which no step uses."""
+    def part(self, rank: int, ranks: int) -> Any:
+        """Returns batches of a copy, with every `ranks`-th example of each whole batch. If examples are left over, some
+        ranks can get an additional batch at the end, which no step uses."""
         if self.by_example:
-            return copy.shard(ranks, rank).batch(self.size // ranks, drop_remainder=True)
+            return self.copies.make(rank, ranks).batch(self.size // ranks, drop_remainder=True)
+        copy = self.copies.make()
         if self._static is None:
             copy = copy.filter(lambda *batch: self._rows(_one(batch)) == self.size)
         return copy.map(lambda *batch: every(_one(batch), rank, ranks))
@@ -211,23 +212,22 @@ class Batches:
         Reads a pass if TensorFlow cannot determine these numbers.
         """
         if self.by_example:
-            found = self._known if self._known >= 0 else self._read(lambda _: np.int64(1))
+            found = self._known if self._known >= 0 else self._read(self.copies.count)
             return found, found // self.size * self.size
         if self._static is not None:
-            found = (self._known if self._known >= 0 else self._read(lambda _: np.int64(1))) * self.size
+            found = (self._known if self._known >= 0 else self._read(self.copies.count)) * self.size
             return found, found
-        counts = self._read(lambda batch: tf.stack([self._rows(batch), self._rows(batch) // self.size * self.size]))
-        return counts[0], counts[1]
+        sizes = self._read(lambda: [int(each) for each in self.copies.make().map(lambda *one: self._rows(_one(one)))])
+        return sum(sizes), sum(size // self.size * self.size for size in sizes)
 
-    def _read(self, count: Callable[[Any], Any]) -> Any:
-        """Returns the sum of `count` over all elements in a pass."""
+    def _read(self, count: Callable[[], Any]) -> Any:
+        """Calls `count`, which reads the data, and returns its result."""
         log.info("%s: the number of examples is unknown; reading the data once to count them", self._what)
         started = time.monotonic()
         with eagerly():
-            copy = self.copies.make().map(lambda *element: count(_one(element)))
-            found = sum(each.numpy() for each in copy)
+            found = count()
         log.info("%s: counted in %.1f s", self._what, time.monotonic() - started)
-        return found if isinstance(found, int) else found.tolist()
+        return found
 
 
 class Share:
@@ -278,7 +278,7 @@ class Share:
     def _go_to(self, number: int, within: int) -> None:
         """Moves to batch `within` of pass `number`."""
         if self._copy is None or (number, within) < (self._pass, self._at):
-            self._copy = self._data._train.part(self._data._train.copies.make(), self._rank, self._ranks)
+            self._copy = self._data._train.part(self._rank, self._ranks)
             self._pass, self._at, self._iterator = 0, 0, None
         while self._pass < number:
             self._end_pass()

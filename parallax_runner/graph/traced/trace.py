@@ -30,12 +30,14 @@ class Steps:
     """The steps that a model's function created. Both steps take the features by name.
 
     `train` trains on a batch. `evaluate` does not train, and returns a dict with the batch's «loss» (or None), its
-    «outputs» by name and, optionally, «metrics». `model` is the Keras model that the steps belong to, or None.
+    «outputs» by name and, optionally, «metrics». `model` is the Keras model that the steps belong to, or None. `notes`
+    tell the user which settings the steps ignore.
     """
 
     train: StepFunction
     evaluate: StepFunction | None = None
     model: Any = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
