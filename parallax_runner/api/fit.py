@@ -38,7 +38,7 @@ def fit(
     validation_data: Any = None,
     validation_split: float = 0.0,
     validation_freq: int = 1,
-    callbacks: Sequence[Any] | Any = (),
+    callbacks: Sequence[Any] | Any | None = None,
     class_weight: dict[int, float] | None = None,
     sample_weight: Any = None,
     shuffle: bool = True,
@@ -61,7 +61,7 @@ def fit(
         epochs=epochs,
         initial_epoch=initial_epoch,
         validation_freq=validation_freq,
-        callbacks=callbacks if isinstance(callbacks, list | tuple) else [callbacks],
+        callbacks=_listed(callbacks),
         lines=[f"cluster.workers={value_of(workers)}", f"comm={comm}", *overrides],
     )
     _check(wanted)
@@ -85,6 +85,12 @@ def fit(
     if worker is not None:
         _work(worker, source)
     return _drive(wanted, source, steps_per_epoch or dataset.train_size // dataset.global_batch)
+
+
+def _listed(callbacks: Sequence[Any] | Any | None) -> list[Any]:
+    if callbacks is None:
+        return []
+    return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
 
 
 def _known(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,13 +209,19 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
     made: list[FitCalls] = []
 
     def epochs(record: Any) -> Epochs:
-        def logs(epoch: int) -> dict[str, float]:
+        def validation_logs(epoch: int) -> dict[str, float]:
             is_validated = dataset.validation_size and (epoch + 1) % wanted.validation_freq == 0
-            validation = record.last_validation_metrics if is_validated else {}
-            return {**record.take_epoch(), **{f"val_{name}": value for name, value in validation.items()}}
+            return dict(record.last_validation_metrics) if is_validated else {}
 
-        params = {"epochs": wanted.epochs, "steps": epoch_steps, "verbose": 0}
-        calls = FitCalls(model, callbacks, params=params, logs=logs, load=lambda: _load(model, checkpoints))
+        calls = FitCalls(
+            model,
+            callbacks,
+            params={"epochs": wanted.epochs, "steps": epoch_steps, "verbose": 0},
+            first=wanted.initial_epoch,
+            logs=record.take_epoch,
+            validation_logs=validation_logs,
+            load=lambda: load_into_keras(model, checkpoints),
+        )
         made.append(calls)
         return Epochs(epoch_steps, calls, record.workers, wanted.initial_epoch)
 
@@ -217,15 +229,10 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
     if not made or config.action != "train":  # planning and verifying produce no weights
         return None
     (calls,) = made
-    _load(model, checkpoints)
     calls.finish()
     fit_result.leave(run_dir, model, calls.history)
     _finished.append(_Finished.of(run_dir, calls.history))
     return calls.history
-
-
-def _load(model: Any, checkpoints: Path) -> None:
-    load_into_keras(model, checkpoints)
 
 
 def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bool) -> RunConfig:

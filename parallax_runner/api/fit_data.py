@@ -30,6 +30,7 @@ def dataset_of(
 
     Raises ConfigError or DataError if the data cannot be divided among several workers.
     """
+    import keras
     import tensorflow as tf
 
     if isinstance(x, tf.data.Dataset):
@@ -64,6 +65,7 @@ def dataset_of(
         batch_size=batch_size or KERAS_BATCH,
         shuffle=shuffle,
         validation=validation_data,
+        floatx=keras.config.floatx(),
     )
 
 
