@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -243,7 +244,8 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
     from parallax_runner.driver.check import validated
 
     steps = (wanted.epochs - wanted.initial_epoch) * epoch_steps
-    every = epoch_steps * wanted.validation_freq
+    # Steps are counted from initial_epoch, but validation_freq from epoch 0. Logs leave out the validations between.
+    every = epoch_steps * math.gcd(wanted.initial_epoch, wanted.validation_freq)
     lines = [
         "model=fit",
         f"train.steps={steps}",

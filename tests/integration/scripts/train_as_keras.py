@@ -13,6 +13,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import parallax_runner
 
@@ -36,7 +37,7 @@ joined = keras.layers.Concatenate()([keras.layers.Embedding(ROWS, 4, name="table
 hidden = keras.layers.Dense(8, activation="tanh", name="hidden")(joined)
 model = keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid", name="top")(hidden))
 model.compile(
-    keras.optimizers.Adagrad(0.2),
+    keras.optimizers.Adagrad(0.2, use_ema=case == "arguments", ema_momentum=0.9),
     "binary_crossentropy",
     metrics=[keras.metrics.AUC(name="auc")],
     weighted_metrics=["accuracy"],
@@ -89,6 +90,13 @@ def slower(epoch: int, rate: float) -> float:
     return rate * 0.9 if epoch == 1 else rate
 
 
+def repeated() -> tf.data.Dataset:
+    """Returns endless batches of all examples, with weights."""
+    weights = draws.uniform(0.5, 2.0, len(labels))
+    features = {"id": ids, "dense": dense}
+    return tf.data.Dataset.from_tensor_slices((features, labels, weights)).repeat().batch(BATCH)
+
+
 own, told = Own(), []
 lines = keras.callbacks.LambdaCallback(
     on_epoch_begin=lambda epoch, logs: told.append(["begin", epoch]),
@@ -118,14 +126,39 @@ CASES = {
             ],
         },
     ],
+    "arguments": [
+        {
+            "epochs": 5,
+            "initial_epoch": 1,
+            "steps_per_epoch": 4,
+            "class_weight": {0: 0.5, 1: 2.0},
+            "validation_freq": 2,
+            "callbacks": own,
+        },
+        {
+            "epochs": 3,
+            "sample_weight": draws.uniform(0.5, 2.0, 8 * BATCH),
+            "validation_data": (*held_back, draws.uniform(0.5, 2.0, len(held_back[1]))),
+            "validation_freq": 2,
+            "callbacks": [own],
+        },
+        {
+            "x": repeated(),
+            "y": None,
+            "batch_size": None,
+            "epochs": 2,
+            "steps_per_epoch": 9,
+            "validation_data": held_back,
+        },
+    ],
 }
 left: dict[str, Any] = {"histories": [], "epochs": []}
 for call in CASES[case]:
-    options = {"batch_size": BATCH, "validation_data": held_back, "shuffle": False, **call}
+    given = {"x": train[0], "y": train[1], "batch_size": BATCH, "validation_data": held_back, "shuffle": False, **call}
     if comm == "plain":
-        history = model.fit(*train, verbose=0, **options)
+        history = model.fit(**given, verbose=0)
     else:
-        history = parallax_runner.fit(model, *train, comm=comm, workers=2, overrides=["tracking=off"], **options)
+        history = parallax_runner.fit(model, **given, comm=comm, workers=2, overrides=["tracking=off"])
     left["histories"].append({name: [float(value) for value in each] for name, each in history.history.items()})
     left["epochs"].append(list(history.epoch))
 left |= {
