@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from parallax_runner.api import fit_result
 from parallax_runner.api.fit_callbacks import FitCalls, rate_variable, reads_weights, usable
@@ -23,6 +24,9 @@ from parallax_runner.errors import ConfigError, LaunchError
 from parallax_runner.export.keras_weights import load_into_keras
 from parallax_runner.process.terminal import keep_going
 from parallax_runner.worker.script import Worker, this_worker
+
+if TYPE_CHECKING:
+    from parallax_runner.config.compose import Job
 
 
 def fit(
@@ -79,7 +83,7 @@ def fit(
         class_weight=class_weight,
         sample_weight=sample_weight,
         shuffle=shuffle,
-        exact="data.resume=approximate" not in overrides,
+        is_exact=lambda: _is_exact(wanted, worker),
         known={} if worker is None else _known(worker.config.data),
     )
     source = FitSource(model, dataset, steps_before=sum(earlier.steps for earlier in _finished))
@@ -94,10 +98,22 @@ def _listed(callbacks: Sequence[Any] | Any | None) -> list[Any]:
     return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
 
 
+def _is_exact(wanted: _Wanted, worker: Worker | None) -> bool:
+    """Returns whether the order of the data must be repeatable, by `data.resume` of the configuration."""
+    if worker is not None:
+        return bool(worker.config.data["resume"] != APPROXIMATE)
+    from parallax_runner.config.compose import resolve
+
+    with _blamed_on_fit():
+        composed = resolve(_composed(wanted, ["model.epoch_steps=1"]))  # the steps are known only after the data
+    return bool(composed.data.resume != APPROXIMATE)
+
+
 def _known(data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: data[name] for name in COUNTED}
 
 
+APPROXIMATE = "approximate"
 # Names of the counts that the first process passes to workers, which then do not have to count again.
 COUNTED = ("pass_steps", "validation_size")
 
@@ -236,32 +252,41 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
     return calls.history
 
 
+def _composed(wanted: _Wanted, lines: Sequence[str]) -> Job:
+    """Composes the configuration from the given overrides, those that start the script again, and those of the call."""
+    from parallax_runner.config.compose import Composer
+
+    return Composer().job(["model=fit", *lines, *started_as("fit"), *wanted.lines, *cluster_lines()])
+
+
+@contextmanager
+def _blamed_on_fit() -> Iterator[None]:
+    """Lets errors about overrides name `fit` in place of the command line."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("(command line)", "(fit)")) from error
+
+
 def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bool) -> RunConfig:
     """Composes the configuration of the run. Raises ConfigError if the configuration is invalid or a batch cannot be
     cut into equal parts."""
     from parallax_runner.config.cluster_size import size_cluster
-    from parallax_runner.config.compose import Composer
     from parallax_runner.driver.check import validated
 
     steps = (wanted.epochs - wanted.initial_epoch) * epoch_steps
     # Steps are counted from initial_epoch, but validation_freq from epoch 0. Logs leave out the validations between.
     every = epoch_steps * math.gcd(wanted.initial_epoch, wanted.validation_freq)
     lines = [
-        "model=fit",
         f"train.steps={steps}",
         f"model.epoch_steps={epoch_steps}",
         f"model.learning_rate={value_of(rate_variable(wanted.model))}",
         f"model.earlier={value_of([str(earlier.run_dir) for earlier in _finished])}",
         *([f"train.validate_steps={every}"] if dataset.validation_size and every < steps else []),
         *([f"ckpt.save_steps={epoch_steps}"] if saves_epochs else []),
-        *started_as("fit"),
-        *wanted.lines,
-        *cluster_lines(),
     ]
-    try:
-        config = validated(Composer().job(lines))
-    except ConfigError as error:
-        raise ConfigError(str(error).replace("(command line)", "(fit)")) from error
+    with _blamed_on_fit():
+        config = validated(_composed(wanted, lines))
     if not config.ckpt.enabled:
         raise ConfigError("ckpt=off (fit): the trained weights come back in a checkpoint; remove this override")
     cluster = size_cluster(config).cluster

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from parallax_runner.errors import ConfigError
@@ -21,12 +21,13 @@ def dataset_of(
     class_weight: dict[int, float] | None,
     sample_weight: Any,
     shuffle: bool,
-    exact: bool,
+    is_exact: Callable[[], bool],
     known: Mapping[str, Any],
 ) -> Any:
     """Makes a data set with `features`, `structure`, `global_batch`, `train_size` and `validation_size`.
 
-    `known` contains the counts that the first process has already made (`COUNTED` in fit.py).
+    `known` contains the counts that the first process has already made (`COUNTED` in fit.py). `is_exact` returns
+    whether the order of the data must be repeatable; it is called only for a `tf.data.Dataset`.
 
     Raises ConfigError or DataError if the data cannot be divided among several workers.
     """
@@ -46,7 +47,7 @@ def dataset_of(
 
         weighted = x if class_weight is None else _weighted(x, class_weight)
         validation = _validation_like(weighted, validation_data)
-        found = TfDataset(weighted, validation, exact=exact, is_counted=steps_per_epoch is None, **known)
+        found = TfDataset(weighted, validation, exact=is_exact(), is_counted=steps_per_epoch is None, **known)
         if found.is_endless and steps_per_epoch is None:
             raise ConfigError("steps_per_epoch=None (fit): the data never ends; give the number of steps per epoch")
         return found

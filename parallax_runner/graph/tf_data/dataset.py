@@ -70,7 +70,7 @@ class TfDataset:
         if reason is not None:
             raise DataError(
                 f"the order of the data cannot be repeated: {reason}. All workers must read it in the same order, and "
-                "a resumed run must find its place: give shuffles a seed, or set data.resume=approximate, which may "
+                "a resumed run must find its place: give shuffles a seed, or set ++data.resume=approximate, which may "
                 "repeat or skip examples"
             )
         self._train = batches

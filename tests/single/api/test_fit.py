@@ -36,6 +36,10 @@ def dataset() -> Any:
     return tf.data.Dataset.from_tensor_slices((X, Y)).batch(6)
 
 
+def unseeded() -> Any:
+    return tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(9).batch(6)
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -64,7 +68,7 @@ def test_arguments(arguments: dict[str, Any], told: str) -> None:
         ({"batch_size": 4}, r"batch_size \(fit\)"),
         ({"validation_split": 0.5}, r"validation_split=0.5 \(fit\): it goes with arrays"),
         ({"x": dataset().repeat()}, "the data never ends; give the number of steps per epoch"),
-        ({"x": tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(9).batch(6)}, "a shuffle has no seed"),
+        ({"x": unseeded()}, "a shuffle has no seed"),
         ({"class_weight": {1: 2.0}, "x": tf.data.Dataset.from_tensor_slices(X).batch(6)}, r"the data must be \(x, y\)"),
         ({"workers": 4}, "a batch of 6 examples cannot be cut into 4 equal parts"),
     ],
@@ -74,9 +78,23 @@ def test_arguments_beside_a_dataset(arguments: dict[str, Any], told: str) -> Non
         parallax_runner.fit(model(), **{"x": dataset(), **arguments})
 
 
+@pytest.mark.parametrize(
+    "line", ["data.resume=approximate", "++data.resume='approximate'", 'data.resume="approximate"']
+)
+def test_an_order_that_cannot_be_repeated_is_accepted_however_that_is_written(line: str) -> None:
+    """The number of workers is refused only after the data has been accepted."""
+    with pytest.raises(ConfigError, match="a batch of 6 examples cannot be cut into 4 equal parts"):
+        parallax_runner.fit(model(), unseeded(), workers=4, overrides=[line])
+
+
+def test_another_word_for_the_order_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"data\.resume=aproximate \(fit\): expected exact or approximate"):
+        parallax_runner.fit(model(), dataset(), overrides=["data.resume=aproximate"])
+
+
 GIVEN: dict[str, Any] = {
     **dict.fromkeys(("batch_size", "steps_per_epoch", "validation_data", "class_weight", "sample_weight")),
-    **{"validation_split": 0.0, "shuffle": True, "exact": True, "known": {}},
+    **{"validation_split": 0.0, "shuffle": True, "is_exact": lambda: True, "known": {}},
 }
 
 
@@ -100,7 +118,7 @@ def test_what_nobody_can_count_is_not_counted_where_steps_are_given() -> None:
 
     specs = (tf.TensorSpec([1]), tf.TensorSpec([1]))
     endless = tf.data.Dataset.from_generator(numbers, output_signature=specs).batch(6)
-    found = dataset_of(endless, None, **{**GIVEN, "steps_per_epoch": 3, "exact": False})
+    found = dataset_of(endless, None, **{**GIVEN, "steps_per_epoch": 3, "is_exact": lambda: False})
     share = found.share(rank=1, ranks=2, replicas=1)
     (batch,) = (one for position in (0, 6, 12, 18) for one in share.train_batches(position) if position == 18)
     assert [19.0, 21.0, 23.0] in [array.ravel().tolist() for array in batch.values()]
