@@ -42,7 +42,10 @@ def fit(
     steps_per_epoch: int | None = None,
     validation_data: Any = None,
     validation_split: float = 0.0,
+    validation_steps: int | None = None,
+    validation_batch_size: int | None = None,
     validation_freq: int = 1,
+    verbose: int | str = "auto",
     callbacks: Sequence[Any] | Any | None = None,
     class_weight: dict[int, float] | None = None,
     sample_weight: Any = None,
@@ -55,6 +58,7 @@ def fit(
     `validation_data`, `validation_split` is the fraction of rows that are taken from the end for validation. Each
     worker runs the script again up to this call and exits inside this call. When the call returns, the model has the
     trained weights and the optimizer has its final state. Callbacks are called in this process, between epochs.
+    `verbose` is 1 (or "auto") for the plan and the progress of steps, 2 for one line per epoch, and 0 for neither.
     `overrides` are command-line overrides, such as "ckpt.save_steps=100". With an action other than "train", the model
     does not change and None is returned.
 
@@ -66,6 +70,9 @@ def fit(
         epochs=epochs,
         initial_epoch=initial_epoch,
         validation_freq=validation_freq,
+        validation_steps=validation_steps,
+        validation_batch_size=validation_batch_size,
+        verbose=1 if verbose == "auto" else verbose,
         callbacks=_listed(callbacks),
         lines=[f"cluster.workers={value_of(workers)}", f"comm={comm}", *overrides],
     )
@@ -80,6 +87,8 @@ def fit(
         steps_per_epoch=steps_per_epoch,
         validation_data=validation_data,
         validation_split=validation_split,
+        validation_steps=validation_steps,
+        validation_batch_size=validation_batch_size,
         class_weight=class_weight,
         sample_weight=sample_weight,
         shuffle=shuffle,
@@ -139,6 +148,9 @@ class _Wanted:
     epochs: int
     initial_epoch: int
     validation_freq: int
+    validation_steps: int | None
+    validation_batch_size: int | None
+    verbose: int | str
     callbacks: Sequence[Any]
     lines: list[str] = field(default_factory=list)
 
@@ -155,6 +167,12 @@ def _check(wanted: _Wanted) -> None:
     for name in ("epochs", "validation_freq"):
         if not isinstance(getattr(wanted, name), int) or getattr(wanted, name) < 1:
             raise ConfigError(f"{name}={getattr(wanted, name)!r} (fit): expected an integer, at least 1")
+    for name in ("validation_steps", "validation_batch_size"):
+        given = getattr(wanted, name)
+        if given is not None and (not isinstance(given, int) or given < 1):
+            raise ConfigError(f"{name}={given!r} (fit): expected an integer, at least 1, or None")
+    if wanted.verbose not in (0, 1, 2):
+        raise ConfigError(f"verbose={wanted.verbose!r} (fit): expected 'auto', 0, 1 or 2")
     if not 0 <= wanted.initial_epoch < wanted.epochs:
         raise ConfigError(
             f"initial_epoch={wanted.initial_epoch} (fit): expected 0 to {wanted.epochs - 1}: epochs={wanted.epochs} is "
@@ -233,7 +251,7 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
         calls = FitCalls(
             model,
             callbacks,
-            params={"epochs": wanted.epochs, "steps": epoch_steps, "verbose": 0},
+            params={"epochs": wanted.epochs, "steps": epoch_steps, "verbose": wanted.verbose},
             first=wanted.initial_epoch,
             logs=record.take_epoch,
             validation_logs=validation_logs,
@@ -280,6 +298,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
     lines = [
         f"train.steps={steps}",
         f"model.epoch_steps={epoch_steps}",
+        f"model.verbose={int(wanted.verbose)}",
         f"model.learning_rate={value_of(rate_variable(wanted.model))}",
         f"model.earlier={value_of([str(earlier.run_dir) for earlier in _finished])}",
         *([f"train.validate_steps={every}"] if dataset.validation_size and every < steps else []),

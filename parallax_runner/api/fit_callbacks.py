@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from parallax_runner.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
+LINE_PER_EPOCH = 2  # a value of `verbose`
 # Callbacks whose batch methods can be skipped. TensorBoard needs its batch methods only for its profiler.
 ALLOWED = ("TensorBoard", "History")
 # For each callback that is not called, the feature that replaces it.
@@ -124,6 +126,7 @@ class FitCalls:
         self._last_logs: dict[str, float] | None = None
         self._rate = rate_of(model)
         self._first, self._epoch_steps, self._steps_before = first, params["steps"], int(model.optimizer.iterations)
+        self._epochs, self._verbose = params["epochs"], params["verbose"]
         model.stop_training = False
 
     @property
@@ -163,6 +166,8 @@ class FitCalls:
         logs |= {f"val_{name}": value for name, value in validation_logs.items()}
         shown = ", ".join(f"{name} {value:.4g}" for name, value in logs.items())
         log.info("epoch %d: %s", epoch + 1, shown)
+        if self._verbose == LINE_PER_EPOCH:
+            print(f"epoch {epoch + 1}/{self._epochs}: {shown}", file=sys.stderr, flush=True)
         self._list.on_epoch_end(epoch, logs)
         self._last_logs = logs
 

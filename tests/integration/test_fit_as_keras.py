@@ -18,12 +18,14 @@ SCRIPT = Path(__file__).parent / "scripts" / "train_as_keras.py"
 
 
 def train(folder: Path, case: str) -> tuple[Path, Path]:
-    """Returns the folders in which plain Keras and two workers leave their results."""
+    """Returns the folders in which plain Keras and two workers leave their results and their output."""
     folders = folder / "plain", folder / "sharded"
     for each in folders:
         each.mkdir()
         done = run(SCRIPT, case, each.name, str(each), cwd=each)
         assert done.returncode == 0, done.stderr
+        (each / "stdout").write_text(done.stdout)
+        (each / "stderr").write_text(done.stderr)
     return folders
 
 
@@ -94,3 +96,13 @@ def test_arguments_do_what_they_do_in_keras(tmp_path: Path) -> None:
     assert expected["epochs"] == [[1, 2, 3, 4], [0, 1, 2], [0, 1]]
     assert [len(each["val_loss"]) for each in (first, second, third)] == [2, 1, 2]
     expect_equal(found, expected)
+
+
+def test_validation_data_in_another_form_and_less_output(tmp_path: Path) -> None:
+    """Two calls with arrays: a validation by a part of a data set, with a line per epoch, and one by a part of arrays,
+    with no output."""
+    plain, sharded = train(tmp_path, "validation")
+    expect_equal(left_in(sharded), left_in(plain))
+    _, first, second = (sharded / "stderr").read_text().split("call\n")
+    assert [line.partition(":")[0] for line in first.splitlines()] == ["epoch 1/2", "epoch 2/2"]
+    assert second == (sharded / "stdout").read_text() == ""

@@ -151,12 +151,22 @@ CASES = {
             "validation_data": held_back,
         },
     ],
+    "validation": [
+        {
+            "epochs": 2,
+            "validation_data": tf.data.Dataset.from_tensor_slices(held_back).batch(10),
+            "validation_steps": 4,
+            "verbose": 2,
+        },
+        {"epochs": 1, "validation_batch_size": 7, "validation_steps": 3, "verbose": 0},
+    ],
 }
 left: dict[str, Any] = {"histories": [], "epochs": []}
 for call in CASES[case]:
     given = {"x": train[0], "y": train[1], "batch_size": BATCH, "validation_data": held_back, "shuffle": False, **call}
+    print("call", file=sys.stderr, flush=True)
     if comm == "plain":
-        history = model.fit(**given, verbose=0)
+        history = model.fit(**given)
     else:
         history = parallax_runner.fit(model, **given, comm=comm, workers=2, overrides=["tracking=off"])
     left["histories"].append({name: [float(value) for value in each] for name, each in history.history.items()})

@@ -40,6 +40,10 @@ def unseeded() -> Any:
     return tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(9).batch(6)
 
 
+def sparse(x: Any, y: Any) -> Any:
+    return tf.sparse.from_dense(x), y
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -53,7 +57,16 @@ def unseeded() -> Any:
         ({"overrides": ["ckpt=off"]}, r"ckpt=off \(fit\): the trained weights come back in a checkpoint"),
         ({"sample_weight": np.ones(12), "class_weight": {0: 1.0}}, "give one of the two"),
         ({"sample_weight": np.ones(3)}, "different lengths"),
-        ({"validation_data": dataset()}, r"validation_data \(fit\): expected arrays \(x, y\)"),
+        ({"validation_data": dataset().repeat()}, "it never ends: give validation_steps"),
+        (
+            {"validation_data": unseeded()},
+            r"validation_data \(fit\): its order cannot be repeated: a shuffle has no seed",
+        ),
+        ({"validation_data": dataset().map(sparse)}, "ragged or sparse features, but x is an array"),
+        ({"validation_data": dataset().take(0)}, r"validation_data \(fit\): it has no batch"),
+        ({"validation_data": dataset(), "validation_batch_size": 6}, r"validation_batch_size \(fit\)"),
+        ({"validation_steps": 0}, r"validation_steps=0 \(fit\): expected an integer, at least 1, or None"),
+        ({"verbose": 3}, r"verbose=3 \(fit\): expected 'auto', 0, 1 or 2"),
     ],
 )
 def test_arguments(arguments: dict[str, Any], told: str) -> None:
@@ -93,7 +106,8 @@ def test_another_word_for_the_order_is_refused() -> None:
 
 
 GIVEN: dict[str, Any] = {
-    **dict.fromkeys(("batch_size", "steps_per_epoch", "validation_data", "class_weight", "sample_weight")),
+    **dict.fromkeys(("batch_size", "steps_per_epoch", "class_weight", "sample_weight")),
+    **dict.fromkeys(("validation_data", "validation_steps", "validation_batch_size")),
     **{"validation_split": 0.0, "shuffle": True, "is_exact": lambda: True, "known": {}},
 }
 
@@ -107,6 +121,35 @@ def test_the_last_rows_are_held_back_as_keras_does_it() -> None:
     assert any(np.array_equal(array, np.asarray(X)[8:]) for array in held_back.values())
     with pytest.raises(ConfigError, match=r"validation_split=1\.0 \(fit\)"):
         dataset_of(X, Y, **{**GIVEN, "validation_split": 1.0})
+
+
+@pytest.mark.parametrize("train", [(X, Y), (dataset(), None)], ids=["arrays", "a dataset"])
+@pytest.mark.parametrize(
+    ("validation", "steps", "batch_size", "expected"),
+    [
+        ("arrays", None, None, 10),
+        ("arrays", 2, 3, 6),
+        ("a dataset", None, None, 10),
+        ("a dataset", 2, None, 8),
+        ("an endless dataset", 4, None, 14),  # a pass of 4, 4 and 2 examples, and the first 4 once more
+    ],
+)
+def test_the_first_batches_of_the_validation_data(
+    train: Any, validation: str, steps: int | None, batch_size: int | None, expected: int
+) -> None:
+    rows = np.arange(20.0).reshape(10, 2)
+    given: Any = (rows, rows[:, :1])
+    if validation != "arrays":
+        given = tf.data.Dataset.from_tensor_slices(given).batch(4)
+    if validation == "an endless dataset":
+        given = given.repeat()
+    held_back = {"validation_data": given, "validation_steps": steps, "validation_batch_size": batch_size}
+    found = dataset_of(*train, **{**GIVEN, **held_back, "batch_size": None if train[1] is None else 4})
+    assert found.validation_size == expected
+    if train[1] is not None:
+        rows_of = found.validation_batch(0, expected)["x"]
+        np.testing.assert_array_equal(rows_of, np.concatenate([rows, rows])[:expected])
+        assert rows_of.dtype == np.float32
 
 
 def test_what_nobody_can_count_is_not_counted_where_steps_are_given() -> None:
