@@ -123,6 +123,7 @@ def _known(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 APPROXIMATE = "approximate"
+ACTIONS = ("train", "verify", "plan")
 # Names of the counts that the first process passes to workers, which then do not have to count again.
 COUNTED = ("pass_steps", "validation_size")
 
@@ -290,6 +291,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
     """Composes the configuration of the run. Raises ConfigError if the configuration is invalid or a batch cannot be
     cut into equal parts."""
     from parallax_runner.config.cluster_size import size_cluster
+    from parallax_runner.config.explain import refusal
     from parallax_runner.driver.check import validated
 
     steps = (wanted.epochs - wanted.initial_epoch) * epoch_steps
@@ -305,7 +307,10 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
         *([f"ckpt.save_steps={epoch_steps}"] if saves_epochs else []),
     ]
     with _blamed_on_fit():
-        config = validated(_composed(wanted, lines))
+        job = _composed(wanted, lines)
+        if job.config.action not in ACTIONS:
+            raise refusal("action", job.origins, f"with fit it must be one of {', '.join(ACTIONS)}")
+        config = validated(job)
     if not config.ckpt.enabled:
         raise ConfigError("ckpt=off (fit): the trained weights come back in a checkpoint; remove this override")
     cluster = size_cluster(config).cluster
