@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +12,7 @@ from parallax_runner.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
+LINE_PER_EPOCH = 2  # a value of `verbose`
 # Callbacks whose batch methods can be skipped. TensorBoard needs its batch methods only for its profiler.
 ALLOWED = ("TensorBoard", "History")
 # For each callback that is not called, the feature that replaces it.
@@ -18,6 +21,13 @@ REPLACED = {
     "BackupAndRestore": "a run resumes from its last checkpoint automatically (train.max_restarts, ckpt.resume)",
     "TerminateOnNaN": "train.on_nan=stop ends the run if a loss is NaN",
     "ProgbarLogger": "the run itself shows the progress",
+}
+# For each callback that would silently have no effect, the reason and the way out.
+REFUSED = {
+    "SwapEMAWeights": (
+        "swaps the weights of a model that is validated in this process, but the workers validate their own: leave it "
+        "out; with use_ema=True, the model has the averaged weights when fit returns, as in Keras"
+    ),
 }
 # Callbacks that do not read the weights.
 READ_NO_WEIGHTS = (
@@ -29,15 +39,25 @@ READ_NO_WEIGHTS = (
     "TensorBoard",
 )
 
+# Attributes of these callbacks that, if set, make them read the weights all the same.
+READS_WEIGHTS_IF = ("restore_best_weights", "histogram_freq", "embeddings_freq")
+
 
 def usable(callbacks: Iterable[Any]) -> tuple[list[Any], list[str]]:
     """Returns the callbacks to call and, for each omitted callback, a message that names its replacement.
 
-    Raises ConfigError for a callback that must be called within an epoch.
+    Raises ConfigError for a callback that must be called within an epoch, or that cannot work here.
     """
     kept, notes = [], []
     for callback in callbacks:
         kind = type(callback).__name__
+        if is_keras_own(callback) and kind in REFUSED:
+            raise ConfigError(f"callbacks: {kind} {REFUSED[kind]}")
+        if is_keras_own(callback) and kind == "TensorBoard" and importlib.util.find_spec("tensorboard") is None:
+            raise ConfigError(
+                "callbacks: TensorBoard needs the package tensorboard, which is not installed: install it "
+                "(pip install tensorboard), or leave the callback out"
+            )
         if is_keras_own(callback) and kind in REPLACED:
             notes.append(f"callbacks: {kind} is not called: {REPLACED[kind]}")
             continue
@@ -75,12 +95,16 @@ def reads_weights(callback: Any) -> bool:
     """Returns whether a callback might read the model's weights at the end of an epoch."""
     if not is_keras_own(callback) or type(callback).__name__ not in READ_NO_WEIGHTS:
         return True
-    return bool(getattr(callback, "restore_best_weights", False) or getattr(callback, "histogram_freq", 0))
+    return any(getattr(callback, name, False) for name in READS_WEIGHTS_IF)
 
 
 class FitCalls:
-    """Calls the callbacks and applies their requests. `logs` returns the metrics of an epoch; `load` loads the weights
-    of the newest checkpoint into the model."""
+    """Calls the callbacks and applies their requests.
+
+    `logs` returns the training metrics of an epoch, and `validation_logs` those of its validation, which are empty if
+    the epoch has no validation. `load` loads the weights of the newest checkpoint into the model. `first` is the number
+    of the first epoch.
+    """
 
     def __init__(
         self,
@@ -88,16 +112,21 @@ class FitCalls:
         callbacks: Sequence[Any],
         *,
         params: Mapping[str, Any],
-        logs: Callable[[int], dict[str, float]],
-        load: Callable[[], None],
+        first: int,
+        logs: Callable[[], dict[str, float]],
+        validation_logs: Callable[[int], dict[str, float]],
+        load: Callable[[], object],
     ) -> None:
         import keras
 
-        self._model, self._logs, self._load = model, logs, load
+        self._model, self._logs, self._validation_logs, self._load = model, logs, validation_logs, load
         self._reads_weights = any(map(reads_weights, callbacks))
         self._list = keras.callbacks.CallbackList(list(callbacks), add_history=True, model=model, **params)
         self._started = False
+        self._last_logs: dict[str, float] | None = None
         self._rate = rate_of(model)
+        self._first, self._epoch_steps, self._steps_before = first, params["steps"], int(model.optimizer.iterations)
+        self._epochs, self._verbose = params["epochs"], params["verbose"]
         model.stop_training = False
 
     @property
@@ -124,20 +153,35 @@ class FitCalls:
         self._list.on_epoch_begin(epoch)
 
     def end(self, epoch: int) -> None:
-        """Calls the callbacks after an epoch."""
-        rate = rate_of(self._model)
+        """Calls the callbacks after an epoch and its validation."""
         if self._reads_weights:
-            self._load()
-            set_rate(self._model, rate)  # a callback may have changed the rate since the checkpoint
-        logs = self._logs(epoch)
+            self._load_weights()
+        else:  # TensorBoard reads only the number of steps
+            done = (epoch + 1 - self._first) * self._epoch_steps
+            self._model.optimizer.iterations.assign(self._steps_before + done)
+        logs, validation_logs = self._logs(), self._validation_logs(epoch)
+        if validation_logs:
+            self._list.on_test_begin()
+            self._list.on_test_end(validation_logs)
+        logs |= {f"val_{name}": value for name, value in validation_logs.items()}
         shown = ", ".join(f"{name} {value:.4g}" for name, value in logs.items())
         log.info("epoch %d: %s", epoch + 1, shown)
+        if self._verbose == LINE_PER_EPOCH:
+            print(f"epoch {epoch + 1}/{self._epochs}: {shown}", file=sys.stderr, flush=True)
         self._list.on_epoch_end(epoch, logs)
+        self._last_logs = logs
+
+    def _load_weights(self) -> None:
+        rate = rate_of(self._model)
+        self._load()
+        set_rate(self._model, rate)  # a callback may have changed the rate since the checkpoint
 
     def finish(self) -> None:
-        """Calls the callbacks after the training, when the model has its final weights."""
+        """Gives the model its final weights and calls the callbacks after the training."""
+        self._load_weights()
+        self._model.optimizer.finalize_variable_values(self._model.trainable_weights)  # averages, with use_ema=True
         if self._started:
-            self._list.on_train_end()
+            self._list.on_train_end(self._last_logs)
 
 
 def rate_variable(model: Any) -> str | None:

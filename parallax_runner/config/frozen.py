@@ -95,6 +95,16 @@ def has_epochs(config: RunConfig) -> bool:
     return config.model["_target_"] == FIT or (config.action == "train" and config.train.patience is not None)
 
 
+def is_quiet(config: RunConfig) -> bool:
+    """Returns whether a script has asked that the terminal shows nothing of a run that succeeds, except warnings."""
+    return config.model["_target_"] == FIT and config.action == "train" and config.model.get("verbose", 1) != 1
+
+
+def shows_progress(config: RunConfig) -> bool:
+    """Returns whether the terminal shows the plan and the progress of steps."""
+    return config.redirect_path is None and not is_quiet(config)
+
+
 def ckpt_dir_of(run_dir: Path) -> str | None:
     """Returns the `ckpt.dir` of another run, which may come from a different version of this project. Returns None if
     that run's config.yaml has no such key."""

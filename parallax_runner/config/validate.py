@@ -250,6 +250,8 @@ def _check_data(config: RunConfig, origins: Origins) -> None:
     seed = data.get("seed")
     if isinstance(seed, int) and seed < 0:
         raise refusal("data.seed", origins, "expected an integer, at least 0", value=seed)
+    if "resume" in data and data["resume"] not in ("exact", "approximate"):
+        raise refusal("data.resume", origins, "expected exact or approximate", value=data["resume"])
     for name, path in data.items():
         is_of_files = name in ("path", "cache_dir") or str(name).endswith("_path")
         if is_of_files and path is not None and not isinstance(path, str):

@@ -158,7 +158,7 @@ def _drive(
     )
     with stage("show the plan"):
         plans.save(plan, run_dir / "plan.json")
-        if config.redirect_path is None and not partition_search.is_due(config, plan):
+        if frozen.shows_progress(config) and not partition_search.is_due(config, plan):
             explains = config.action == "plan"
             report.show_plan(
                 plan,
@@ -383,7 +383,8 @@ def _run(
         state.summary = summary = dataclasses.replace(summary, mlflow_run_id=tracker.run_id)
         summary_path = report.leave_summary(run_dir, summary)
         if config.action == "train" and result.status == "finished":
-            report.leave_outcome(plan, summary, _last_words(result), run_dir)
+            shows = not frozen.is_quiet(config)
+            report.leave_outcome(plan, summary, _last_words(result), run_dir, shows=shows)
         # The run has ended. A signal that arrives from now on means that this process must not wait for the tracker.
         was_interrupted = interrupts.received
         with interrupts.noted():
@@ -404,7 +405,8 @@ def _run(
         raise
     # A verification that found a difference is complete, so there is nothing to resume.
     ended_early = result.status != "finished"
-    report.tell_end(summary, result.failure, run_dir, start.command(summary.ckpt_path) if ended_early else None)
+    if ended_early or not frozen.is_quiet(config):
+        report.tell_end(summary, result.failure, run_dir, start.command(summary.ckpt_path) if ended_early else None)
     if summary.status != "finished":
         raise SystemExit(interrupts.exit_status if result.status == "interrupted" else result.exit_status or 1)
     if config.action != "train" or validation.lacks_examples(config, single, dataset):

@@ -51,16 +51,18 @@ def wide_console(plain_width: int) -> Console:
     return console if console.is_terminal else Console(stderr=True, width=plain_width)
 
 
-def leave_outcome(plan: Plan, summary: RunSummary, done: Mapping[int, Mapping[str, Any]], run_dir: Path) -> None:
-    """Writes a file with the plan's predictions and the measured values. Also prints both if rows were measured and
-    there are several workers. `done` contains the last message of each rank."""
+def leave_outcome(
+    plan: Plan, summary: RunSummary, done: Mapping[int, Mapping[str, Any]], run_dir: Path, *, shows: bool = True
+) -> None:
+    """Writes a file with the plan's predictions and the measured values. With `shows`, also prints both if rows were
+    measured and there are several workers. `done` contains the last message of each rank."""
     sent = [entry["sent_bytes_by_variable"] for entry in done.values() if entry.get("sent_bytes_by_variable")]
     found = outcome.Outcome.of(plan, sent, step_ms=summary.step_ms_p50, sent_bytes=summary.sent_bytes_per_step)
     try:
         outcome.save(found, run_dir)
     except OSError as error:
         log.warning("%s cannot be written: %s", run_dir / outcome.FILE_NAME, error)
-    if found.rows_measured and plan.workers > 1:
+    if shows and found.rows_measured and plan.workers > 1:
         wide_console(PLAIN_WIDTH).print(outcome.outcome_table(found))
 
 

@@ -67,7 +67,7 @@ def supervise(
     config, run_dir = start.config, start.run_dir
     only_searches = config.action == "search"
     with ExitStack() as stack:
-        shown_in = None if config.redirect_path is None else stack.enter_context(open(os.devnull, "w"))
+        shown_in = None if frozen.shows_progress(config) else stack.enter_context(open(os.devnull, "w"))
         steps = None if only_searches else config.train.steps
         display = stack.enter_context(ProgressDisplay(steps=steps, log_every=config.train.log_every, stream=shown_in))
         record = RunRecord(

@@ -71,7 +71,7 @@ class TfDataset:
             raise DataError(
                 f"the order of the data cannot be repeated: {reason}. All workers must read the data in the same "
                 "order, and a resumed run must continue at the next example. Give each shuffle a seed, or set "
-                "data.resume=approximate, which may repeat or skip examples"
+                "++data.resume=approximate, which may repeat or skip examples"
             )
         self._train = batches
         self.is_endless = batches.is_endless or not (is_counted or batches.length_is_known)
