@@ -234,6 +234,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
     from parallax_runner.config.cluster_size import size_cluster
     from parallax_runner.config.compose import Composer
     from parallax_runner.driver.check import validated
+    from parallax_runner.driver.own_optimizer import check_no_optimizer
 
     steps = (wanted.epochs - wanted.initial_epoch) * epoch_steps
     every = epoch_steps * wanted.validation_freq
@@ -250,7 +251,9 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
         *cluster_lines(),
     ]
     try:
-        config = validated(Composer().job(lines))
+        job = Composer().job(lines)
+        check_no_optimizer(job.origins, "fit trains a compiled keras.Model", "change model.compile(optimizer=…)")
+        config = validated(job)
     except ConfigError as error:
         raise ConfigError(str(error).replace("(command line)", "(fit)")) from error
     if not config.ckpt.enabled:

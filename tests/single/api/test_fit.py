@@ -46,6 +46,7 @@ def dataset() -> Any:
         ({"workers": 0}, r"cluster.workers=0 \(fit\)"),
         ({"overrides": ["comm.sync=false"], "comm": "ps"}, "comm.sync=false"),
         ({"overrides": ["partition=search"]}, "with fit the plan cannot change"),
+        ({"overrides": ["optimizer=adagrad"]}, r"optimizer=adagrad \(fit\): .*: remove this setting, and change model"),
         ({"overrides": ["ckpt=off"]}, r"ckpt=off \(fit\): the trained weights come back in a checkpoint"),
         ({"sample_weight": np.ones(12), "class_weight": {0: 1.0}}, "give one of the two"),
         ({"sample_weight": np.ones(3)}, "different lengths"),
