@@ -35,8 +35,9 @@ def _without_a_job() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def single() -> SingleDeviceGraph:
-    config = validated(Composer().job(["model=two_tower", *SMALL, *JOB]))
+def single(tmp_path_factory: pytest.TempPathFactory) -> SingleDeviceGraph:
+    run_dir = tmp_path_factory.mktemp("run")  # gets TensorFlow's log
+    config = validated(Composer().job(["model=two_tower", *SMALL, *JOB, f"run_dir={run_dir}"]))
     return build_graph(config, load_dataset(config))
 
 
@@ -115,6 +116,6 @@ def test_a_default_that_nobody_chose_is_left_out(single: SingleDeviceGraph, over
     assert without_optimizer(config, single).optimizer == {}
 
 
-def test_other_models_keep_the_optimizer() -> None:
-    config = begun(Composer().job(["model=simple", *JOB, "optimizer=adam"]))
+def test_other_models_keep_the_optimizer(tmp_path: Path) -> None:
+    config = begun(Composer().job(["model=simple", *JOB, "optimizer=adam", f"run_dir={tmp_path}"]))
     assert without_optimizer(config, build_graph(config, load_dataset(config))) == config
