@@ -29,4 +29,7 @@ def test_verify_proves_it(model: str, comm: str, tmp_path: Path) -> None:
     assert "verified: after 3 steps every variable equals one device's" in run.stderr
     assert run.summary["verified"] and (run.summary["comm"], run.summary["workers"]) == (comm, 2)
     tables = [variable for variable in run.plan["variables"] if variable["name"].endswith("/embeddings")]
+    names = [variable["name"] for variable in tables]
+    assert run.summary["differ_unmerged"] == names  # of Adagrad, without clipping
+    assert f"stock TensorFlow and Keras differ in {', '.join(f'«{name}»' for name in names)} if" in run.stderr
     assert [variable["route"] for variable in tables] == [ROUTES[comm]] * (3 if model == "dlrm_keras" else 2)
