@@ -14,6 +14,7 @@ from parallax_runner.analysis.known_ahead import unknown_ahead
 from parallax_runner.analysis.rows_apart import tied_rows
 from parallax_runner.analysis.rows_written import rows_written
 from parallax_runner.analysis.slots import slot_owners
+from parallax_runner.analysis.unmerged import nonlinear_ops
 from parallax_runner.analysis.update_region.whole_tables import updated_in_parts, whole_tables
 from parallax_runner.analysis.variable_info import GradientKind, RowsWritten, VariableInfo
 from parallax_runner.errors import PlanError
@@ -26,15 +27,11 @@ from parallax_runner.graph.script_graph import min_partitions
 from parallax_runner.graph.seeds import draws
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph
 
-# Linear ops: duplicate rows can be summed before or after these ops with the same result.
-LINEAR_OPS = frozenset({"Identity", "Neg", "Cast", "Mul", "RealDiv"})
 # Ops that can use a variable on a server, in addition to updates (rewrite/routes/ps/shards.py).
 SERVER_READS = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitializedOp"})
 # An op of this type updates positions that have several indices each. Such an update cannot be restricted to the
 # positions in one piece of a variable.
 BY_PLACE = "ResourceScatterNd"
-# Ops at which an optimizer itself merges duplicate rows, and ops that add the rows one by one.
-MERGING_OPS = frozenset({"UnsortedSegmentSum", "ResourceScatterAdd", "ResourceScatterSub"})
 # Ops that take the next element of the data in their own process.
 CONSUMERS = ("IteratorGetNext", "QueueDequeue", "ReaderRead", "Unstage", "MapUnstage", "OrderedMapUnstage")
 
@@ -72,6 +69,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
         differs_by_rank=lambda op: op.name in own or differs_by_rank(op),
         server_reads=SERVER_READS,
     )
+    nonlinear = nonlinear_ops(graph, boundary, owners)
     pieces = Counter(variable.full_name for variable in single.variables)
     moments = Moments(_ops(graph, [gradient.values for gradient in boundary.gradients]))
     raw = {name: _ops(graph, [one.values for one in found]) for name, found in gradients.items()}
@@ -94,7 +92,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
             counts=variable.name in counters,
             min_partitions=min_partitions(single.meta_graph, variable.full_name, variable.full_shape),
             server=named_server(graph.get_operation_by_name(variable.name).device),
-            nonlinear_op=_first_nonlinear_op(graph, boundary, gradients[variable.name]),
+            nonlinear_op=nonlinear.get(variable.name),
             needed_at=moments.needed_at(graph.get_operation_by_name(variable.name)),
             appears_at=appear_at.get(variable.name, 1.0),
             rows_written=_rows_written(graph, boundary, variable.name, owners),
@@ -164,25 +162,6 @@ def _rows(graph: tf.Graph, gradients: list[Gradient]) -> int | None:
     raw = [graph.get_tensor_by_name(gradient.indices or "").op.inputs[0] for gradient in gradients]
     counts = [tensor.shape.num_elements() for tensor in raw]
     return None if None in counts else sum(count for count in counts if count is not None)
-
-
-def _first_nonlinear_op(graph: tf.Graph, boundary: Boundary, gradients: list[Gradient]) -> str | None:
-    for gradient in gradients:
-        if gradient.indices is None:
-            continue
-        seen = {gradient.values}
-        stack = [graph.get_tensor_by_name(gradient.values)]
-        while stack:
-            for op in sorted(stack.pop().consumers(), key=lambda op: op.name):
-                if op not in boundary.region or op.type in MERGING_OPS or op.type.startswith("ResourceSparseApply"):
-                    continue
-                inputs = [tensor.name in seen for tensor in op.inputs]
-                is_linear = op.type in LINEAR_OPS or edit.joins_rows(op)
-                if not is_linear or sum(inputs) > 1 or (op.type == "RealDiv" and inputs[1]):
-                    return op.name
-                seen.update(output.name for output in op.outputs)
-                stack.extend(op.outputs)
-    return None
 
 
 def _refuse_rank_dependent_updates(

@@ -297,6 +297,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
     from parallax_runner.config.cluster_size import size_cluster
     from parallax_runner.config.explain import refusal
     from parallax_runner.driver.check import validated
+    from parallax_runner.driver.own_optimizer import check_no_optimizer
 
     steps = (wanted.epochs - wanted.initial_epoch) * epoch_steps
     # Steps are counted from initial_epoch, but validation_freq from epoch 0. Logs leave out the validations between.
@@ -314,6 +315,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
         job = _composed(wanted, lines)
         if job.config.action not in ACTIONS:
             raise refusal("action", job.origins, f"with fit it must be one of {', '.join(ACTIONS)}")
+        check_no_optimizer(job.origins, "fit trains a compiled keras.Model", "change model.compile(optimizer=…)")
         config = validated(job)
     if not config.ckpt.enabled:
         raise ConfigError("ckpt=off (fit): fit reads the trained weights from a checkpoint; remove this override")

@@ -95,6 +95,7 @@ class Origins:
 
     def __init__(self, overrides: Sequence[Override], files: Sequence[ConfigFile]) -> None:
         self.files = files
+        self.overrides = overrides
         self._assignments = [override for override in overrides if not override.is_delete()]
 
     def of(self, key: str) -> Origin | None:

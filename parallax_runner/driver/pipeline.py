@@ -370,6 +370,9 @@ def _run(
         if record is not None:
             record.end()
             summary = with_training(summary, record, _last_words(result), before)
+        if (verification := summary.verification) is not None:
+            verification = dataclasses.replace(verification, differ_unmerged=plan.differ_unmerged)
+            summary = dataclasses.replace(summary, verification=verification)
         if result.status != "finished" and (newest := start.newest()) is not None:
             summary = dataclasses.replace(summary, ckpt_path=str(newest))
         if result.failure is not None:

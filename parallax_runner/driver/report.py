@@ -166,6 +166,12 @@ def tell_end(summary: RunSummary, failure: Failure | None, run_dir: Path, resume
             f"difference is {summary.verification.max_difference:.2g} of the variable's change; {run_dir}",
             file=sys.stderr,
         )
+        if summary.verification.differ_unmerged:
+            names = ", ".join(f"«{name}»" for name in summary.verification.differ_unmerged)
+            print(
+                f"stock TensorFlow and Keras differ in {names} if a batch repeats an id (docs/repeated-ids.md)",
+                file=sys.stderr,
+            )
     elif summary.action == "search":
         found = None if summary.search is None else summary.search.partition_choice
         print(

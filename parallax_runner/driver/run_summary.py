@@ -46,10 +46,15 @@ class KerasSummary:
 
 @dataclass(frozen=True)
 class VerifySummary:
-    """The result of action=verify. A difference that is not a finite number is stored as text."""
+    """The result of action=verify. A difference that is not a finite number is stored as text.
+
+    `differ_unmerged` contains the variables that stock TensorFlow and Keras update differently if a batch repeats an
+    id.
+    """
 
     verified: bool
     max_difference: float | str | None
+    differ_unmerged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

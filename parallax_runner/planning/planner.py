@@ -65,6 +65,7 @@ def make_plan(request: PlanRequest) -> Plan:
         for variable in variables
     )
     notes = [*choice.notes, *_notes(variables, comm, preset, request.partitions, routes)]
+    notes += _notes_on_repeated_ids(variables)
     notes += _notes_on_options(request, routes, served)
     notes += lookahead_notes(variables, routes, request)
     notes += _notes_on_whole_tables(planned, served, options)
@@ -79,6 +80,7 @@ def make_plan(request: PlanRequest) -> Plan:
         notes=tuple(notes),
         replicas_per_worker=request.replicas_per_worker,
         options=options,
+        differ_unmerged=tuple(variable.name for variable in variables if variable.nonlinear_op),
         counters=() if options.waits_for_all else _counters(variables, options),
     )
 
@@ -193,14 +195,23 @@ def _notes(
         for variable in variables
         if variable.server is not None and variable.name not in on_servers
     ]
-    merged = [variable for variable in variables if variable.nonlinear_op]
-    if merged:
-        names = ", ".join(f"«{variable.name}»" for variable in merged)
-        notes.append(
-            f"the update of {names} is not linear in the sparse gradient (first «{merged[0].nonlinear_op}»): in every "
-            "mode, rows of the same id are merged first; stock TensorFlow and Keras may not merge them, and then differ"
-        )
     return notes
+
+
+def _notes_on_repeated_ids(variables: Sequence[VariableInfo]) -> Iterator[str]:
+    """Yields a note on the updates that see the merged rows of repeated ids and would otherwise see unmerged rows."""
+    differ = [variable for variable in variables if variable.nonlinear_op]
+    if not differ:
+        return
+    dense = [variable for variable in variables if variable.gradient is GradientKind.DENSE]
+    is_every = bool(dense) and all(variable.nonlinear_op for variable in dense)
+    names = ", ".join(f"«{variable.name}»" for variable in differ if not (is_every and variable in dense))
+    others = f"{' and ' * bool(names)}every variable with a dense gradient" if is_every else ""
+    yield (
+        f"the update of {names}{others} is not linear in the sparse gradient (first «{differ[0].nonlinear_op}»): in "
+        "every mode, rows of the same id are merged first; stock TensorFlow and Keras do not merge them, and differ if "
+        "a batch repeats an id (docs/repeated-ids.md)"
+    )
 
 
 def _notes_on_options(request: PlanRequest, routes: Mapping[str, str], served: Sequence[VariableInfo]) -> Iterator[str]:

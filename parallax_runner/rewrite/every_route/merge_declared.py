@@ -14,6 +14,7 @@ from parallax_runner.graph.single_device_graph import Variable
 from parallax_runner.planning.routes.registry import uses_collectives
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.signals import announce, receive
+from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.state import Rewrite
 
@@ -41,8 +42,8 @@ def _merge(rewrite: Rewrite, variable: Variable, handle: tf.Tensor, writes: list
     for write in writes:
         edit.set_control_inputs(write, [*write.control_inputs, before.op])
     with tf.control_dependencies(writes):
-        added = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype) - before
-    total = _sum_over_ranks(rewrite, added, variable.name)
+        change = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype) - before
+    total = _sum_over_ranks(rewrite, change, variable.name)
     if variable.aggregation == "mean":
         total /= tf.cast(rewrite.plan.replicas, total.dtype)
     return tf.raw_ops.AssignVariableOp(resource=handle, value=before + tf.cast(total, dtype))
@@ -57,15 +58,17 @@ def _sum_over_ranks(rewrite: Rewrite, value: tf.Tensor, name: str) -> tf.Tensor:
         rewrite.sent.append(Sent(value, 2 * (plan.replicas - 1) / plan.replicas, None))
         (total,) = collectives.sum_over_ranks([value], name=f"merge/{name}")
         return total
+    # TensorFlow's accumulators have no kernels for integers. In float64, sums of integers below 2**53 are exact.
+    addend = tf.cast(value, tf.float64) if value.dtype.is_integer else to_add(value)
     with tf.device(server_device(0)):
         accumulator = tf.ConditionalAccumulator(
-            value.dtype, shape=value.shape, reduction_type="SUM", shared_name=f"merge/{plan.fingerprint[:16]}/{name}"
+            addend.dtype, shape=value.shape, reduction_type="SUM", shared_name=f"merge/{plan.fingerprint[:16]}/{name}"
         )
-        rewrite.step_ops.append(accumulator.apply_grad(value, local_step=tf.constant(tf.int64.max, tf.int64)))
-    rewrite.sent.append(Sent(value, 2, None))
+        rewrite.step_ops.append(accumulator.apply_grad(addend, local_step=tf.constant(tf.int64.max, tf.int64)))
+    rewrite.sent.append(Sent(addend, 2, None))
     if not rewrite.is_chief:
         return receive(rewrite, value, name=f"merge/{name}")
     with tf.device(server_device(0)):
-        total = accumulator.take_grad(plan.replicas)
+        total = added(accumulator.take_grad(plan.replicas), value.dtype)
     rewrite.step_ops += announce(rewrite, total, name=f"merge/{name}")
     return total

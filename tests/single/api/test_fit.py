@@ -55,6 +55,7 @@ def sparse(x: Any, y: Any) -> Any:
         ({"workers": 0}, r"cluster.workers=0 \(fit\)"),
         ({"overrides": ["comm.sync=false"], "comm": "ps"}, "comm.sync=false"),
         ({"overrides": ["partition=search"]}, "with fit the plan cannot change"),
+        ({"overrides": ["optimizer=adagrad"]}, r"optimizer=adagrad \(fit\): .*; remove this setting, and change model"),
         ({"overrides": ["comm.ps.backup_workers=1"], "comm": "ps"}, "comm.ps.backup_workers=1"),
         ({"overrides": ["action=search"]}, r"action=search \(fit\): with fit it must be one of train, verify, plan"),
         ({"overrides": ["action=simulate"]}, r"action=simulate \(fit\): with fit it must be one of"),
