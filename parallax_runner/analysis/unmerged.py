@@ -1,4 +1,4 @@
-"""Finds the variables whose update depends on whether the rows of repeated ids have been merged."""
+"""Finds the variables whose update depends on whether rows of repeated ids are merged."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from parallax_runner.graph.single_device_graph import Gradient
 
 # Linear ops: duplicate rows can be summed before or after these ops with the same result.
 LINEAR_OPS = frozenset({"Identity", "Neg", "Cast", "Mul", "RealDiv"})
-# Ops at which an optimizer itself merges duplicate rows, and ops that add the rows one by one.
+# Ops that optimizers use to merge duplicate rows, and ops that add rows one by one.
 MERGING_OPS = frozenset({"UnsortedSegmentSum", "ResourceScatterAdd", "ResourceScatterSub"})
-# A sum of finite rows is finite, except for overflow.
+# Merging does not change the result of these ops: a sum of finite rows is finite, except for overflow.
 CHECKS = frozenset({"IsFinite"})
 
 
 def nonlinear_ops(graph: tf.Graph, boundary: Boundary, owners: Mapping[str, str]) -> dict[str, str]:
-    """Returns the first op whose result depends on merging, for each variable whose update uses such a result.
+    """Maps each variable whose update depends on merging to the first op whose result depends on merging.
 
-    This can be a variable with a dense gradient: a norm over all gradients changes every update. `owners` maps slots to
-    their variables.
+    Variables with dense gradients can be affected too: a norm over all gradients changes every update. `owners` maps
+    each slot to its variable.
     """
     found: dict[str, str] = {}
     trained = {gradient.variable for gradient in boundary.gradients}
@@ -61,7 +61,7 @@ def _first_nonlinear_op(graph: tf.Graph, boundary: Boundary, gradient: Gradient)
 
 
 def _written_from(op: tf.Operation, boundary: Boundary) -> set[str]:
-    """Returns the variables to which a value is written that is computed from the results of `op`."""
+    """Returns the variables whose new values are computed from the results of `op`."""
     written: set[str] = set()
     seen, stack = {op}, [op]
     while stack:

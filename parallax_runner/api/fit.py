@@ -52,20 +52,20 @@ def fit(
     shuffle: bool = True,
     overrides: Sequence[str] = (),
 ) -> Any:
-    """Trains like `model.fit`, but each batch is cut into `workers` equal parts. Returns Keras' History.
+    """Trains like `model.fit`, but divides each batch equally among `workers` workers. Returns Keras' History.
 
-    With `workers=None`, the hosts of the cluster or the allocation of Slurm set the number of workers.
+    With `workers=None`, the cluster's hosts or the Slurm allocation determine the number of workers.
 
     `x` is a `tf.data.Dataset` of batches, or arrays with `y` and `batch_size` (32 if None). For arrays without
-    `validation_data`, `validation_split` is the fraction of rows that are taken from the end for validation. Each
+    `validation_data`, the fraction `validation_split` of the rows, taken from the end, is used for validation. Each
     worker runs the script again up to this call and exits inside this call. When the call returns, the model has the
-    trained weights and the optimizer has its final state. Callbacks are called in this process, between epochs.
-    `verbose` is 1 (or "auto") for the plan and the progress of steps, 2 for one line per epoch, and 0 for neither.
-    `overrides` are command-line overrides, such as "ckpt.save_steps=100". With an action other than "train", the model
-    does not change and None is returned.
+    trained weights and the optimizer has its final state. Callbacks are called in this process, between epochs. With
+    `verbose` 1 (or "auto"), the terminal shows the plan and the progress of steps, with 2 one line per epoch, and with
+    0 neither. `overrides` are command-line overrides, such as "ckpt.save_steps=100". With an action other than "train",
+    the call returns None and does not change the model.
 
     Raises ConfigError, DataError, CaptureError or PlanError for invalid arguments, and SystemExit with the run's exit
-    status if the run failed or was stopped, or with status 0 in a task that `srun` has started beside the driver.
+    status if the run failed or was stopped, or with status 0 in an additional task that `srun` has started.
     """
     wanted = _Wanted(
         model=model,
@@ -110,13 +110,13 @@ def _listed(callbacks: Sequence[Any] | Any | None) -> list[Any]:
 
 
 def _is_exact(wanted: _Wanted, worker: Worker | None) -> bool:
-    """Returns whether the order of the data must be repeatable, by `data.resume` of the configuration."""
+    """Returns whether `data.resume` requires that the order of the data can be repeated."""
     if worker is not None:
         return bool(worker.config.data["resume"] != APPROXIMATE)
     from parallax_runner.config.compose import resolve
 
     with _blamed_on_fit():
-        composed = resolve(_composed(wanted, ["model.epoch_steps=1"]))  # the steps are known only after the data
+        composed = resolve(_composed(wanted, ["model.epoch_steps=1"]))  # a placeholder: the data is not read yet
     return bool(composed.data.resume != APPROXIMATE)
 
 
@@ -126,7 +126,7 @@ def _known(data: Mapping[str, Any]) -> dict[str, Any]:
 
 APPROXIMATE = "approximate"
 ACTIONS = ("train", "verify", "plan")
-# Names of the counts that the first process passes to workers, which then do not have to count again.
+# Names of the counts that the first process passes to the workers, so that they do not have to count again.
 COUNTED = ("pass_steps", "validation_size")
 
 
@@ -186,7 +186,7 @@ def _check(wanted: _Wanted) -> None:
 
 
 def _as_before(worker: Worker, model: Any) -> Any:
-    """Loads the result of an earlier call into the model and returns its History again, in a worker of a later call."""
+    """Loads the result of an earlier call into the model and returns that call's History, in a worker of a later call."""
     run_dir = Path(worker.config.model["earlier"][len(_finished)])
     history = fit_result.take_over(run_dir, model)
     _finished.append(_Finished.of(run_dir, history))
@@ -195,14 +195,14 @@ def _as_before(worker: Worker, model: Any) -> Any:
 
 @dataclass
 class _Trained:
-    """Takes the place of a script's session after the training (worker/script.py)."""
+    """Replaces the session of a script after the training (worker/script.py)."""
 
     plan: Any
     last_words: dict[str, Any]
 
     @property
     def runner(self) -> _Trained:
-        """This object, which also provides the outcome."""
+        """This object itself, which provides the outcome."""
         return self
 
     @property
@@ -276,7 +276,7 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
 
 
 def _composed(wanted: _Wanted, lines: Sequence[str]) -> Job:
-    """Composes the configuration from the given overrides, those that start the script again, and those of the call."""
+    """Composes the configuration from `lines`, the overrides of the call, and the overrides that restart the script."""
     from parallax_runner.config.compose import Composer
 
     return Composer().job(["model=fit", *lines, *started_as("fit"), *wanted.lines, *cluster_lines()])
@@ -284,7 +284,7 @@ def _composed(wanted: _Wanted, lines: Sequence[str]) -> Job:
 
 @contextmanager
 def _blamed_on_fit() -> Iterator[None]:
-    """Lets errors about overrides name `fit` in place of the command line."""
+    """Makes errors about overrides name `fit` instead of the command line."""
     try:
         yield
     except ConfigError as error:
@@ -293,14 +293,15 @@ def _blamed_on_fit() -> Iterator[None]:
 
 def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bool) -> RunConfig:
     """Composes the configuration of the run. Raises ConfigError if the configuration is invalid or a batch cannot be
-    cut into equal parts."""
+    divided equally."""
     from parallax_runner.config.cluster_size import size_cluster
     from parallax_runner.config.explain import refusal
     from parallax_runner.driver.check import validated
     from parallax_runner.driver.own_optimizer import check_no_optimizer
 
     steps = (wanted.epochs - wanted.initial_epoch) * epoch_steps
-    # Steps are counted from initial_epoch, but validation_freq from epoch 0. Logs leave out the validations between.
+    # Steps are counted from initial_epoch, but validation_freq counts from epoch 0. This interval fits both. Logs omit
+    # the additional validations.
     every = epoch_steps * math.gcd(wanted.initial_epoch, wanted.validation_freq)
     lines = [
         f"train.steps={steps}",

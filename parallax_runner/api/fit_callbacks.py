@@ -15,18 +15,18 @@ log = logging.getLogger(__name__)
 LINE_PER_EPOCH = 2  # a value of `verbose`
 # Callbacks whose batch methods can be skipped. TensorBoard needs its batch methods only for its profiler.
 ALLOWED = ("TensorBoard", "History")
-# For each callback that is not called, the feature that replaces it.
+# Maps each callback that is not called to the feature that replaces it.
 REPLACED = {
     "ModelCheckpoint": "ckpt.save_steps and ckpt.save_secs write checkpoints, and the best one is kept",
     "BackupAndRestore": "a run resumes from its last checkpoint automatically (train.max_restarts, ckpt.resume)",
     "TerminateOnNaN": "train.on_nan=stop ends the run if a loss is NaN",
     "ProgbarLogger": "the run itself shows the progress",
 }
-# For each callback that would silently have no effect, the reason and the way out.
+# Maps each callback that would silently have no effect to the reason and the remedy.
 REFUSED = {
     "SwapEMAWeights": (
-        "swaps the weights of a model that is validated in this process, but the workers validate their own: leave it "
-        "out; with use_ema=True, the model has the averaged weights when fit returns, as in Keras"
+        "swaps the weights of the model in this process, but the workers validate their own copies: omit it; with "
+        "use_ema=True, the model has the averaged weights when fit returns, as in Keras"
     ),
 }
 # Callbacks that do not read the weights.
@@ -39,7 +39,7 @@ READ_NO_WEIGHTS = (
     "TensorBoard",
 )
 
-# Attributes of these callbacks that, if set, make them read the weights all the same.
+# If one of these attributes is set, even a callback in READ_NO_WEIGHTS reads the weights.
 READS_WEIGHTS_IF = ("restore_best_weights", "histogram_freq", "embeddings_freq")
 
 
@@ -56,7 +56,7 @@ def usable(callbacks: Iterable[Any]) -> tuple[list[Any], list[str]]:
         if is_keras_own(callback) and kind == "TensorBoard" and importlib.util.find_spec("tensorboard") is None:
             raise ConfigError(
                 "callbacks: TensorBoard needs the package tensorboard, which is not installed: install it "
-                "(pip install tensorboard), or leave the callback out"
+                "(pip install tensorboard), or omit the callback"
             )
         if is_keras_own(callback) and kind in REPLACED:
             notes.append(f"callbacks: {kind} is not called: {REPLACED[kind]}")
@@ -64,7 +64,7 @@ def usable(callbacks: Iterable[Any]) -> tuple[list[Any], list[str]]:
         methods = batch_methods(callback)
         if methods and not (is_keras_own(callback) and kind in ALLOWED):
             raise ConfigError(
-                f"callbacks: {kind} overrides {', '.join(methods)}, and callbacks are called only between epochs: "
+                f"callbacks: {kind} overrides {', '.join(methods)}, but callbacks are called only between epochs: "
                 "within an epoch, ranks do not wait for the driver. Use on_epoch_end and a smaller steps_per_epoch"
             )
         kept.append(callback)
@@ -99,11 +99,11 @@ def reads_weights(callback: Any) -> bool:
 
 
 class FitCalls:
-    """Calls the callbacks and applies their requests.
+    """Calls the callbacks, and reports whether they have requested a stop or changed the learning rate.
 
-    `logs` returns the training metrics of an epoch, and `validation_logs` those of its validation, which are empty if
-    the epoch has no validation. `load` loads the weights of the newest checkpoint into the model. `first` is the number
-    of the first epoch.
+    `logs` returns the training metrics of an epoch. `validation_logs` returns the validation metrics of an epoch, or an
+    empty dict if the epoch has no validation. `load` loads the weights of the newest checkpoint into the model. `first`
+    is the number of the first epoch.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class FitCalls:
         """Calls the callbacks after an epoch and its validation."""
         if self._reads_weights:
             self._load_weights()
-        else:  # TensorBoard reads only the number of steps
+        else:  # TensorBoard reads the number of steps
             done = (epoch + 1 - self._first) * self._epoch_steps
             self._model.optimizer.iterations.assign(self._steps_before + done)
         logs, validation_logs = self._logs(), self._validation_logs(epoch)
@@ -177,9 +177,9 @@ class FitCalls:
         set_rate(self._model, rate)  # a callback may have changed the rate since the checkpoint
 
     def finish(self) -> None:
-        """Gives the model its final weights and calls the callbacks after the training."""
+        """Loads the final weights into the model, then calls `on_train_end` of the callbacks."""
         self._load_weights()
-        self._model.optimizer.finalize_variable_values(self._model.trainable_weights)  # averages, with use_ema=True
+        self._model.optimizer.finalize_variable_values(self._model.trainable_weights)  # sets the averaged weights if use_ema=True
         if self._started:
             self._list.on_train_end(self._last_logs)
 

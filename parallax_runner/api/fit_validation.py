@@ -1,4 +1,4 @@
-"""Gives the validation data of `fit` the form of the training data: arrays, or a `tf.data.Dataset`."""
+"""Converts the validation data of `fit` to the form of the training data: arrays or a `tf.data.Dataset`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ KERAS_BATCH = 32  # Keras' default
 
 
 def as_arrays(given: Any, *, batch_size: int, steps: int | None) -> Any:
-    """Returns arrays from arrays or from a `tf.data.Dataset`. If `steps` is given, only the first `steps` batches.
+    """Returns the validation data as arrays. If `steps` is not None, returns only the first `steps` batches.
 
-    Raises ConfigError if the data set cannot become arrays that are the same in each process.
+    Raises ConfigError if a data set cannot be converted to arrays that are the same in each process.
     """
     import tensorflow as tf
 
@@ -26,8 +26,8 @@ def as_arrays(given: Any, *, batch_size: int, steps: int | None) -> Any:
 
 
 def as_dataset(train: Any, given: Any, *, batch_size: int, steps: int | None) -> Any:
-    """Returns a data set with the same structure as `train` from a data set or arrays. If only `train` has weights,
-    validation examples get the weight 1. If `steps` is given, only the first `steps` batches."""
+    """Returns the validation data as a data set with the same structure as `train`. If only `train` has weights,
+    validation examples get the weight 1. If `steps` is not None, returns only the first `steps` batches."""
     import tensorflow as tf
 
     found = given
@@ -54,17 +54,17 @@ def _read(dataset: Any) -> Any:
 
     what = "validation_data (fit)"
     if not all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(dataset.element_spec)):
-        raise ConfigError(f"{what}: it has ragged or sparse features, but x is an array: give x as a tf.data.Dataset")
+        raise ConfigError(f"{what}: it has ragged or sparse features, but x is an array: pass x as a tf.data.Dataset")
     with eagerly():
         if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
-            raise ConfigError(f"{what}: it never ends: give validation_steps, or .take(…)")
+            raise ConfigError(f"{what}: it never ends: set validation_steps, or use .take(…)")
         reason = why_not_repeatable(dataset)
         if reason is not None:
             raise ConfigError(
-                f"{what}: its order cannot be repeated: {reason}. Each worker validates its part of the same order: "
-                "leave the shuffle out, or give it a seed"
+                f"{what}: its order cannot be repeated: {reason}. All workers must read it in the same order: "
+                "remove the shuffle, or give it a seed"
             )
         batches = list(FreshCopies(dataset, what).make())
         if not batches:
-            raise ConfigError(f"{what}: it has no batch")
+            raise ConfigError(f"{what}: it has no batches")
         return tf.nest.map_structure(lambda *parts: np.concatenate([part.numpy() for part in parts]), *batches)

@@ -1,4 +1,4 @@
-"""Finds out whether somebody has chosen or changed a group, or whether the group has its default."""
+"""Finds the setting that chooses or changes a configuration group, if there is such a setting."""
 
 from collections.abc import Iterator
 
@@ -9,8 +9,8 @@ from parallax_runner.config.origins import COMMAND_LINE, Origins
 def wish_for(group: str, origins: Origins) -> str | None:
     """Returns the setting that chooses or changes `group`, with its origin, or None if there is no such setting.
 
-    The default of a main configuration is not a wish, and neither are the values in the file of the group's choice. A
-    setting on the command line comes before the settings in files, because it is the easiest to remove.
+    Ignores the default in a main configuration, and the values in the file of the chosen option. Prefers a setting on
+    the command line to a setting in a file, because it is easier to remove.
     """
     return next(_wishes(group, origins), None)
 

@@ -35,7 +35,7 @@ class CheckedSweep:
     """A sweep whose jobs are all valid. `dir` is the folder of the sweep.
 
     `jobs` is empty if a sweeper chooses values during the sweep. `first` is the configuration of the first job, or the
-    common part of the jobs to come. `swept` maps each swept key to its values on the command line, such as `mpi,ps`.
+    part that all later jobs have in common. `swept` maps each swept key to its values on the command line, such as `mpi,ps`.
     `more_lines` are the additional overrides that make Hydra compose the same jobs. If the sweep `is_parallel`, several
     jobs may run at a time, as jobs of Slurm if it `is_on_slurm`.
     """
@@ -87,7 +87,7 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
 
 
 def _check_direction(direction: Any, config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError if a sweeper would optimise in the wrong direction."""
+    """Raises ConfigError if a sweeper would optimize in the wrong direction."""
     objective, wanted = config.train.objective, config.train.direction
     if wanted is None and objective not in (None, "loss", PERPLEXITY.metric):
         raise refusal(

@@ -1,5 +1,5 @@
-"""Handles models that have their own optimizer: Keras models and training steps. The configuration group `optimizer` is
-for other models."""
+"""Handles models that have their own optimizer: Keras models and training steps. The configuration group `optimizer`
+applies only to other models."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def without_optimizer(config: RunConfig, single: SingleDeviceGraph) -> RunConfig
     if origins is not None:  # None in a script, which checks its own overrides
         check_no_optimizer(
             origins,
-            f"model._target_={config.model['_target_']} makes a Keras model or a training step",
+            f"model._target_={config.model['_target_']} creates a Keras model or a training step",
             "add a parameter to the model's function for each value that you want to set (model.learning_rate=…)",
         )
     return dataclasses.replace(config, optimizer={})
 
 
 def check_no_optimizer(origins: Origins, cause: str, remedy: str) -> None:
-    """Raises ConfigError if somebody has chosen or changed the group `optimizer`, which has no effect here.
+    """Raises ConfigError if a setting chooses or changes the group `optimizer`, because it would have no effect.
 
-    `cause` tells which model has its own optimizer, and `remedy` how to change that optimizer.
+    `cause` states which model has its own optimizer, and `remedy` states how to change that optimizer.
     """
     from parallax_runner.config.wishes import wish_for
 

@@ -114,7 +114,7 @@ def test_a_job_whose_ranks_are_all_on_one_node_does_not_train(slurm: Slurm, tmp_
     one_node = ("comm=mpi", "comm.mpi.mpirun_options='--host n1:1'", "cluster.follow=true", "train.steps=4")
     run = launch(*TWO_NODES, *SIMPLE, *one_node, cwd=tmp_path, is_forked=False)
     assert (run.exit_status, run.summary["status"], run.summary["steps"]) == (1, "failed", 0)
-    assert "worker 1" in run.summary["error"] and "it runs on n1, but the plan has it on n2" in run.summary["error"]
+    assert "worker 1" in run.summary["error"] and "it runs on n1, but the plan assigns it to n2" in run.summary["error"]
 
 
 def test_scancel_saves_and_ends_and_the_run_can_go_on(slurm: Slurm, tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ from parallax_runner.graph.tf_data.fresh_copy import FreshCopies
 from parallax_runner.graph.tf_data.repeatable import why_not_repeatable
 
 log = logging.getLogger(__name__)
-# Data sets that pass on the batches of their input unchanged.
+# Steps that yield the batches of their input unchanged.
 PASSING = ("_PrefetchDataset", "_OptionsDataset")
-# Data sets that map batches to batches. Users often put these data sets after batching.
+# Steps that turn batches into batches. Users often put such steps after `batch`.
 BATCHWISE = (
     *("_MapDataset", "_ParallelMapDataset", "_ShuffleDataset", "_RepeatDataset", "_TakeDataset", "_SkipDataset"),
     "CacheDataset",
@@ -94,8 +94,9 @@ class TfDataset:
             self.validation_size = validation_size or self._validation.count()
 
     def after(self, steps: int) -> TfDataset:
-        """Returns a data set that skips the passes that `steps` steps have begun. A shuffle then continues with the
-        orders of later passes. Endless data, which has only one pass, continues after these steps."""
+        """Returns a data set that continues after `steps` steps. It skips every pass that these steps have begun, so a
+        shuffle continues with the order of the next pass. Endless data has only one pass, and continues with the next
+        batch."""
         found = copy.copy(self)
         if self.is_endless:
             found.first_step += steps
@@ -144,7 +145,7 @@ class TfDataset:
 class Batches:
     """A data set whose batches have `size` examples.
 
-    If `by_example` is set, `copies` yield the examples before batching. If another transformation follows the batching,
+    If only prefetching or options follow `batch`, `by_example` is True and `copies` yield single examples. Otherwise,
     `copies` yield batches.
     """
 
@@ -178,7 +179,7 @@ class Batches:
         return in_whole // self.size, found - in_whole
 
     def arrays(self, element: Any) -> dict[str, np.ndarray]:
-        """Returns the arrays of a batch under the names that `Feature` gives their components."""
+        """Returns the arrays of a batch by component name (see `Feature`)."""
         features = self.structure.flatten(element).items()
         return {
             component: tensor.numpy()
@@ -187,8 +188,8 @@ class Batches:
         }
 
     def part(self, rank: int, ranks: int) -> Any:
-        """Returns batches of a copy, with every `ranks`-th example of each whole batch. If examples are left over, some
-        ranks can get an additional batch at the end, which no step uses."""
+        """Returns the batches of one rank, with every `ranks`-th example of each whole batch, from a fresh copy. If
+        examples are left over, some ranks can get an additional batch at the end, which no step uses."""
         if self.by_example:
             return self.copies.make(rank, ranks).batch(self.size // ranks, drop_remainder=True)
         copy = self.copies.make()
@@ -241,8 +242,8 @@ class Share:
         self._iterator: Iterator[Any] | None = None
 
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
-        """Returns a batch for each replica, for the step that begins after all workers together have read `position`
-        examples.
+        """Returns one batch per replica for the step that begins after the workers have read `position` examples in
+        total.
 
         Reading continues from the last position. If `position` is earlier, reading restarts from the beginning.
 
@@ -288,8 +289,8 @@ class Share:
             self._next(within)
 
     def _end_pass(self) -> None:
-        """Brings shuffles and caches into their state after a complete pass. The next pass is then the same, no matter
-        where the run started."""
+        """Leaves shuffles and caches in the state that they have after a complete pass. The next pass is then the same,
+        no matter where the run started."""
         copies = self._data._train.copies
         if self._iterator is None and not copies.keeps_nothing:
             self._iterator = iter(self._copy)
@@ -325,20 +326,20 @@ def eagerly() -> Iterator[None]:
 
 
 def every(batch: Any, first: int, step: int) -> Any:
-    """Returns every `step`-th example of a batch with all features, starting at `first`."""
+    """Returns every `step`-th example of a batch, with all features, starting with example `first`."""
     return tf.nest.map_structure(lambda each: rows(each, first, step=step), batch)
 
 
 def _last_batching(dataset: Any, passing: Collection[str]) -> Any:
-    """Returns the batching at the end of the data, or None if the data does not end with a batching. Skips data sets in
-    `passing` that follow the batching."""
+    """Returns the `batch` step at the end of the data, or None if the data does not end with one. Ignores steps in
+    `passing` that follow it."""
     while type(dataset).__name__ in passing:
         dataset = dataset._input_dataset
     return dataset if type(dataset).__name__ in BATCHING else None
 
 
 def _is_endless(dataset: Any) -> bool:
-    """Returns whether a pass has no end. The inputs of filters are checked, because filters hide endless inputs."""
+    """Returns whether a pass never ends. Checks the inputs of filters too, because a filter hides an endless input."""
     through = {"_FilterDataset", *PASSING, *BATCHING, *BATCHWISE} - {"_TakeDataset"}
     while int(dataset.cardinality()) == tf.data.UNKNOWN_CARDINALITY and type(dataset).__name__ in through:
         dataset = dataset._input_dataset
@@ -346,7 +347,7 @@ def _is_endless(dataset: Any) -> bool:
 
 
 def _static_size(specs: dict[str, Any]) -> int | None:
-    """Returns the batch size that the types of all features share, or None if they do not share one.
+    """Returns the batch size that the types of all features specify, or None if they do not agree on one.
 
     A map over batches often loses the size of ragged and sparse features.
     """

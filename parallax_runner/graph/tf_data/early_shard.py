@@ -1,8 +1,8 @@
-"""Places the shard of a worker in a `tf.data` graph near the source, so that the worker does not compute examples of
+"""Places a worker's shard near the source of a `tf.data` graph, so that the worker does not compute the examples of
 other workers.
 
 A shard at the end of a pipeline yields every N-th element. If a step computes each element from one element of its
-input, a shard before this step yields the same elements, and the step computes only these elements.
+input, the shard can precede this step. The result is the same, and the step computes only the worker's elements.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import tensorflow as tf
 from parallax_runner.graph.tf_data.function_state import FunctionState
 from parallax_runner.graph.tf_data.length import element_types, is_in_memory, node_of
 
-# Returns the number of elements of a data set in the graph, or a negative number if it is unknown or infinite.
+# A function that returns the number of elements in a data set of the graph. The result is negative if this number is
+# unknown or infinite.
 Cardinality = Callable[[str], int]
-# Data sets that yield the elements of their input unchanged.
+# Steps that yield the elements of their input unchanged.
 PASSING = ("PrefetchDataset", "OptionsDataset")
 
 
 def shard_early(graph_def: Any, rank: int, ranks: int, *, cardinality: Cardinality, keeps_order: bool) -> None:
-    """Changes the graph of a data set, which then yields every `ranks`-th element, starting at element `rank`.
+    """Changes the graph of a data set so that it yields every `ranks`-th element, starting with element `rank`.
 
     `keeps_order` is False if the options of the data set allow parallel maps to change the order.
     """
@@ -41,12 +42,12 @@ class _Shards:
         self._state = FunctionState(graph_def)
 
     def placed(self, output: str, first: int, *, is_read_to_end: bool) -> str:
-        """Returns the output of a data set that yields every N-th element of `output`, from element `first` on.
+        """Returns the output of a data set that yields every N-th element of `output`, starting with element `first`.
 
-        `first` is less than N. `is_read_to_end` is False if a later step can end a pass earlier.
+        `first` is less than N. `is_read_to_end` is False if a later step can end a pass before it has read all elements.
         """
         node = self._nodes[node_of(output)]
-        if self._readers[node.name] > 1:  # another step also reads this one, and needs all elements
+        if self._readers[node.name] > 1:  # another step also reads this node and needs all elements
             return self._shard_of(node, first)
         if node.op == "ZipDataset":
             for number in range(node.attr["N"].i):
@@ -70,8 +71,10 @@ class _Shards:
         return output
 
     def _count(self, node: Any) -> int | None:
-        """Returns the number of elements that a node takes or skips. Returns None if the number is not a constant, or
-        is negative, which means all elements."""
+        """Returns the number of elements that a `take` or `skip` node takes or skips.
+
+        Returns None for other nodes, and if the number is negative (all elements) or not a constant.
+        """
         if node.op not in ("TakeDataset", "SkipDataset"):
             return None
         value = self._constant(node.input[1])
@@ -88,14 +91,14 @@ class _Shards:
         return bool(node.attr["preserve_cardinality"].b) and not self._state.calls_depend(node)
 
     def _is_even_repeat(self, node: Any) -> bool:
-        """Returns whether the node repeats a known number of elements that N divides."""
+        """Returns whether the node repeats data whose number of elements is known and a multiple of N."""
         if node.op != "RepeatDataset":
             return False
         number = self._cardinality(node.input[0])
         return number > 0 and number % self._ranks == 0
 
     def _shard_of(self, node: Any, first: int) -> str:
-        """Returns the output of a shard of a node's elements. Two sides of a `zip` can share a shard."""
+        """Returns the output of a shard that reads from `node`. Two sides of a `zip` can share this shard."""
         name = f"{node.name}/shard_{first}"
         if name in self._nodes:
             return name
@@ -108,7 +111,7 @@ class _Shards:
         return name
 
     def _constant(self, output: str) -> Any:
-        """Returns the value of a scalar constant, or None if the output is none."""
+        """Returns the value of a scalar constant, or None if the output is not a constant."""
         node = self._nodes[node_of(output)]
         return tf.make_ndarray(node.attr["value"].tensor).item() if node.op == "Const" else None
 

@@ -34,7 +34,7 @@ OPENING_AT_ONCE = {
     *("ParallelInterleaveDatasetV4", "RangeDataset", "TensorDataset", "TensorSliceDataset", "TextLineDataset"),
     *("TFRecordDataset", "TFRecordDatasetV2", "FixedLengthRecordDatasetV2", "DirectedInterleaveDataset"),
 }
-COUNTED_TOGETHER = 1000  # elements; between them, a signal can end the process
+COUNTED_TOGETHER = 1000  # elements per read; a signal can end the process between two reads
 LARGE = 2**16  # size of a constant in bytes
 LIMIT = 2**31 - 2**20  # size of a serialized graph in bytes
 
@@ -62,8 +62,8 @@ class FreshCopies:
         self._graph_def = graph_def
 
     def make(self, rank: int = 0, ranks: int = 1) -> Any:
-        """Returns a copy that was made eagerly, and that yields every `ranks`-th element from element `rank` on. Copies
-        share their large arrays."""
+        """Makes a copy eagerly and returns it. The copy yields every `ranks`-th element, starting with element `rank`.
+        Copies share their large arrays."""
         graph_def = copy.deepcopy(self._graph_def)
         if ranks > 1:
             keeps_order = self._dataset.options().deterministic is not False
@@ -73,7 +73,7 @@ class FreshCopies:
         return made.with_options(self._dataset.options())
 
     def count(self) -> int:
-        """Returns the number of elements, by reading the data set without its maps where that is possible."""
+        """Reads the data set, without the steps that `equally_long` skips, and returns the number of its elements."""
         output, types = equally_long(self._graph_def)
         read = dataset_ops._VariantDataset(self._imported(self._graph_def, output), types)
         ones = read.map(lambda *_: True).batch(COUNTED_TOGETHER).with_options(self._dataset.options())

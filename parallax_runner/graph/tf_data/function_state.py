@@ -1,5 +1,4 @@
-"""Decides whether a function in a `tf.data` graph yields the same result for an element, whichever elements it has been
-called with before."""
+"""Decides whether the calls of a function in a `tf.data` graph depend on each other."""
 
 from __future__ import annotations
 
@@ -9,21 +8,21 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
-# Ops that are marked as stateful only because the functions that they call can be.
+# Ops that TensorFlow marks as stateful only because they can call stateful functions.
 CALLING = ("StatefulPartitionedCall", "If", "While", "Case")
-# Ops that read a variable or a table and do not change it.
+# Ops that read a variable or a lookup table without changing it.
 READING = (
     *("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"),
     *("LookupTableFindV2", "LookupTableSizeV2"),
 )
-# Ops that call Python, which can change a variable or a table.
+# Ops that call Python code, which can change a variable or a lookup table.
 PYTHON = ("PyFunc", "EagerPyFunc")
-# An op that ends the run or does nothing.
+# A stateful op that either ends the run or has no effect.
 CHECKING = "Assert"
 
 
 class FunctionState:
-    """Knows the functions of a GraphDef."""
+    """Finds out which functions of a GraphDef have state."""
 
     def __init__(self, graph_def: Any) -> None:
         self._functions = {function.signature.name: function for function in graph_def.library.function}
@@ -31,8 +30,8 @@ class FunctionState:
         self._resources_change = any(map(_may_change_resources, inner))
 
     def calls_depend(self, node: Any) -> bool:
-        """Returns whether a function that the node calls has effects, or results that depend on earlier calls: it draws
-        random numbers, changes a variable, or calls Python."""
+        """Returns whether a function that `node` calls has side effects or depends on earlier calls. Such a function
+        draws random numbers, changes a variable or calls Python, for example."""
         return any(self._has_state(inner) for name in _called(node) for inner in self._functions[name].node_def)
 
     def _has_state(self, node: Any) -> bool:
@@ -53,7 +52,7 @@ def _may_change_resources(node: Any) -> bool:
 
 
 def _called(node: Any) -> Iterator[str]:
-    """Yields the names of the functions among a node's attributes."""
+    """Yields the names of the functions in a node's attributes."""
     for attribute in node.attr.values():
         for function in (attribute.func, *attribute.list.func):
             if function.name:

@@ -1,4 +1,4 @@
-"""Finds the step of a `tf.data` graph that has as many elements as the whole pipeline and is the fastest to count."""
+"""Finds an early step of a `tf.data` graph that yields as many elements as the whole pipeline, for fast counting."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from typing import Any
 
 import tensorflow as tf
 
-# Steps that keep the number of elements. A map keeps it if its function cannot end the data.
+# Steps that do not change the number of elements. A map can change this number only if its function can end the data.
 KEEPING = ("PrefetchDataset", "OptionsDataset", "ShuffleDatasetV3")
 MAPS = ("MapDataset", "ParallelMapDatasetV2")
-# The names of the attribute with the types of a data set's elements. Readers of files have neither: they yield strings.
+# Possible names of the attribute that contains the element types. File readers have no such attribute, because they
+# always yield strings.
 TYPES = ("output_types", "Toutput_types")
 
 
 def equally_long(graph_def: Any) -> tuple[str, tuple[Any, ...]]:
-    """Returns an output of the graph whose data set has as many elements as the result, and the types of its elements.
+    """Returns the output of a step that yields as many elements as the whole pipeline, and the types of these elements.
 
-    Maps, shuffles and caches in memory at the end of the pipeline are left out.
+    Skips maps, shuffles and in-memory caches at the end of the pipeline.
     """
     nodes = {node.name: node for node in graph_def.node}
     (output,) = (node.input[0] for node in graph_def.node if node.op == "_Retval")
@@ -35,7 +36,7 @@ def node_of(output: str) -> str:
 
 
 def element_types(node: Any) -> tuple[Any, Any]:
-    """Returns the attributes with the types and the shapes of the elements that a data set yields."""
+    """Returns the attributes that contain the types and shapes of a data set's elements."""
     for name in TYPES:
         if name in node.attr:
             return node.attr[name], node.attr["output_shapes"]
@@ -46,8 +47,8 @@ def element_types(node: Any) -> tuple[Any, Any]:
 
 
 def is_in_memory(node: Any, nodes: Any) -> bool:
-    """Returns whether a node is a cache in memory. A cache in a file can be read by another run, with another number of
-    workers."""
+    """Returns whether a node is an in-memory cache. A cache in a file does not count, because a run with a different
+    number of workers can read it."""
     if node.op != "CacheDatasetV2":
         return False
     name = nodes[node_of(node.input[1])]

@@ -55,10 +55,11 @@ class OverHosts(Mpirun):
         self._own_names = here | check_hosts(self.hosts, folders, stopped)
 
     def misplaced(self, role: str, index: int, host: str) -> str | None:
-        """Returns a description if the process is on another host of the plan, or on the driver's, than planned.
+        """Returns a description of the fault if the process is on the wrong host of the plan, or wrongly on the driver's
+        host.
 
-        Each host's name is what the host itself has answered to `check`, so aliases and addresses do not matter. Hosts
-        that have the same name, or a name that the check has not seen, cannot be distinguished.
+        Hosts are compared by the names that they have returned to `check`, so aliases and addresses do not matter.
+        Hosts with the same name cannot be distinguished, and a name that no host has returned is accepted.
         """
         if role == "worker" and has_other_order(self.options):
             return None
@@ -66,10 +67,10 @@ class OverHosts(Mpirun):
         name = self._own_names.get(planned.name)
         if name in (None, host) or host not in {*self._own_names.values(), socket.gethostname()}:
             return None
-        also = "" if name == planned.name else f", which calls itself {name}"
+        also = "" if name == planned.name else f", whose own name is {name}"
         return (
-            f"it runs on {host}, but the plan has it on {planned.name}{also}: the launcher has placed processes on "
-            "other hosts than planned. If comm.mpi.mpirun_options or Open MPI's parameters choose hosts, leave that out"
+            f"it runs on {host}, but the plan assigns it to {planned.name}{also}: the launcher has placed processes "
+            "on the wrong hosts. If comm.mpi.mpirun_options or Open MPI's parameters select hosts, remove that selection"
         )
 
     def servers(self, job: Job) -> list[Command]:

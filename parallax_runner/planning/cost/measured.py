@@ -23,7 +23,7 @@ MOST_HOT_ROWS = 4096  # maximum number of a variable's rows with individual coun
 class RowStatistics:
     """How a sparse variable's rows were touched in `samples` batches. Each rank contributes one batch per step.
 
-    Three fields are means over steps: `ids` is a rank's number of ids with duplicates, `distinct` its number of
+    Three fields are means over steps: `ids` is a rank's number of ids, including duplicates, `distinct` its number of
     distinct ids, and `merged` the number of distinct ids of all measured ranks. `incidence` contains pairs (c, rows)
     with c of at least 1, where `rows` is the number of rows that exactly c samples touched. `hot` contains the most
     touched rows in descending order, as pairs of a row and the number of samples that touched it.
@@ -59,11 +59,11 @@ class RowStatistics:
         return min(found, float(self.rows), ranks * self.distinct)
 
     def apart_from(self, ranks: int) -> float:
-        """Returns the expected number of distinct rows that a rank touches in a step, without the rows that any of
-        `ranks` ranks touched in the previous step.
+        """Returns the expected number of distinct rows that a rank touches in a step, but that none of `ranks` ranks
+        touched in the previous step.
 
-        One more batch adds these rows to the rows of a whole step, so the number is the difference of two values of
-        `merged_over`. Batches are assumed to be drawn independently of each other.
+        One more batch would add this number of rows to the rows of a whole step, so the number is the difference of two
+        values of `merged_over`. Batches are assumed to be drawn independently of each other.
         """
         return min(self.distinct, max(0.0, self.merged_over(ranks + 1) - self.merged_over(ranks)))
 

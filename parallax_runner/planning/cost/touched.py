@@ -14,8 +14,8 @@ class Touched:
 
     `distinct` is the number for one rank, and `merged` the number for all ranks together. `apart` is the number of a
     rank's rows that no rank touched in the previous step. By symmetry, it is also the number of a rank's rows that no
-    rank touches in the next step. All are measured means. If `is_bound` is set, the first two are upper bounds, and
-    `apart` is a lower bound.
+    rank touches in the next step. All three are measured means, unless `is_bound` is set. In that case, the first two
+    are upper bounds, and `apart` is a lower bound.
     """
 
     distinct: float

@@ -45,12 +45,11 @@ class Alltoall(Route):
         return dataclasses.replace(parts, pulled=parts.pulled + answers * parts.ids)
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
-        """Returns the bytes that do not stay on the rank itself."""
+        """Returns the bytes that a rank sends to other ranks."""
         return both_ways_bytes(parts) * (workers - 1) / workers
 
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
-        """Returns the costs. Owners look up rows and order the rows by the requesting rank. Gradients are sorted by
-        owner."""
+        """Returns the costs. Owners look up rows and sort them by requesting rank. Gradients are sorted by owner."""
         cluster, exchange = model.cluster, model.constants.alltoall
         leaves = 1 - cluster.on_a_host / cluster.workers
         link = both_ways_bytes(parts) * cluster.on_a_host * leaves * exchange.secs_per_byte

@@ -53,7 +53,7 @@ def test_tensorboard_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_that_could_have_no_effect_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"SwapEMAWeights .*leave it out; with use_ema=True"):
+    with pytest.raises(ConfigError, match=r"SwapEMAWeights .*omit it; with use_ema=True"):
         usable([keras.callbacks.SwapEMAWeights()])
 
 

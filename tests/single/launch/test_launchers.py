@@ -80,11 +80,11 @@ FOUR = (Place("here", 2, True), Place("first", 1, False), Place("10.0.0.7", 1, F
     [
         ("worker", 0, "me", None),
         ("worker", 3, "b", None),
-        ("worker", 3, "me", "it runs on me, but the plan has it on 10.0.0.7, which calls itself b: the launcher"),
-        ("worker", 1, "b", "it runs on b, but the plan has it on here, which calls itself me"),
-        ("server", 1, "me", "it runs on me, but the plan has it on first, which calls itself a"),
+        ("worker", 3, "me", "it runs on me, but the plan assigns it to 10.0.0.7, whose own name is b: the launcher"),
+        ("worker", 1, "b", "it runs on b, but the plan assigns it to here, whose own name is me"),
+        ("server", 1, "me", "it runs on me, but the plan assigns it to first, whose own name is a"),
         ("server", 5, "a", None),
-        # Two hosts with the same name, and a name that nobody has told, as in a container.
+        # Two hosts with the same name, and a name that no host has returned, as in a container.
         ("worker", 4, "a", None),
         ("worker", 2, "1f2e3d", None),
     ],
@@ -95,7 +95,7 @@ def test_a_process_on_another_host_than_planned(
     monkeypatch.setattr(socket, "gethostname", lambda: "me")
     monkeypatch.setattr(hosts, "check_hosts", lambda *_: {name: own for name, own in NAMES.items() if name != "here"})
     launcher = OverHosts(Hosts(FOUR, "ssh", "10.0.0.1", None))
-    assert launcher.misplaced(role, index, host) is None, "before the hosts have told their names"
+    assert launcher.misplaced(role, index, host) is None, "before the hosts have returned their names"
     launcher.check([tmp_path], lambda: False)
     found = launcher.misplaced(role, index, host)
     assert found is None if told is None else told in str(found)
