@@ -186,7 +186,7 @@ def _check(wanted: _Wanted) -> None:
 
 
 def _as_before(worker: Worker, model: Any) -> Any:
-    """Loads the result of an earlier call into the model and returns that call's History, in a worker of a later call."""
+    """Loads the result of an earlier call into the model, in a worker of a later call, and returns the History."""
     run_dir = Path(worker.config.model["earlier"][len(_finished)])
     history = fit_result.take_over(run_dir, model)
     _finished.append(_Finished.of(run_dir, history))

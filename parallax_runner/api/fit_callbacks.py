@@ -179,7 +179,7 @@ class FitCalls:
     def finish(self) -> None:
         """Loads the final weights into the model, then calls `on_train_end` of the callbacks."""
         self._load_weights()
-        self._model.optimizer.finalize_variable_values(self._model.trainable_weights)  # sets the averaged weights if use_ema=True
+        self._model.optimizer.finalize_variable_values(self._model.trainable_weights)  # averages if use_ema=True
         if self._started:
             self._list.on_train_end(self._last_logs)
 

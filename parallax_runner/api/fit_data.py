@@ -25,9 +25,9 @@ def dataset_of(
     is_exact: Callable[[], bool],
     known: Mapping[str, Any],
 ) -> Any:
-    """Makes a data set with `features`, `structure`, `global_batch`, `train_size` and `validation_size`.
+    """Returns a data set with `features`, `structure`, `global_batch`, `train_size` and `validation_size`.
 
-    `known` contains the counts that the first process has already made (`COUNTED` in fit.py). `is_exact` returns
+    `known` contains the counts that the first process has already computed (`COUNTED` in fit.py). `is_exact` returns
     whether the order of the data must be repeatable; it is called only for a `tf.data.Dataset`.
 
     Raises ConfigError or DataError if the data cannot be divided among several workers.
@@ -36,7 +36,7 @@ def dataset_of(
     import tensorflow as tf
 
     if isinstance(validation_data, tf.data.Dataset) and validation_batch_size is not None:
-        raise ConfigError("validation_batch_size (fit): a tf.data.Dataset has it already; remove it")
+        raise ConfigError("validation_batch_size (fit): a tf.data.Dataset already has a batch size; remove it")
     validation_batch = validation_batch_size or batch_size or KERAS_BATCH
     if isinstance(x, tf.data.Dataset):
         for name, value in (("y", y), ("sample_weight", sample_weight), ("batch_size", batch_size)):
@@ -55,7 +55,7 @@ def dataset_of(
             validation = as_dataset(weighted, validation_data, batch_size=validation_batch, steps=validation_steps)
         found = TfDataset(weighted, validation, exact=is_exact(), is_counted=steps_per_epoch is None, **known)
         if found.is_endless and steps_per_epoch is None:
-            raise ConfigError("steps_per_epoch=None (fit): the data never ends; give the number of steps per epoch")
+            raise ConfigError("steps_per_epoch=None (fit): the data never ends; set the number of steps per epoch")
         return found
     from parallax_runner.data.from_arrays import arrays_dataset
 
@@ -77,7 +77,7 @@ def dataset_of(
 
 
 def _split(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[Any, Any]:
-    """Splits arrays the way Keras does: the last rows, a fraction `share` of all, are for validation.
+    """Splits arrays as Keras does: the last rows, a fraction `share` of all rows, are used for validation.
 
     Raises ConfigError if one of the two parts would be empty.
     """
@@ -91,7 +91,7 @@ def _split(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[Any, Any]:
 
 
 def _weighted(train: Any, class_weight: dict[int, float]) -> Any:
-    """Weights examples by their class the way Keras does. Classes without a given weight get the weight 1.
+    """Weights examples by their class as Keras does. Classes that are not in `class_weight` get the weight 1.
 
     Raises ConfigError if the data is not (x, y).
     """
@@ -116,5 +116,5 @@ def _weights_of_arrays(y: Any, sample_weight: Any, class_weight: dict[int, float
     from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
 
     if sample_weight is not None:
-        raise ConfigError("class_weight (fit): sample_weight is also given; give only one of the two")
+        raise ConfigError("class_weight (fit): sample_weight is also set; pass only one of the two")
     return class_weight_to_sample_weights(y, class_weight)

@@ -1,4 +1,4 @@
-"""Gives the driver and workers the model and data of a script that calls `fit`."""
+"""Provides the model and data of a script that calls `fit` to the driver and the workers."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ from parallax_runner.files.plain import read_text
 from parallax_runner.files.whole import write_whole
 
 FILE_NAME = "config.yaml"
-# The `_target_` in `conf/model/script.yaml`, in place of a model's function.
+# The `_target_` in `conf/model/script.yaml`, instead of a model's function.
 SCRIPT = "parallax_runner.api.script.start_it_plainly"
-# The `_target_` in `conf/model/fit.yaml`, for a script whose model the runner's own loop trains.
+# The `_target_` in `conf/model/fit.yaml`, for a script that calls `fit`.
 FIT = "parallax_runner.api.fit.start_it_plainly"
 
 
@@ -75,7 +75,7 @@ def freeze(config: RunConfig, run_dir: str | os.PathLike[str]) -> Path:
 
 
 def load(run_dir: str | os.PathLike[str]) -> RunConfig:
-    """Reads `run_dir/config.yaml` back."""
+    """Reads `run_dir/config.yaml`."""
     config = OmegaConf.merge(OmegaConf.structured(STRUCTURED), OmegaConf.load(Path(run_dir) / FILE_NAME))
     return run_config(config)
 
@@ -96,7 +96,7 @@ def has_epochs(config: RunConfig) -> bool:
 
 
 def is_quiet(config: RunConfig) -> bool:
-    """Returns whether a script has asked that the terminal shows nothing of a run that succeeds, except warnings."""
+    """Returns whether a script has requested that the terminal shows only warnings and errors of a run."""
     return config.model["_target_"] == FIT and config.action == "train" and config.model.get("verbose", 1) != 1
 
 

@@ -35,7 +35,7 @@ class CheckedSweep:
     """A sweep whose jobs are all valid. `dir` is the folder of the sweep.
 
     `jobs` is empty if a sweeper chooses values during the sweep. `first` is the configuration of the first job, or the
-    part that all later jobs have in common. `swept` maps each swept key to its values on the command line, such as `mpi,ps`.
+    part that all jobs have in common. `swept` maps each swept key to its values on the command line, such as `mpi,ps`.
     `more_lines` are the additional overrides that make Hydra compose the same jobs. If the sweep `is_parallel`, several
     jobs may run at a time, as jobs of Slurm if it `is_on_slurm`.
     """

@@ -30,15 +30,15 @@ def local_rank(name: str | None = None) -> tf.Tensor:
 
 
 def join() -> None:
-    """Joins the other ranks. Raises CollectiveError if Gloo, and not MPI, connects them."""
+    """Joins the other ranks. Raises CollectiveError if Gloo connects them instead of MPI."""
     variable = collectives.gloo_by()
     if variable is not None:
         raise CollectiveError(
-            f"mpi_collectives: it needs MPI, and {variable}=gloo connects the ranks by Gloo, as cluster=manual does: "
-            "start the script with mpirun, without that variable"
+            f"mpi_collectives: it needs MPI, but {variable}=gloo connects the ranks by Gloo, as cluster=manual does: "
+            "start the script with mpirun and without this variable"
         )
     collectives.init()
     if not collectives.runs_over_mpi():
         raise CollectiveError(
-            "mpi_collectives: it needs MPI, and Horovod has connected the ranks by Gloo: start the script with mpirun"
+            "mpi_collectives: it needs MPI, but Horovod has connected the ranks by Gloo: start the script with mpirun"
         )

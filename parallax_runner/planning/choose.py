@@ -28,7 +28,7 @@ ALIKE = 0.1
 
 @dataclass(frozen=True)
 class Choice:
-    """The route of each variable and the reason for that route. `notes` contains the total costs of the alternatives."""
+    """The route of each variable and the reason for that route. `notes` states the total costs of alternatives."""
 
     routes: Mapping[str, str]
     reasons: Mapping[str, str]

@@ -221,7 +221,7 @@ def test_mpi_collectives_are_refused(tmp_path: Path, at_folder: StandBy, comm: s
     where = (f"cluster.rendezvous={at_folder.address}", "cluster=manual", "tracking=off", "train.steps=2")
     run = launch(*simple, *where, cwd=tmp_path / "run", python_path=tmp_path, is_forked=False)
     assert run.exit_status == 1
-    assert "mpi_collectives: it needs MPI, and HOROVOD_CONTROLLER=gloo connects the ranks by Gloo" in run.stderr
+    assert "mpi_collectives: it needs MPI, but HOROVOD_CONTROLLER=gloo connects the ranks by Gloo" in run.stderr
     assert run.losses() == {}
     assert all(at_folder.exit_statuses().values())
 

@@ -44,7 +44,7 @@ class _Shards:
     def placed(self, output: str, first: int, *, is_read_to_end: bool) -> str:
         """Returns the output of a data set that yields every N-th element of `output`, starting with element `first`.
 
-        `first` is less than N. `is_read_to_end` is False if a later step can end a pass before it has read all elements.
+        `first` is less than N. `is_read_to_end` is False if a later step can end a pass before all elements are read.
         """
         node = self._nodes[node_of(output)]
         if self._readers[node.name] > 1:  # another step also reads this node and needs all elements

@@ -55,8 +55,8 @@ class OverHosts(Mpirun):
         self._own_names = here | check_hosts(self.hosts, folders, stopped)
 
     def misplaced(self, role: str, index: int, host: str) -> str | None:
-        """Returns a description of the fault if the process is on the wrong host of the plan, or wrongly on the driver's
-        host.
+        """Returns a description of the fault if the process is on the wrong host of the plan, or on the driver's host
+        by mistake.
 
         Hosts are compared by the names that they have returned to `check`, so aliases and addresses do not matter.
         Hosts with the same name cannot be distinguished, and a name that no host has returned is accepted.
@@ -70,7 +70,7 @@ class OverHosts(Mpirun):
         also = "" if name == planned.name else f", whose own name is {name}"
         return (
             f"it runs on {host}, but the plan assigns it to {planned.name}{also}: the launcher has placed processes "
-            "on the wrong hosts. If comm.mpi.mpirun_options or Open MPI's parameters select hosts, remove that selection"
+            "on the wrong hosts. If comm.mpi.mpirun_options or Open MPI's parameters choose hosts, remove that choice"
         )
 
     def servers(self, job: Job) -> list[Command]:

@@ -66,7 +66,7 @@ def sparse(x: Any, y: Any) -> Any:
         ),
         ({"overrides": ["train.log_every=1,2"]}, r"train.log_every=1,2"),
         ({"overrides": ["ckpt=off"]}, r"ckpt=off \(fit\): fit reads the trained weights from a checkpoint"),
-        ({"sample_weight": np.ones(12), "class_weight": {0: 1.0}}, "give only one of the two"),
+        ({"sample_weight": np.ones(12), "class_weight": {0: 1.0}}, "pass only one of the two"),
         ({"sample_weight": np.ones(3)}, "arrays of the same length"),
         ({"validation_data": dataset().repeat()}, "it never ends: set validation_steps"),
         (
@@ -91,7 +91,7 @@ def test_arguments(arguments: dict[str, Any], told: str) -> None:
         ({"y": Y}, r"y \(fit\): a tf.data.Dataset already contains it"),
         ({"batch_size": 4}, r"batch_size \(fit\)"),
         ({"validation_split": 0.5}, r"validation_split=0.5 \(fit\): this argument needs arrays"),
-        ({"x": dataset().repeat()}, "the data never ends; give the number of steps per epoch"),
+        ({"x": dataset().repeat()}, "the data never ends; set the number of steps per epoch"),
         ({"x": unseeded()}, "a shuffle has no seed"),
         ({"class_weight": {1: 2.0}, "x": tf.data.Dataset.from_tensor_slices(X).batch(6)}, r"the data must be \(x, y\)"),
         ({"workers": 4}, "a batch of 6 examples cannot be divided into 4 equal parts"),
