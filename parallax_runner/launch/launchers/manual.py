@@ -19,7 +19,7 @@ from parallax_runner.launch.manual.claims import Claim, Claims, claims_at
 from parallax_runner.launch.manual.seat import LOST
 from parallax_runner.plan.plan import Plan
 
-# Horovod of each worker uses Gloo from the start, also if the user's code initialises Horovod first.
+# Horovod of each worker uses Gloo from the start, even if the user's code initializes Horovod first.
 BY_GLOO = {wire.GLOO: "1", "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
 SEAT = (sys.executable, "-m", "parallax_runner.launch.manual.seat")
 

@@ -81,8 +81,8 @@ def test_a_wish_on_the_command_line(single: SingleDeviceGraph, overrides: list[s
     message = refused(begun(Composer().job(["model=two_tower", *JOB, *overrides])), single)
     assert message == (
         f"{told}: model._target_=models.two_tower.make_model creates a Keras model or a training step, which has its "
-        "own optimizer; remove this setting, and add a parameter to the model's function for each value that you want to "
-        "set (model.learning_rate=…)"
+        "own optimizer; remove this setting, and add a parameter to the model's function for each value that you want "
+        "to set (model.learning_rate=…)"
     )
 
 
