@@ -37,7 +37,7 @@ def test_callbacks_of_epochs_are_called() -> None:
     ids=["a class", "a lambda"],
 )
 def test_one_that_is_called_for_each_batch_is_refused(callback: object) -> None:
-    with pytest.raises(ConfigError, match=r"overrides on_train_batch_end, and .* on_epoch_end"):
+    with pytest.raises(ConfigError, match=r"overrides on_train_batch_end, but .* on_epoch_end"):
         usable([callback])
 
 
