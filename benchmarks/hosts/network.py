@@ -1,4 +1,4 @@
-"""Makes hosts on one machine. Each host is a network namespace, and a link of a given speed joins it to a bridge.
+"""Emulates several hosts on one machine. Each host is a network namespace with a link of a given speed to a bridge.
 
 The bridge and the links are in namespaces that `enter` makes for this process, so the machine's own interfaces do not
 change. The kernel removes the namespaces when the last process in them ends in any way.
