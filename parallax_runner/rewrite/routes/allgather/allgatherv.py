@@ -41,8 +41,8 @@ def communicator() -> MPI.Comm:
     """Returns a duplicate of the communicator of all ranks. Messages on the duplicate never mix with messages from
     Horovod's thread.
 
-    The first call is a collective. Horovod must already have initialised MPI, and also finalizes it. Raises
-    CollectiveError if MPI allows only one thread.
+    The first call is a collective. Horovod must already have initialized MPI. Horovod also finalizes MPI at the end.
+    Raises CollectiveError if MPI allows only one thread.
     """
     from mpi4py import MPI
 
