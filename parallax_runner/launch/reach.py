@@ -27,7 +27,7 @@ NOT_FOUND_STATUSES = (126, 127)
 
 
 def check_hosts(hosts: Hosts, folders: Sequence[Path], stopped: Callable[[], bool] = lambda: False) -> dict[str, str]:
-    """Checks all other machines at the same time. Returns the name that each of them has for itself. Returns early,
+    """Checks all other machines at the same time. Returns the host name that each machine reports. Returns early,
     without names, once `stopped()` returns True.
 
     `folders` must be on a file system that all hosts share. Raises LaunchError for the first host that fails a check.
@@ -101,7 +101,7 @@ class _Question:
 
 
 def _judge(host: str, question: _Question, hosts: Hosts) -> str:
-    """Returns the name that the host has for itself. Raises LaunchError if it fails a check."""
+    """Returns the host name that the host reports. Raises LaunchError if the host fails a check."""
     where = f"host {host!r} of cluster.resource_info"
     answer = question.answer() if question.ended() else None
     if answer is None:

@@ -9,8 +9,8 @@ from parallax_runner.launch.control import wire
 from parallax_runner.launch.launchers.launcher import RankExit
 from parallax_runner.launch.watch.whereabouts import Whereabouts
 
-# All deaths within this time after the first sign of a failure are attributed to one cause, because grpc and Horovod
-# notify the other processes within a second or two.
+# All deaths within this time after the first sign of a failure are attributed to one cause. When a process dies, grpc
+# and Horovod notify the other processes within a second or two.
 FOLLOW_SECS = 5.0
 # The reason given if neither the process nor the launcher reported anything.
 DIED_SILENTLY = "died without a message"
@@ -30,10 +30,10 @@ class Member:
     program, the role is the program's name.
 
     `lost_secs` is the monotonic time of the first sign that the member ended prematurely. `exit_status` is minus the
-    signal number for a death by signal, and None if unknown. `is_gone` is set if the member ran elsewhere and it is
-    unknown how it ended. `error` is the error that the process itself reported, and `recurs` means that the error would
-    occur again in another attempt. `wanted_status` is the exit status that the process requests for the run. `verdict`
-    is the driver's conclusion. The fields from `doing` onwards come from the last report of the process.
+    signal number for a death by signal, and None if unknown. `is_gone` is set if the member ran on another machine and
+    the way it ended is unknown. `error` is the error that the process itself reported, and `recurs` means that the
+    error would occur again in another attempt. `wanted_status` is the exit status that the process requests for the
+    run. `verdict` is the driver's conclusion. The fields from `doing` onwards come from the last report of the process.
     """
 
     role: str
@@ -104,8 +104,8 @@ def first_lost(members: Sequence[Member], rank_exit: RankExit | None) -> Member:
     Raises ValueError if no member is lost.
 
     A process that was killed by a signal is blamed first. If no process was killed by a signal, the rank that the
-    launcher names is blamed, unless the end of the first lost member is explained. In all other cases, the first lost
-    member is blamed.
+    launcher names is blamed, unless the driver knows why the first lost member ended. In all other cases, the first
+    lost member is blamed.
     """
     lost = [(member.lost_secs, member) for member in members if member.lost_secs is not None]
     lost.sort(key=lambda pair: pair[0])

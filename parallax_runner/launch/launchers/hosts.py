@@ -1,4 +1,4 @@
-"""The launcher `hosts`: mpirun starts the workers on the hosts of `cluster.resource_info`, and a remote shell starts
+"""The `hosts` launcher: mpirun starts the workers on the hosts of `cluster.resource_info`, and a remote shell starts
 the servers."""
 
 from __future__ import annotations
@@ -55,10 +55,11 @@ class OverHosts(Mpirun):
         self._own_names = here | check_hosts(self.hosts, folders, stopped)
 
     def misplaced(self, role: str, index: int, host: str) -> str | None:
-        """Returns a description if the process is on another host of the plan, or on the driver's, than planned.
+        """Returns a description of the fault if the process is on the driver's host or on a host of the plan, but not
+        on its planned host.
 
-        Each host's name is what the host itself has answered to `check`, so aliases and addresses do not matter. Hosts
-        that have the same name, or a name that the check has not seen, cannot be distinguished.
+        Each host has reported its own name to `check`, so aliases and addresses do not matter. Hosts that have the same
+        name, or a name that the check has not seen, cannot be distinguished.
         """
         if role == "worker" and has_other_order(self.options):
             return None

@@ -78,8 +78,8 @@ class Launcher(ABC):
         return
 
     def misplaced(self, role: str, index: int, host: str) -> str | None:
-        """Returns a description of the fault if a process is not on its planned host, or None. `host` is the name that
-        the process's host has for itself. In this base class the launcher does not know the hosts' own names."""
+        """Returns a description of the fault if a process is not on its planned host, or None. `host` is the host name
+        that the process itself reports. In this base class the launcher does not know the hosts' own names."""
         return None
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""The launcher `slurm`: within an allocation, mpirun starts workers and srun starts servers. It uses no ssh."""
+"""The `slurm` launcher: within an allocation, mpirun starts workers and srun starts servers. It uses no ssh."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Slurm(OverHosts):
 
     @classmethod
     def unfit(cls, config: RunConfig, comm: str) -> str | None:
-        """Returns None: Slurm provides the hosts, so a configuration cannot be wrong about them."""
+        """Returns None: Slurm provides the hosts, so the configuration cannot name the wrong ones."""
         return None
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:

@@ -92,8 +92,8 @@ class Channel:
 
     @property
     def is_open(self) -> bool:
-        """Whether the other end is still there, as far as this machine knows. Use it while the other end sends
-        nothing."""
+        """Whether the other end is still connected, as far as this machine knows. Use this property while the other end
+        sends nothing."""
         try:
             self._connection.setblocking(False)
             return bool(self._connection.recv(1, socket.MSG_PEEK))

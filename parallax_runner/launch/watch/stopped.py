@@ -44,8 +44,8 @@ class StoppedWatch:
         self._passed_secs = 0.0
 
     def _stopped(self, pid: int, members: Sequence[Member]) -> Iterator[tuple[psutil.Process, Member, str]]:
-        """Yields those of the process and its children that are stopped and have no connection. Each comes with its
-        member and a clause that describes how the process is stopped."""
+        """Checks the process and its children, and yields each stopped process that has no connection. Yields the
+        member of each such process, and a clause that describes how the process is stopped."""
         *others, itself = members
         try:
             leader = psutil.Process(pid)
