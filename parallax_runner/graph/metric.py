@@ -31,7 +31,7 @@ class Metric:
     direction: Direction | None
 
     def __tf_flatten__(self) -> tuple[Any, Any]:
-        """Lets a traced function return metrics: TensorFlow extracts the tensors and inserts its own."""
+        """Lets a traced function return metrics: TensorFlow extracts the tensors and replaces them with its own."""
         return (self.result, self.direction), self.sums
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Seeds of random ops: each rank draws its own stream of numbers, and initial values are equal on all ranks."""
+"""Seeds of random ops: each rank draws its own stream of numbers, but initial values are equal on all ranks."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def draws(node: tf.NodeDef) -> bool:
 def _combined(node: tf.NodeDef, name: str, seed: int, rank: int, *, inside: bool) -> list[tf.NodeDef]:
     """Combines the seed that `node` reads with the rank's seed, and returns the nodes that were added.
 
-    If the node is `inside` a function, the names of tensors contain the op's output argument.
+    If the node is `inside` a function, the names of tensors contain the name of the op's output argument.
     """
     place, dtype = given_seed(node), tf.as_dtype(node.attr["Tseed"].type)
     assert place is not None

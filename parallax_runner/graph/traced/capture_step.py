@@ -51,8 +51,8 @@ def capture_step(
             "a Keras model or a training step needs eager execution, which is disabled: remove "
             "disable_v2_behavior() and disable_eager_execution() from the model's module"
         )
-    # A function that imports Keras itself is called a second time, because the variables from the first call were not
-    # recorded.
+    # If the function itself imported Keras, it is called a second time, because the variables from the first call were
+    # not recorded.
     specs = type_specs(features)
     made = _made(make, specs, seed, options) or _made(make, specs, seed, options)
     assert made is not None
@@ -223,8 +223,8 @@ def _import_evaluation(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Imports an evaluation.
 
-    Returns the validation loss with its metrics, if there is a validation loss, and the outputs under names that are
-    valid in a SavedModel signature.
+    Returns the validation loss (if there is one) with its metrics, and the outputs under names that are valid in a
+    SavedModel signature.
     """
     returned = evaluated.returned
     wanted = {f"outputs/{name}": evaluated.tensor(tensor) for name, tensor in returned["outputs"].items()}

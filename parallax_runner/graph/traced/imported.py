@@ -18,8 +18,8 @@ from parallax_runner.graph.traced.order import keep_only_needed
 from parallax_runner.graph.traced.trace import Trace
 from parallax_runner.graph.traced.variables import TracedVariable
 
-# Values up to this many bytes become constants in the graph. Larger values are read from the process that has them in
-# memory.
+# Values up to this many bytes become constants in the graph. Larger values are read at run time from the memory of the
+# process.
 CONSTANT_BYTES = 4096
 
 
