@@ -126,8 +126,8 @@ class ProgressDisplay:
     def _is_due(self, standing: Standing) -> bool:
         if standing.step == self._written_step:
             return False
-        # Reports may skip steps, so a line is due if a multiple of log_every has been reached or passed since the last
-        # line.
+        # Reports may skip steps, so a line is due as soon as a multiple of log_every has been reached or passed since
+        # the last line.
         before = self._written_step or 0
         if standing.steps is not None and standing.step >= standing.steps:
             return True
