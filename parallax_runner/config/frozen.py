@@ -54,7 +54,7 @@ def from_plain(content: Mapping[str, Any]) -> RunConfig:
 
 
 def plain(value: Any) -> Any:
-    """Returns a copy of a configuration, or of a part of it, as dictionaries and lists."""
+    """Returns a configuration, or a part of it, as dictionaries and lists."""
     if dataclasses.is_dataclass(value):
         return {entry.name: plain(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -96,7 +96,7 @@ def has_epochs(config: RunConfig) -> bool:
 
 
 def is_quiet(config: RunConfig) -> bool:
-    """Returns whether a script has asked that the terminal shows nothing of a run that succeeds, except warnings."""
+    """Returns whether a script has requested that a successful run shows nothing except warnings on the terminal."""
     return config.model["_target_"] == FIT and config.action == "train" and config.model.get("verbose", 1) != 1
 
 

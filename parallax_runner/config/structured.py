@@ -9,7 +9,7 @@ from parallax_runner.config.schema import RunConfig
 
 
 def mutable(schema: type[Any]) -> type[Any]:
-    """Returns a mutable dataclass with the name, fields, defaults and metadata of a frozen one."""
+    """Returns a mutable dataclass with the name, fields, defaults and metadata of a frozen dataclass."""
     return dataclasses.make_dataclass(schema.__name__, [_field(entry) for entry in dataclasses.fields(schema)])
 
 

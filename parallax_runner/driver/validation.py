@@ -22,8 +22,8 @@ def is_possible(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) 
 
 
 def lacks_examples(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
-    """Returns whether a model that has a validation loss is not validated, because there is less than a batch of
-    examples."""
+    """Returns whether the model has a validation loss but is not validated, because there is less than a batch of
+    validation examples."""
     return (
         single.validation_loss is not None and dataset.validation_size > 0 and not is_possible(config, single, dataset)
     )

@@ -141,7 +141,7 @@ def _validation_placeholders(evaluated: Trace, placeholders: Mapping[str, Any]) 
 class _Made:
     """The traces of a model's steps, the sums of the steps' metrics, and the initial values of variables.
 
-    `model` is the traced Keras model, or None. `notes` tell the user what is ignored or left out.
+    `model` is the traced Keras model, or None. `notes` tell the user which parts of the model are ignored or omitted.
     """
 
     train: Trace
