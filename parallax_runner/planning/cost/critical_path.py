@@ -1,9 +1,9 @@
 """The time of a step whose exchanges overlap with all computation that does not depend on them.
 
-Two activities run in parallel: the computation, from 0 to 1, and a sequence of exchanges. The computation waits for
-values that have not arrived yet. A gradient is exchanged after it has been computed and all earlier exchanges are done.
-Exchanges for another step (docs/design/0052-rows-ahead-of-time.md) fill the gaps of this sequence. No computation waits
-for them, so they only make a step longer if the gaps are too short.
+Two activities run in parallel: the computation, whose progress goes from 0 to 1, and a sequence of exchanges. The
+computation waits for values that have not arrived yet. A gradient is exchanged after it has been computed and all
+earlier exchanges are done. Exchanges for another step (docs/design/0052-rows-ahead-of-time.md) fill the gaps in this
+sequence. No computation waits for them, so they make a step longer only if the gaps are too short.
 """
 
 from __future__ import annotations
