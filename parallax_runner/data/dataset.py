@@ -24,7 +24,7 @@ class Feature:
     - sparse: `indices` int64 [n, 1 + len(shape)], `values` [n], `dense_shape` int64 [1 + len(shape)].
     """
 
-    shape: tuple[int | None, ...]  # None: unknown or ragged
+    shape: tuple[int | None, ...]  # None: the size is unknown or ragged
     dtype: str  # NumPy's name, such as "int32" or "float32"
     kind: Literal["dense", "ragged", "sparse"] = "dense"
     ragged_rank: int = 0  # number of dimensions after the batch dimension, up to the last ragged dimension

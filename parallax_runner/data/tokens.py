@@ -1,5 +1,5 @@
 """Turns text files into arrays of word ids. Lines are split into tokens, words are numbered by frequency, and some of
-the data are held out for validation."""
+the data is held out for validation."""
 
 from __future__ import annotations
 
