@@ -14,7 +14,7 @@ from omegaconf import MISSING
 
 from parallax_runner.config.objective import DIRECTIONS
 
-MOST_PROCESSES = 100_000  # per role; the driver lists all processes in memory, and a typing error must not fill this memory
+MOST_PROCESSES = 100_000  # per role, so that a typing error cannot fill the memory with a list of processes
 
 
 @dataclass(frozen=True)
