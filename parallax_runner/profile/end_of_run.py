@@ -103,5 +103,5 @@ def _plot(ranks: Sequence[StepShares], path: Path) -> None:
 
     try:
         plot_shares(ranks, path)
-    except Exception as error:  # matplotlib may fail, for example because of a broken font cache, but the numbers are already written
+    except Exception as error:  # such as a broken font cache; the numbers are already written
         log.warning("the profile cannot be plotted: %s: %s", type(error).__name__, error)

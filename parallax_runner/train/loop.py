@@ -63,7 +63,7 @@ class Loop:
                 self._step(batch, batches, started_secs)
                 runner.report_if_due()
                 is_end = runner.is_last()
-                if runner.distributed.leave is None or not is_end:  # otherwise, `end` saves the checkpoint when all workers have pushed
+                if runner.distributed.leave is None or not is_end:  # otherwise, `end` saves after all pushes
                     self._save_and_validate(steps)
                 if runner.step == self._until and not is_end:
                     goes_on = self._begin_segment()

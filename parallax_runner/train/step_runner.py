@@ -112,8 +112,8 @@ class StepRunner:
     ) -> Any:
         """Runs the next step and returns the values of `fetches`.
 
-        `started_secs` is the time when the step began. Bytes are counted only if `is_whole` is true. The caller must
-        first wait until `peers` allows the step. Raises TrainingError if a loss ends the run.
+        `started_secs` is the time when the step began. Bytes are counted only if `is_whole` is true. Before this call,
+        the caller must wait until `peers` allows the step. Raises TrainingError if a loss ends the run.
         """
         graph, step = self.distributed, self.step + 1
         if graph.vote is not None and self.saver and self.saver.is_due(step):
