@@ -45,7 +45,7 @@ def auc(labels: Any, predictions: Any, weights: Any = None, *, from_logits: bool
     """Returns the area under the ROC curve, by the trapezoidal rule over `bins` + 1 equidistant thresholds.
 
     `labels`: 0 or 1. `predictions`: probabilities, or logits with `from_logits`. Both have the same number of elements.
-    With `bins=199`, the thresholds and the value are the same as those of `keras.metrics.AUC()`.
+    With `bins=199`, the thresholds and the value are the same as in `keras.metrics.AUC()`.
     """
     positive = _column(labels)
     probability = _column(predictions)

@@ -88,6 +88,6 @@ def examples_in(batch: Mapping[str, np.ndarray], features: Mapping[str, Feature]
 
 
 def numbering_of(dataset: Dataset) -> str:
-    """Returns a digest of the list that gives a data set's ids their meaning, such as a vocabulary. Returns an empty
+    """Returns a digest of the list that defines the meaning of a data set's ids, such as a vocabulary. Returns an empty
     string if the data set has no such digest."""
     return str(getattr(dataset, "numbering", ""))

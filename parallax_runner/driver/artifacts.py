@@ -1,4 +1,4 @@
-"""The files that a run gives to its tracker: its record, logs, plots, checkpoints, and the model for serving."""
+"""The files that a run passes to its tracker: its record, logs, plots, checkpoints, and the model for serving."""
 
 from __future__ import annotations
 

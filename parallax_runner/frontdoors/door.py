@@ -16,11 +16,15 @@ from parallax_runner.launch.manual import secret
 class Task:
     """The place of one process in a cluster.
 
-    Attributes: role: worker or server. index: rank or index of the process; None lets the driver choose. rendezvous:
-        the address at which all processes meet. workers, servers: the numbers of workers and servers in the whole
-        cluster. count: the number of processes of this role to start. address: the address at which the other processes
-        reach this machine; None: the machine's address on the route to the rendezvous. gpus: the process's
-        `CUDA_VISIBLE_DEVICES`; None leaves it unchanged.
+    Attributes:
+        role: worker or server.
+        index: rank or index of the process; None lets the driver choose.
+        rendezvous: the address at which all processes meet.
+        workers, servers: the numbers of workers and servers in the whole cluster.
+        count: the number of processes of this role to start.
+        address: the address at which the other processes reach this machine; None: this machine's address on the route
+            to the rendezvous.
+        gpus: the process's `CUDA_VISIBLE_DEVICES`; None leaves it unchanged.
     """
 
     role: str

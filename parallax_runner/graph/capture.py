@@ -224,7 +224,7 @@ def variables_of(meta_graph: tf.MetaGraphDef) -> tuple[Variable, ...]:
 def _as_one(variables: Iterable[Variable]) -> Iterator[Variable]:
     """Yields the variables. If other pieces of a variable are missing, each existing piece becomes a separate variable.
 
-    This is necessary because TensorFlow gives wrong names to the slots of partitioned variables inside a variable
+    This is necessary because TensorFlow assigns wrong names to the slots of partitioned variables inside a variable
     scope.
     """
     variables = list(variables)

@@ -86,7 +86,7 @@ def make_plan(request: PlanRequest) -> Plan:
 
 
 def _by_preset(preset: Preset, variables: Sequence[VariableInfo], request: PlanRequest) -> Choice:
-    """Returns the routes that a preset gives to the variables, and the reasons for these routes."""
+    """Returns the routes that a preset assigns to the variables, and the reasons for these routes."""
     routes = {variable.name: _route(variable, request.comm, preset, request.servers) for variable in variables}
     reasons = {variable.name: _reason(variable, routes[variable.name], request.options) for variable in variables}
     return Choice(routes, reasons)

@@ -23,8 +23,7 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Fit:
-    """The information that trials give about a step's time: the most likely curve and, through `secs`, its
-    uncertainty."""
+    """The information from trials about a step's time: the most likely curve and, through `secs`, its uncertainty."""
 
     curve: Curve
     trials: tuple[Trial, ...]

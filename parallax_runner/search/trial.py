@@ -10,7 +10,7 @@ from typing import Self
 
 # The number of steps that each trial discards, because the first steps of a session include its set-up.
 WARM_UP_STEPS = 5
-# The minimum number of measured steps after warm-up. One sample gives no error estimate.
+# The minimum number of measured steps after warm-up. An error estimate needs more than one sample.
 LEAST_STEPS = 2
 # Because load and data vary, two trials with the same number of pieces can differ by this fraction of a step's time
 # even if all steps within a trial take the same time.

@@ -17,7 +17,7 @@ class Queue:
     def may_have(self, job: str) -> bool:
         """Returns whether a job such as `12` or `12_3` is waiting or running.
 
-        Also returns True if `squeue` gives no answer, for example while Slurm's controller restarts.
+        Also returns True if `squeue` does not answer, for example while Slurm's controller restarts.
         """
         return self._jobs is None or job in self._jobs
 

@@ -40,9 +40,9 @@ def capture_step(
 ) -> SingleDeviceGraph:
     """Creates a Keras model or a training step, and captures one step for one replica.
 
-    `features` gives the type of each feature, or its shape and dtype. `options` has the keys `labels`, `sample_weight`
-    and `sparse_updates` from the configuration group `model`. The generators of Python, NumPy and TensorFlow are seeded
-    while the model is created.
+    `features` contains the type of each feature, or its shape and dtype. `options` has the keys `labels`,
+    `sample_weight` and `sparse_updates` from the configuration group `model`. The generators of Python, NumPy and
+    TensorFlow are seeded while the model is created.
 
     Raises CaptureError if the result cannot be distributed.
     """

@@ -29,7 +29,7 @@ class RowProbe:
         return self._answers(optimizer)[0] and self._answers(optimizer)[1]
 
     def works_by_row(self, optimizer: Any) -> bool:
-        """Returns whether updating some rows alone gives the same values as updating these rows together with
+        """Returns whether an update of only some rows produces the same values as an update of these rows together with
         others."""
         return self._answers(optimizer)[1]
 

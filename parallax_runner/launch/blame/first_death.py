@@ -16,7 +16,7 @@ FOLLOW_SECS = 5.0
 DIED_SILENTLY = "died without a message"
 # The reason for a member whose process the driver did not start itself.
 GONE = "its process was killed, or its machine is lost"
-# A process that gives up because a peer is gone dies by one of these signals. Such a death may be a consequence of
+# If a process aborts because a peer is gone, it dies by one of these signals. Such a death may be a consequence of
 # another death.
 _GIVES_UP_BY = frozenset({signal.SIGABRT, signal.SIGPIPE})
 # The signals that a launcher uses to terminate workers. No launcher sends them to servers before the process to blame

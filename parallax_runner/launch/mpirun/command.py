@@ -92,7 +92,7 @@ def stay_here(workers: int, options: Sequence[str]) -> list[str]:
 
 
 def has_other_order(options: Sequence[str], environ: Mapping[str, str] = os.environ) -> bool:
-    """Returns whether the user has chosen another order of ranks than one that fills the hosts in turn. `options` are
+    """Returns whether the user has chosen an order of ranks that does not fill one host after the other. `options` are
     the user's options for mpirun."""
     words = words_of_user("prte", (find_mpirun(), *options), environ)
     return any(word.startswith(RANK_ORDER) for word in words)

@@ -1,10 +1,10 @@
 """Private folders for the files of one mpirun and its ranks. Files that killed processes left behind are removed
 together with these folders.
 
-By default, mpirun names its rendezvous files after its pid alone. mpirun refuses to start if a killed mpirun with the
-same pid left such files behind: "The PMIx server's listener thread failed to start" (openpmix/openpmix issue 4022). In
-a container, pids soon repeat. Also, ranks on one machine exchange data through files of 16 MiB each, which stay in
-memory when mpirun is killed.
+By default, the names of mpirun's rendezvous files depend only on its pid. mpirun refuses to start if a killed mpirun
+with the same pid left such files behind: "The PMIx server's listener thread failed to start" (openpmix/openpmix issue
+4022). In a container, pids soon repeat. Also, ranks on one machine exchange data through files of 16 MiB each, which
+stay in memory when mpirun is killed.
 """
 
 import contextlib

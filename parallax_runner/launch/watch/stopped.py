@@ -1,5 +1,5 @@
-"""Detects stopped processes among those that send no heartbeats: mpirun, remote shells, and processes that have not
-connected yet."""
+"""Detects stopped processes among the processes that send no heartbeats: mpirun, remote shells, and processes that have
+not connected yet."""
 
 from __future__ import annotations
 

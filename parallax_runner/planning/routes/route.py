@@ -60,13 +60,17 @@ class Route(ABC):
 
     `planning/routes/registry.py` finds routes by name.
 
-    Attributes: name: the name in plans, tables and `comm.routes`. rewriting: the dotted name of the module whose
-        `REWRITING` contains the passes. Only the rewrite imports this module. The name is empty if there is nothing to
-        rewrite. exchanges: the exchanges from `Constants` that the route uses, with their volumes. A calibration
-        measures these exchanges. is_collective: whether ranks exchange data among themselves through Horovod.
-        on_servers: whether values are on servers. has_owners: whether each row has an owner that serves and updates the
-        row. A plan has at most one kind of owner. asks_ahead: whether rows can be requested from owners during the
-        previous step. sends_whole: whether the number of bytes is known even if the number of touched rows is unknown.
+    Attributes:
+        name: the name in plans, tables and `comm.routes`.
+        rewriting: the dotted name of the module whose `REWRITING` contains the passes. Only the rewrite imports this
+            module. The name is empty if there is nothing to rewrite.
+        exchanges: the exchanges from `Constants` that the route uses, with their volumes. A calibration measures these
+            exchanges.
+        is_collective: whether ranks exchange data among themselves through Horovod.
+        on_servers: whether values are on servers.
+        has_owners: whether each row has an owner that serves and updates the row. A plan has at most one kind of owner.
+        asks_ahead: whether rows can be requested from owners during the previous step.
+        sends_whole: whether the number of bytes is known even if the number of touched rows is unknown.
         all_of_it: the name that a plan's table uses for all exchanges on this route.
     """
 

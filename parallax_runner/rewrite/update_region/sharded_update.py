@@ -48,7 +48,7 @@ SCATTER = "ResourceScatter"
 BY_IDS = ("ResourceSparseApply", SCATTER)
 # An update by ids has an input with the ids and an input with one row per id. These are the names of the two inputs.
 IDS, ROWS = ("indices",), ("grad", "updates")
-# The index of the input of UnsortedSegmentSum that gives the number of rows in the result.
+# The input of UnsortedSegmentSum that has this index is the number of rows in the result.
 NUM_SEGMENTS = 2
 
 
