@@ -49,8 +49,8 @@ class VariableInfo:
     gradient is complete. `rows_written` states which rows the update writes. `whole_tables` contains the ops that make
     a worker need or send all rows although the gradient is sparse. `is_updated_in_parts` is set if the update for a
     dense gradient can run separately on each shard. `unknown_ahead` is the reason why the variable's rows cannot be
-    requested one step in advance, or None if they can. `tied_rows` is the reason why the update needs all rows of a
-    step at once, or None if it does not.
+    requested one step in advance, or None if they can be requested. `tied_rows` is the reason why the update needs all
+    rows of a step at once, or None if the update does not need them.
     """
 
     name: str

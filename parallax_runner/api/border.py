@@ -52,7 +52,7 @@ class Border:
             self._check_reachable(tensor.name)
 
     def without_initial_values(self, op: str, *, has_trained: bool) -> list[str]:
-        """Returns the op itself. For a group, returns the group's ops without those that set the initial values of
+        """Returns the op itself. For a group, returns the group's ops without the ops that set the initial values of
         variables.
 
         When a session exists, all variables already have their initial values or values from a checkpoint. Raises

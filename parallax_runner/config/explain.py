@@ -90,8 +90,8 @@ def known_keys(config: DictConfig) -> list[str]:
 
 
 def expectation(key: str) -> str | None:
-    """Returns the value that the schema expects for a key, such as "expected an integer, at least 1"; None for other
-    keys."""
+    """Returns the value that the schema expects for a key, such as "expected an integer, at least 1". Returns None for
+    other keys."""
     owner: Any = STRUCTURED
     found = None
     for part in key.split("."):

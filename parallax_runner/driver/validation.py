@@ -51,7 +51,7 @@ def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: D
 
 
 def _check_batch(config: RunConfig, plan: Plan, dataset: Dataset) -> None:
-    """Checks the batch size if the data are a `tf.data.Dataset`, whose batches are for all workers together."""
+    """Checks the batch size if the data is a `tf.data.Dataset`, whose batches are for all workers together."""
     whole, size = getattr(dataset, "global_batch", None), config.data["batch_size"]
     if whole is not None and size * plan.replicas != whole:
         part = f" = {whole // plan.replicas}" if whole % plan.replicas == 0 else ", which is not a whole number"

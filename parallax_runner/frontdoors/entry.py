@@ -16,7 +16,7 @@ from parallax_runner.frontdoors.door import FrontDoor, Task
 from parallax_runner.frontdoors.with_driver import run_several, run_with_driver
 from parallax_runner.launch.manual.stand_by import DEFAULT_TIMEOUT_SECS, stand_by
 
-# In order of precedence: options take precedence over variables.
+# Options come first, because they take precedence over variables.
 DOORS = ("cluster_spec.ClusterSpec", "paddle.Paddle", "tf_config.TfConfig")
 
 

@@ -1,4 +1,4 @@
-"""Integers that a graph computes but that are known before the graph runs: shapes, and elements of shapes."""
+"""Integers that a graph computes, but whose values are known before the graph runs: shapes, and elements of shapes."""
 
 from __future__ import annotations
 

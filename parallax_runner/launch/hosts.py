@@ -13,7 +13,7 @@ import psutil
 
 from parallax_runner.errors import LaunchError
 
-# Nothing is sent to this port. It is only used to find out from the kernel which route a packet would take.
+# Nothing is sent to this port. It is only used to learn from the kernel which route a packet would take.
 DISCARD_PORT = 9
 
 

@@ -129,7 +129,7 @@ def _total(numbers: Sequence[float | None]) -> float | None:
 
 
 def _means(of_ranks: Sequence[Sequence[float]], number: int) -> list[float | None]:
-    """Returns `number` means over ranks, or `number` times None if no rank has reported."""
+    """Returns a list of `number` means over ranks. If no rank has reported, all elements are None."""
     if not of_ranks:
         return [None] * number
     return [statistics.fmean(numbers) for numbers in zip(*of_ranks, strict=True)]

@@ -15,8 +15,8 @@ from parallax_runner.planning.cost.touched import Touched
 from parallax_runner.planning.cost.traffic import traffic
 from parallax_runner.planning.cut import pieces_of
 
-# A plan has a note if its fullest server holds more than this multiple of the bytes that the fullest server would hold
-# if placement balanced only held bytes.
+# A plan has a note if its fullest server holds more than this multiple of the bytes on the fullest server of a
+# placement that balances only held bytes.
 MOST_HELD = 1.25
 HELD_BYTES_THAT_MATTER = 100_000_000
 # A dense variable is split so that each shard accounts for at most this fraction of the average number of bytes that a

@@ -199,8 +199,8 @@ def _notes(
 
 
 def _notes_on_repeated_ids(variables: Sequence[VariableInfo]) -> Iterator[str]:
-    """Yields a note on updates whose results differ from stock TensorFlow and Keras, because they get the merged rows
-    of repeated ids."""
+    """Yields a note on updates whose results differ from the results of stock TensorFlow and Keras, because they get
+    the merged rows of repeated ids."""
     differ = [variable for variable in variables if variable.nonlinear_op]
     if not differ:
         return

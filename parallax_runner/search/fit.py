@@ -63,7 +63,8 @@ def curve_of(trials: Sequence[Trial]) -> Curve | None:
 
 
 def estimate(trial: Trial, found: Fit) -> tuple[float, float]:
-    """Returns the time and standard error for a tried number, from its trial, its neighbours and the curve."""
+    """Returns the step time and its standard error for a number of pieces that was tried. They are computed from its
+    trial, the trials of its neighbours, and the curve."""
     draws = found.secs(trial.partitions)
     return float(draws.mean()), float(draws.std())
 

@@ -234,7 +234,8 @@ def _standing(event: dict[str, Any], status: Status) -> Standing:
 
 
 def _events(file: BinaryIO) -> list[dict[str, Any]]:
-    """Returns the events of all complete lines. Skips lines that were truncated by a kill or a full disk."""
+    """Returns the events of all complete lines. Skips lines that are incomplete because the process was killed or the
+    disk was full."""
     file.seek(0)
     events = []
     for line in file.read().splitlines():

@@ -45,7 +45,7 @@ class Trace:
     """The ops of a step in `graph`.
 
     `inputs` maps the components of the features to the graph's placeholders. `returned` is the step's return value,
-    with tensors of the graph.
+    which contains tensors of the graph.
     """
 
     graph: branches.StepGraph

@@ -84,8 +84,8 @@ class ControlClient:
             # If the driver's machine loses power, it does not close the connection. In this case, this timeout ends
             # this process.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * DRIVER_SILENT_SECS))
-        # A process that is forked from this one, such as a data loader, must not keep the connection open after this
-        # process dies.
+        # A process that is forked from this process, such as a data loader, must not keep the connection open after
+        # this process dies.
         os.register_at_fork(after_in_child=lambda: _forget(connection))
         client = cls(connection)
         client._send(wire.HELLO, role=role, index=index, secret=secret, pid=os.getpid(), host=socket.gethostname())

@@ -140,7 +140,7 @@ class ControlServer:
             raise
 
     def _know(self, connection: socket.socket) -> None:
-        """Removes a connection from those that have not sent a hello yet."""
+        """Removes a connection from the connections that have not sent a hello yet."""
         with self._lock:
             self._strangers.pop(connection, None)
 

@@ -43,7 +43,8 @@ STORE = "store"
 # PROOF: a process's claim before the first step. PROVEN: the driver's answer when the claims of all processes match the
 # plan.
 PROOF, PROVEN = "proof", "proven"
-# A process has sent a hello with a role and index that are already connected, or that are not in the plan.
+# A process has sent a hello with the role and index of a process that is already connected, or with a role and index
+# that are not in the plan.
 SURPLUS = "surplus"
 # ALIVE: a heartbeat. WHERE: the driver asks, after a failure or a stall, what a process is doing. STANDS: the answer of
 # the process.

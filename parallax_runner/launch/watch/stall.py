@@ -131,7 +131,7 @@ class StallWatch:
         return held_up[0] if len(held_up) == 1 < len(active) else None
 
     def _is_long(self) -> bool:
-        """Returns whether a notice is due. After a notice, the next one is due once the idle time has doubled."""
+        """Returns whether a notice is due. After a notice, the next notice is due when the idle time has doubled."""
         if not self._paces:
             return False
         patience_secs = max(pace.patience_secs(self._start_secs) for pace in self._paces.values())

@@ -26,8 +26,8 @@ class RowStatistics:
 
     Three fields are means over steps: `ids` is a rank's number of ids with duplicates, `distinct` its number of
     distinct ids, and `merged` the number of distinct ids of all measured ranks. `incidence` contains pairs (c, rows)
-    with c of at least 1, where `rows` is the number of rows that exactly c samples touched. `hot` contains the most
-    touched rows in descending order, as pairs of a row and the number of samples that touched it.
+    with c >= 1, where `rows` is the number of rows that exactly c samples touched. `hot` contains the most touched rows
+    in descending order, as pairs of a row and the number of samples that touched it.
     """
 
     name: str

@@ -242,7 +242,7 @@ def _continued(client: MlflowClient, header: Header) -> Run | None:
             return None
         raise
     writer = run.data.tags.get(JOURNAL_TAG)
-    if writer == header.journal_id:  # this journal's process took over the run but crashed before recording that
+    if writer == header.journal_id:  # this journal's process took over the run but crashed before it recorded this
         return run
     # A run with the status RUNNING belongs to a live driver. If a run has a different writer, another journal has taken
     # over the run.

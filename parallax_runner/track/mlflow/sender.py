@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 SEND_EVERY_SECS = 2.0
 MAX_PAUSE_SECS = 30.0
-# At its end, a run waits this long for a store that does not answer, and this long for a store that answers. The first
-# limit begins when a hanging call has timed out.
+# How long a run waits at its end. The first limit is for a store that does not answer, and begins when a hanging call
+# has timed out. The second limit is for a store that answers.
 OUT_OF_REACH_SECS = 5.0
 MAX_END_SECS = 60.0
 TELL_SECS = 3.0  # how long to wait before a message is printed
