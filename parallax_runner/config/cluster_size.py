@@ -148,7 +148,7 @@ def devices_of_worker(cluster: ClusterConfig) -> dict[str, int]:
 
 
 def visible_gpus(cluster: ClusterConfig, *, rank: int, gpus: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Returns the ids of the GPUs of worker `rank`, one per replica; empty on a machine without GPUs.
+    """Returns the ids of the GPUs of worker `rank`, one per replica. On a machine without GPUs, there are no ids.
 
     The ids come from `cluster.resource_info` or from `gpus`, which defaults to all GPUs of this machine. If there are
     more workers than GPUs, GPUs are assigned to workers in round-robin order.

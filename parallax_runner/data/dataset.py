@@ -31,7 +31,7 @@ class Feature:
 
     @property
     def components(self) -> tuple[str, ...]:
-        """The names of the components in TensorFlow's order; empty for a dense feature."""
+        """The names of the components in TensorFlow's order. A dense feature has no components."""
         if self.kind == "ragged":
             return ("values", "row_splits", *(f"row_splits_{number}" for number in range(1, self.ragged_rank)))
         return ("indices", "values", "dense_shape") if self.kind == "sparse" else ()

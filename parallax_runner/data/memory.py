@@ -1,4 +1,4 @@
-"""Checks, before data are generated, that they fit into memory."""
+"""Checks, before data is generated, that it fits into memory."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def _measure(config: RunConfig, source: Source, run_dir: Path, interrupts: Inter
 
 
 def plan_alone(config: RunConfig, single: SingleDeviceGraph) -> Plan:
-    """Returns the plan for a single process with one replica. This process waits for no other process."""
+    """Returns the plan for a single process with one replica. This process does not wait for any other process."""
     from parallax_runner.graph.devices import without_tasks
 
     ps = dataclasses.replace(config.comm.ps, staleness=None, backup_workers=0)

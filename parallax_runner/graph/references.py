@@ -19,8 +19,8 @@ from parallax_runner.errors import CaptureError
 
 VARIABLES = ("VariableV2", "Variable")
 
-# Ops that take a reference. Any other op is replaced by the op whose name has the prefix "Resource", if TensorFlow has
-# such an op.
+# Ops that take a reference. Any other op is replaced by "Resource" + its own name, if TensorFlow has an op with that
+# name.
 TAKERS = {
     "Assign": "AssignVariableOp",
     "AssignAdd": "AssignAddVariableOp",

@@ -71,7 +71,7 @@ def _combined(node: tf.NodeDef, name: str, seed: int, rank: int, *, inside: bool
     constant = tf.NodeDef(name=f"{node.name}/seed_of_rank", op="Const", device=node.device)
     constant.attr["dtype"].type = dtype.as_datatype_enum
     constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(own, dtype))
-    # TensorFlow itself names a seed that is given as a list «…/seed».
+    # If a seed is given as a list, TensorFlow itself names it «…/seed».
     combined = tf.NodeDef(name=f"{node.name}/combined_seed", op="BitwiseXor", device=node.device)
     combined.input[:] = [node.input[place], f"{constant.name}:output:0" if inside else constant.name]
     combined.attr["T"].type = dtype.as_datatype_enum

@@ -93,7 +93,7 @@ def _by_preset(preset: Preset, variables: Sequence[VariableInfo], request: PlanR
 
 
 def _whole_tables(variable: VariableInfo, route: str) -> tuple[WholeTable, ...]:
-    """Returns the whole-table transfers of a variable. Returns none if the variable's rows have no owners."""
+    """Returns the whole-table transfers of a variable. Returns no transfers if the variable's rows have no owners."""
     if not route_named(route).has_owners:
         return ()
     return tuple(WholeTable(table.op, table.size_bytes) for table in variable.whole_tables)

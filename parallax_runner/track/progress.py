@@ -32,7 +32,7 @@ class Standing:
 
     @property
     def left_secs(self) -> float | None:
-        """The seconds until the last step, at the current rate; None if the rate or the total is unknown."""
+        """The seconds until the last step, at the current rate, or None if the rate or the total is unknown."""
         if not self.steps_per_sec or self.steps is None:
             return None
         return max(0, self.steps - self.step) / self.steps_per_sec

@@ -129,8 +129,8 @@ def _works_by_row(op: tf.Operation, operands: Sequence[Operand], sharded: Sequen
         return operands[0] is first and _goes_within_rows(op)
     if op.type == "Select" and operands[0].content is None and operands[0].shape.rank != 0:
         return False  # a condition that is a vector would select whole rows
-    # An operand without content must have the same meaning for every row. Therefore, either its dimensions correspond
-    # only to dimensions after the first, or it is a single element with the same rank.
+    # An operand without content must have the same meaning for every row. Therefore, either the operand's dimensions
+    # correspond only to dimensions after the first, or the operand is a single element with the same rank.
     rank = first.shape.rank
     return op.type in ELEMENTWISE and all(
         plain.rank == 0

@@ -48,7 +48,7 @@ class First:
 
 
 def first_of(traced: TracedVariable) -> First:
-    """Returns the initial value of a variable. Must run eagerly, before the graph is built."""
+    """Returns the initial value of a variable. Call this function eagerly, before the graph is built."""
     variable = traced.variable
     if traced.initial is not None:
         graph = func_graph.func_graph_from_py_func("initial", traced.initial, (), {})

@@ -67,7 +67,7 @@ class ControlClient:
     @classmethod
     def connect(cls, role: str, index: int) -> Self:
         """Connects to the driver that started this process and sends a hello. Raises LaunchError if there is no driver
-        or it cannot be reached."""
+        or the driver cannot be reached."""
         address, secret = os.environ.get(wire.CONTROL_ADDRESS), os.environ.get(wire.CONTROL_SECRET)
         if not address or not secret:
             raise LaunchError(

@@ -47,7 +47,7 @@ class Channel:
 
     @classmethod
     def _prove(cls, connection: socket.socket, secret: bytes, own: str, other: str) -> Self:
-        """Makes both ends prove the secret. Each sends a random number and signs both numbers, which prevents
+        """Makes both ends prove the secret. Each end sends a random number and signs both numbers, which prevents
         replays."""
         try:
             _watch(connection)

@@ -36,8 +36,8 @@ ALLOW_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "
 
 
 def find_mpirun() -> str:
-    """Returns the path of the `mpirun` next to the Python interpreter, or of the one on PATH. Raises LaunchError if
-    neither exists."""
+    """Returns the path of the `mpirun` next to the Python interpreter, or of the `mpirun` on PATH. Raises LaunchError
+    if neither exists."""
     beside = Path(sys.executable).parent / "mpirun"
     if beside.is_file():
         return str(beside)

@@ -36,7 +36,8 @@ def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] 
     if it can never be sent, because it was deleted in MLflow or its directory or journal no longer exists.
     """
     unreachable: set[str] = set()
-    # The entries are sorted by path. The run of a sweep comes before the sweep's jobs, which need the id of that run.
+    # The entries are sorted by path. The run of a sweep comes before the runs of the sweep's jobs, which need the id of
+    # the sweep's run.
     for entry in sorted(open_runs.listed(), key=lambda entry: entry.run_dir):
         run_dir = Path(entry.run_dir)
         if stopped() or not entry.is_here or run_dir == own_dir:

@@ -40,8 +40,8 @@ class Redis(Store):
 
     @classmethod
     def open(cls, address: SplitResult, *, is_driver: bool) -> Self:
-        """Connects to the server. Raises LaunchError if it cannot be reached, rejects the password, or is not a Redis
-        server."""
+        """Connects to the server. Raises LaunchError if the server cannot be reached, rejects the password, or is not a
+        Redis server."""
         store = cls(address.hostname or "", address.port or 0, unquote(address.path).strip("/"))
         try:
             store._server.ping()
