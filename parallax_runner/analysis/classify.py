@@ -29,7 +29,7 @@ from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGrap
 
 # Ops that can use a variable on a server, in addition to updates (rewrite/routes/ps/shards.py).
 SERVER_READS = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitializedOp"})
-# An op of this type updates positions that have several indices each. Such an update cannot be restricted to the
+# An op of this type updates positions, each of which has several indices. Such an update cannot be restricted to the
 # positions in one piece of a variable.
 BY_PLACE = "ResourceScatterNd"
 # Ops that take the next element of the data in their own process.
@@ -114,7 +114,7 @@ def _immovable_ops(
     """Returns, for each immovable variable, an op that can use the variable or its slot only in the process that holds
     the variable.
 
-    The op belongs to a step. It either takes the handle itself (a branch, a loop or a function), or is an update that a
+    The op runs in a step. It is either a branch, a loop or a function that takes the handle itself, or an update that a
     forward pass of the same step waits for.
     """
     outputs = [single.loss, *single.fetched_in_training, *single.fetched_in_validation]
@@ -157,8 +157,8 @@ def _kind(gradients: list[Gradient]) -> GradientKind:
 def _rows(graph: tf.Graph, gradients: list[Gradient]) -> int | None:
     if not gradients or any(gradient.indices is None for gradient in gradients):
         return None
-    # Capture hides the number of rows from the model (gradients_hook.py), but the original tensor still has that
-    # number.
+    # Capture hides the number of rows from the model (gradients_hook.py), but the original tensor still has this number
+    # in its shape.
     raw = [graph.get_tensor_by_name(gradient.indices or "").op.inputs[0] for gradient in gradients]
     counts = [tensor.shape.num_elements() for tensor in raw]
     return None if None in counts else sum(count for count in counts if count is not None)
@@ -192,12 +192,13 @@ def _written_by_each_rank(
 ) -> dict[str, str]:
     """Returns the variables without a gradient that a step sets to rank-dependent values.
 
-    One example is the mean of the step's losses. The dict values name the op that writes the variable.
+    For example, a step may write the mean of its losses to a variable. The dict maps each variable to the name of the
+    op that writes it.
     """
     found: dict[str, str] = {}
     writes = [op for op in step if is_write(op) and edit.handle_of(op) and edit.handle_of(op)[0].name not in updated]
     before = -1
-    while len(found) > before:  # the value written to a variable can depend on another variable
+    while len(found) > before:  # the value that a step writes to a variable can depend on another such variable
         before = len(found)
         for op in sorted(writes, key=lambda op: op.name):
             # The search starts at the write itself, because the write can read a raw gradient, which depends on the
@@ -209,8 +210,7 @@ def _written_by_each_rank(
 
 
 def draws_or_consumes(op: tf.Operation) -> bool:
-    """Returns whether the op's output depends on the rank that runs the op, because of the rank's data or random
-    draws."""
+    """Returns whether the op's output differs by rank, because it depends on the rank's data or random draws."""
     attributes = op.node_def.attr
     return (
         op.type == "Placeholder"

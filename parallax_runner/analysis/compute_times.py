@@ -18,7 +18,7 @@ class Moments:
         self._weights = {op: weight(op) for op in heavy_ops(self._all)}
 
     def needed_at(self, handle: tf.Operation) -> float:
-        """Returns the fraction of the computation that can run without the variable.
+        """Returns the fraction of the computation that can run before the variable is needed.
 
         Returns 0 if no gradient needs the variable, or if there are no heavy ops.
         """

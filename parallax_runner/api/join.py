@@ -28,7 +28,7 @@ from parallax_runner.train.step_runner import LossRule, StepRunner
 from parallax_runner.worker import rank as stages_of_rank
 from parallax_runner.worker.script import Worker
 
-# Only NaN ends the run: an infinite loss can result from a script's loss scaling, which skips steps that overflow.
+# Only NaN ends the run: an infinite loss can result from a script's own loss scaling, which skips steps that overflow.
 NUMBER_LOSSES = LossRule(ends_run=math.isnan, remedy="; check the data, or lower the learning rate")
 
 

@@ -54,7 +54,7 @@ def from_plain(content: Mapping[str, Any]) -> RunConfig:
 
 
 def plain(value: Any) -> Any:
-    """Returns a copy of a configuration, or of a part of it, as dictionaries and lists."""
+    """Returns a configuration, or a part of it, as dictionaries and lists."""
     if dataclasses.is_dataclass(value):
         return {entry.name: plain(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
     if isinstance(value, Mapping):

@@ -58,7 +58,7 @@ def keys_of_config_file(text: str) -> list[KeyMeaning]:
 
 
 def node_of(config: DictConfig, key: str) -> Any:
-    """Returns the node of a dotted key; None inside a group that is null."""
+    """Returns the node of a dotted key, or None if the key is inside a group that is null."""
     *parents, name = key.split(".")
     for parent in parents:
         config = config[parent]
@@ -86,7 +86,7 @@ def _types(group: str) -> tuple[Any, Any]:
 
 
 def _entries(kind: Any, frozen: Any) -> Iterator[tuple[Any, Any]]:
-    """Yields each field of OmegaConf's dataclass together with the field of the frozen dataclass."""
+    """Yields each field of OmegaConf's dataclass together with the same field of the frozen dataclass."""
     yield from zip(dataclasses.fields(kind), dataclasses.fields(frozen), strict=True)
 
 
@@ -105,7 +105,7 @@ def _key(name: str, entry: Any, frozen: Any, comments: Mapping[str, str]) -> Key
 
 
 def _kind(entry: Any, frozen: Any) -> str:
-    """Returns the type as an error message words it. OmegaConf has no type for "a string or a list of strings"."""
+    """Returns the type in the words of an error message. OmegaConf has no type for "a string or a list of strings"."""
     types = get_args(frozen.type)
     if any(get_origin(one) is tuple for one in types):
         return "a string or a list of strings" + (", or null" if type(None) in types else "")

@@ -17,7 +17,7 @@ from parallax_runner.config.schema import RunConfig
 @dataclass(frozen=True)
 class LaunchedJob:
     """A composed job. `title` and `overrides` are as in `compose.as_typed`; `hydra_overrides` are the overrides of
-    Hydra's own keys, as typed."""
+    Hydra's own keys, as the user typed them."""
 
     config: RunConfig
     title: str

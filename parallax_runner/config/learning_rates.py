@@ -8,7 +8,7 @@ from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
 
-NAME = "learning_rate"  # the argument of TensorFlow and Keras optimizers; a string is the name of a variable
+NAME = "learning_rate"  # an argument of TensorFlow and Keras optimizers; if it is a string, it names a variable
 
 
 def check_learning_rates(config: RunConfig, origins: Origins) -> None:

@@ -11,7 +11,7 @@ _FIELDS_OF = {"off": (), "steps": ("dir", "steps", "worker"), "range": ("dir", "
 
 
 def check_profile(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError for a step, a range or a worker that the run does not have."""
+    """Raises ConfigError if the settings name steps or a worker that the run does not have."""
     profile = config.profile
     _check_choice(config, origins)
     if profile.name == "off":

@@ -13,7 +13,7 @@ EXPECTED = "expected file:///shared/folder, tcp://host:port or redis://host:port
 
 
 def split_address(address: str) -> SplitResult:
-    """Returns the parts of an address. Raises ConfigError with a message that does not name the key."""
+    """Returns the parts of an address. Raises ConfigError for an invalid address. The message does not name the key."""
     try:
         split = urlsplit(address)
         port = split.port
@@ -35,7 +35,7 @@ def split_address(address: str) -> SplitResult:
 
 
 def check_rendezvous(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError for an invalid address, or for an address that the run would not use."""
+    """Raises ConfigError if the address is invalid or the run would not use it."""
     cluster = config.cluster
     if cluster.launcher != LAUNCHER:
         for name in ("rendezvous", "rendezvous_timeout_secs"):

@@ -117,7 +117,8 @@ def _check_range(key: str, value: Any, entry: "dataclasses.Field[Any]", origins:
 
 
 def _check_free_group(config: DictConfig, group: str, origins: Origins) -> None:
-    """Raises ConfigError if `model`, `data` or `optimizer` has keys or value types that its own file lacks."""
+    """Raises ConfigError if `model`, `data` or `optimizer` has a key that its own file lacks, or a value whose type
+    differs from the type in that file."""
     declared: dict[str, Any] = {}
     for file in origins.files:
         if file.group == group:
@@ -161,7 +162,7 @@ def _check_kind(config: DictConfig, key: str, example: Any, origins: Origins) ->
         return
     title, kind = kinds.get(type(example), ("a mapping", (DictConfig,)))
     if not isinstance(value, kind) or (isinstance(value, bool) and bool not in kind):
-        raise refusal(key, origins, f"expected {title}, such as {written(example)} in the choice's file", value=value)
+        raise refusal(key, origins, f"expected {title}, such as the default {written(example)}", value=value)
 
 
 def _check_steps(config: RunConfig, origins: Origins) -> None:
@@ -312,7 +313,7 @@ def _check_folders(config: RunConfig, origins: Origins) -> None:
 
 
 def unwritable(path: str) -> str | None:
-    """Returns the reason why a folder cannot be created or written at `path`; None if this seems possible."""
+    """Returns the reason why a folder cannot be created or written at `path`, or None if this seems possible."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -329,14 +330,16 @@ def unwritable(path: str) -> str | None:
         return f"a name in the path has more than {most_bytes} bytes"
     if len(os.fsencode(whole)) + BELOW_BYTES > os.pathconf(nearest, "PC_PATH_MAX"):
         return "the path is too long"
-    # os.access is correct for a read-only file system, even for root, but not for the kernel's file systems.
+    # Even for root, os.access detects a read-only file system, but its result is wrong for the kernel's own file
+    # systems.
     is_of_kernel = Path(os.path.realpath(nearest)).parts[:2] in KERNEL
     is_writable = not is_of_kernel and os.access(nearest, os.W_OK | os.X_OK)
     return None if is_writable else f"the folder {nearest} is not writable"
 
 
 def unreadable(path: str) -> str | None:
-    """Returns the reason why training data cannot be read from `path`, a file or a folder; None if it can be read."""
+    """Returns the reason why training data cannot be read from `path`, which is a file or a folder. Returns None if the
+    data can be read."""
     if not os.path.exists(path):
         return f"no such file or folder; looked for {os.path.abspath(path)}"
     if os.path.isdir(path):

@@ -85,7 +85,7 @@ def arrays_dataset(
     floatx: str = "float32",
 ) -> Arrays:
     """Creates a data set from arrays, or from dicts, tuples or lists of arrays. `validation` is (x, y) or (x, y,
-    sample_weight). As in Keras, arrays of floats are cast to `floatx`.
+    sample_weight). As in Keras, floating-point arrays are cast to `floatx`.
 
     Raises DataError if the arrays have different lengths, or if `validation` has a different structure.
     """

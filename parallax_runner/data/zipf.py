@@ -1,5 +1,5 @@
-"""Synthetic words, generated from a seed with frequencies like those in a natural language: few words are frequent, and
-most words are rare."""
+"""Synthetic words, generated from a seed. Their frequencies are similar to the frequencies in a natural language: few
+words are frequent, and most words are rare."""
 
 from __future__ import annotations
 

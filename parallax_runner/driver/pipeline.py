@@ -73,13 +73,13 @@ BALANCED_BY_BOUNDS = (
 
 
 def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None = None) -> Objective | None:
-    """Runs one job to its end. Returns its objective, or None if the action has none.
+    """Runs one job to its end. Returns the job's objective, or None if the action has no objective.
 
     `source` provides the graph and the data, from the configuration or from a script. `epochs` is a function that takes
     the run's record and returns the object that is called between epochs.
 
-    Raises ParallaxError if the configuration, data, graph or plan is at fault, and SystemExit with the run's status if
-    a run failed or was stopped.
+    Raises ParallaxError for an error in the configuration, data, graph or plan. Raises SystemExit with the run's exit
+    status if the run failed or was stopped.
     """
     # This setting hides TensorFlow's notes about its build, but not its errors.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -179,7 +179,7 @@ def _drive(
 
 
 def _leave_for_workers(config: RunConfig, single: SingleDeviceGraph, run_dir: Path) -> None:
-    """Writes the files that workers need to build the same graph, or to report where their graph differs."""
+    """Writes the files that workers need to build the same graph, or to report how their graph differs."""
     from parallax_runner.graph import fingerprint, generators
 
     fingerprint.Outline.of(single.meta_graph.graph_def).save(run_dir / fingerprint.FILE_NAME)
@@ -216,7 +216,7 @@ def _measure(config: RunConfig, source: Source, run_dir: Path, interrupts: Inter
 
 
 def plan_alone(config: RunConfig, single: SingleDeviceGraph) -> Plan:
-    """Returns the plan for a single process with one replica. This process waits for no other process."""
+    """Returns the plan for a single process with one replica. This process does not wait for any other process."""
     from parallax_runner.graph.devices import without_tasks
 
     ps = dataclasses.replace(config.comm.ps, staleness=None, backup_workers=0)
@@ -388,7 +388,7 @@ def _run(
         if config.action == "train" and result.status == "finished":
             shows = not frozen.is_quiet(config)
             report.leave_outcome(plan, summary, _last_words(result), run_dir, shows=shows)
-        # The run has ended. A signal that arrives from now on means that this process must not wait for the tracker.
+        # The run has ended. If a signal arrives from now on, this process must not wait for the tracker.
         was_interrupted = interrupts.received
         with interrupts.noted():
             report.tell_profile(config.profile)
@@ -406,7 +406,7 @@ def _run(
         if interrupts.received:
             _end_interrupted(run_dir, state.summary, interrupts, start.command(ckpt_path))
         raise
-    # A verification that found a difference is complete, so there is nothing to resume.
+    # A verification that has found a difference is complete, so there is nothing to resume.
     ended_early = result.status != "finished"
     if ended_early or not frozen.is_quiet(config):
         report.tell_end(summary, result.failure, run_dir, start.command(summary.ckpt_path) if ended_early else None)

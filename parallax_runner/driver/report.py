@@ -46,7 +46,7 @@ def show_plan(plan: Plan, *, constants: Constants | None = None, advice: str | N
 
 
 def wide_console(plain_width: int) -> Console:
-    """Returns a console on stderr. It is `plain_width` columns wide if stderr is not a terminal."""
+    """Returns a console on stderr. If stderr is not a terminal, the console is `plain_width` columns wide."""
     console = Console(stderr=True)
     return console if console.is_terminal else Console(stderr=True, width=plain_width)
 
@@ -54,8 +54,9 @@ def wide_console(plain_width: int) -> Console:
 def leave_outcome(
     plan: Plan, summary: RunSummary, done: Mapping[int, Mapping[str, Any]], run_dir: Path, *, shows: bool = True
 ) -> None:
-    """Writes a file with the plan's predictions and the measured values. With `shows`, also prints both if rows were
-    measured and there are several workers. `done` contains the last message of each rank."""
+    """Writes a file with the plan's predictions and the measured values. With `shows`, also prints predictions and
+    measured values, provided that rows were measured and there are several workers. `done` contains the last message of
+    each rank."""
     sent = [entry["sent_bytes_by_variable"] for entry in done.values() if entry.get("sent_bytes_by_variable")]
     found = outcome.Outcome.of(plan, sent, step_ms=summary.step_ms_p50, sent_bytes=summary.sent_bytes_per_step)
     try:
@@ -67,8 +68,8 @@ def leave_outcome(
 
 
 def explain_storage(error: BaseException, run_dir: Path) -> BaseException:
-    """Returns the error itself, or a StorageError with the file and the remedy if the disk is at fault. An error
-    without a file name can be about any file."""
+    """If the disk caused the error, returns a StorageError that names the file and the remedy. Otherwise, returns the
+    error itself. An error without a file name can concern any file."""
     if not isinstance(error, OSError) or not (
         is_of_storage(error) or Path(error.filename or "").is_relative_to(run_dir)
     ):
@@ -82,8 +83,8 @@ def explain_storage(error: BaseException, run_dir: Path) -> BaseException:
 
 
 def leave_summary(run_dir: Path, summary: RunSummary) -> Path:
-    """Writes `summary.json`. If that fails, prints a message and raises nothing, because the reason why the run ended
-    is more important."""
+    """Writes `summary.json`. If that fails, prints a message instead of raising an error, because the reason why the
+    run ended is more important."""
     try:
         return write_summary(run_dir, masked_values(summary.flat()))
     except OSError as error:
@@ -99,7 +100,7 @@ def tell_restart(failure: Failure, *, step: int, restart: int, max_restarts: int
 
 
 def tell_notes(notes: Iterable[str]) -> None:
-    """Prints a line for each note about the model or the data. Workers find the same notes and do not print them."""
+    """Prints a line for each note about the model or the data. Workers create the same notes but do not print them."""
     for note in notes:
         log.warning("%s", note)
         print(f"parallax_runner: {note}", file=sys.stderr)
@@ -116,7 +117,7 @@ def tell_skipped(step: int) -> None:
 
 
 def tell_printed(rank: int, stream: str, line: str) -> None:
-    """Prints a line that the script printed in a worker. The line is printed to the same stream."""
+    """Prints a line that the script printed in a worker. The line is printed to the same stream as in the worker."""
     print(f"[worker {rank}] {line}", file=sys.stdout if stream == "stdout" else sys.stderr, flush=True)
 
 
@@ -135,8 +136,8 @@ def _repeated(summary: RunSummary) -> str:
 
 
 def _saved(ckpt_path: str | None) -> str:
-    """Returns a text that states how many steps are saved. Returns an empty string if this is unknown, for example if
-    the run has no checkpoint yet."""
+    """Returns a text that states how many steps are saved. Returns an empty string if the number is unknown, for
+    example if the run has no checkpoint yet."""
     try:
         return "" if ckpt_path is None else f"{step_of(Path(ckpt_path))} steps are saved; "
     except ValueError:  # the user has renamed the checkpoint

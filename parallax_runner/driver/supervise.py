@@ -189,7 +189,7 @@ def _best_keeper(config: RunConfig, goal: Goal) -> Callable[[int, float], None] 
 
 def launch_spec(config: RunConfig, plan: Plan, run_dir: Path, *, module: str = WORKER) -> LaunchSpec:
     """Returns the launch specification of a plan. Each worker runs `module`. Raises LaunchError if the launcher cannot
-    start the plan, for example because there is no network route to another host."""
+    start the plan, for example because there is no route to another host."""
     # Slurm signals all processes of a job at once, but only the driver may react to the signal.
     deafness = {} if sweep_job_id() is None else {wire.DEAF: "1"}
     return LaunchSpec(

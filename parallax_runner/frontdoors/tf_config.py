@@ -12,7 +12,7 @@ from parallax_runner.frontdoors.cluster_spec import meeting_point, number_of
 from parallax_runner.frontdoors.door import FrontDoor, Task
 
 VARIABLE = "TF_CONFIG"
-# In rank order. TensorFlow 1 called the chief "master".
+# Jobs in rank order. TensorFlow 1 called the chief "master".
 WORKERS = ("chief", "master", "worker")
 SERVERS = "ps"
 EXPECTED = (

@@ -55,7 +55,8 @@ def check_call(group: str, content: Mapping[str, Any], function: Callable[..., A
 
 @contextmanager
 def blamed(group: str, content: Mapping[str, Any]) -> Iterator[None]:
-    """Turns an error whose message contains an argument's name and value into a ConfigError about that argument."""
+    """If an error's message contains an argument's name and value, turns the error into a ConfigError about that
+    argument."""
     try:
         yield
     except Exception as error:
@@ -73,7 +74,8 @@ def blamed(group: str, content: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _names(message: str, key: str, value: Any) -> bool:
-    """Returns whether a message contains both the name and the value. A name alone could refer to something else."""
+    """Returns whether a message contains both the name and the value. A message with only the name could refer to
+    something else."""
     is_plain = isinstance(value, int | float | str)
     found = [re.search(rf"(?<![\w.-]){re.escape(word)}(?!\w|\.\w)", message) for word in (key, str(value))]
     return is_plain and all(found)

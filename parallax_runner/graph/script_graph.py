@@ -100,7 +100,7 @@ def _behind(starts: Iterable[tf.Operation]) -> set[tf.Operation]:
 
 
 def _last_behind(updates: set[tf.Operation]) -> list[tf.Operation]:
-    """Returns the ops that wait for an update and that no other op waits for."""
+    """Returns the ops that wait for an update but have no other op waiting for them."""
     behind = _behind(updates)
     return [op for op in behind if not op._control_outputs and not any(out.consumers() for out in op.outputs)]
 

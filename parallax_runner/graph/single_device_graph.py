@@ -63,7 +63,8 @@ class MetricSums:
 
 @dataclass(frozen=True)
 class SingleDeviceGraph:
-    """A complete training graph as a serializable `MetaGraphDef`, with the names that training needs.
+    """A complete training graph as a serializable `MetaGraphDef`, with the names of the tensors and ops that training
+    needs.
 
     For a training step:
     - `features` maps each feature of the data to the name of its placeholder. `loss` is a scalar: the mean over the
@@ -71,7 +72,7 @@ class SingleDeviceGraph:
     - `gradients` contains only the gradients that reach an update op of `train_op`.
     - `fingerprint` is equal for two builds of the same graph.
     - `has_optimizer` is set for a Keras model or a training step, because both have their own optimizer.
-    - `notes` tell the user what of the model is ignored or left out.
+    - `notes` tell the user which parts of the model are ignored or omitted.
     - `callbacks` are the Python functions that the graph's ops call (`tf.numpy_function`, `Dataset.from_generator`).
       TensorFlow deletes these functions when nothing refers to them. `keras_model` is the Keras model from which the
       graph was traced, or None.

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 TICK_SECS = 0.1
 # How long to wait for the last message of a process that has exited.
 LAST_WORDS_SECS = 1.0
-# How long the other processes have to report where they were.
+# How long the driver waits for the other processes to report where they were.
 ANSWER_SECS = 1.0
 _INTERNAL_KINDS = frozenset({wire.CLOSED, wire.PORT_TAKEN, wire.STANDS, wire.PROOF})
 
@@ -115,8 +115,8 @@ class Attempt:
         return True
 
     def ask_where(self, *, stacks: bool = False) -> None:
-        """Asks all live processes where they are, and waits at most one second for the answers. With `stacks`, the
-        processes also write their Python stacks into their logs."""
+        """Asks all live processes what they are executing, and waits at most one second for the answers. With `stacks`,
+        the processes also write their Python stacks into their logs."""
         asked = [one for one in self._members() if one.connected and not one.done and one.lost_secs is None]
         for one in asked:
             one.where = one.inside = None
@@ -124,7 +124,7 @@ class Attempt:
         self.pump(lambda: all(one.where is not None or not one.connected for one in asked), ANSWER_SECS)
 
     def has_stall_news(self) -> bool:
-        """Returns whether there is something new to report about steps that do not end."""
+        """Returns whether there is news about a stall."""
         return self._stall.is_due
 
     def stall_news(self) -> str | None:

@@ -96,7 +96,7 @@ def _told(error: BaseException, log: Path) -> str:
     if isinstance(error, ParallaxError):
         return str(error)
     if isinstance(error, OSError) and is_of_storage(error) and error.filename is None:
-        # The OSError that a failed print raises does not name the file.
+        # If a print fails, its OSError does not name the file.
         return f"{log}: cannot be written: {error.strerror}"
     if not isinstance(error, Exception):
         return f"the user's code: {describe_exit(error)}"

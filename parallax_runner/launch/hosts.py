@@ -13,7 +13,7 @@ import psutil
 
 from parallax_runner.errors import LaunchError
 
-# Nothing is sent to this port. It is only used to find out from the kernel which route a packet would take.
+# Nothing is sent to this port. It is only used to learn from the kernel which route a packet would take.
 DISCARD_PORT = 9
 
 
@@ -28,8 +28,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Hosts:
-    """The hosts of a run; at least one of them is another machine. Ranks fill the hosts in order. Server i is on host
-    i, modulo the number of hosts.
+    """The hosts of a run, including at least one other machine. Ranks fill the hosts in order. Server i is on host i,
+    modulo the number of hosts.
 
     `remote_shell` is the command that runs other commands on a host; it is split into words like a shell command.
     `address` is the address at which the other hosts reach this machine. `network` ("10.0.0.0/24") is the network that

@@ -1,4 +1,4 @@
-"""Ops that return this process's rank and the number of ranks. MPI need not be initialised while a graph is built."""
+"""Ops that return this process's rank and the number of ranks. MPI need not be initialized while a graph is built."""
 
 from __future__ import annotations
 

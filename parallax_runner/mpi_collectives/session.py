@@ -19,7 +19,7 @@ class Session(tf.Session):
     an equivalent configuration.
     """
 
-    # TensorFlow's __del__ reads this attribute, also of a session that was refused before it was opened.
+    # TensorFlow's __del__ reads this attribute, even in a session that was rejected before it was opened.
     _session = None
 
     def __init__(self, target: str = "", graph: tf.Graph | None = None, config: tf.ConfigProto | None = None) -> None:

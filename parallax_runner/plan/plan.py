@@ -28,8 +28,8 @@ class Route(StrEnum):
 
 @dataclass(frozen=True)
 class Shard:
-    """`rows` rows of a variable on server number `server`: every `step`-th row, starting at row `offset`. A scalar
-    counts as one row."""
+    """`rows` rows of a variable on server number `server`: every `step`-th row, starting at row `offset`. A scalar is
+    treated as one row."""
 
     offset: int
     rows: int

@@ -24,7 +24,7 @@ class PlanRequest:
         choice: the routes of each variable, used instead of a preset.
         spans_hosts: whether workers can be on several hosts.
         slower_ahead: the reason why the cost model rejects lookahead, or None. It applies to `Lookahead.AUTO` only.
-        by_gloo: whether ranks exchange gradients by Gloo instead of MPI.
+        by_gloo: whether ranks exchange gradients through Gloo instead of MPI.
     """
 
     comm: str

@@ -93,7 +93,7 @@ def _by_preset(preset: Preset, variables: Sequence[VariableInfo], request: PlanR
 
 
 def _whole_tables(variable: VariableInfo, route: str) -> tuple[WholeTable, ...]:
-    """Returns the whole-table transfers of a variable if its rows have owners."""
+    """Returns the whole-table transfers of a variable. Returns no transfers if the variable's rows have no owners."""
     if not route_named(route).has_owners:
         return ()
     return tuple(WholeTable(table.op, table.size_bytes) for table in variable.whole_tables)
@@ -199,7 +199,8 @@ def _notes(
 
 
 def _notes_on_repeated_ids(variables: Sequence[VariableInfo]) -> Iterator[str]:
-    """Yields a note on the updates that see the merged rows of repeated ids and would otherwise see unmerged rows."""
+    """Yields a note on updates whose results differ from the results of stock TensorFlow and Keras, because they get
+    the merged rows of repeated ids."""
     differ = [variable for variable in variables if variable.nonlinear_op]
     if not differ:
         return
@@ -215,7 +216,7 @@ def _notes_on_repeated_ids(variables: Sequence[VariableInfo]) -> Iterator[str]:
 
 
 def _notes_on_options(request: PlanRequest, routes: Mapping[str, str], served: Sequence[VariableInfo]) -> Iterator[str]:
-    """Yields notes on slow exchanges through Gloo, and on each option that has no effect in this plan."""
+    """Yields notes about slow exchanges through Gloo, and about each option that has no effect in this plan."""
     options = request.options
     if request.by_gloo and request.workers > 1 and any(route_named(route).is_collective for route in routes.values()):
         yield SLOWER_BY_GLOO

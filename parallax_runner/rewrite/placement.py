@@ -82,7 +82,7 @@ class Placement(ABC):
 
     @abstractmethod
     def look_up(self, update: ShardedUpdate, op: tf.Operation, ids: tf.Tensor) -> tf.Tensor:
-        """Returns, on the worker, the rows with the given ids. The ids need not be those of a gradient. Replaces the
+        """Returns, on the worker, the rows with the given ids. The ids need not come from a gradient. Replaces the
         lookup `op` of the update region."""
 
     @abstractmethod

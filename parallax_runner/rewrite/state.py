@@ -60,8 +60,8 @@ class Initializers:
 
 @dataclass
 class Coordination:
-    """Describes how replicas that do not wait for one another share variables. Fields are None if replicas do wait for
-    one another.
+    """Describes how replicas share variables if they do not wait for each other. If replicas wait for each other, all
+    fields are None.
 
     `leads` is true if this replica runs the update. It is None unless a leader is chosen in each step. The other
     fields have the same meaning as in `DistributedGraph`.

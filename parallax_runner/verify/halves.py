@@ -2,10 +2,10 @@
 
 The first half is everything that does not depend on a raw gradient: the forward and the backward pass, random draws,
 input pipelines, and updates of variables such as batch-norm statistics. The second half depends on raw gradients:
-post-processing, the update ops and all ops that are ordered after them. If the second half reads a value of the first
+post-processing, the update ops and all ops that must run after these ops. If the second half reads a value of the first
 half, that value is *frozen*: the first half computes the value, which is then fed to the second half. As a result, no
-op draws, consumes or assigns twice, and a value of the forward pass cannot be computed from variables that the same
-half is updating.
+op draws a random number, consumes data or assigns a variable twice, and no value of the forward pass is computed from
+variables that the same half is updating.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def _needed_by(starts: Iterable[tf.Operation]) -> set[tf.Operation]:
 
 
 def _depths(graph: tf.Graph) -> dict[tf.Operation, int]:
-    """Returns, for each op, the number of loops and branches (made of Enter, Exit, Switch and Merge) that contain its
-    result.
+    """Returns, for each op, the number of loops and branches (made of Enter, Exit, Switch and Merge) that contain the
+    op's result.
 
     A result at depth 0 can be fetched. A deeper result may be computed several times, or never.
     """

@@ -57,7 +57,7 @@ class Reference:
         self.close()
 
     def load(self, values: Values) -> None:
-        """Sets every saved variable on all ranks. As in a checkpoint, `values` maps full variable names to
+        """Sets every saved variable on all ranks. As in a checkpoint, `values` maps the full names of variables to
         unpartitioned arrays.
 
         The first call also runs the initializers of local variables, tables and input pipelines. Raises ParallaxError
@@ -193,10 +193,11 @@ class _Rank:
         copy = tf.GraphDef()
         copy.CopyFrom(graph_def)
         for node in copy.node:
-            # The devices of the second copy's ops must follow from the first copy's handles.
+            # The handles of the first copy must determine the devices of the second copy's ops.
             node.attr.pop("_class", None)
         handles = {name: self._graph.get_tensor_by_name(name) for name in self._halves.handles}
-        # Control edges from ops of the first half are satisfied before the second half starts.
+        # Control edges from ops of the first half are not needed, because the first half has finished when the second
+        # half starts.
         satisfied = dict.fromkeys((f"^{name}" for name in self._halves.finished), tf.constant(0))
         train_op, loss = tf.import_graph_def(
             copy,

@@ -14,7 +14,7 @@ from parallax_runner.rewrite.exchange import collectives
 @contextmanager
 def ranks_found(client: ControlClient) -> Iterator[None]:
     """Sets the variables that make Horovod connect the ranks through Gloo. Horovod must be initialized within the
-    block. The launcher has already chosen Gloo, and has set the variables that contain each rank's place.
+    block. The launcher must already have chosen Gloo and set the variables that contain each rank's position.
 
     Gloo listens only at this host's address on the route to the driver. Blocks until rank 0 runs the store. Raises
     LaunchError if the library of `bind_address` is not loaded.

@@ -1,8 +1,8 @@
 """Measures the cost model's constants on a cluster.
 
 A calibration starts ranks and servers like a run of this configuration, and measures the time of updates and exchanges
-of growing size. The fitted constants are saved for all later plans on this cluster. The file `constants.json` in its
-run_dir is a copy.
+of growing size. The fitted constants are saved for all later plans on this cluster. The file `constants.json` in the
+calibration's run_dir is a copy of the constants.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def composed(overrides: Sequence[str]) -> RunConfig:
 
 
 def calibrate(config: RunConfig, folder: Path, interrupts: Interrupts) -> constants.Constants:
-    """Measures with two ranks, and also with all ranks if there are more than two. The cost of one round can be
-    computed from two cluster sizes."""
+    """Measures with two ranks, and again with all ranks if there are more than two. From two cluster sizes, the cost of
+    one round can be computed."""
     from parallax_runner.calibration.fit import fit
 
     samples: list[Sample] = []

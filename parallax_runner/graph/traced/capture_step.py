@@ -40,9 +40,9 @@ def capture_step(
 ) -> SingleDeviceGraph:
     """Creates a Keras model or a training step, and captures one step for one replica.
 
-    `features` gives the type of each feature, or its shape and dtype. `options` has the keys `labels`, `sample_weight`
-    and `sparse_updates` from the configuration group `model`. The generators of Python, NumPy and TensorFlow are seeded
-    while the model is created.
+    `features` contains the type of each feature, or its shape and dtype. `options` has the keys `labels`,
+    `sample_weight` and `sparse_updates` from the configuration group `model`. The generators of Python, NumPy and
+    TensorFlow are seeded while the model is created.
 
     Raises CaptureError if the result cannot be distributed.
     """
@@ -51,8 +51,8 @@ def capture_step(
             "a Keras model or a training step needs eager execution, which is disabled: remove "
             "disable_v2_behavior() and disable_eager_execution() from the model's module"
         )
-    # A function that imports Keras itself is called a second time, because the variables from the first call were not
-    # recorded.
+    # If the function itself imported Keras, it is called a second time, because the variables from the first call were
+    # not recorded.
     specs = type_specs(features)
     made = _made(make, specs, seed, options) or _made(make, specs, seed, options)
     assert made is not None
@@ -141,7 +141,7 @@ def _validation_placeholders(evaluated: Trace, placeholders: Mapping[str, Any]) 
 class _Made:
     """The traces of a model's steps, the sums of the steps' metrics, and the initial values of variables.
 
-    `model` is the traced Keras model, or None. `notes` tell the user what is ignored or left out.
+    `model` is the traced Keras model, or None. `notes` tell the user which parts of the model are ignored or omitted.
     """
 
     train: Trace
@@ -223,8 +223,8 @@ def _import_evaluation(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Imports an evaluation.
 
-    Returns the validation loss with its metrics, if there is a validation loss, and the outputs under names that are
-    valid in a SavedModel signature.
+    Returns the validation loss (if there is one) with its metrics, and the outputs under names that are valid in a
+    SavedModel signature.
     """
     returned = evaluated.returned
     wanted = {f"outputs/{name}": evaluated.tensor(tensor) for name, tensor in returned["outputs"].items()}

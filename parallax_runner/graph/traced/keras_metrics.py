@@ -45,7 +45,7 @@ def sums_of(model: Any, graph: Any, written: Mapping[int, Written]) -> StepSums 
 
 
 def _direction_of(name: str, metrics: Sequence[Any]) -> Direction | None:
-    """Returns the direction of better values for a result. In a result's name, Keras puts the output before the
+    """Returns the direction of better values for a result. Keras puts the name of the output before the name of the
     metric."""
     named = [one for one in metrics if name == one.name or name.endswith(f"_{one.name}")]
     nearest = max(named, key=lambda one: len(one.name), default=None)
@@ -64,7 +64,7 @@ def notes_of_left_out(model: Any, written: Sequence[Mapping[int, Written]]) -> t
 
 
 def metrics_of(model: Any) -> list[Any]:
-    """Returns each of the model's metrics once. Each compiled metric is a separate entry."""
+    """Returns each of the model's metrics once. Each compiled metric has its own entry."""
     return list({id(one): one for metric in model.metrics for one in _each(metric)}.values())
 
 

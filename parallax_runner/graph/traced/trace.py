@@ -45,7 +45,7 @@ class Trace:
     """The ops of a step in `graph`.
 
     `inputs` maps the components of the features to the graph's placeholders. `returned` is the step's return value,
-    with tensors of the graph.
+    which contains tensors of the graph.
     """
 
     graph: branches.StepGraph
@@ -62,7 +62,7 @@ class Trace:
 def trace(step: StepFunction, features: Specs, sparse_updates: SparseUpdates, probe: RowProbe) -> Trace:
     """Traces the ops of `step` in the order of eager execution.
 
-    The functions that `step` calls are inlined, including compiled functions. `features` gives the type of each
+    The functions that `step` calls are inlined, including compiled functions. `features` contains the type of each
     feature, and `sparse_updates` determines which rows Keras optimizers write.
     """
     signature = dict(sorted(features.items()))

@@ -1,4 +1,4 @@
-"""The launcher `hosts`: mpirun starts the workers on the hosts of `cluster.resource_info`, and a remote shell starts
+"""The `hosts` launcher: mpirun starts the workers on the hosts of `cluster.resource_info`, and a remote shell starts
 the servers."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The launcher `manual`: workers and servers run in processes that the user or another program starts, in any order."""
+"""The `manual` launcher: workers and servers run in processes that the user or another program starts, in any order."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SEAT = (sys.executable, "-m", "parallax_runner.launch.manual.seat")
 
 
 class Manual(Launcher):
-    """Each worker or server is a process that stands by elsewhere, together with a seat process that represents it
-    here. Ranks connect to each other through Gloo."""
+    """Each worker or server is a standby process, usually on another machine. A seat process on this machine represents
+    it. Ranks connect to each other through Gloo."""
 
     lost_exit_status = LOST
 

@@ -80,8 +80,8 @@ class Constants:
         return dataclasses.replace(self, **exchanges, source=f"{self.source}; links of {link}")
 
 
-# Orders of magnitude for a cluster without calibration. These are rounded results of scripts/calibrate on a virtual
-# machine with two cores, with cluster.workers=8 and cluster.workers=4 (2026-11-23 and 2026-11-24).
+# Rough values for a cluster without calibration. They are rounded results of scripts/calibrate on a virtual machine
+# with two cores, with cluster.workers=8 and cluster.workers=4 (2026-11-23 and 2026-11-24).
 DEFAULTS = Constants(
     allreduce=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=15e-6, secs_per_byte=0.55e-9),
     allgather=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=15e-6, secs_per_byte=0.4e-9),

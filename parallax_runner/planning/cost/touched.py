@@ -1,4 +1,4 @@
-"""The number of a variable's rows that a step touches: measured, or an upper bound from the graph's shapes."""
+"""The number of a variable's rows that a step touches: a measured number, or an upper bound from the graph's shapes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Touched:
         return self.apart / self.distinct if self.distinct else 0.0
 
     def share_of(self, variable: VariableInfo) -> float:
-        """Returns the fraction of the variable's rows that all ranks together touch in a step, at most 1."""
+        """Returns the fraction of the variable's rows that all ranks together touch in a step. The fraction is at most
+        1."""
         rows = variable.shape[0] if variable.shape else 1
         return min(1.0, self.merged / rows) if rows else 0.0
 

@@ -1,4 +1,4 @@
-"""The route alltoall: each rank owns some rows of a variable, and ids and rows are sent between ranks and owners."""
+"""The alltoall route: each rank owns some rows of a variable, and ids and rows are sent between ranks and owners."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Alltoall(Route):
         return Paid(link, 0.0, asking + copying + applying + merging, before, aside)
 
     def paid_once(self, model: CostModel, variables: Sequence[VariableInfo]) -> PaidOnce:
-        """Returns the costs of two alltoalls before the forward pass, for ids and for rows, and one after the backward
-        pass.
+        """Returns the costs of three alltoalls: one for ids and one for rows before the forward pass, and one for
+        gradients after the backward pass.
 
         If rows are requested in advance, the ids, the owners' answers and the early rows are sent during the previous
         step, and only the late rows are sent before the forward pass. If gradients are sent after their step, the

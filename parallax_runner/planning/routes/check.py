@@ -12,7 +12,7 @@ AUTO = "auto"
 
 
 def check_routes(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError if `comm` names an unknown route, or sets an option that none of the routes of `comm` uses."""
+    """Raises ConfigError if `comm` names an unknown route, or sets an option that none of its routes uses."""
     _check_names(config, origins)
     has_servers = uses_servers(config)
     for key in origins.given("comm.ps"):
@@ -31,7 +31,7 @@ def check_routes(config: RunConfig, origins: Origins) -> None:
 def unused(config: RunConfig, origins: Origins) -> dict[str, str]:
     """Returns the command-line keys that have no effect in this mode, each with a sentence that states this.
 
-    These keys are not errors, because a sweep over modes gives the same number of servers to all modes.
+    These keys are not errors, because a sweep over modes sets the same number of servers for all modes.
     """
     name, given = config.comm.name, origins.given("cluster")
     found = {}

@@ -15,8 +15,7 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(reads=["gradients"])
 def check_fed_alike(rewrite: Rewrite) -> None:
-    """Makes the step fail if ranks update their copies of variables with a scalar whose fed value differs between
-    ranks.
+    """Makes the step fail if ranks update their copies of variables with a fed scalar that differs between ranks.
 
     Each scalar is sent to all ranks when the step begins, which takes only a few bytes. Updates of variables on servers
     are not checked, since they use only the chief's value.

@@ -1,7 +1,7 @@
 """Pass: merge variables that declare how ranks merge them, such as a count of examples («sum») or statistics («mean»).
 
 At the end of a step, such a variable has its old value plus the sum, or the mean, of the amounts that the ranks have
-added. Each rank keeps its own copy of any other variable without a gradient, and the chief's copy is saved.
+added. Each rank keeps its own copy of any other variable without a gradient, and checkpoints contain the chief's copy.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ GLOBAL_STEP = "global_step"
 def skip_nonfinite_steps(rewrite: Rewrite) -> None:
     """Makes every write of the step conditional, and sets `rewrite.applied` to whether the step was applied.
 
-    Writes that gradients wait for, such as those of batch statistics, are skipped only if this rank's own loss is not
+    Writes that gradients wait for, such as updates of batch statistics, are skipped only if this rank's own loss is not
     finite. A write that the loss itself waits for is not conditional, because it happens before the loss is known.
     """
     if not rewrite.skip_nonfinite:

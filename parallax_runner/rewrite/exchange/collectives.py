@@ -68,13 +68,13 @@ def start_store() -> int:
 
 
 def gloo_by() -> str | None:
-    """Returns the environment variable that makes Horovod connect the ranks by Gloo, or None. Can be called before
-    `init`."""
+    """Returns the environment variable that makes Horovod connect the ranks through Gloo, or None. This function can be
+    called before `init`."""
     return next((name for name in CONTROLLERS if os.environ.get(name, "").lower() == "gloo"), None)
 
 
 def runs_over_mpi() -> bool:
-    """Returns whether MPI, and not Gloo, connects the ranks. Must be called after `init`."""
+    """Returns whether MPI, and not Gloo, connects the ranks. Call this function only after `init`."""
     return bool(hvd.mpi_built() and hvd.mpi_enabled())
 
 

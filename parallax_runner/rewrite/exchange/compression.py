@@ -47,9 +47,9 @@ def rounded_means(
 ) -> list[tf.Tensor]:
     """Returns the means over ranks of tensors with static shapes. `variables` names the variable of each tensor.
 
-    Two exchanges move as many bytes as a ring allreduce of 16-bit values. Each rank sums one part of the values of all
-    ranks, and sends the mean of this part to all ranks (reduce-scatter, then allgather: Rabenseifner 2004). Each value
-    is rounded twice. A ring of 16-bit sums would round each value once per rank.
+    Two exchanges move as many bytes as a ring allreduce of 16-bit values. Each rank sums its own part of the tensors
+    over all ranks, and sends the means of this part to all ranks (reduce-scatter, then allgather: Rabenseifner 2004).
+    Each value is rounded twice. A ring of 16-bit sums would round each value once per rank.
     """
     from parallax_runner.rewrite.exchange import collectives
 

@@ -18,8 +18,7 @@ def rewritings() -> list[RouteRewriting]:
 
 
 def rewriting_of(route: Route) -> RouteRewriting:
-    """Returns the rewriting part of a route. Raises PlanError if the module that the route names has no rewriting
-    part."""
+    """Returns the rewriting part of a route. Raises PlanError if the route's module has no rewriting part."""
     try:
         rewriting = importlib.import_module(route.rewriting).REWRITING
     except (ImportError, AttributeError) as error:

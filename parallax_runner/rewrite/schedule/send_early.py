@@ -27,8 +27,9 @@ def send_early(rewrite: Rewrite) -> None:
     """For each gradient that the step sends, finds the first heavy ops that the gradient does not need, and makes these
     ops wait until the gradient is ready to be sent.
 
-    An op waits only for gradients that are sent before every gradient that needs the op, so no op waits for itself. The
-    pass does nothing if a worker has several replicas, since one replica would wait for another.
+    An op waits only for gradients that do not need the op and are sent before all gradients that need it. Therefore, no
+    op waits for itself. The pass does nothing if a worker has several replicas, since one replica would wait for
+    another.
     """
     single = rewrite.single
     parts: dict[int, set[tf.Operation]] = defaultdict(set)
@@ -63,8 +64,8 @@ def _let_wait(rewrite: Rewrite, part: int, backward: set[tf.Operation], never: s
 
 
 def _inputs_of_sending(departing: list[tf.Tensor], needed: set[tf.Operation]) -> list[tf.Tensor]:
-    """Returns the departing tensors, and those other inputs of their collectives, such as row counts, that are
-    available at the same time."""
+    """Returns the departing tensors, and other inputs of their collectives that are available at the same time, such as
+    row counts."""
     sending = {tensor.name: tensor for tensor in departing}
     for op in (op for tensor in departing for op in _sent_by(tensor)):
         sending |= {tensor.name: tensor for tensor in op.inputs if heavy_ops(edit.ancestors([tensor.op])) <= needed}

@@ -46,9 +46,9 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue, Va
 
 SCATTER = "ResourceScatter"
 BY_IDS = ("ResourceSparseApply", SCATTER)
-# The names, in updates by ids, of the input with the ids and of the input with one row per id.
+# An update by ids has an input with the ids and an input with one row per id. These are the names of the two inputs.
 IDS, ROWS = ("indices",), ("grad", "updates")
-# The index of the input of UnsortedSegmentSum that gives the number of rows in the result.
+# The input of UnsortedSegmentSum that has this index is the number of rows in the result.
 NUM_SEGMENTS = 2
 
 
@@ -77,13 +77,13 @@ class ShardedUpdate:
         self.aggregates = {name: value for name, value in self.values.items() if isinstance(value, ShardedValue)}
 
     def visit_region(self) -> None:
-        """Visits every op of the update region once."""
+        """Visits each op of the update region once."""
         for op in edit.in_order(set(self.rewrite.region)):
             if op.type != "VarHandleOp":
                 self._visit(op)
 
     def visit_observers(self) -> None:
-        """Visits the ops outside the region that read the region's results, so that these ops also read aggregated
+        """Visits the ops outside the region that read the region's results. These ops then also read aggregated
         gradients."""
         self.observers = frozenset(map(self.rewrite.op, self.rewrite.single.observers))
         for op in edit.in_order(set(self.observers)):

@@ -55,7 +55,7 @@ def _reason(uri: str) -> str | None:
         return f"expected one of the schemes {', '.join(f'{one}:' for one in SCHEMES)}, got {scheme}:"
     if scheme in ("http", "https") and not rest.strip("/"):
         return "it contains no host"
-    if (meant := corrected_sqlite(uri)) is not None:  # an address from the environment is not checked earlier
+    if (meant := corrected_sqlite(uri)) is not None:  # addresses from the environment have not been checked before
         return f"expected a path after three slashes: {meant}"
     database = sqlite_path(uri)
     return None if database is None else _reason_against(database)

@@ -191,7 +191,7 @@ COMMAND_LINES = {
     "type of a reference to a list": (
         "model=dlrm_keras model.cardinalities=5",
         "model.cardinalities=5 (command line)",
-        "expected a list, such as [100, 100",
+        "expected a list, such as the default [100, 100",
     ),
     "negative": ("train.steps=-5", "train.steps=-5 (command line)", "expected an integer, at least 1"),
     "no workers": ("cluster.workers=0", "cluster.workers=0 (command line)", "at least 1"),

@@ -84,7 +84,7 @@ class Tcp(Store):
             with self._lock:
                 self._entries[entry.id] = entry
             try:
-                channel.receive()  # Returns when the process is gone, because a process sends only its entry.
+                channel.receive()  # a process sends only its entry, so this call returns when the process has ended
             finally:
                 with self._lock:
                     del self._entries[entry.id]

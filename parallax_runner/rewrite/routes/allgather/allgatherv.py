@@ -41,8 +41,8 @@ def communicator() -> MPI.Comm:
     """Returns a duplicate of the communicator of all ranks. Messages on the duplicate never mix with messages from
     Horovod's thread.
 
-    The first call is a collective. Horovod must already have initialised MPI, and also finalizes it. Raises
-    CollectiveError if MPI allows only one thread.
+    The first call is a collective. Horovod must already have initialized MPI. Horovod also finalizes MPI at the end.
+    Raises CollectiveError if MPI allows only one thread.
     """
     from mpi4py import MPI
 
@@ -56,7 +56,7 @@ def concat_rows_over_ranks(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Concatenates the values [n, ...] and indices [n] of all ranks, in rank order. n may differ between ranks.
 
-    Runs after the op `after`. MPI matches calls by their order alone, so all ranks must make their calls in the same
+    Runs after the op `after`. MPI matches calls only by their order, so all ranks must make their calls in the same
     order.
     """
     with tf.control_dependencies([] if after is None else [after]):

@@ -104,8 +104,8 @@ def _rows(rewrite: Rewrite, gradient: RankGradient) -> int:
 
 
 def _spread(part: Rows) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the values spread over [rows, ...], and a tensor [rows] with 1 for each touched row and 0 for each other
-    row."""
+    """Returns a tensor [rows, ...] with the values in the touched rows and zeros elsewhere, and a tensor [rows] with 1
+    for each touched row and 0 for each other row."""
     values = to_add(part.values)
     spread = tf.math.unsorted_segment_sum(values, part.ids, part.rows)
     spread.set_shape([part.rows, *part.values.shape[1:]])

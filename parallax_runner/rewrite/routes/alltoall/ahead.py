@@ -1,9 +1,9 @@
 """Requests the rows of a step while the previous step runs.
 
 While step t runs, each rank requests the rows of step t+1 from their owners. A row that step t does not write is final,
-so its owner sends the row immediately: the row is early. All other rows are late, and arrive when step t+1 begins.
-Unless other values are fed, the graph of a step requests its rows itself and treats all rows as late. If the rows were
-requested during the previous step, the results of that request are fed to the graph.
+so its owner sends the row immediately: the row is early. All other rows are late, and arrive when step t+1 begins. If
+nothing is fed, a step requests its rows when it runs, and treats all rows as late. If the rows were requested during
+the previous step, the results of that request are fed to the step.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ def _behind(rewrite: Rewrite, update: LaterUpdate, asked: Asked) -> Behind:
 
 
 def _carried(waves: Sequence[Wave], found: Wave) -> Iterator[Carried]:
-    """Pairs the tensors of each wave with the matching tensors of `found`, a single wave with the tables of all
-    `waves`."""
+    """Pairs the tensors of each wave with the matching tensors of `found`, which is a single wave with the tables of
+    all `waves`."""
     start = 0
     for number, wave in enumerate(waves):
         end = start + len(wave.early)

@@ -61,8 +61,7 @@ class Push:
 
 
 def _longer(marks: tf.Tensor) -> tf.Tensor:
-    """Adds a mark that is never read: TensorFlow 2.21 crashes when many elements without values are enqueued at
-    once."""
+    """Adds a mark that is never read: TensorFlow 2.21 crashes when many empty elements are enqueued at once."""
     return tf.concat([marks, [True]], axis=0)
 
 

@@ -167,8 +167,8 @@ def swap(
 
 
 def _first_rows(tables: Sequence[Table], ranks: int) -> list[int]:
-    """Returns the position of each table's first row in the concatenation of a rank's rows of all tables, and the total
-    number of rows."""
+    """Concatenates a rank's rows of all tables. Returns the position of each table's first row in this concatenation,
+    and the total number of rows."""
     return list(itertools.accumulate((-(-table.rows // ranks) for table in tables), initial=0))
 
 

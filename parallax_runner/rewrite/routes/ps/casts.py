@@ -12,7 +12,7 @@ from parallax_runner.rewrite.state import Rewrite
 
 def narrow_dtype(rewrite: Rewrite, tensors: Iterable[tf.Tensor]) -> tf.DType | None:
     """Returns the smaller dtype that all readers outside the update region cast these tensors to, or None if there is
-    none."""
+    no such dtype."""
     if not rewrite.plan.options.ps.boundary_between_workers_and_servers:
         return None
     found = {dtype for tensor in tensors for dtype in _wanted(rewrite, tensor)}

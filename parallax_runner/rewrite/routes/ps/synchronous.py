@@ -48,7 +48,7 @@ def update_on_servers(rewrite: Rewrite) -> None:
 
 
 def _own_roots(rewrite: Rewrite, update: ShardedUpdate) -> set[tf.Operation]:
-    """Returns the parts of the train op that a rank other than the chief runs: all except ops on servers.
+    """Returns the parts of the train op that a rank other than the chief runs: all parts except ops on servers.
 
     The result includes the rank's own writes (global_step, dense updates) that the train op reaches only through ops on
     servers.
