@@ -31,7 +31,7 @@ class Border:
         if self._plan.servers:
             left_out = min(self._steps.updates - updates)
             raise TrainingError(
-                f"this fetch runs only some of the updates, not «{left_out}». With variables on servers, a step must "
+                f"this fetch does not run all updates: «{left_out}» is missing. With variables on servers, a step must "
                 "run all updates; fetch all train ops together, or choose run_option='MPI'"
             )
 

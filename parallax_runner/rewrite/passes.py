@@ -66,7 +66,7 @@ def rewrite_for_rank(
 ) -> DistributedGraph:
     """Returns the graph of one worker, with all of its replicas.
 
-    `seed` is train.seed. `first_step` is the global step where the session starts. With `skip_nonfinite`, a step
+    `seed` is train.seed. `first_step` is the global step at which the session starts. With `skip_nonfinite`, a step
     changes no variable if its loss or gradients contain NaN or infinity. If a worker has several replicas, each replica
     has one device of `device_type`.
     """

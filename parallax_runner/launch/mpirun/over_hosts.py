@@ -73,7 +73,7 @@ def bind_environment(hosts: Hosts, by_user: Set[str]) -> dict[str, str]:
 
 
 def mpi_environment(hosts: Hosts, by_user: Set[str]) -> dict[str, str]:
-    """Returns the variables that choose how MPI sends large messages. Parameters for TCP and for collectives that the
+    """Returns the environment variables that control how MPI sends large messages. Parameters for TCP and for collectives that the
     user has set are not overridden; `by_user` contains their names."""
     sending = {f"OMPI_MCA_{name}": value for name, value in BOTH_WAYS.items() if name not in by_user}
     places = [place for place in hosts.places if place.workers]

@@ -1,4 +1,4 @@
-"""The interface of stores, and the choice of a store by its address."""
+"""The store interface, and the selection of a store by its address."""
 
 from __future__ import annotations
 

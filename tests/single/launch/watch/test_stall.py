@@ -131,7 +131,7 @@ def test_without_synchronisation_one_worker_may_hang_while_others_go_on() -> Non
         run.pass_secs(1.0)
     assert run.watch.is_due
     news = run.watch.news(run.workers, together=False)
-    assert news == "no step of worker 1 for 64 s; worker 1 is in step 6; others continue"
+    assert news == "worker 1: no step for 64 s; worker 1 is in step 6; the others continue"
     assert not run.watch.is_due
 
 
@@ -142,7 +142,7 @@ def test_a_worker_that_hangs_in_its_first_step_alone_is_told_once() -> None:
         run.pass_secs(1.0)
     assert run.watch.is_due
     news = run.watch.news(run.workers, together=False)
-    assert news == "no step of worker 1 for 309 s; worker 1 is in step 1; others continue"
+    assert news == "worker 1: no step for 309 s; worker 1 is in step 1; the others continue"
     assert not run.watch.is_due
 
 
