@@ -26,7 +26,7 @@ MEANINGS = {
     "ports_num_for_sparse": "accepted but ignored: the plan places sparse parameters",
     "num_gradient_servers": "number of trainers",
     "num_of_gradient_servers": "number of trainers",
-    "trainer_id": "number of this trainer; trainer 0 starts the driver",
+    "trainer_id": "index of this trainer; trainer 0 starts the driver",
     "pservers": "hosts of all pservers, for trainers",
     "nics": "network interface that the other processes use to reach this one",
     "use_gpu": "False hides the GPUs from this process",

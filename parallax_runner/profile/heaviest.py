@@ -1,4 +1,4 @@
-"""Sums the executions of each op over steps and ranks, and sorts ops by their time."""
+"""Sums the execution times of each op over steps and ranks, and sorts the ops by total time."""
 
 from __future__ import annotations
 

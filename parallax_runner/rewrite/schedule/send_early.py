@@ -73,7 +73,8 @@ def _inputs_of_sending(departing: list[tf.Tensor], needed: set[tf.Operation]) ->
 
 
 def _hand_on(tensor: tf.Tensor) -> None:
-    """Makes the readers of a tensor run before the ops that wait for it.
+    """Makes the ops that read a tensor, such as the ops that send it, run before the ops that only have a control
+    dependency on the tensor.
 
     Among the ops that become ready, TensorFlow's executor continues with a cheap op, and starts expensive ops when the
     chain of cheap ops ends. An additional cheap op makes the ops that send the tensor part of this chain.
