@@ -67,7 +67,8 @@ def _named_by(run_dir: Path) -> Iterator[Path]:
 
 
 def newest_whole(folder: Path) -> Start:
-    """Returns the newest undamaged checkpoint in a folder, or a Start whose prefix is None if the folder contains no checkpoint.
+    """Returns the newest undamaged checkpoint in a folder, or a Start whose prefix is None if the folder contains no
+    checkpoint.
 
     Raises CheckpointError if all checkpoints are damaged, since a fresh start would discard checkpoints that can
     perhaps be repaired. Raises OSError if the folder cannot be read.

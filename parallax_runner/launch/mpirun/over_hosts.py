@@ -73,8 +73,8 @@ def bind_environment(hosts: Hosts, by_user: Set[str]) -> dict[str, str]:
 
 
 def mpi_environment(hosts: Hosts, by_user: Set[str]) -> dict[str, str]:
-    """Returns the environment variables that control how MPI sends large messages. Parameters for TCP and for collectives that the
-    user has set are not overridden; `by_user` contains their names."""
+    """Returns the environment variables that control how MPI sends large messages. Parameters for TCP and for
+    collectives that the user has set are not overridden; `by_user` contains their names."""
     sending = {f"OMPI_MCA_{name}": value for name, value in BOTH_WAYS.items() if name not in by_user}
     places = [place for place in hosts.places if place.workers]
     if len(places) < RING_FROM_HOSTS or any(name.startswith("coll") for name in by_user):

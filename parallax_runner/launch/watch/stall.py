@@ -122,7 +122,8 @@ class StallWatch:
         self._alone |= {index: self._paces[index].step for index in alone}
         stuck = [one for one in active if one.index in alone]
         secs = min(self._paces[index].idle_secs for index in alone)
-        return f"{_names(alone)}: no step for {secs:.0f} s; {describe_stall(stuck, together=False)}; the others continue"
+        stall = describe_stall(stuck, together=False)
+        return f"{_names(alone)}: no step for {secs:.0f} s; {stall}; the others continue"
 
     def culprit(self, workers: Sequence[Member], *, together: bool) -> Member | None:
         """Returns the worker that all other workers wait for, or None if they do not wait for exactly one worker."""

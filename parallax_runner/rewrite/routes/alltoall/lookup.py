@@ -77,8 +77,8 @@ def ask(
 def arrivals(asked: Asked, exchange: Exchange, buckets: Sequence[Sequence[int]]) -> list[tf.Tensor]:
     """Returns the rows that the owners send through `exchange`, by table.
 
-    `exchange` is `asked.exchange` or a part of that exchange. `buckets` determines the order in which the variables' rows
-    are sent, and which variables' rows are sent together. The buckets are sent one after the other.
+    `exchange` is `asked.exchange` or a part of that exchange. `buckets` determines the order in which the variables'
+    rows are sent, and which variables' rows are sent together. The buckets are sent one after the other.
     """
     rows = [asked.own_rows(table, places) for table, places in enumerate(exchange.arrived)]
     came: dict[int, tf.Tensor] = {}
