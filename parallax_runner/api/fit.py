@@ -233,7 +233,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
     cut into equal parts."""
     from parallax_runner.config.cluster_size import size_cluster
     from parallax_runner.config.compose import Composer
-    from parallax_runner.driver.check import validated
+    from parallax_runner.driver.check import checked_job
 
     steps = (wanted.epochs - wanted.initial_epoch) * epoch_steps
     every = epoch_steps * wanted.validation_freq
@@ -250,7 +250,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
         *cluster_lines(),
     ]
     try:
-        config = validated(Composer().job(lines))
+        config = checked_job(Composer().job(lines), "fit")
     except ConfigError as error:
         raise ConfigError(str(error).replace("(command line)", "(fit)")) from error
     if not config.ckpt.enabled:

@@ -43,6 +43,3 @@ def _check_tracker(name: str, origins: Origins) -> None:
         near = None if "." in name else nearest(name, known_names(BUILT_IN, ENTRY_POINTS))
         hint = None if near is None else f"{KEY}={near}"
         raise refusal(KEY, origins, str(error), value=name, hint=hint) from error
-    for key in origins.given("tracking.options"):
-        if name in BUILT_IN:
-            raise refusal(key, origins, f"this key has no effect, because {KEY}={name} has no options")
