@@ -11,6 +11,7 @@ from parallax_runner.config import slurm_allocation
 from parallax_runner.config.choice_names import check_choice_names
 from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, as_typed, resolve
 from parallax_runner.config.explain import refusal, shown
+from parallax_runner.config.hydra_settings import check_hydra
 from parallax_runner.config.master import Master
 from parallax_runner.config.objective import PERPLEXITY, TRAINING_LOSS, VALIDATION_LOSS
 from parallax_runner.config.origins import COMMAND_LINE, Origins
@@ -138,9 +139,11 @@ def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[Ch
     notes: dict[str, str] = {}  # Maps each key to a note. A note that many jobs share is printed once.
     for job in jobs:
         title, overrides = as_typed(job.config.hydra)
-        direction = job.config.hydra.sweeper.get("direction")
+        hydra = job.config.hydra
+        direction = hydra.sweeper.get("direction")
         try:
             config = validated(job)
+            check_hydra(hydra, job.origins, config.run_dir)
             validate_sweep(config, job.origins, folders, values_are_known=not needs_objective)
             if needs_objective:
                 _check_direction(direction, config, job.origins)

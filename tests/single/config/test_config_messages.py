@@ -557,6 +557,8 @@ def test_hydra_answers_its_own_flags(flag: str, tmp_path: Path) -> None:
     result = run(flag, "tracking.uri=sqlite:///x.db", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout
+    assert "Hydra's version" not in result.stdout
+    assert ("--version : Show the version and the commit of parallax_runner" in result.stdout) == ("hydra" in flag)
     assert not list(tmp_path.iterdir())
 
 
