@@ -133,7 +133,8 @@ class Origins:
     def added(self) -> list[str]:
         """Returns the keys that the command line adds with a plus sign."""
         adding = [override for override in self._assignments if override.is_add() or override.is_force_add()]
-        return [name for override in adding for name, _ in self._set_by(override)]
+        inner = [name for override in adding for name, _ in self._set_by(override)]
+        return [*(override.key_or_group for override in adding), *inner]  # an added mapping is a key, too
 
     @staticmethod
     def _set_by(override: Override) -> Iterator[tuple[str, Any]]:

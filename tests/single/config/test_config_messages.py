@@ -185,6 +185,12 @@ COMMAND_LINES = {
         "model.learning_rate=-1 (command line)",
         "at least 0",
     ),
+    "negative first rate": ("+optimizer.initial_learning_rate=-1", "optimizer.initial_learning_rate=-1", "at least 0"),
+    "negative rate of a schedule": (
+        "+optimizer.schedule={_target_:a.b,end_learning_rate:-1}",
+        "optimizer.schedule.end_learning_rate=-1 (command line)",
+        "at least 0",
+    ),
     "rate that is no number": ("optimizer.learning_rate=nan", "optimizer.learning_rate=nan", "expected a finite"),
     "infinite rate": ("optimizer.learning_rate=inf", "optimizer.learning_rate=inf", "expected a finite"),
     "negative rate in a sweep": ("-m optimizer.learning_rate=0,-1", "job 1", "optimizer.learning_rate=-1"),

@@ -77,9 +77,10 @@ def test_hydra_runs_what_is_right(tmp_path: Path) -> None:
     """Otherwise only the project's own checks would be tried."""
     assert answer_of_hydra("model=simple", "hydra.output_subdir=.hydra", cwd=tmp_path).returncode == 0
     assert list(tmp_path.glob("outputs/*/*/.hydra/overrides.yaml"))
-    failed = answer_of_hydra("model=simple", "++hydra.job_logging.version=7", cwd=tmp_path)
+    wrong = ("hydra/job_logging=default", "hydra.job_logging.version=7")
+    failed = answer_of_hydra("model=simple", *wrong, cwd=tmp_path)
     assert fault_of(failed) is None and failed.returncode == 2
-    assert "Hydra fails with this setting: ValueError: Unsupported version: 7" in failed.stderr
+    assert "Hydra fails with these settings: ValueError: Unsupported version: 7" in failed.stderr
 
 
 def test_a_fault_is_found() -> None:
