@@ -26,6 +26,8 @@ def check_hydra(hydra: Any, origins: Origins, run_dir: str) -> None:
     _check_subdir(hydra, origins, run_dir)
     _check_verbose(hydra, origins)
     callbacks = _resolved(hydra, "callbacks", origins)
+    if callbacks is not None and not isinstance(callbacks, Mapping):
+        raise refusal("hydra.callbacks", origins, "expected a mapping from names to callbacks", value=callbacks)
     for name, content in (callbacks or {}).items():
         _check_callback(f"hydra.callbacks.{name}", content, origins)
 

@@ -53,6 +53,11 @@ CASES = {
         "+hydra.callbacks.x._target_=builtins.exit",
         "(command line): expected a class that extends hydra.experimental.callback.Callback.",
     ),
+    "callbacks that are none": (
+        "hydra.callbacks=${train.steps}",
+        "hydra.callbacks=${train.steps}",
+        "expected a mapping",
+    ),
     "callback without a name": ("+hydra.callbacks.x=3", "hydra.callbacks.x=3 (command line): expected the dotted name"),
     "variable that is not set": (
         "hydra.job.env_copy=[NO_SUCH_]",
