@@ -97,7 +97,7 @@ def _measure_one(
         unit, key = ("examples/s", "examples_per_sec")
     if summaries[0][key] is None:
         raise RunFailed(f"{runs[0].run_dir}: its summary has no speed")
-    # The rates of both the ideal and the modes are computed from the times of the driver's progress reports.
+    # All rates come from the times of progress reports, so the ideal and the modes are measured in the same way.
     common = over_common_time([run.told for run in runs], min(WARM_UP_STEPS, steps // 2))
     of_a_step = summaries[0][key] / summaries[0]["steps_per_sec"]
     return Measurement(

@@ -82,7 +82,7 @@ class Found:
         return f"{100 * (ratio - 1):+.1f} %, {'inside' if inside else 'outside'} the best one's spread"
 
     def facts(self) -> list[str]:
-        """Returns sentences for the reader: one about the benchmark, and one about each search."""
+        """Returns one sentence about the benchmark and one about each search."""
         where = "loopback" if self.link is None else f"{self.hosts} hosts over links of {self.link.mbit} Mbit/s"
         found = [f"{self.hosts} workers and {self.hosts} servers on {where}; best of the sweep: {self.best}"]
         for one in self.searches:

@@ -2,7 +2,7 @@
 
 PROFILE is the measured.json of the model (comm.measure_rows=true and action=simulate write one). RESULTS are files of
 `scripts/bench --hosts`, with `hosts`, `mbit` and `latency_us`, and with `mode` and `step_ms` of each measurement. All
-hosts share one machine's cores. If a file contains the mode `ideal`, its time is the time of a step without exchanges.
+hosts share one machine's cores. If a file contains the `ideal` mode, its time is the time of a step without exchanges.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ def main() -> int:
 
 
 def command() -> int:
-    """The console command `parallax`. Like `python -m`, this command imports modules from the current folder, not from
-    the folder that contains the command."""
+    """The console command `parallax`. Like `python -m`, this command imports modules from the current folder, and not
+    from the folder that contains the command."""
     if not sys.flags.safe_path:
         with contextlib.suppress(FileNotFoundError):  # the folder was deleted
             sys.path[0] = os.getcwd()

@@ -40,7 +40,7 @@ class PlanError(ParallaxError):
 
 
 class CollectiveError(ParallaxError):
-    """A collective is not possible with this kind of tensor, or with the way the ranks are connected."""
+    """A collective is not possible with this kind of tensor, or with the current connection between the ranks."""
 
 
 class CaptureError(ParallaxError):
@@ -90,8 +90,9 @@ def is_of_storage(error: BaseException) -> bool:
 def reason_in(message: str) -> str:
     """Extracts the cause from the message of a TensorFlow error, in one line.
 
-    Such a message begins with the line of the program that created the op. The cause is followed by the node and by a
-    hint about exhausted memory. The hint is misleading, because a full disk has the same error code.
+    Such a message begins with the line of the program that created the op. After the cause, it contains the node and a
+    hint about exhausted memory. The hint is misleading, because a full disk has the same error code as exhausted
+    memory.
     """
     told = re.split(r"^Node: .*$", message, flags=re.MULTILINE)[-1]
     lines = [re.sub(r"^\s*\(\d+\) [A-Z_]+: ", "", line).strip() for line in told.splitlines()]

@@ -1,7 +1,7 @@
 """Metrics that a model's function or a training step can return: `{"metrics": {"auc": metrics.auc(labels, logits)}}`.
 
-Each metric is computed from sums over examples, so it is exact over all batches and ranks. No metric is an average of
-per-batch values. Optional weights are non-negative numbers, one per value or example.
+Each metric is computed from sums over examples, so its value is exact for all batches and ranks together. No metric is
+an average of per-batch values. Optional weights are non-negative numbers, one for each value or example.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ def auc(labels: Any, predictions: Any, weights: Any = None, *, from_logits: bool
     """Returns the area under the ROC curve, by the trapezoidal rule over `bins` + 1 equidistant thresholds.
 
     `labels`: 0 or 1. `predictions`: probabilities, or logits with `from_logits`. Both have the same number of elements.
-    With `bins=199`, the thresholds and the value are the same as those of `keras.metrics.AUC()`.
+    With `bins=199`, the thresholds and the value are the same as in `keras.metrics.AUC()`.
     """
     positive = _column(labels)
     probability = _column(predictions)
     if from_logits:
         probability = tf.sigmoid(probability)
     weight = tf.ones_like(positive) if weights is None else tf.broadcast_to(_column(weights), tf.shape(positive))
-    # An example in bin b counts as above the thresholds 0 … b. An example with probability 0 counts as above the first
-    # threshold.
+    # An example in bin b is treated as above the thresholds 0 … b. Even an example with probability 0 is treated as
+    # above the first threshold.
     bin_number = tf.clip_by_value(tf.cast(tf.math.ceil(probability * bins), tf.int32) - 1, 0, bins - 1)
     histograms = [
         tf.math.unsorted_segment_sum(weight * share, bin_number, bins) for share in (positive, 1.0 - positive)
@@ -102,7 +102,7 @@ def recall_at_k(labels: Any, scores: Any, k: int) -> Metric:
     """Returns the fraction of relevant items among the `k` highest-scored items, averaged over examples with at least
     one relevant item.
 
-    The arguments are those of `precision_at_k`.
+    The arguments are the same as for `precision_at_k`.
     """
     hits, relevant = _hits(labels, scores, k)
     has_one = tf.cast(relevant > 0, tf.float32)

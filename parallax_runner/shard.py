@@ -22,8 +22,8 @@ def shard(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
     Together, the replicas see every element once. Shard file names or records before you shuffle or repeat them: the
     input of this function must have the same order on every replica. If the number of elements is not divisible by the
-    number of replicas, the last replicas get one element fewer, and the last synchronous step waits for them forever.
-    In that case, repeat the dataset.
+    number of replicas, the last replicas get one element fewer, and the last synchronous step waits for these replicas
+    forever. In that case, repeat the dataset.
     """
     num_shards, shard_id = create_num_shards_and_shard_id()
     return dataset.shard(num_shards, shard_id)

@@ -1,4 +1,4 @@
-"""Makes hosts on one machine. Each host is a network namespace, and a link of a given speed joins it to a bridge.
+"""Emulates several hosts on one machine. Each host is a network namespace with a link of a given speed to a bridge.
 
 The bridge and the links are in namespaces that `enter` makes for this process, so the machine's own interfaces do not
 change. The kernel removes the namespaces when the last process in them ends in any way.
@@ -172,7 +172,7 @@ def unshare_command() -> list[str]:
 
 
 def missing() -> str | None:
-    """Returns the reason why no network can be made here, or None if one can be made."""
+    """Returns the reason why networks cannot be created on this machine, or None if they can."""
     tools = [tool for tool in ("ip", "tc", "unshare", "nsenter") if shutil.which(tool) is None]
     if tools:
         return f"{', '.join(tools)} cannot be found (packages iproute2 and util-linux)"

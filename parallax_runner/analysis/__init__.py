@@ -1,1 +1,2 @@
-"""Analyzes the variables of a graph: dense or sparse gradients, optimizer slots, and the effects of the update."""
+"""Analyzes the variables of a graph: whether gradients are dense or sparse, which optimizer slots belong to a variable,
+and what the update does."""

@@ -14,6 +14,7 @@ from parallax_runner.analysis.known_ahead import unknown_ahead
 from parallax_runner.analysis.rows_apart import tied_rows
 from parallax_runner.analysis.rows_written import rows_written
 from parallax_runner.analysis.slots import slot_owners
+from parallax_runner.analysis.unmerged import nonlinear_ops
 from parallax_runner.analysis.update_region.whole_tables import updated_in_parts, whole_tables
 from parallax_runner.analysis.variable_info import GradientKind, RowsWritten, VariableInfo
 from parallax_runner.errors import PlanError
@@ -26,15 +27,11 @@ from parallax_runner.graph.script_graph import min_partitions
 from parallax_runner.graph.seeds import draws
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph
 
-# Linear ops: duplicate rows can be summed before or after these ops with the same result.
-LINEAR_OPS = frozenset({"Identity", "Neg", "Cast", "Mul", "RealDiv"})
 # Ops that can use a variable on a server, in addition to updates (rewrite/routes/ps/shards.py).
 SERVER_READS = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitializedOp"})
-# An op of this type updates positions that have several indices each. Such an update cannot be restricted to the
+# An op of this type updates positions, each of which has several indices. Such an update cannot be restricted to the
 # positions in one piece of a variable.
 BY_PLACE = "ResourceScatterNd"
-# Ops at which an optimizer itself merges duplicate rows, and ops that add the rows one by one.
-MERGING_OPS = frozenset({"UnsortedSegmentSum", "ResourceScatterAdd", "ResourceScatterSub"})
 # Ops that take the next element of the data in their own process.
 CONSUMERS = ("IteratorGetNext", "QueueDequeue", "ReaderRead", "Unstage", "MapUnstage", "OrderedMapUnstage")
 
@@ -72,6 +69,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
         differs_by_rank=lambda op: op.name in own or differs_by_rank(op),
         server_reads=SERVER_READS,
     )
+    nonlinear = nonlinear_ops(graph, boundary, owners)
     pieces = Counter(variable.full_name for variable in single.variables)
     moments = Moments(_ops(graph, [gradient.values for gradient in boundary.gradients]))
     raw = {name: _ops(graph, [one.values for one in found]) for name, found in gradients.items()}
@@ -94,7 +92,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
             counts=variable.name in counters,
             min_partitions=min_partitions(single.meta_graph, variable.full_name, variable.full_shape),
             server=named_server(graph.get_operation_by_name(variable.name).device),
-            nonlinear_op=_first_nonlinear_op(graph, boundary, gradients[variable.name]),
+            nonlinear_op=nonlinear.get(variable.name),
             needed_at=moments.needed_at(graph.get_operation_by_name(variable.name)),
             appears_at=appear_at.get(variable.name, 1.0),
             rows_written=_rows_written(graph, boundary, variable.name, owners),
@@ -116,8 +114,8 @@ def _immovable_ops(
     """Returns, for each immovable variable, an op that can use the variable or its slot only in the process that holds
     the variable.
 
-    The op belongs to a step. The op either takes the handle itself (a branch, a loop or a function), or is an update
-    that a forward pass of the same step waits for.
+    The op runs in a step. It is either a branch, a loop or a function that takes the handle itself, or an update that a
+    forward pass of the same step waits for.
     """
     outputs = [single.loss, *single.fetched_in_training, *single.fetched_in_validation]
     needed = edit.ancestors([graph.get_operation_by_name(single.train_op), *_ops(graph, outputs)])
@@ -159,30 +157,11 @@ def _kind(gradients: list[Gradient]) -> GradientKind:
 def _rows(graph: tf.Graph, gradients: list[Gradient]) -> int | None:
     if not gradients or any(gradient.indices is None for gradient in gradients):
         return None
-    # Capture hides the number of rows from the model (gradients_hook.py), but the original tensor still has that
-    # number.
+    # Capture hides the number of rows from the model (gradients_hook.py), but the original tensor still has this number
+    # in its shape.
     raw = [graph.get_tensor_by_name(gradient.indices or "").op.inputs[0] for gradient in gradients]
     counts = [tensor.shape.num_elements() for tensor in raw]
     return None if None in counts else sum(count for count in counts if count is not None)
-
-
-def _first_nonlinear_op(graph: tf.Graph, boundary: Boundary, gradients: list[Gradient]) -> str | None:
-    for gradient in gradients:
-        if gradient.indices is None:
-            continue
-        seen = {gradient.values}
-        stack = [graph.get_tensor_by_name(gradient.values)]
-        while stack:
-            for op in sorted(stack.pop().consumers(), key=lambda op: op.name):
-                if op not in boundary.region or op.type in MERGING_OPS or op.type.startswith("ResourceSparseApply"):
-                    continue
-                inputs = [tensor.name in seen for tensor in op.inputs]
-                is_linear = op.type in LINEAR_OPS or edit.joins_rows(op)
-                if not is_linear or sum(inputs) > 1 or (op.type == "RealDiv" and inputs[1]):
-                    return op.name
-                seen.update(output.name for output in op.outputs)
-                stack.extend(op.outputs)
-    return None
 
 
 def _refuse_rank_dependent_updates(
@@ -211,14 +190,15 @@ def _written_by_each_rank(
     names: frozenset[str],
     differs_by_rank: Callable[[tf.Operation], bool],
 ) -> dict[str, str]:
-    """Returns the variables without a gradient that a step sets to a value that differs by rank.
+    """Returns the variables without a gradient that a step sets to rank-dependent values.
 
-    For example, the value can be the mean of the step's losses. The dict values name the writing op.
+    For example, a step may write the mean of its losses to a variable. The dict maps each variable to the name of the
+    op that writes it.
     """
     found: dict[str, str] = {}
     writes = [op for op in step if is_write(op) and edit.handle_of(op) and edit.handle_of(op)[0].name not in updated]
     before = -1
-    while len(found) > before:  # the value written to a variable can depend on another variable
+    while len(found) > before:  # the value that a step writes to a variable can depend on another such variable
         before = len(found)
         for op in sorted(writes, key=lambda op: op.name):
             # The search starts at the write itself, because the write can read a raw gradient, which depends on the
@@ -230,8 +210,7 @@ def _written_by_each_rank(
 
 
 def draws_or_consumes(op: tf.Operation) -> bool:
-    """Returns whether the op's output depends on the rank that runs the op, because of the rank's data or random
-    draws."""
+    """Returns whether the op's output differs by rank, because it depends on the rank's data or random draws."""
     attributes = op.node_def.attr
     return (
         op.type == "Placeholder"

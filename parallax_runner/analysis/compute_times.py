@@ -11,14 +11,14 @@ from parallax_runner.graph.heavy_ops import heavy_ops, weight
 
 
 class Moments:
-    """Times as fractions of the computation that leads to all gradients, weighted by floating-point operations."""
+    """Times as fractions of the computation of all gradients, weighted by floating-point operations."""
 
     def __init__(self, gradients: Iterable[tf.Operation]) -> None:
         self._all = edit.ancestors(gradients)
         self._weights = {op: weight(op) for op in heavy_ops(self._all)}
 
     def needed_at(self, handle: tf.Operation) -> float:
-        """Returns the fraction of the computation that can run without the variable.
+        """Returns the fraction of the computation that can run before the variable is needed.
 
         Returns 0 if no gradient needs the variable, or if there are no heavy ops.
         """

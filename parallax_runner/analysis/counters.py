@@ -1,4 +1,4 @@
-"""Finds variables that count updates. An update writes such variables without using a gradient, and writes the same
+"""Finds variables that count updates. An update writes such a variable without using a gradient, and writes the same
 value on every replica."""
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def find_counters(
 ) -> dict[str, str | None]:
     """Returns those `candidates` that count updates, such as global_step and Adam's beta powers.
 
-    The dict value names an op that prevents the variable from being placed on a server, or that writes the variable
-    before the gradients are computed. The value is None if there is no such op. Batch statistics are not counters,
-    because the written values differ by rank.
+    The dict maps each counter to the name of an op that prevents the variable from being placed on a server, or that
+    writes it before the gradients are computed. The value is None if there is no such op. Batch statistics are not
+    counters, because the written values differ by rank.
     """
     before_gradients = edit.ancestors(graph.get_tensor_by_name(name).op for name in boundary.tensors)
     found: dict[str, str | None] = {}

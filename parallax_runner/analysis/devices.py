@@ -26,9 +26,9 @@ def check_devices(
 ) -> tuple[tuple[int, str, str], ...]:
     """Raises PlanError for the first op placed on a device that the run will not have.
 
-    `tasks` gives the number of tasks for each job, and is empty if the workers form no cluster. `worker` gives the
-    number of devices of each kind («CPU», «GPU») in a worker, and `replicas` the number of these devices that run a
-    replica each. A server has one CPU. With `soft`, ops are moved away from missing devices of existing tasks, and
+    `tasks` contains the number of tasks for each job, and is empty if the workers form no cluster. `worker` contains
+    the number of devices of each kind («CPU», «GPU») in a worker. `replicas` is the number of these devices that each
+    run a replica. A server has one CPU. With `soft`, ops are moved away from missing devices of existing tasks, and
     these moves are returned as (number of ops, from, to).
     """
     moved: Counter[tuple[str, str]] = Counter()

@@ -31,7 +31,7 @@ class Effects:
         return handles if handles and any(edit.writes(node.op) for node in self._inside(op.node_def)) else []
 
     def called_by(self, node: tf.NodeDef) -> list[str]:
-        """Returns the types of the ops in the functions that an op calls."""
+        """Returns the types of all ops in the functions that an op calls."""
         return [inner.op for inner in self._inside(node)]
 
     def draws(self, op: tf.Operation) -> bool:

@@ -13,8 +13,8 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 def check_held_back(single: SingleDeviceGraph) -> None:
     """Raises PlanError if a step writes a variable inside a branch, a loop or a function after the loss is known.
 
-    Such a write cannot be made conditional from outside (rewrite/every_route/skip_nonfinite.py). Writes that the loss
-    itself waits for happen before it is known whether the step is skipped.
+    Such a write cannot be made conditional from outside (rewrite/every_route/skip_nonfinite.py). If the loss itself
+    waits for a write, the write is allowed, because it happens before the step can know whether it must be skipped.
     """
     graph = tf.Graph()
     with graph.as_default():

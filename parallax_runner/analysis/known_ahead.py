@@ -14,7 +14,7 @@ from parallax_runner.graph.single_device_graph import Gradient
 
 FED = "Placeholder"
 DRAWS_BY = "seed2"  # the attribute that marks stateful random ops
-ANY_LENGTH = "PlaceholderWithDefault"  # the op around a raw gradient's ids (graph/gradients_hook.py)
+ANY_LENGTH = "PlaceholderWithDefault"  # the op that wraps a raw gradient's ids (graph/gradients_hook.py)
 
 
 def unknown_ahead(
@@ -48,7 +48,8 @@ def lead_to(ids: tf.Tensor) -> set[tf.Operation]:
 
 
 def draws(op: tf.Operation) -> bool:
-    """Returns whether an op is a stateful random op. A copy of the op with the same seed would repeat its draws."""
+    """Returns whether an op is a stateful random op. A copy of such an op with the same seed would repeat the op's
+    draws."""
     return DRAWS_BY in op.node_def.attr and not op.node_def.attr[DRAWS_BY].HasField("placeholder")
 
 

@@ -1,4 +1,4 @@
-"""Determines whether an update treats each row separately. Some rows can then be updated later than others."""
+"""Determines whether an update treats each row separately. If it does, some rows can be updated later than others."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from parallax_runner.graph.edit import is_write
 from parallax_runner.graph.observers import is_number
 from parallax_runner.graph.single_device_graph import Variable
 
-# Ops whose output elements cannot be assigned to single positions of the input.
+# Ops whose output elements do not correspond to single positions of the input.
 MIXES_PLACES = frozenset(
     {"All", "Any", "EuclideanNorm", "L2Loss", "Max", "Mean", "Min", "Prod", "Rank", "Shape", "ShapeN", "Size", "Sum"}
 )
@@ -22,8 +22,8 @@ READS = frozenset({"ReadVariableOp", "ResourceGather"})
 
 @dataclass
 class Sources:
-    """The elementwise sources of a write: gradients (by the names of their variables), and variables whose values are
-    read."""
+    """The elementwise sources of a written value: gradients (by the names of their variables), and variables whose
+    values are read."""
 
     gradients: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
@@ -37,7 +37,7 @@ def slot_owners(
 ) -> dict[str, str]:
     """Returns the variable that each optimizer slot belongs to.
 
-    A slot either shares a fused apply op with its variable, or the update region writes values to it that are computed,
+    A slot either shares a fused apply op with its variable, or the update region computes the slot's new values,
     element by element, from one of these sources: the gradient of one variable with the same shape, that variable's
     values (as in an average of weights), or that variable's slots. A scalar that all elements share, such as a global
     norm, is ignored.
@@ -71,7 +71,7 @@ def slot_owners(
 
     candidates = {name: sources.gradients | (sources.read & trained) for name, sources in found.items()}
     before = -1
-    while len(owners) > before:  # the value written to a slot can depend on another slot
+    while len(owners) > before:  # the value that an update writes to a slot can depend on another slot
         before = len(owners)
         for name, sources in found.items():
             behind = candidates[name] | {owners[slot] for slot in sources.read - {name} if slot in owners}
@@ -82,8 +82,8 @@ def slot_owners(
 
 
 def _sources(write: tf.Operation, boundary: Boundary, *, is_scalar: bool) -> Sources:
-    """Returns the sources of the values that an op in the region writes to a variable. `is_scalar` is set for a
-    scalar."""
+    """Returns the sources of the values that an op in the region writes to a variable. `is_scalar` is set if the
+    variable has a single element."""
     of_gradients: dict[str, set[str]] = {}
     for gradient in boundary.gradients:
         for name in (gradient.values, gradient.indices):

@@ -39,9 +39,9 @@ class VariableInfo:
     `gradient_rows` is the number of ids (including duplicates) that a rank looks up in a step, or None if it is unknown
     before the graph runs. `pieces` is the number of pieces into which the user's partitioner split the variable
     `full_name`, or 1 without a partitioner. `immovable_op` names the first op, if any, that prevents placing the
-    variable on a server. `nonlinear_op` names the first op whose result for the sparse gradient depends on whether
-    duplicate ids have been merged. `counts` is set for a variable such as global_step, which is updated without a
-    gradient and in the same way on every replica.
+    variable on a server. The result of an op in the update may depend on whether the duplicate ids of a sparse gradient
+    have been merged. `nonlinear_op` names the first such op. `counts` is set for a variable such as global_step, which
+    is updated without a gradient and in the same way on every replica.
 
     `min_partitions` is the number of partitions that a script requests through `get_partitioner`, or None without
     `get_partitioner`. `server` is the server that the variable's device scope names, or None. `needed_at` is the time
@@ -49,8 +49,8 @@ class VariableInfo:
     gradient is complete. `rows_written` states which rows the update writes. `whole_tables` contains the ops that make
     a worker need or send all rows although the gradient is sparse. `is_updated_in_parts` is set if the update for a
     dense gradient can run separately on each shard. `unknown_ahead` is the reason why the variable's rows cannot be
-    requested one step in advance, or None if they can. `tied_rows` is the reason why the update needs all rows of a
-    step at once, or None if it does not.
+    requested one step in advance, or None if they can be requested. `tied_rows` is the reason why the update needs all
+    rows of a step at once, or None if the update does not need them.
     """
 
     name: str

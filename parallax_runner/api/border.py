@@ -1,5 +1,5 @@
-"""Checks whether a worker can serve a fetch. Some values have moved to servers, and computing other values needs all
-workers."""
+"""Checks whether a worker can serve a fetch. Some values have moved to servers, and some other values can only be
+computed by all workers together."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Border:
             )
 
     def check_fetches(self, needs: Iterable[str], tensors: Iterable[tf.Tensor], *, updates: frozenset[str]) -> None:
-        """Raises TrainingError if a fetch would wait for ever, or would have a different effect than in the
+        """Raises TrainingError if a fetch would wait forever, or would have a different effect than in the
         single-device graph."""
         is_whole = updates == self._steps.updates
         for name in needs:
@@ -52,10 +52,11 @@ class Border:
             self._check_reachable(tensor.name)
 
     def without_initial_values(self, op: str, *, has_trained: bool) -> list[str]:
-        """Returns the op itself, or, for a group, its ops except those that give variables their initial values.
+        """Returns the op itself. For a group, returns the group's ops without the ops that set the initial values of
+        variables.
 
-        Once a session exists, all variables already have their initial values or the values from a checkpoint. Raises
-        TrainingError if steps have changed the variables since.
+        When a session exists, all variables already have their initial values or values from a checkpoint. Raises
+        TrainingError if steps have changed the variables since then.
         """
         parts = self._steps.grouped(op)
         kept = [part for part in parts if not self._steps.initial_values_given_by(part)]
@@ -94,7 +95,8 @@ class Border:
                 self._check_taken(name, op)
 
     def _check_taken(self, name: str, taken: tf.Operation) -> None:
-        """Raises TrainingError for a value computed from a sum that another worker takes from the servers."""
+        """Raises TrainingError for a value that is computed from a sum, if another worker takes this sum from the
+        servers."""
         backup_workers = self._plan.options.backup_workers
         if backup_workers:
             raise TrainingError(

@@ -24,8 +24,8 @@ class PSConfig:
 
 @dataclass
 class MPIConfig:
-    """For run_option MPI and HYBRID. `mpirun_options` is a list of strings, or a string, which is split the way a shell
-    splits it."""
+    """For run_option MPI and HYBRID. `mpirun_options` is a list of strings, or a string that is split in the same way
+    as in a shell."""
 
     use_allgatherv: bool = False
     mpirun_options: str | Sequence[str] = ""
@@ -50,8 +50,8 @@ class CheckPointConfig:
 
 @dataclass
 class ProfileConfig:
-    """The steps whose RunMetadata is written, given as a list or as a range [start, end), and the worker that writes
-    the RunMetadata (None: all workers)."""
+    """The steps whose RunMetadata is written, as a list or as a range [start, end), and the worker that writes the
+    RunMetadata (None: all workers)."""
 
     profile_dir: str | None = None
     profile_steps: Sequence[int] | None = None
@@ -63,8 +63,8 @@ class ProfileConfig:
 class Config:
     """The `parallax_config` of `parallel_run`.
 
-    The first eight fields and `export_graph_path` are the same as in the original. The other fields are: `run_dir`, the
-    folder for the files of the run; `hooks`, the `tf.train.SessionRunHook`s that run in all workers;
+    The first eight fields and `export_graph_path` are the same as in the original Parallax. The other fields are:
+    `run_dir`, the folder for the files of the run; `hooks`, the `tf.train.SessionRunHook`s that run in all workers;
     `chief_only_hooks`, the hooks that run only in worker 0; `tracking`, which is the address of a tracking store or
     False to record nothing (default: the same as on the command line); `overrides`, further settings in command-line
     syntax, such as `train.max_restarts=2`.

@@ -24,8 +24,8 @@ VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
 class Leaf:
     """A single fetch: the ops of the single-device graph that it needs, and its tensors in each replica.
 
-    `make` turns the values of one replica's tensors into the value of the fetch. If `op` is set, the fetch has no
-    value.
+    `make` turns the values of one replica's tensors into the value of the fetch. If `op` is set, the fetch is an op and
+    has no value.
     """
 
     needs: tuple[str, ...]
@@ -137,8 +137,8 @@ class Translator:
         return name in self._variables[0] and name not in self._op_names
 
     def _variable(self, name: str) -> Leaf:
-        """Returns the leaf of a variable. The variable's value is assembled from its pieces; a single piece can be
-        fetched by the name of the piece."""
+        """Returns the leaf of a variable. The variable's value is assembled from its pieces. A single piece can be
+        fetched by its own name."""
         if name not in self._variables[0]:
             if ("", name) not in self._local_reads:
                 raise ValueError(f"«{name}» is not a variable of the graph given to parallel_run")
@@ -158,7 +158,7 @@ class Translator:
 
     def _reads(self, prefix: str) -> dict[str, tuple[LogicalVariable, tuple[tf.Tensor, ...]]]:
         """Returns the ops that read a replica's variables. Each variable has two keys: its logical name, and the name
-        that its handle has if the variable is not divided."""
+        that its handle would have if the variable were not divided."""
         own = [copy for copy in self._distributed.copies if copy.pieces[0].handle.op.name.startswith(prefix)]
         by_name = {variable.name: variable for variable in self._distributed.variables}
         if prefix:
@@ -170,7 +170,7 @@ class Translator:
                 with tf.device(piece.handle.op.device or None):
                     reads.append(tf.raw_ops.ReadVariableOp(resource=piece.handle, dtype=variable.dtype))
             found[name] = (variable, tuple(reads))
-            # A variable that get_partitioner left whole has a handle `…/part_0`.
+            # If get_partitioner did not divide a variable, the variable's handle is named `…/part_0`.
             found.setdefault(f"{name}/part_0", found[name])
         return found
 

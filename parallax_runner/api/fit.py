@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from parallax_runner.api import fit_result
 from parallax_runner.api.fit_callbacks import FitCalls, rate_variable, reads_weights, usable
@@ -23,13 +25,16 @@ from parallax_runner.export.keras_weights import load_into_keras
 from parallax_runner.process.terminal import keep_going
 from parallax_runner.worker.script import Worker, this_worker
 
+if TYPE_CHECKING:
+    from parallax_runner.config.compose import Job
+
 
 def fit(
     model: Any,
     x: Any,
     y: Any = None,
     *,
-    workers: int = 2,
+    workers: int | None = 2,
     comm: str = "hybrid",
     batch_size: int | None = None,
     epochs: int = 1,
@@ -37,32 +42,41 @@ def fit(
     steps_per_epoch: int | None = None,
     validation_data: Any = None,
     validation_split: float = 0.0,
+    validation_steps: int | None = None,
+    validation_batch_size: int | None = None,
     validation_freq: int = 1,
-    callbacks: Sequence[Any] | Any = (),
+    verbose: int | str = "auto",
+    callbacks: Sequence[Any] | Any | None = None,
     class_weight: dict[int, float] | None = None,
     sample_weight: Any = None,
     shuffle: bool = True,
     overrides: Sequence[str] = (),
 ) -> Any:
-    """Trains like `model.fit`, but each batch is cut into `workers` equal parts. Returns Keras' History.
+    """Trains like `model.fit`, but divides each batch equally among `workers` workers. Returns Keras' History.
+
+    With `workers=None`, the cluster's hosts or the Slurm allocation determine the number of workers.
 
     `x` is a `tf.data.Dataset` of batches, or arrays with `y` and `batch_size` (32 if None). For arrays without
-    `validation_data`, `validation_split` is the fraction of rows that are taken from the end for validation. Each
+    `validation_data`, the fraction `validation_split` of the rows, taken from the end, is used for validation. Each
     worker runs the script again up to this call and exits inside this call. When the call returns, the model has the
-    trained weights and the optimizer has its final state. Callbacks are called in this process, between epochs.
-    `overrides` are command-line overrides, such as "ckpt.save_steps=100". With an action other than "train", the model
-    does not change and None is returned.
+    trained weights and the optimizer has its final state. Callbacks are called in this process, between epochs. With
+    `verbose` 1 (or "auto"), the terminal shows the plan and the progress of steps, with 2 one line per epoch, and with
+    0 neither. `overrides` are command-line overrides, such as "ckpt.save_steps=100". With an action other than "train",
+    the call returns None and does not change the model.
 
     Raises ConfigError, DataError, CaptureError or PlanError for invalid arguments, and SystemExit with the run's exit
-    status if the run failed or was stopped.
+    status if the run failed or was stopped, or with status 0 in an additional task that `srun` has started.
     """
     wanted = _Wanted(
         model=model,
         epochs=epochs,
         initial_epoch=initial_epoch,
         validation_freq=validation_freq,
-        callbacks=callbacks if isinstance(callbacks, list | tuple) else [callbacks],
-        lines=[f"cluster.workers={value_of(workers)}", f"comm={comm}", *overrides],
+        validation_steps=validation_steps,
+        validation_batch_size=validation_batch_size,
+        verbose=1 if verbose == "auto" else verbose,
+        callbacks=_listed(callbacks),
+        lines=[*([] if workers is None else [f"cluster.workers={value_of(workers)}"]), f"comm={comm}", *overrides],
     )
     _check(wanted)
     worker = this_worker()
@@ -75,10 +89,12 @@ def fit(
         steps_per_epoch=steps_per_epoch,
         validation_data=validation_data,
         validation_split=validation_split,
+        validation_steps=validation_steps,
+        validation_batch_size=validation_batch_size,
         class_weight=class_weight,
         sample_weight=sample_weight,
         shuffle=shuffle,
-        exact="data.resume=approximate" not in overrides,
+        is_exact=lambda: _is_exact(wanted, worker),
         known={} if worker is None else _known(worker.config.data),
     )
     source = FitSource(model, dataset, steps_before=sum(earlier.steps for earlier in _finished))
@@ -87,11 +103,30 @@ def fit(
     return _drive(wanted, source, steps_per_epoch or dataset.train_size // dataset.global_batch)
 
 
+def _listed(callbacks: Sequence[Any] | Any | None) -> list[Any]:
+    if callbacks is None:
+        return []
+    return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
+
+
+def _is_exact(wanted: _Wanted, worker: Worker | None) -> bool:
+    """Returns whether `data.resume` requires that the order of the data can be repeated."""
+    if worker is not None:
+        return bool(worker.config.data["resume"] != APPROXIMATE)
+    from parallax_runner.config.compose import resolve
+
+    with _blamed_on_fit():
+        composed = resolve(_composed(wanted, ["model.epoch_steps=1"]))  # a placeholder: the data is not read yet
+    return bool(composed.data.resume != APPROXIMATE)
+
+
 def _known(data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: data[name] for name in COUNTED}
 
 
-# Names of the counts that the first process passes to workers, which then do not have to count again.
+APPROXIMATE = "approximate"
+ACTIONS = ("train", "verify", "plan")
+# Names of the counts that the first process passes to the workers, so that they do not have to count again.
 COUNTED = ("pass_steps", "validation_size")
 
 
@@ -116,6 +151,9 @@ class _Wanted:
     epochs: int
     initial_epoch: int
     validation_freq: int
+    validation_steps: int | None
+    validation_batch_size: int | None
+    verbose: int | str
     callbacks: Sequence[Any]
     lines: list[str] = field(default_factory=list)
 
@@ -132,6 +170,12 @@ def _check(wanted: _Wanted) -> None:
     for name in ("epochs", "validation_freq"):
         if not isinstance(getattr(wanted, name), int) or getattr(wanted, name) < 1:
             raise ConfigError(f"{name}={getattr(wanted, name)!r} (fit): expected an integer, at least 1")
+    for name in ("validation_steps", "validation_batch_size"):
+        given = getattr(wanted, name)
+        if given is not None and (not isinstance(given, int) or given < 1):
+            raise ConfigError(f"{name}={given!r} (fit): expected an integer, at least 1, or None")
+    if wanted.verbose not in (0, 1, 2):
+        raise ConfigError(f"verbose={wanted.verbose!r} (fit): expected 'auto', 0, 1 or 2")
     if not 0 <= wanted.initial_epoch < wanted.epochs:
         raise ConfigError(
             f"initial_epoch={wanted.initial_epoch} (fit): expected 0 to {wanted.epochs - 1}, because "
@@ -142,7 +186,7 @@ def _check(wanted: _Wanted) -> None:
 
 
 def _as_before(worker: Worker, model: Any) -> Any:
-    """Loads the result of an earlier call into the model and returns its History again, in a worker of a later call."""
+    """Loads the result of an earlier call into the model, in a worker of a later call, and returns the History."""
     run_dir = Path(worker.config.model["earlier"][len(_finished)])
     history = fit_result.take_over(run_dir, model)
     _finished.append(_Finished.of(run_dir, history))
@@ -151,14 +195,14 @@ def _as_before(worker: Worker, model: Any) -> Any:
 
 @dataclass
 class _Trained:
-    """Takes the place of a script's session after the training (worker/script.py)."""
+    """Replaces the session of a script after the training (worker/script.py)."""
 
     plan: Any
     last_words: dict[str, Any]
 
     @property
     def runner(self) -> _Trained:
-        """This object, which also provides the outcome."""
+        """This object itself, which provides the outcome."""
         return self
 
     @property
@@ -191,25 +235,33 @@ def _work(worker: Worker, source: FitSource) -> NoReturn:
 
 
 def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
+    from parallax_runner.driver.check import end_surplus_task
     from parallax_runner.driver.pipeline import drive
 
     keep_going()
     model, dataset = source.model, source.dataset
     callbacks, notes = usable(wanted.callbacks)
-    for note in (*notes, *getattr(dataset, "notes", ())):
-        print(f"parallax_runner: {note}", file=sys.stderr)
     config = _config(wanted, dataset, epoch_steps, saves_epochs=any(map(reads_weights, callbacks)))
+    end_surplus_task(config)
+    for note in notes:
+        print(f"parallax_runner: {note}", file=sys.stderr)
     run_dir, checkpoints = Path(config.run_dir).resolve(), Path(config.ckpt.folder).resolve()
     made: list[FitCalls] = []
 
     def epochs(record: Any) -> Epochs:
-        def logs(epoch: int) -> dict[str, float]:
+        def validation_logs(epoch: int) -> dict[str, float]:
             is_validated = dataset.validation_size and (epoch + 1) % wanted.validation_freq == 0
-            validation = record.last_validation_metrics if is_validated else {}
-            return {**record.take_epoch(), **{f"val_{name}": value for name, value in validation.items()}}
+            return dict(record.last_validation_metrics) if is_validated else {}
 
-        params = {"epochs": wanted.epochs, "steps": epoch_steps, "verbose": 0}
-        calls = FitCalls(model, callbacks, params=params, logs=logs, load=lambda: _load(model, checkpoints))
+        calls = FitCalls(
+            model,
+            callbacks,
+            params={"epochs": wanted.epochs, "steps": epoch_steps, "verbose": wanted.verbose},
+            first=wanted.initial_epoch,
+            logs=record.take_epoch,
+            validation_logs=validation_logs,
+            load=lambda: load_into_keras(model, checkpoints),
+        )
         made.append(calls)
         return Epochs(epoch_steps, calls, record.workers, wanted.initial_epoch)
 
@@ -217,42 +269,55 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
     if not made or config.action != "train":  # planning and verifying produce no weights
         return None
     (calls,) = made
-    _load(model, checkpoints)
     calls.finish()
     fit_result.leave(run_dir, model, calls.history)
     _finished.append(_Finished.of(run_dir, calls.history))
     return calls.history
 
 
-def _load(model: Any, checkpoints: Path) -> None:
-    load_into_keras(model, checkpoints)
+def _composed(wanted: _Wanted, lines: Sequence[str]) -> Job:
+    """Composes the configuration from `lines`, the overrides of the call, and the overrides that restart the script."""
+    from parallax_runner.config.compose import Composer
+
+    return Composer().job(["model=fit", *lines, *started_as("fit"), *wanted.lines, *cluster_lines()])
+
+
+@contextmanager
+def _blamed_on_fit() -> Iterator[None]:
+    """Makes errors about overrides name `fit` instead of the command line."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("(command line)", "(fit)")) from error
 
 
 def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bool) -> RunConfig:
     """Composes the configuration of the run. Raises ConfigError if the configuration is invalid or a batch cannot be
-    cut into equal parts."""
+    divided equally."""
     from parallax_runner.config.cluster_size import size_cluster
-    from parallax_runner.config.compose import Composer
+    from parallax_runner.config.explain import refusal
     from parallax_runner.driver.check import checked_job
+    from parallax_runner.driver.own_optimizer import check_no_optimizer
 
     steps = (wanted.epochs - wanted.initial_epoch) * epoch_steps
-    every = epoch_steps * wanted.validation_freq
+    # Steps are counted from initial_epoch, but validation_freq counts from epoch 0. This interval fits both. Logs omit
+    # the additional validations.
+    every = epoch_steps * math.gcd(wanted.initial_epoch, wanted.validation_freq)
     lines = [
-        "model=fit",
         f"train.steps={steps}",
         f"model.epoch_steps={epoch_steps}",
+        f"model.verbose={int(wanted.verbose)}",
         f"model.learning_rate={value_of(rate_variable(wanted.model))}",
         f"model.earlier={value_of([str(earlier.run_dir) for earlier in _finished])}",
         *([f"train.validate_steps={every}"] if dataset.validation_size and every < steps else []),
         *([f"ckpt.save_steps={epoch_steps}"] if saves_epochs else []),
-        *started_as("fit"),
-        *wanted.lines,
-        *cluster_lines(),
     ]
-    try:
-        config = checked_job(Composer().job(lines), "fit")
-    except ConfigError as error:
-        raise ConfigError(str(error).replace("(command line)", "(fit)")) from error
+    with _blamed_on_fit():
+        job = _composed(wanted, lines)
+        if job.config.action not in ACTIONS:
+            raise refusal("action", job.origins, f"with fit it must be one of {', '.join(ACTIONS)}")
+        check_no_optimizer(job.origins, "fit trains a compiled keras.Model", "change model.compile(optimizer=…)")
+        config = checked_job(job, "fit")
     if not config.ckpt.enabled:
         raise ConfigError("ckpt=off (fit): fit reads the trained weights from a checkpoint; remove this override")
     cluster = size_cluster(config).cluster

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,14 +12,22 @@ from parallax_runner.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
+LINE_PER_EPOCH = 2  # a value of `verbose`
 # Callbacks whose batch methods can be skipped. TensorBoard needs its batch methods only for its profiler.
 ALLOWED = ("TensorBoard", "History")
-# For each callback that is not called, the feature that replaces it.
+# Maps each callback that is not called to the feature that replaces it.
 REPLACED = {
     "ModelCheckpoint": "ckpt.save_steps and ckpt.save_secs write checkpoints, and the best one is kept",
     "BackupAndRestore": "a run resumes from its last checkpoint automatically (train.max_restarts, ckpt.resume)",
     "TerminateOnNaN": "train.on_nan=stop ends the run if a loss is NaN",
     "ProgbarLogger": "the run itself shows the progress",
+}
+# Maps each callback that would silently have no effect to the reason and the remedy.
+REFUSED = {
+    "SwapEMAWeights": (
+        "swaps the weights of the model in this process, but the workers validate their own copies: omit it; with "
+        "use_ema=True, the model has the averaged weights when fit returns, as in Keras"
+    ),
 }
 # Callbacks that do not read the weights.
 READ_NO_WEIGHTS = (
@@ -29,22 +39,32 @@ READ_NO_WEIGHTS = (
     "TensorBoard",
 )
 
+# If one of these attributes is set, even a callback in READ_NO_WEIGHTS reads the weights.
+READS_WEIGHTS_IF = ("restore_best_weights", "histogram_freq", "embeddings_freq")
+
 
 def usable(callbacks: Iterable[Any]) -> tuple[list[Any], list[str]]:
     """Returns the callbacks to call and, for each omitted callback, a message that names its replacement.
 
-    Raises ConfigError for a callback that must be called within an epoch.
+    Raises ConfigError for a callback that must be called within an epoch, or that cannot work here.
     """
     kept, notes = [], []
     for callback in callbacks:
         kind = type(callback).__name__
+        if is_keras_own(callback) and kind in REFUSED:
+            raise ConfigError(f"callbacks: {kind} {REFUSED[kind]}")
+        if is_keras_own(callback) and kind == "TensorBoard" and importlib.util.find_spec("tensorboard") is None:
+            raise ConfigError(
+                "callbacks: TensorBoard needs the package tensorboard, which is not installed: install it "
+                "(pip install tensorboard), or omit the callback"
+            )
         if is_keras_own(callback) and kind in REPLACED:
             notes.append(f"callbacks: {kind} is not called: {REPLACED[kind]}")
             continue
         methods = batch_methods(callback)
         if methods and not (is_keras_own(callback) and kind in ALLOWED):
             raise ConfigError(
-                f"callbacks: {kind} overrides {', '.join(methods)}, and callbacks are called only between epochs: "
+                f"callbacks: {kind} overrides {', '.join(methods)}, but callbacks are called only between epochs: "
                 "within an epoch, ranks do not wait for the driver. Use on_epoch_end and a smaller steps_per_epoch"
             )
         kept.append(callback)
@@ -52,7 +72,7 @@ def usable(callbacks: Iterable[Any]) -> tuple[list[Any], list[str]]:
 
 
 def is_keras_own(callback: Any) -> bool:
-    """Returns whether a callback's class is one of Keras' own, not merely derived from one."""
+    """Returns whether a callback's class is defined by Keras itself, rather than derived from a Keras class."""
     return type(callback).__module__.split(".")[0] == "keras"
 
 
@@ -75,12 +95,16 @@ def reads_weights(callback: Any) -> bool:
     """Returns whether a callback might read the model's weights at the end of an epoch."""
     if not is_keras_own(callback) or type(callback).__name__ not in READ_NO_WEIGHTS:
         return True
-    return bool(getattr(callback, "restore_best_weights", False) or getattr(callback, "histogram_freq", 0))
+    return any(getattr(callback, name, False) for name in READS_WEIGHTS_IF)
 
 
 class FitCalls:
-    """Calls the callbacks and applies their requests. `logs` returns the metrics of an epoch; `load` loads the weights
-    of the newest checkpoint into the model."""
+    """Calls the callbacks, and reports whether they have requested a stop or changed the learning rate.
+
+    `logs` returns the training metrics of an epoch. `validation_logs` returns the validation metrics of an epoch, or an
+    empty dict if the epoch has no validation. `load` loads the weights of the newest checkpoint into the model. `first`
+    is the number of the first epoch.
+    """
 
     def __init__(
         self,
@@ -88,16 +112,21 @@ class FitCalls:
         callbacks: Sequence[Any],
         *,
         params: Mapping[str, Any],
-        logs: Callable[[int], dict[str, float]],
-        load: Callable[[], None],
+        first: int,
+        logs: Callable[[], dict[str, float]],
+        validation_logs: Callable[[int], dict[str, float]],
+        load: Callable[[], object],
     ) -> None:
         import keras
 
-        self._model, self._logs, self._load = model, logs, load
+        self._model, self._logs, self._validation_logs, self._load = model, logs, validation_logs, load
         self._reads_weights = any(map(reads_weights, callbacks))
         self._list = keras.callbacks.CallbackList(list(callbacks), add_history=True, model=model, **params)
         self._started = False
+        self._last_logs: dict[str, float] | None = None
         self._rate = rate_of(model)
+        self._first, self._epoch_steps, self._steps_before = first, params["steps"], int(model.optimizer.iterations)
+        self._epochs, self._verbose = params["epochs"], params["verbose"]
         model.stop_training = False
 
     @property
@@ -124,20 +153,35 @@ class FitCalls:
         self._list.on_epoch_begin(epoch)
 
     def end(self, epoch: int) -> None:
-        """Calls the callbacks after an epoch."""
-        rate = rate_of(self._model)
+        """Calls the callbacks after an epoch and its validation."""
         if self._reads_weights:
-            self._load()
-            set_rate(self._model, rate)  # a callback may have changed the rate since the checkpoint
-        logs = self._logs(epoch)
+            self._load_weights()
+        else:  # TensorBoard reads the number of steps
+            done = (epoch + 1 - self._first) * self._epoch_steps
+            self._model.optimizer.iterations.assign(self._steps_before + done)
+        logs, validation_logs = self._logs(), self._validation_logs(epoch)
+        if validation_logs:
+            self._list.on_test_begin()
+            self._list.on_test_end(validation_logs)
+        logs |= {f"val_{name}": value for name, value in validation_logs.items()}
         shown = ", ".join(f"{name} {value:.4g}" for name, value in logs.items())
         log.info("epoch %d: %s", epoch + 1, shown)
+        if self._verbose == LINE_PER_EPOCH:
+            print(f"epoch {epoch + 1}/{self._epochs}: {shown}", file=sys.stderr, flush=True)
         self._list.on_epoch_end(epoch, logs)
+        self._last_logs = logs
+
+    def _load_weights(self) -> None:
+        rate = rate_of(self._model)
+        self._load()
+        set_rate(self._model, rate)  # a callback may have changed the rate since the checkpoint
 
     def finish(self) -> None:
-        """Calls the callbacks after the training, when the model has its final weights."""
+        """Loads the final weights into the model, then calls `on_train_end` of the callbacks."""
+        self._load_weights()
+        self._model.optimizer.finalize_variable_values(self._model.trainable_weights)  # averages if use_ema=True
         if self._started:
-            self._list.on_train_end()
+            self._list.on_train_end(self._last_logs)
 
 
 def rate_variable(model: Any) -> str | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from parallax_runner.api.fit_validation import KERAS_BATCH, as_arrays, as_dataset
 from parallax_runner.errors import ConfigError
-
-KERAS_BATCH = 32  # Keras' default
 
 
 def dataset_of(
@@ -18,20 +17,27 @@ def dataset_of(
     steps_per_epoch: int | None,
     validation_data: Any,
     validation_split: float,
+    validation_steps: int | None,
+    validation_batch_size: int | None,
     class_weight: dict[int, float] | None,
     sample_weight: Any,
     shuffle: bool,
-    exact: bool,
+    is_exact: Callable[[], bool],
     known: Mapping[str, Any],
 ) -> Any:
-    """Makes a data set with `features`, `structure`, `global_batch`, `train_size` and `validation_size`.
+    """Returns a data set with `features`, `structure`, `global_batch`, `train_size` and `validation_size`.
 
-    `known` contains the counts that the first process has already made (`COUNTED` in fit.py).
+    `known` contains the counts that the first process has already computed (`COUNTED` in fit.py). `is_exact` returns
+    whether the order of the data must be repeatable; it is called only for a `tf.data.Dataset`.
 
     Raises ConfigError or DataError if the data cannot be divided among several workers.
     """
+    import keras
     import tensorflow as tf
 
+    if isinstance(validation_data, tf.data.Dataset) and validation_batch_size is not None:
+        raise ConfigError("validation_batch_size (fit): a tf.data.Dataset already has a batch size; remove it")
+    validation_batch = validation_batch_size or batch_size or KERAS_BATCH
     if isinstance(x, tf.data.Dataset):
         for name, value in (("y", y), ("sample_weight", sample_weight), ("batch_size", batch_size)):
             if value is not None:
@@ -44,19 +50,19 @@ def dataset_of(
         from parallax_runner.graph.tf_data.dataset import TfDataset
 
         weighted = x if class_weight is None else _weighted(x, class_weight)
-        validation = _validation_like(weighted, validation_data)
-        found = TfDataset(weighted, validation, exact=exact, is_counted=steps_per_epoch is None, **known)
+        validation = None
+        if validation_data is not None:
+            validation = as_dataset(weighted, validation_data, batch_size=validation_batch, steps=validation_steps)
+        found = TfDataset(weighted, validation, exact=is_exact(), is_counted=steps_per_epoch is None, **known)
         if found.is_endless and steps_per_epoch is None:
-            raise ConfigError("steps_per_epoch=None (fit): the data never ends; give the number of steps per epoch")
+            raise ConfigError("steps_per_epoch=None (fit): the data never ends; set the number of steps per epoch")
         return found
     from parallax_runner.data.from_arrays import arrays_dataset
 
-    if isinstance(validation_data, tf.data.Dataset):
-        raise ConfigError(
-            "validation_data (fit): expected arrays (x, y), like the training data, got a tf.data.Dataset"
-        )
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
+    if validation_data is not None:
+        validation_data = as_arrays(validation_data, batch_size=validation_batch, steps=validation_steps)
     if class_weight is not None:
         sample_weight = _weights_of_arrays(y, sample_weight, class_weight)
     return arrays_dataset(
@@ -66,11 +72,12 @@ def dataset_of(
         batch_size=batch_size or KERAS_BATCH,
         shuffle=shuffle,
         validation=validation_data,
+        floatx=keras.config.floatx(),
     )
 
 
 def _split(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[Any, Any]:
-    """Splits arrays the way Keras does: the last rows, a fraction `share` of all, are for validation.
+    """Splits arrays as Keras does: the last rows, a fraction `share` of all rows, are used for validation.
 
     Raises ConfigError if one of the two parts would be empty.
     """
@@ -83,27 +90,8 @@ def _split(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[Any, Any]:
     return train, validation if validation[2] is not None else validation[:2]
 
 
-def _validation_like(train: Any, validation_data: Any) -> Any:
-    """Makes a validation data set with the same structure as `train` from a data set or arrays. If only `train` has
-    weights, validation examples get the weight 1."""
-    import tensorflow as tf
-
-    if validation_data is None:
-        return None
-    found = validation_data
-    if not isinstance(found, tf.data.Dataset):
-        found = tf.data.Dataset.from_tensor_slices(found).batch(KERAS_BATCH)
-    parts = [spec if isinstance(spec, tuple) else (spec,) for spec in (train.element_spec, found.element_spec)]
-    if [len(part) for part in parts] == [3, 2]:
-        like = parts[0][2]
-        return found.map(
-            lambda x, y: (x, y, tf.ones([tf.shape(tf.nest.flatten(y)[0])[0], *like.shape[1:]], like.dtype))
-        )
-    return found
-
-
 def _weighted(train: Any, class_weight: dict[int, float]) -> Any:
-    """Weights examples by their class the way Keras does. Classes without a given weight get the weight 1.
+    """Weights examples by their class as Keras does. Classes that are not in `class_weight` get the weight 1.
 
     Raises ConfigError if the data is not (x, y).
     """
@@ -111,7 +99,7 @@ def _weighted(train: Any, class_weight: dict[int, float]) -> Any:
 
     parts = train.element_spec if isinstance(train.element_spec, tuple) else (train.element_spec,)
     if len(parts) != 2 or not isinstance(parts[1], tf.TensorSpec):
-        raise ConfigError("class_weight (fit): the data must be (x, y), with one tensor y of classes")
+        raise ConfigError("class_weight (fit): the data must be (x, y), where y is a single tensor of class labels")
 
     def with_weights(x: Any, y: Any) -> tuple[Any, Any, Any]:
         one_hot = y.shape.rank > 1 and y.shape[-1] != 1
@@ -128,5 +116,5 @@ def _weights_of_arrays(y: Any, sample_weight: Any, class_weight: dict[int, float
     from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
 
     if sample_weight is not None:
-        raise ConfigError("class_weight (fit): sample_weight is also given; give only one of the two")
+        raise ConfigError("class_weight (fit): sample_weight is also set; pass only one of the two")
     return class_weight_to_sample_weights(y, class_weight)

@@ -1,4 +1,4 @@
-"""Gives the driver and workers the model and data of a script that calls `fit`."""
+"""Provides the model and data of a script that calls `fit` to the driver and the workers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from typing import Any
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.data.from_arrays import Arrays
-from parallax_runner.errors import ConfigError
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-
-REFUSED_ACTIONS = ("search", "sync", "simulate")
 
 
 @dataclass(frozen=True)
@@ -28,8 +25,6 @@ class FitSource:
 
     def load_dataset(self, config: RunConfig) -> Dataset:
         """Returns the script's data set."""
-        if config.action in REFUSED_ACTIONS:
-            raise ConfigError(f"action={config.action}: not possible with fit; expected train, verify or plan")
         # As in Keras, each call of fit shuffles differently.
         if isinstance(self.dataset, Arrays):
             return self.dataset.with_seed(config.train.seed + len(config.model["earlier"]))

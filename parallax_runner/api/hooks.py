@@ -1,4 +1,4 @@
-"""Calls TensorFlow's session hooks the way `tf.train.MonitoredSession` does. Hooks get the values of the first
+"""Calls TensorFlow's session hooks in the same way as `tf.train.MonitoredSession`. Hooks get the values of the first
 replica."""
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Runner(Protocol):
 
 
 class HookSession(SessionInterface):
-    """The session that is passed to hooks. Fetches return the values of the first replica; feeds go to all replicas."""
+    """The session that is passed to hooks. Fetches return the values of the first replica. Feeds are passed to all
+    replicas."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -58,7 +59,7 @@ class HookSession(SessionInterface):
 
 
 class Hooks:
-    """The hooks of a session. During each call of a hook, the script's graph is the default graph."""
+    """The hooks of a session. While a hook runs, the script's graph is the default graph."""
 
     def __init__(self, hooks: Sequence[tf.train.SessionRunHook], runner: Runner) -> None:
         self._hooks, self._runner = tuple(hooks), runner
@@ -95,7 +96,7 @@ class Hooks:
                 makers.append(flatten(asked.fetches, translator.leaf, all_leaves) if fetched else None)
                 own = translator.feeds_of_all(asked.feed_dict)
                 twice = [tensor.name for tensor in own if tensor in fed or tensor in feeds]
-                if twice:  # in the first replica, names are as in the script's graph
+                if twice:  # the first replica has the same names as the script's graph
                     name = min(twice, key=len)
                     raise RuntimeError(f"{type(hook).__name__} feeds «{name}», but another hook or the script does too")
                 fed |= own

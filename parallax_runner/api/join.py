@@ -28,7 +28,7 @@ from parallax_runner.train.step_runner import LossRule, StepRunner
 from parallax_runner.worker import rank as stages_of_rank
 from parallax_runner.worker.script import Worker
 
-# Only NaN ends the run: an infinite loss can result from a script's loss scaling, which skips steps that overflow.
+# Only NaN ends the run: an infinite loss can result from a script's own loss scaling, which skips steps that overflow.
 NUMBER_LOSSES = LossRule(ends_run=math.isnan, remedy="; check the data, or lower the learning rate")
 
 
@@ -87,7 +87,7 @@ def with_hooks(
     graph: tf.Graph, single: SingleDeviceGraph, hooks: Sequence[tf.train.SessionRunHook]
 ) -> SingleDeviceGraph:
     """Returns the captured graph with the ops that hooks add. The fingerprint excludes these ops, because the driver
-    calls no hooks and its graph does not contain these ops."""
+    calls no hooks, so its graph lacks these ops."""
     if not hooks:
         return single
     with graph.as_default():

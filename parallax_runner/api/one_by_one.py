@@ -1,5 +1,5 @@
-"""Supports scripts that are started once for each worker, as in systems without a driver. The script with rank 0 drives
-the run, and the other scripts stand by."""
+"""Supports scripts that are started once for each worker, as in systems without a driver. The process with rank 0
+drives the run, and the other processes stand by."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _lines: list[str] = []
 
 
 def cluster_lines() -> list[str]:
-    """Returns the overrides that describe the cluster of this script; the list is empty if the script was started only
+    """Returns the overrides that describe the cluster of this script. The list is empty if the script was started only
     once."""
     return list(_lines)
 

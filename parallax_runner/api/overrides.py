@@ -62,7 +62,7 @@ def overrides_of(
 def _comm(run_option: Any) -> str:
     if run_option is None:
         return "hybrid"
-    # With a trailing comma, as in the original's own example, the value is a tuple.
+    # If the user's code has a trailing comma, as in an example of the original Parallax, the value is a tuple.
     if isinstance(run_option, tuple | list) and len(run_option) == 1:
         return _comm(run_option[0])
     comm = RUN_OPTIONS.get(str(run_option).upper())
@@ -96,7 +96,7 @@ def _checkpoints(config: Config) -> Iterator[str]:
 
 
 def _profile(profile: ProfileConfig) -> Iterator[str]:
-    # Empty values turn profiling off, because the original's own scripts pass empty flags.
+    # Empty values turn profiling off, because the scripts of the original Parallax pass empty flags.
     steps, bounds = ([] if given is None else list(given) for given in (profile.profile_steps, profile.profile_range))
     if steps and bounds:
         raise ConfigError("profile_steps and profile_range (parallax.ProfileConfig): give only one of the two")

@@ -24,9 +24,9 @@ def init(
     nics: str | None = None,
     is_local: bool | None = None,
 ) -> None:
-    """Sets which trainer this script is. `parallel_run` or `fit` then trains with the pservers and all trainers.
+    """Declares which trainer this process is. `parallel_run` or `fit` then trains with the pservers and all trainers.
 
-    Missing arguments come from environment variables such as `PADDLE_INIT_TRAINER_ID`. Trainer 0 drives the run; the
+    Missing arguments come from environment variables such as `PADDLE_INIT_TRAINER_ID`. Trainer 0 drives the run. The
     other trainers exit here when the run ends. With `is_local=True`, this function does nothing. `trainer_count` has no
     effect: each trainer is one worker and uses all devices that its model names. An invalid argument ends the script
     with exit status 2.

@@ -54,7 +54,7 @@ def _drive(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -
 def _run(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> int:
     from parallax_runner.api.overrides import overrides_of
     from parallax_runner.config.compose import Composer
-    from parallax_runner.driver.check import checked_job
+    from parallax_runner.driver.check import checked_job, end_surplus_task
     from parallax_runner.driver.pipeline import drive
     from parallax_runner.graph.script_graph import has_partitioner
 
@@ -72,6 +72,7 @@ def _run(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> 
             composed = checked_job(job, "parallel_run")
         except ConfigError as error:
             raise ConfigError(str(error).replace("(command line)", "(parallel_run)")) from error
+        end_surplus_task(composed)
         drive(composed, ScriptSource(graph))
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return tell(error)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
-    """The target of `model=script`, which works only through parallel_run. Raises ConfigError."""
+    """The target of `model=script`. Always raises ConfigError, because `model=script` works only through
+    parallel_run."""
     raise ConfigError(
         "model=script: the graph comes from a script that calls parallel_run; start the script itself, as in "
         "`python train.py`"
@@ -64,7 +65,7 @@ class ScriptSource:
 
 def started_as(function: str = "parallel_run") -> list[str]:
     """Returns the overrides for starting this script again. `function` is the name of the function that the script
-    called, and is used in error messages.
+    called. Error messages contain it.
 
     Raises LaunchError if there is no script file.
     """

@@ -86,7 +86,8 @@ class Session:
         return self._closed or self._hooks.stop_requested or self.runner.is_last()
 
     def close(self) -> None:
-        """Ends the training: calls the hooks' `end` methods. The chief also saves a checkpoint of the last step."""
+        """Ends the training: calls the `end` methods of the hooks. The chief also saves a checkpoint of the last
+        step."""
         if not self._closed:
             self._hooks.end()
             self._closed = True

@@ -52,11 +52,12 @@ class Steps:
         return list(found)
 
     def initial_values_given_by(self, op: str) -> bool:
-        """Returns whether fetching `op` gives a saved variable its initial value."""
+        """Returns whether a fetch of `op` sets a saved variable to its initial value."""
         return not self._initializers.isdisjoint(self._needed_by(op))
 
     def assignments_of(self, op: str) -> list[tuple[str, str]]:
-        """Returns (op, variable) for each write that fetching `op` runs, except updates and initial values."""
+        """Returns (op, variable) for each write that a fetch of `op` runs, except updates and assignments of initial
+        values."""
         return [
             (name, handle.name)
             for name in sorted(self._needed_by(op) - self.updates - self._initializers)

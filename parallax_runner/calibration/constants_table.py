@@ -26,7 +26,7 @@ def constants_table(constants: Constants) -> Table:
         )
     table.add_section()
     for told, name in (
-        ("adding a push on a server", "server"),
+        ("accumulating a pushed gradient on a server", "server"),
         ("merging rows by ids", "merge"),
         ("dense update", "apply_dense"),
         ("update of rows", "apply_sparse"),

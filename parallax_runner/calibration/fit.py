@@ -21,9 +21,9 @@ def fit(samples: Sequence[Sample], *, source: str) -> Constants:
     Constants that were not measured keep their defaults.
 
     Errors are relative, because times range from microseconds to tenths of a second, and their variation is
-    proportional to the time. The latency per round is separated from the overhead if several numbers of ranks were
-    measured. Otherwise the latency keeps its default. The time per tensor is separated if several tensors were in
-    flight together.
+    proportional to the time. If several numbers of ranks were measured, the latency per round is fitted separately from
+    the overhead. Otherwise, the latency keeps its default. If several tensors were in flight together, the time per
+    tensor is also fitted separately.
     """
     spread: dict[str, float] = {}
     exchanges = {name: _exchange(name, samples, spread) for name in EXCHANGES}

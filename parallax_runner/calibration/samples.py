@@ -18,11 +18,11 @@ WARM_UP = 3
 
 @dataclass(frozen=True)
 class Sample:
-    """The seconds for one exchange or for one piece of work.
+    """The time in seconds of one exchange or of one piece of work.
 
     In an exchange, each of `ranks` ranks exchanges `bytes` bytes, in `tensors` tensors at the same time, with other
-    ranks or with `servers` servers. A piece of work processes `rows` rows with `bytes` in total (0 rows for a whole
-    tensor).
+    ranks or with `servers` servers. A piece of work processes `rows` rows with a total of `bytes` bytes. `rows` is 0 if
+    the work is done on a whole tensor.
     """
 
     kind: str

@@ -1,2 +1,1 @@
-"""Checkpoints with logical names and full shapes. These checkpoints are written atomically and can be restored on any
-cluster."""
+"""Checkpoints with logical names and full shapes. They are written atomically and can be restored on any cluster."""

@@ -41,7 +41,8 @@ class Best:
 
 
 def read_best(folder: Path) -> Best | None:
-    """Reads `best.json`. Returns None if no validation has run, or if the file is damaged (see `fault_of_best`)."""
+    """Reads `best.json`. Returns None if no validation result has been recorded, or if the file is damaged (see
+    `fault_of_best`)."""
     try:
         return _read(folder)
     except CheckpointError:
@@ -60,8 +61,8 @@ def fault_of_best(folder: Path) -> str | None:
 def note_validated(folder: Path, step: int, value: float, goal: Goal = VALIDATION_LOSS) -> None:
     """Records the result of a validation after `step` steps.
 
-    The result can become the best result only if a checkpoint of that step exists or is being written. A best result
-    for another objective is dropped. Raises CheckpointError if the file cannot be written.
+    The result can become the best result only if a checkpoint of that step exists or is being written. If the recorded
+    best result is for another objective, it is dropped. Raises CheckpointError if the file cannot be written.
     """
     fault = fault_of_best(folder)
     if fault is not None:

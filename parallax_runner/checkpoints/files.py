@@ -48,11 +48,11 @@ class Sidecar:
     """The JSON file that belongs to a checkpoint.
 
     All ranks together have done `step` steps and consumed `examples` examples of the data's stream. `files` maps the
-    end of each TensorFlow file's name (such as «index») to the file's state. `write_number` numbers the checkpoints in
-    the order in which they were published in the folder, from 1. The number is 0 in format 2. `saved_secs` is the time
-    of saving, in seconds since 1970. This time orders only checkpoints of format 2, since a clock can be set back.
-    `numbering` identifies the numbering of words in the data, and thus the word that each row of a table represents.
-    `numbering` is empty if the numbering is unknown.
+    end of each TensorFlow file's name (such as «index») to the file's state. `write_number` is the checkpoint's number,
+    counted from 1 in the order in which checkpoints were published in the folder. It is 0 in format 2. `saved_secs` is
+    the time when the checkpoint was saved, in seconds since 1970. This time orders only checkpoints of format 2, since
+    a clock can be set back. `numbering` identifies the numbering of words in the data, and thus the word that each row
+    of a table represents. It is empty if the numbering is unknown.
     """
 
     step: int
@@ -72,7 +72,7 @@ class Sidecar:
 
 
 def prefix_of(folder: Path, step: int) -> Path:
-    """Returns TensorFlow's prefix for a step's checkpoint: the common start of the checkpoint's file names."""
+    """Returns TensorFlow's prefix for the checkpoint of a step: the common start of the checkpoint's file paths."""
     return folder / f"{STEM}-{step}"
 
 
@@ -82,7 +82,7 @@ def step_of(prefix: Path) -> int:
 
 
 def step_in(start: str, name: str, end: str = "") -> int | None:
-    """Returns the step in a name that consists of `start`, a step and `end`, or None for any other name."""
+    """Returns the step in a name that consists of `start`, the step and `end`. Returns None for any other name."""
     match = re.fullmatch(f"{re.escape(start)}{_NUMBER}{re.escape(end)}", name)
     return None if match is None else int(match[1])
 
@@ -93,8 +93,7 @@ def sidecar_path(prefix: Path) -> Path:
 
 
 def files_of(prefix: Path) -> list[Path]:
-    """Returns the existing paths whose names are those of a checkpoint's files: first files with values, then the
-    index."""
+    """Returns the paths of a checkpoint's existing files: first the files with values, then the index."""
     start = f"{prefix.name}."
     endings = [name.removeprefix(start) for name in names_in(prefix.parent) if name.startswith(start)]
     return [prefix.with_name(start + ending) for ending in sorted(endings) if _ENDING.fullmatch(ending)]
@@ -122,7 +121,7 @@ def read_sidecar(prefix: Path) -> Sidecar:
                 "checkpoint"
             )
         unsigned = {key: value for key, value in fields.items() if key != "sha256"}
-        # Compares the text, since JSON with a changed character can still be valid.
+        # Compares the text, since JSON can still be valid after a character has changed.
         if _text(unsigned) != text:
             raise CheckpointError(
                 f"checkpoint {prefix}: its sidecar {path.name} was changed after the checkpoint was written"
@@ -155,7 +154,7 @@ def damage(prefix: Path) -> str | None:
 
 
 def fault_of_file(file: Path, expected: FileState) -> str | None:
-    """Returns a description of how a file differs from the state `expected`, or None if the file does not differ."""
+    """Returns a description of how a file differs from the state `expected`, or None if it does not differ."""
     try:
         found = state_of(file, at_most_bytes=expected.bytes)
     except FileNotFoundError:
@@ -193,7 +192,7 @@ def readable(folder: Path) -> dict[Path, Sidecar]:
 
 
 def newest_write_number(folder: Path) -> int:
-    """Returns the write number of a folder's last checkpoint, or 0 if no checkpoint has one."""
+    """Returns the write number of a folder's last checkpoint, or 0 if no checkpoint has a write number."""
     return max((sidecar.write_number for sidecar in readable(folder).values()), default=0)
 
 
@@ -221,7 +220,8 @@ def _read_all(folder: Path) -> tuple[dict[Path, Sidecar], list[Path]]:
     unreadable.
 
     Checkpoints are not ordered by step: a fresh run in a used folder starts again at low steps, and must keep its own
-    checkpoints instead of old ones. Only checkpoints of format 2, which have no write number, are ordered by time.
+    checkpoints instead of older checkpoints with higher steps. Only checkpoints of format 2, which have no write
+    number, are ordered by time.
     """
     known, unknown = {}, []
     steps = {step for name in names_in(folder) if (step := step_in(f"{STEM}-", name, ".json")) is not None}
@@ -229,7 +229,8 @@ def _read_all(folder: Path) -> tuple[dict[Path, Sidecar], list[Path]]:
         try:
             known[prefix] = read_sidecar(prefix)
         except CheckpointError:
-            # If the sidecar no longer exists, a run that is training in this folder has deleted the old checkpoint.
+            # If the sidecar no longer exists, a run that is training in this folder has deleted this old checkpoint in
+            # the meantime.
             if os.path.lexists(sidecar_path(prefix)):
                 unknown.append(prefix)
     order = sorted(known, key=lambda prefix: (known[prefix].write_number, known[prefix].saved_secs, step_of(prefix)))

@@ -1,7 +1,7 @@
 """Publishes checkpoints in a folder, each of them completely or not at all, and deletes old checkpoints.
 
 Opens no session. The names `model.ckpt-N.…`, `.partial-N` and `.forgotten-N` are reserved for this program: any file or
-folder with such a name is removed when it is in the way. Everything else in the folder is left alone.
+folder with such a name is removed if it is in the way. Everything else in the folder is left unchanged.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def publish(written: Path, folder: Path, sidecar: Sidecar) -> Path:
     """Moves the checkpoint at `written` (see `begin` and `flush`) into place, and returns its new prefix.
 
     Fills in the sidecar's `files`, `write_number` and `saved_secs`. The sidecar is moved last, because a checkpoint
-    without a sidecar does not count as a checkpoint. Everything is flushed to disk before the first move. A sidecar in
-    the partial folder means that the folder is complete. `tidy` can then finish the move, even if an older checkpoint
-    of the same step is already partly replaced.
+    without a sidecar does not count as a checkpoint. Everything is flushed to disk before the first move. If the
+    partial folder contains a sidecar, the folder is complete. `tidy` can then finish the move, even if an older
+    checkpoint of the same step is already partly replaced.
     """
     complete = dataclasses.replace(
         sidecar,
@@ -87,9 +87,9 @@ def publish(written: Path, folder: Path, sidecar: Sidecar) -> Path:
 def tidy(folder: Path) -> tuple[str, ...]:
     """Removes checkpoints that killed processes have left partly written or partly deleted.
 
-    A checkpoint that was written in full is moved into place. No other process may be saving in the folder at the same
-    time. Returns notes for the user about leftovers that are damaged or cannot be removed. Raises OSError if the folder
-    cannot be read.
+    A checkpoint that was written in full is moved into place. No other process may save checkpoints in the folder at
+    the same time. Returns notes for the user about leftovers that are damaged or cannot be removed. Raises OSError if
+    the folder cannot be read.
     """
     notes = []
     for name in names_in(folder):
@@ -106,11 +106,11 @@ def tidy(folder: Path) -> tuple[str, ...]:
 
 
 def forget_old(folder: Path, keep: int | None, spare: Collection[int] = ()) -> None:
-    """Deletes all checkpoints except the `keep` newest and the checkpoints of the steps in `spare`. If `keep` is None,
-    keeps all.
+    """Deletes all checkpoints except the newest `keep` checkpoints and the checkpoints of the steps in `spare`. If
+    `keep` is None, keeps all checkpoints.
 
-    Checkpoints whose sidecar cannot be read are neither deleted nor counted: their age is unknown, and they can perhaps
-    be repaired.
+    Checkpoints whose sidecar cannot be read are neither deleted nor counted, because their age is unknown and they may
+    be repairable.
     """
     if keep is None:
         return
@@ -146,7 +146,7 @@ def _finish_deleting(forgotten: Path, prefix: Path) -> None:
     begun = not forgotten.is_symlink() and (forgotten / sidecar_path(prefix).name).is_file()
     if begun and not os.path.lexists(sidecar_path(prefix)):
         _delete(prefix)
-    else:  # Deletion had not begun, and the checkpoint may have become the best checkpoint.
+    else:  # The deletion had not begun, and the checkpoint may have become the best checkpoint in the meantime.
         remove(forgotten)
 
 

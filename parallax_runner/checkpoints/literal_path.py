@@ -1,8 +1,8 @@
 """Provides checkpoint paths that TensorFlow does not treat as patterns.
 
 `RestoreV2` and `load_checkpoint` treat the prefix of a checkpoint as a pattern, and find no files if a folder's name
-contains a bracket or a backslash. Escaping does not help, because both functions later open the prefix exactly as
-given.
+contains a bracket or a backslash. Escaping these characters does not help, because both functions later open the prefix
+exactly as given.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from parallax_runner.errors import CheckpointError, reason_in
 from parallax_runner.graph.single_device_graph import Variable
 from parallax_runner.rewrite.distributed_graph import Admission, DistributedGraph, LogicalVariable, Piece, index
 
-UNKNOWN_STEP = -1  # stands for the step that the chief itself has counted
+UNKNOWN_STEP = -1  # means: use the chief's own step count
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class CheckpointOps:
     def read(self, session: tf.Session) -> list[np.ndarray]:
         """Reads the values of `slices` as they are when `wait_until_read` returns in another thread.
 
-        Steps may run after that moment, while values are still being sent: either the values are copies, or ops that
-        write a variable copy it first.
+        After that moment, steps may run while values are still being sent: either the values are copies, or each op
+        that writes a variable copies it first.
         """
         return self.read_with_step(session)[0]
 
@@ -101,8 +101,8 @@ class CheckpointOps:
         return found
 
     def _add_reads(self, pieces: list[Piece], distributed: DistributedGraph) -> None:
-        """Adds the read ops. If there is a mutex (rewrite/routes/ps/mutex.py), it blocks updates between the first and
-        the last read."""
+        """Adds the read ops. If there is a mutex (rewrite/routes/ps/mutex.py), it blocks updates from the first to the
+        last read."""
         held, mutex = None, distributed.mutex
         if mutex is not None:
             with tf.device(mutex.device):
@@ -138,7 +138,7 @@ class CheckpointOps:
         ops = []
         for (variable, piece), key in zip(pairs, keys, strict=True):
             value = by_key[key]
-            if piece.step > 1:  # sliced here, so that a server receives only its own rows
+            if piece.step > 1:  # the values are sliced here, so that a server receives only its own rows
                 value = tf.ensure_shape(value, variable.shape)[piece.where]
             ops.append(piece.assign(value))
         return ops
@@ -154,16 +154,16 @@ def slice_spec(shape: tuple[int, ...], piece: Piece | Slice) -> str:
 
 
 def _spec_to_read(variable: LogicalVariable, piece: Piece) -> str:
-    """Returns the description of the slice to read for a piece: the whole variable if the piece's rows are not
-    contiguous."""
+    """Returns the description of the slice to read for a piece. If the piece's rows are not contiguous, this is the
+    whole variable."""
     return slice_spec(variable.shape, piece) if piece.step == 1 else ""
 
 
 def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = "") -> None:
     """Raises CheckpointError if the checkpoint does not fit the variables.
 
-    A checkpoint does not fit if it is unreadable, lacks a saved variable, or has a saved variable with another shape. A
-    checkpoint does not fit either if it was trained on data with another numbering, provided that both numberings are
+    A checkpoint does not fit if it is unreadable, lacks a saved variable, or has a saved variable with another shape.
+    It also does not fit if it comes from training on data with a different numbering, provided that both numberings are
     known.
     """
     if numbering and read_sidecar(prefix).numbering not in ("", numbering):

@@ -1,4 +1,4 @@
-"""Contributes the rows of ranks other than the chief to a checkpoint, if variables are spread over the ranks."""
+"""If variables are spread over the ranks, sends the rows of ranks other than the chief to the chief's checkpoint."""
 
 from __future__ import annotations
 

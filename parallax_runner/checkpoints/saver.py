@@ -36,10 +36,10 @@ class CheckpointSaver:
     """Writes a run's checkpoints on the chief: every `save_steps` steps, every `save_secs` seconds, and at the end.
 
     The loop waits only until the variables have been read. A thread then fetches, writes and checks the values. A
-    checkpoint is not published if a variable in `check_finite` (full names) is not finite. The thread calls `run_id`
-    when it writes a sidecar, and `on_written` for each checkpoint before it deletes older checkpoints. If steps do not
-    wait for the chief, a checkpoint is named after the number of steps that it contains, and `global_batch` is the
-    number of examples per step.
+    checkpoint is not published if a variable in `check_finite` (full names) contains a value that is not finite. The
+    thread calls `run_id` when it writes a sidecar, and `on_written` for each checkpoint before it deletes older
+    checkpoints. If steps do not wait for the chief, a checkpoint is named after the number of steps that it contains,
+    and `global_batch` is the number of examples per step.
     """
 
     ops: CheckpointOps
@@ -75,8 +75,8 @@ class CheckpointSaver:
     def warm_up(self, session: tf.Session) -> None:
         """Reads all variables once, in a thread.
 
-        TensorFlow prepares ops when they first run, and the preparation takes longer than the run itself. The first
-        `save` should not wait for the preparation. Does nothing if other ranks would have to send their rows.
+        TensorFlow prepares ops when they first run, and the preparation takes longer than the ops themselves. This call
+        spares the first `save` that preparation. Does nothing if other ranks would have to send their rows.
         """
         if self.ops.is_collective:
             return
@@ -91,7 +91,7 @@ class CheckpointSaver:
         self.warm_up(session)
 
     def rest(self) -> None:
-        """Waits until no thread reads the variables any more. Raises CheckpointError if a checkpoint could not be
+        """Waits until no thread reads the variables anymore. Raises CheckpointError if a checkpoint could not be
         written."""
         self._wait_until_warm()
         self._settle()
@@ -174,14 +174,15 @@ class CheckpointSaver:
         self.last_prefix, secs = self._writing.result()
         self._writing = None
         waited_ms = 1000 * self._waited_secs
-        # This line goes to the log only. In a script's worker, `sys.stdout` also goes to the user's terminal.
+        # This line is written only to the log. In a script's worker, `sys.stdout` would also go to the user's terminal.
         told = f"checkpoint of step {self.last_step}: written in {secs:.2f} s; training waited {waited_ms:.0f} ms"
         print(told, file=sys.__stdout__, flush=True)
 
     def _write(
         self, writing: Future[tuple[Path, float]], session: tf.Session, written: Path, step: int, examples: int
     ) -> None:
-        """Runs in the thread. Sets the result of `writing`: the new prefix and the seconds spent, or the error."""
+        """Writes the checkpoint. Runs in the thread, and sets the result of `writing`: the new prefix and the duration
+        in seconds, or the error."""
         started = time.perf_counter()
         try:
             values, step_read = self._read(session, step)

@@ -17,15 +17,15 @@ from parallax_runner.files.plain import reason_of
 
 @dataclass(frozen=True)
 class Start:
-    """The starting point of a run. `prefix` is None for a fresh start. `notes` are messages for the user, such as a
-    description of each newer checkpoint that is damaged."""
+    """The starting point of a run. `prefix` is None for a fresh start. `notes` are messages for the user, for example
+    about newer checkpoints that are damaged."""
 
     prefix: Path | None
     notes: tuple[str, ...] = ()
 
 
 def find_start(resume: str, folder: Path) -> Start:
-    """Finds the checkpoint that a run starts from, and verifies the checksum of every file of that checkpoint.
+    """Finds the checkpoint that a run starts from, and verifies the checksums of all its files.
 
     `resume` is `never`, `auto` (the newest checkpoint in `folder`, after `tidy`), or a path to a checkpoint, to a
     folder of checkpoints or to a run directory. Raises CheckpointError if the path leads to no checkpoint, if the named

@@ -21,7 +21,7 @@ class CheckpointWriter:
     def __init__(self, slices: Sequence[Slice]) -> None:
         self._shapes = {part.name: (part.dtype, part.full_shape) for part in slices}
         self._slices = tuple(slices)
-        # TensorFlow cannot describe a slice of rows that are not contiguous, so variables with such slices are written
+        # TensorFlow cannot describe a slice of non-contiguous rows, so variables with such slices are written as a
         # whole.
         self._whole = {part.name for part in slices if part.step > 1}
         slices = self._written()
@@ -88,7 +88,8 @@ class CheckpointWriter:
 
 
 def not_finite(slices: Sequence[Slice], values: Sequence[np.ndarray], names: frozenset[str]) -> str | None:
-    """Returns the name of the first variable in `names` that has a NaN or infinite value, or None if there is none."""
+    """Returns the name of the first variable in `names` that contains a NaN or infinite value, or None if there is no
+    such variable."""
     for part, value in zip(slices, values, strict=True):
         is_number = part.dtype.is_floating or part.dtype.is_complex
         if part.name in names and is_number and not np.isfinite(value).all():

@@ -1,4 +1,4 @@
-"""Checks that `comm.name` and `partition.name` are the names of the choices that set the groups' other values."""
+"""Checks that `comm.name` and `partition.name` match the selected choices of their groups."""
 
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
@@ -7,7 +7,7 @@ from parallax_runner.config.origins import Origins
 def check_choice_names(origins: Origins) -> None:
     """Raises ConfigError if `comm.name` or `partition.name` differs from the group's choice.
 
-    A configuration with its own `comm.routes` can have any `comm.name`."""
+    If a configuration sets its own `comm.routes`, `comm.name` can be any name."""
     has_own_routes = origins.wishes("comm.routes") or bool(origins.given("comm.routes"))
     for group in ("comm", "partition"):
         if group != "comm" or not has_own_routes:

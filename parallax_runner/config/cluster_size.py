@@ -41,13 +41,13 @@ def size_cluster(config: RunConfig) -> RunConfig:
 
 
 def spans_hosts(cluster: ClusterConfig) -> bool:
-    """Returns whether the workers can be on several hosts, which is always possible for processes that the user
-    starts."""
+    """Returns whether the workers can be on several hosts. This is always true for processes that the user starts."""
     return cluster.launcher == rendezvous.LAUNCHER or len(cluster.resource_info or ()) > 1
 
 
 def check_cluster(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError for process counts that contradict `resource_info` and for hosts that cannot be read."""
+    """Raises ConfigError for numbers of processes that contradict `resource_info`, and for host lists that cannot be
+    read."""
     cluster = config.cluster
     key = "cluster.resource_info"
     fraction = cluster.gpu_memory_fraction
@@ -134,7 +134,7 @@ def _check_remote(config: RunConfig, origins: Origins) -> None:
 
 
 def devices_of_worker(cluster: ClusterConfig) -> dict[str, int]:
-    """Returns the number of a worker's devices of each type, by TensorFlow's device type name."""
+    """Returns how many devices of each type a worker has. The keys are TensorFlow's device type names."""
     return {
         "CPU": max(cluster.replicas_per_worker, cluster.cpu_devices or 1),
         "GPU": len(visible_gpus(cluster, rank=0)),
@@ -142,10 +142,10 @@ def devices_of_worker(cluster: ClusterConfig) -> dict[str, int]:
 
 
 def visible_gpus(cluster: ClusterConfig, *, rank: int, gpus: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Returns the ids of the GPUs of worker `rank`, one per replica; empty on a machine without GPUs.
+    """Returns the ids of the GPUs of worker `rank`, one per replica. On a machine without GPUs, there are no ids.
 
-    The ids come from `cluster.resource_info`, or from `gpus`, by default all GPUs of this machine. If there are more
-    workers than GPUs, workers share GPUs round robin.
+    The ids come from `cluster.resource_info` or from `gpus`, which defaults to all GPUs of this machine. If there are
+    more workers than GPUs, GPUs are assigned to workers in round-robin order.
     """
     found = tuple(detect_gpus() if gpus is None else gpus)
     if not found:

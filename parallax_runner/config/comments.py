@@ -24,7 +24,8 @@ def head_comment(text: str) -> str:
 
 
 def key_comments(text: str) -> dict[str, str]:
-    """Returns the comment of each dotted key of a YAML file: the lines above the key and the text after its value."""
+    """Returns the comment of each dotted key of a YAML file: the comment lines above the key and the comment after its
+    value."""
     body = text[len(_head(text)) :]
     found: dict[str, str] = {}
     above: list[str] = []

@@ -1,6 +1,7 @@
 """Shell completion in bash, zsh and fish for `parallax` and `python -m parallax_runner`.
 
-Hydra's own scripts do not support `python -m`. Hydra's query reads the whole line and prints all possible last words.
+Hydra's own scripts do not support `python -m`. Hydra's completion query, which these scripts call, reads the whole line
+and prints all candidates for the last word.
 """
 
 import os
@@ -70,12 +71,13 @@ SCRIPTS = {
 
 
 def script(overrides: Sequence[str]) -> str | None:
-    """Returns the script that `--shell-completion` prints to install or uninstall completion; None if Hydra handles the
-    command."""
+    """Returns the script that `--shell-completion` prints to install or uninstall completion. Returns None if Hydra
+    handles the command."""
     return SCRIPTS.get(overrides[0]) if len(overrides) == 1 else None
 
 
 def show_hydra_a_line_it_knows() -> None:
-    """Replaces `python -m parallax_runner` in the line to complete with the name of an installed command."""
+    """In the command line to be completed, replaces `python -m parallax_runner` with the name of an installed command,
+    because Hydra does not recognize `python -m`."""
     line = os.environ.get("COMP_LINE", "")
     os.environ["COMP_LINE"] = re.sub(r"^\s*\S+\s+-m\s+parallax_runner\b", "parallax_runner", line)

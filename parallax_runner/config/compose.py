@@ -65,8 +65,8 @@ class Job:
 
 
 class _Loader(ConfigLoaderImpl):
-    """Hydra's loader, which keeps the defaults list of the last configuration. Making the list a second time would take
-    two fifths of the time of a composition."""
+    """Hydra's loader, with a copy of the defaults list of the last configuration. Building the list a second time would
+    take two fifths of the composition time."""
 
     defaults: Sequence[ResultDefault] = ()
 
@@ -135,7 +135,8 @@ class Composer:
         return Master(config, tuple(overrides), folder)
 
     def first_value(self, line: str) -> str:
-        """Returns an override with only the first of its swept values; an override without a sweep is unchanged."""
+        """Returns an override with only the first of its swept values. An override without a sweep is returned
+        unchanged."""
         (override,) = self._parse([line])
         if not override.is_sweep_override():
             return line
@@ -171,7 +172,7 @@ class Composer:
         return sorted(self._repository.get_group_options(group, kind))
 
     def text_of(self, config_path: str) -> str:
-        """Returns the text of a configuration file, such as `comm/mpi`; empty if no folder has it."""
+        """Returns the text of a configuration file, such as `comm/mpi`, or an empty string if no folder contains it."""
         path = self._path(config_path)
         return "" if path is None else path.read_text(encoding="utf-8")
 
@@ -179,7 +180,8 @@ class Composer:
         """Returns the overrides of each job, expanded as by Hydra's own sweeper."""
         hydra = master.config.hydra
         parameters = [f"{key}={value}" for key, value in (hydra.sweeper.get("params") or {}).items()]
-        # Interpolations differ between jobs and may need values that exist only in a job.
+        # The values of interpolations differ between jobs, and an interpolation may need a value that exists only in a
+        # job.
         typed: Any = OmegaConf.to_container(hydra.overrides.task, resolve=False)
         overrides = self._parse([*parameters, *typed])
         if not master.jobs_are_known:
@@ -257,7 +259,8 @@ class Composer:
         return None
 
     def _explain(self, error: Exception, overrides: Sequence[Override]) -> ConfigError:
-        """Returns the error for a failed composition. Known keys and origins come from the group choices alone."""
+        """Returns the error for a failed composition. Determines the known keys and the origins only from the group
+        choices."""
         choices = [
             str(override.input_line)
             for override in overrides
@@ -269,7 +272,7 @@ class Composer:
             listed = self._loader.compute_defaults_list(self.config_name, choices, RunMode.RUN)
             files = self._files(listed.defaults)
         except COMPOSITION_ERRORS:
-            # A defaults list is wrong, either in the file of a choice or in the main configuration.
+            # There is an error in a defaults list, either in the file of a choice or in the main configuration.
             names = [self.config_name, *(f"{o.key_or_group}/{o.value()}" for o in self._parse(choices))]
             files = [ConfigFile(path, "", "") for path in map(self._path, names) if path is not None]
         try:
@@ -301,8 +304,8 @@ def resolve(job: Job) -> DictConfig:
 
 
 def as_typed(hydra: Any) -> tuple[str, tuple[str, ...]]:
-    """Returns the job's overrides that differ between the jobs, joined into one string, and all overrides of the job.
-    All of them are unresolved."""
+    """Returns one string with the job's overrides that differ between jobs, and a list of all overrides of the job.
+    Interpolations in them are not resolved."""
     node: Any = OmegaConf.to_container(hydra, resolve=False)
     return str(node["job"]["override_dirname"]), tuple(map(str, node["overrides"]["task"]))
 

@@ -1,4 +1,5 @@
-"""Builds the error message for a wrong configuration: key, value, origin, expected value, nearest valid name."""
+"""Builds the error message for a wrong configuration. The message contains the key, its value, the value's origin, the
+expected value, and the nearest valid name."""
 
 import dataclasses
 import difflib
@@ -25,7 +26,8 @@ _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str:
 
 
 def refusal(key: str, origins: Origins, expected: str, *, value: Any = None, hint: str | None = None) -> ConfigError:
-    """Returns the error for one key. The origin is looked up in `origins`, and so is the value if it is not given."""
+    """Returns the error for one key. The origin is looked up in `origins`. If no value is given, the value is also
+    looked up there."""
     origin = origins.of(key)
     where = origin.where if origin else "default"
     told = shown(written(value if origin is None else origin.value))
@@ -36,7 +38,7 @@ def refusal(key: str, origins: Origins, expected: str, *, value: Any = None, hin
 
 
 def written(value: Any) -> str:
-    """Returns a value as it is typed on a command line."""
+    """Returns a value in the form in which a user types it on a command line."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -54,8 +56,8 @@ def nearest(word: str, valid: Iterable[str]) -> str | None:
 def nearest_key(key: str, known: Sequence[str]) -> str | None:
     """Returns the known key that was most likely meant.
 
-    This is a key of the same name in another group, or a key with a similar name in the same group or another group. A
-    name that another program uses for a key is treated as the key's name.
+    This is a key with the same name in another group, or a key with a similar name in any group. If another program has
+    its own name for a key, that name is treated as the key's name.
     """
     parent, _, name = key.rpartition(".")
     meant = key_meant(name)
@@ -78,7 +80,7 @@ def _is_of_hydra(key: str) -> bool:
 
 
 def known_keys(config: DictConfig) -> list[str]:
-    """Returns every dotted key of a configuration. Hydra's own keys come last, so the project's keys are suggested
+    """Returns every dotted key of a configuration. Hydra's own keys come last, so that the project's keys are suggested
     first."""
     content = OmegaConf.to_container(config, resolve=False)
     assert isinstance(content, dict)
@@ -89,8 +91,8 @@ def known_keys(config: DictConfig) -> list[str]:
 
 
 def expectation(key: str) -> str | None:
-    """Returns the value that the schema expects for a key, such as "expected an integer, at least 1"; None for other
-    keys."""
+    """Returns the value that the schema expects for a key, such as "expected an integer, at least 1". Returns None for
+    other keys."""
     owner: Any = STRUCTURED
     found = None
     for part in key.split("."):
@@ -133,8 +135,8 @@ def syntax(line: str, error: Exception) -> ConfigError:
 
 
 def _unquoted(line: str, lines: Sequence[str]) -> str:
-    """Describes the character that Hydra's lexer rejects. `lines` are the lexer's message, which marks the column with
-    a circumflex."""
+    """Describes the character that Hydra's lexer rejects. `lines` are the lines of the lexer's message, in which a
+    caret marks the column."""
     if "\n" in line:
         return "a line break, which must be quoted"
     column = lines[1].index("^") - lines[0].index(line)
@@ -240,7 +242,7 @@ def composition(error: Exception, origins: Origins, known: Sequence[str]) -> Con
     if isinstance(error, MissingConfigException):
         return _missing_choice(error, origins)
     if isinstance(inner, OmegaConfBaseException) and inner.full_key:
-        key = str(inner.full_key).partition("[")[0]  # the key of the list, not of its item
+        key = str(inner.full_key).partition("[")[0]  # the key of the list, without the index of its item
         deeper = [name for name in origins.given(key) if name not in known]
         if isinstance(inner, ConfigKeyError | ConfigAttributeError) and key not in known:
             return unknown_key(key if origins.of(key) or not deeper else deeper[-1], origins, known)
@@ -259,7 +261,8 @@ def composition(error: Exception, origins: Origins, known: Sequence[str]) -> Con
 
 
 def unresolvable(error: OmegaConfBaseException, config: DictConfig, origins: Origins) -> ConfigError:
-    """Returns the error for a `${...}` that cannot be resolved, with its key, which OmegaConf's error may not name."""
+    """Returns the error for a `${...}` that cannot be resolved. The error names the key, which OmegaConf's own error
+    may not do."""
     failed: dict[str, OmegaConfBaseException] = {}
     written_as = {key: str(value) for key, value in flatten(OmegaConf.to_container(config, resolve=False))}
     for key, value in written_as.items():
@@ -278,7 +281,7 @@ def unresolvable(error: OmegaConfBaseException, config: DictConfig, origins: Ori
 
 
 def _inner(error: Exception) -> Exception:
-    """Returns the most informative cause, which is OmegaConf's own error or the YAML reader's error."""
+    """Returns the most informative cause of an error: OmegaConf's own error or the YAML reader's error."""
     current: BaseException | None = error
     while current is not None:
         if isinstance(current, OmegaConfBaseException | yaml.MarkedYAMLError):
@@ -304,8 +307,7 @@ def _missing_choice(error: MissingConfigException, origins: Origins) -> ConfigEr
 
 
 def _unused_override(file: str, group: str, origins: Origins, known: Sequence[str]) -> ConfigError:
-    """Returns the error for a defaults list that overrides an unknown group, or that names a group without its
-    package."""
+    """Returns the error for a defaults list that overrides an unknown group, or names a group without its package."""
     where, name = next(
         (
             (where, choice)

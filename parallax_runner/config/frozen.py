@@ -23,9 +23,9 @@ from parallax_runner.files.plain import read_text
 from parallax_runner.files.whole import write_whole
 
 FILE_NAME = "config.yaml"
-# The `_target_` in `conf/model/script.yaml`, in place of a model's function.
+# The `_target_` in `conf/model/script.yaml`, instead of a model's function.
 SCRIPT = "parallax_runner.api.script.start_it_plainly"
-# The `_target_` in `conf/model/fit.yaml`, for a script whose model the runner's own loop trains.
+# The `_target_` in `conf/model/fit.yaml`, for a script that calls `fit`.
 FIT = "parallax_runner.api.fit.start_it_plainly"
 
 
@@ -55,7 +55,7 @@ def from_plain(content: Mapping[str, Any]) -> RunConfig:
 
 
 def plain(value: Any) -> Any:
-    """Returns a copy of a configuration, or of a part of it, as dictionaries and lists."""
+    """Returns a configuration, or a part of it, as dictionaries and lists."""
     if dataclasses.is_dataclass(value):
         return {entry.name: plain(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -76,7 +76,7 @@ def freeze(config: RunConfig, run_dir: str | os.PathLike[str]) -> Path:
 
 
 def load(run_dir: str | os.PathLike[str]) -> RunConfig:
-    """Reads `run_dir/config.yaml` back."""
+    """Reads `run_dir/config.yaml`."""
     config = OmegaConf.merge(OmegaConf.structured(STRUCTURED), OmegaConf.load(Path(run_dir) / FILE_NAME))
     return run_config(config)
 
@@ -94,6 +94,16 @@ def is_of_script(config: RunConfig) -> bool:
 def has_epochs(config: RunConfig) -> bool:
     """Returns whether all ranks wait between epochs for the driver to decide how training continues."""
     return config.model["_target_"] == FIT or (config.action == "train" and config.train.patience is not None)
+
+
+def is_quiet(config: RunConfig) -> bool:
+    """Returns whether a script has requested that the terminal shows only warnings and errors of a run."""
+    return config.model["_target_"] == FIT and config.action == "train" and config.model.get("verbose", 1) != 1
+
+
+def shows_progress(config: RunConfig) -> bool:
+    """Returns whether the terminal shows the plan and the progress of steps."""
+    return config.redirect_path is None and not is_quiet(config)
 
 
 def ckpt_dir_of(run_dir: Path) -> str | None:

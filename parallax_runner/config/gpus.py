@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 NVIDIA_SMI = ("nvidia-smi", "--query-gpu=index", "--format=csv,noheader")
-# This folder contains one folder per GPU. It is used if NVIDIA's driver is loaded but its tools are missing, as in some
-# containers.
+# This folder contains one folder per GPU. It is used if NVIDIA's driver is loaded but NVIDIA's tools are missing, as in
+# some containers.
 DRIVER_FOLDER = Path("/proc/driver/nvidia/gpus")
 DETECTION_SECS = 20
 
@@ -23,7 +23,7 @@ def detect_gpus(
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         listed = [one.strip() for one in visible.split(",")]
-        # CUDA stops at the first missing GPU; "-1" and "" hide all GPUs.
+        # CUDA ignores all ids after the first id of a missing GPU. "-1" and "" hide all GPUs.
         valid = next((at for at, one in enumerate(listed) if not _exists(one, count)), len(listed))
         count = min(count, valid)
     return tuple(range(count))

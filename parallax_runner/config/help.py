@@ -1,4 +1,4 @@
-"""The text of `--help`. Hydra's own help lists every group of every plugin, and takes three times as long."""
+"""The text of `--help`. Hydra's own help lists the groups of all plugins and is three times slower."""
 
 import string
 from collections.abc import Iterator, Sequence
@@ -11,8 +11,8 @@ from parallax_runner.errors import ConfigError
 
 
 def help_text(composer: Composer, words: Sequence[str], *, resolved: bool) -> str:
-    """Returns the help page, from the template in `conf/hydra/help/`, with all groups. If some words are not overrides,
-    such as `train`, returns the help for the keys that these words name instead."""
+    """Returns the help page for all groups, made from the template in `conf/hydra/help/`. If some words are not
+    overrides, such as `train`, returns help for only the keys that these words name."""
     topics = [word for word in words if "=" not in word and not word.startswith("~")]
     overrides = [word for word in words if word not in topics]
     if topics:

@@ -7,7 +7,7 @@ _NO_STRINGS = ("null", "true", "false", "nan", "inf")
 
 
 def quoted(path: str) -> str:
-    """Returns a path as a value in Hydra's grammar. «${» is not supported, because it starts an interpolation."""
+    """Returns a path as a value in Hydra's grammar. The path must not contain «${», which starts an interpolation."""
     is_plain = re.fullmatch(r"[\w/.+-]+", path, flags=re.ASCII) and (
         "/" in path or (re.match(r"[A-Za-z_]", path) and path.lower() not in _NO_STRINGS)
     )

@@ -24,7 +24,8 @@ def register() -> None:
 
 
 def job_folder(override_dirname: str) -> str:
-    """Returns `comm-mpi+train.seed-1` for `comm=mpi,train.seed=1`; the result needs no quotes on a command line.
+    """Returns a folder name that needs no quotes on a command line, for example `comm-mpi+train.seed-1` for
+    `comm=mpi,train.seed=1`.
 
     Paths are shortened to their last part. A name that is shortened or changed in this way ends in a hash of the
     original.
@@ -39,8 +40,8 @@ def job_folder(override_dirname: str) -> str:
 
 
 def leave_out_fixed(overrides: Sequence[Override], swept_by_sweeper: Collection[str]) -> str | None:
-    """Returns the override that excludes values that all jobs share from the folders' names; None if the user sets
-    this override.
+    """Returns the override that removes values shared by all jobs from the folders' names. Returns None if the user
+    sets this override.
 
     `swept_by_sweeper` are the keys of `hydra.sweeper.params`.
     """

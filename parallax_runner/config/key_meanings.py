@@ -1,6 +1,7 @@
 """Collects every key of the schema with its type, unit and meaning, for the reference in docs/ and for `--help GROUP`.
 
-A meaning is a comment next to the value: in the file of a choice in `conf/`, or in `schema.py` if the default is there.
+The meaning of a key is the comment next to its value: in the file of a choice in `conf/`, or in `schema.py` if the
+default is there.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def keys_of_config_file(text: str) -> list[KeyMeaning]:
 
 
 def node_of(config: DictConfig, key: str) -> Any:
-    """Returns the node of a dotted key; None inside a group that is null."""
+    """Returns the node of a dotted key, or None if the key is inside a group that is null."""
     *parents, name = key.split(".")
     for parent in parents:
         config = config[parent]
@@ -67,7 +68,7 @@ def node_of(config: DictConfig, key: str) -> Any:
 
 
 def value_of(node: Any) -> str:
-    """Returns a node's value as YAML in one line, with interpolations unresolved."""
+    """Returns a node's value as one line of YAML. Interpolations are not resolved."""
     value = OmegaConf.to_container(node) if OmegaConf.is_config(node) else node._value() if node is not None else None
     return _in_yaml(value)
 
@@ -85,7 +86,7 @@ def _types(group: str) -> tuple[Any, Any]:
 
 
 def _entries(kind: Any, frozen: Any) -> Iterator[tuple[Any, Any]]:
-    """Yields each field of OmegaConf's dataclass together with the field of the frozen dataclass."""
+    """Yields each field of OmegaConf's dataclass together with the same field of the frozen dataclass."""
     yield from zip(dataclasses.fields(kind), dataclasses.fields(frozen), strict=True)
 
 
@@ -104,7 +105,7 @@ def _key(name: str, entry: Any, frozen: Any, comments: Mapping[str, str]) -> Key
 
 
 def _kind(entry: Any, frozen: Any) -> str:
-    """Returns the type as an error message words it. OmegaConf has no type for "a string or a list of strings"."""
+    """Returns the type in the words of an error message. OmegaConf has no type for "a string or a list of strings"."""
     types = get_args(frozen.type)
     if any(get_origin(one) is tuple for one in types):
         return "a string or a list of strings" + (", or null" if type(None) in types else "")

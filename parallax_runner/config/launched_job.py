@@ -16,8 +16,8 @@ from parallax_runner.config.schema import RunConfig
 
 @dataclass(frozen=True)
 class LaunchedJob:
-    """A composed job. `title` and `overrides` are as in `compose.as_typed`; `hydra_overrides` are those of Hydra's own
-    keys, as typed."""
+    """A composed job. `title` and `overrides` are as in `compose.as_typed`; `hydra_overrides` are the overrides of
+    Hydra's own keys, as the user typed them."""
 
     config: RunConfig
     title: str
@@ -26,8 +26,8 @@ class LaunchedJob:
 
 
 def compose_launched(loader: Any, sweep_config: Any, overrides: Sequence[str], number: int) -> LaunchedJob:
-    """Composes job `number` of a sweep with Hydra's configuration `loader`. Raises ConfigError if it cannot be
-    resolved."""
+    """Composes job `number` of a sweep with Hydra's configuration `loader`. Raises ConfigError if the job's
+    configuration cannot be resolved."""
     composed = loader.load_sweep_config(sweep_config, list(overrides))
     with read_write(composed), open_dict(composed):
         composed.hydra.job.id, composed.hydra.job.num = str(number), number

@@ -36,7 +36,7 @@ def launcher_class(config: RunConfig) -> Any:
 
 
 def check_launcher(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError for a launcher that does not exist or cannot start this run."""
+    """Raises ConfigError if the launcher does not exist or cannot start this run."""
     name = config.cluster.launcher
     try:
         found = launcher_class(config)

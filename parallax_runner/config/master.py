@@ -21,9 +21,9 @@ class Master:
 
     @property
     def more_lines(self) -> list[str]:
-        """Overrides to add to the command line. The first sets the sweep's folder, because the time in the folder's
-        name must be the same for all jobs. The second, if any, keeps the keys that all jobs share out of the names of
-        the jobs' folders."""
+        """Overrides to add to the command line. The first override sets the sweep's folder, because the time in the
+        folder's name must be the same for all jobs. The second override, if any, removes the keys that all jobs share
+        from the names of the jobs' folders."""
         names = job_folder.leave_out_fixed(self.overrides, list(self.config.hydra.sweeper.get("params") or {}))
         return [f"hydra.sweep.dir={quoted(self.dir)}", *([] if names is None else [names])]
 
@@ -34,7 +34,7 @@ class Master:
 
 
 def sweep_dir(master: DictConfig) -> str:
-    """Returns the absolute path of a sweep's folder. If the folder's name contains a time, it is the current time."""
+    """Returns the absolute path of a sweep's folder. If the folder's name contains a time, the current time is used."""
     settings = HydraConfig.instance()
     before = settings.cfg
     try:

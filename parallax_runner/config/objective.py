@@ -14,7 +14,7 @@ DIRECTIONS: tuple[Direction, ...] = ("minimize", "maximize")
 class Goal:
     """A quantity to minimize or maximize.
 
-    `name` is the displayed name. `metric` is the name in a validation's results; None for the loss of training
+    `name` is the displayed name. `metric` is the name in a validation's results, or None for the loss of training
     steps."""
 
     name: str
@@ -26,12 +26,12 @@ class Goal:
         return value < other if self.direction == "minimize" else value > other
 
     def in_validation(self, results: Mapping[str, Any]) -> float | None:
-        """Returns the value `validation/NAME` from a validation's results; None if this value is missing."""
+        """Returns the value `validation/NAME` from a validation's results, or None if this value is missing."""
         return None if self.metric is None else results.get(f"validation/{self.metric}")
 
 
 def maximizes(direction: Any) -> bool:
-    """Returns whether a sweeper maximizes. `direction` is Hydra's value, an enumeration member or a string."""
+    """Returns whether a sweeper maximizes. `direction` is Hydra's value: a member of an enumeration, or a string."""
     return bool(getattr(direction, "name", direction) == "maximize")
 
 

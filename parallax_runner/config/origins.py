@@ -1,4 +1,4 @@
-"""Tracks the origin of each value: the command line, or a line of a file."""
+"""Tracks where each value comes from: the command line, or a line of a file."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ class ConfigFile:
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """The dotted keys of the whole configuration that this file sets, with the values as written."""
+        """The dotted keys that this file sets in the whole configuration, with the values as written."""
         loaded = OmegaConf.load(self.path)
         if not isinstance(loaded, DictConfig):
             return {}
@@ -85,7 +85,7 @@ def _entries(node: yaml.Node | None) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
 
 
 def readable(path: Path) -> str:
-    """Returns the path as a person at the terminal would write it."""
+    """Returns the path in the form in which a user would type it."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
 
@@ -95,10 +95,11 @@ class Origins:
 
     def __init__(self, overrides: Sequence[Override], files: Sequence[ConfigFile]) -> None:
         self.files = files
+        self.overrides = overrides
         self._assignments = [override for override in overrides if not override.is_delete()]
 
     def of(self, key: str) -> Origin | None:
-        """Returns the last setting of `key`; None if only the schema has a value."""
+        """Returns the last setting of `key`, or None if only the schema has a value."""
         for override in reversed(self._assignments):
             for name, value in self._set_by(override):
                 if name == key:
@@ -109,7 +110,8 @@ class Origins:
         return None
 
     def given(self, prefix: str = "") -> list[str]:
-        """Returns the keys below `prefix` that the command line sets, or without a prefix all keys that it sets."""
+        """Returns the keys below `prefix` that the command line sets. Without a prefix, returns all keys that it
+        sets."""
         names = [name for override in self._assignments for name, _ in self._set_by(override)]
         return [name for name in names if not prefix or name.startswith(f"{prefix}.")]
 

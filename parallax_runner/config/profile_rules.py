@@ -10,7 +10,7 @@ from parallax_runner.config.schema import RunConfig
 
 
 def check_profile(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError for a step, a range or a worker that the run does not have."""
+    """Raises ConfigError if the settings name steps or a worker that the run does not have."""
     profile = config.profile
     check_choice_name("profile", origins)
     if profile.name == "off":

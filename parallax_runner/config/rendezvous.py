@@ -13,7 +13,7 @@ EXPECTED = "expected file:///shared/folder, tcp://host:port or redis://host:port
 
 
 def split_address(address: str) -> SplitResult:
-    """Returns the parts of an address. Raises ConfigError with a message that does not name the key."""
+    """Returns the parts of an address. Raises ConfigError for an invalid address. The message does not name the key."""
     try:
         split = urlsplit(address)
         port = split.port

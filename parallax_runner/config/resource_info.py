@@ -1,4 +1,4 @@
-"""Reads `cluster.resource_info`: the hosts of a run, and the GPUs or CPU slots that it uses on each."""
+"""Reads `cluster.resource_info`: the hosts of a run, and the GPUs or CPU slots that the run uses on each host."""
 
 import ipaddress
 import re
@@ -21,8 +21,9 @@ HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 class Host:
     """One line of `cluster.resource_info`.
 
-    `slots` are GPU ids if the host has GPUs, and otherwise numbers of CPU slots. For another machine (not
-    `is_here`), the driver cannot detect GPUs, so the kind of ids is unknown until a worker runs on that machine."""
+    `slots` contains GPU ids if the host has GPUs, and otherwise the numbers of CPU slots. The driver cannot detect the
+    GPUs of another machine (not `is_here`). The meaning of that machine's ids is therefore unknown until a worker runs
+    there."""
 
     name: str
     slots: tuple[int, ...]
@@ -51,10 +52,10 @@ def read_hosts(resource_info: str | Sequence[str], *, gpus: Callable[[], tuple[i
 
 
 def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[int, ...]] = detect_gpus) -> list[Host]:
-    """Returns the hosts in the lines; `gpus` returns the ids of this machine's GPUs. Raises ConfigError naming
-    `where:line`.
+    """Returns the hosts in the lines. `gpus` returns the ids of this machine's GPUs. Raises ConfigError with a message
+    that names `where:line`.
 
-    GPUs of another machine are not detected. Without ids, another machine has one slot.
+    GPUs of other machines are not detected. If a line contains no ids, another machine has one slot.
     """
     hosts: list[Host] = []
     seen: dict[str, tuple[str, int]] = {}
@@ -70,7 +71,7 @@ def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[in
             raise ConfigError(
                 f"{place}: host {name!r}: only this machine can have an IPv6 address here; give a name or IPv4 address"
             )
-        # All names of this machine are the same host.
+        # All names of this machine refer to the same host.
         key = "" if here else name.lower()
         if key in seen:
             first, line_number = seen[key]
@@ -89,7 +90,7 @@ def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[in
 
 
 def listed_slots(lines: Sequence[str]) -> tuple[int, ...]:
-    """Returns all ids in lines that `Host` has written, in the order of the ranks. Does not detect GPUs."""
+    """Returns all ids in lines in the format of `str(Host)`, in the order of the ranks. Does not detect GPUs."""
     return tuple(slot for line in lines for slot in _slots(_split(line, line)[1], line, ()))
 
 
@@ -110,8 +111,8 @@ def is_this_machine(name: str) -> bool:
 
 
 def _split(content: str, place: str) -> tuple[str, str]:
-    """Returns the host and its ids. An IPv6 address contains colons, so it needs brackets if ids follow; without
-    brackets the whole text is read as an address."""
+    """Returns the host and its ids. An IPv6 address contains colons, so it needs brackets if ids follow. Without
+    brackets, the whole text is read as an address."""
     if content.startswith("["):
         address, bracket, rest = content[1:].partition("]")
         if not bracket or not _is_ipv6(address) or (rest and not rest.lstrip().startswith(":")):

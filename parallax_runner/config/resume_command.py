@@ -15,16 +15,17 @@ from parallax_runner.config.location import conf_dir
 from parallax_runner.config.origins import readable
 from parallax_runner.files.credentials import without_password
 
-# Keys that are replaced by the run's own folder and by its checkpoints.
+# Keys whose values are replaced by the run's own folder and its checkpoints.
 _FOLDER_KEYS = ("hydra.run.dir",)
 _RESUME_KEY = "ckpt.resume"
 
 
 def resume_command(run_dir: Path, *, has_own_checkpoint: bool, resume: str) -> str | None:
-    """Returns the command to type in the folder where the run was started; None if Hydra did not start the run.
+    """Returns the command to type in the folder where the run was started. Returns None if Hydra did not start the run.
 
     A job of a sweep is resumed as a single run with the job's overrides. `resume` is the run's `ckpt.resume`. If the
-    run has no checkpoint of its own, it starts again from `resume`, otherwise from the newest checkpoint in its folder.
+    run has its own checkpoints, it continues from the newest checkpoint in its folder. Otherwise, it starts again from
+    `resume`.
     """
     if not HydraConfig.initialized():
         return None

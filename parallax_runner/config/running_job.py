@@ -1,4 +1,4 @@
-"""Finds the origins of the running job's keys, for an error that occurs after Hydra has started the job."""
+"""Finds the origins of the running job's keys, for errors that occur after Hydra has started the job."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from parallax_runner.config.origins import COMMAND_LINE, Origins
 
 
 def origins_of_running_job() -> Origins | None:
-    """Returns the origins of the running job's keys; None if Hydra runs no job, as in a worker or a test."""
+    """Returns the origins of the running job's keys, or None if Hydra runs no job, as in a worker or a test."""
     settings: Any = HydraConfig.instance().cfg
     if settings is None or not settings.hydra.job.config_name:
         return None

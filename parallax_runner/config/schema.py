@@ -1,8 +1,8 @@
 """One frozen dataclass for each group of the configuration: types, units and ranges.
 
-A validated configuration is a `RunConfig`; `dataclasses.replace` returns one with other values. Default values are in
-`conf/`; defaults that all choices of `comm` share are in this module. The comment next to a default value gives the
-meaning of the field, and docs/configuration.md shows both. A field's metadata holds constraints that its type cannot
+A validated configuration is a `RunConfig`; `dataclasses.replace` returns a copy with other values. Default values are
+in `conf/`, but defaults that all choices of `comm` share are in this module. The comment next to a default value
+explains the field, and docs/configuration.md shows both. A field's metadata contains constraints that its type cannot
 express: `minimum`, `maximum`, `above` (an exclusive lower bound) or `choices`, which `validate.py` checks, and `unit`.
 """
 
@@ -14,7 +14,7 @@ from omegaconf import MISSING
 
 from parallax_runner.config.objective import DIRECTIONS
 
-MOST_PROCESSES = 100_000  # per role; the driver keeps a list of processes, and a typing error must not fill its memory
+MOST_PROCESSES = 100_000  # per role, so that a typing error cannot fill the memory with a list of processes
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class PsConfig:
     boundary_among_servers: bool = True
     # Run lookups and casts on the worker or the server, whichever sends fewer bytes; false: on the worker.
     boundary_between_workers_and_servers: bool = True
-    # Maximum number of steps that a worker may be ahead of the slowest one; null: no limit. Needs sync=false.
+    # Maximum number of steps that a worker may be ahead of the slowest worker; null: no limit. Needs sync=false.
     staleness: int | None = field(default=None, metadata={"minimum": 1, "unit": "steps"})
     # Number of slowest workers that a step does not wait for; their late gradients are dropped. Needs sync=true.
     backup_workers: int = field(default=0, metadata={"minimum": 0, "unit": "workers"})
@@ -83,8 +83,8 @@ class RoutesConfig:
 
 @dataclass(frozen=True)
 class CommConfig:
-    """Group `comm`: how gradients are sent. The file of a choice contains the choice's name and the values that differ
-    from these defaults.
+    """Group `comm`: how gradients are sent. The file of a choice contains the name of the choice and the values that
+    differ from these defaults.
 
     Without `routes`, the cost model chooses a route for each variable.
     """
@@ -155,7 +155,7 @@ class ClusterConfig:
 
 @dataclass(frozen=True)
 class CkptConfig:
-    """Group `ckpt`: when checkpoints are written, and which one a run starts from."""
+    """Group `ckpt`: when checkpoints are written, and which checkpoint a run starts from."""
 
     enabled: bool = MISSING
     dir: str | None = None
@@ -173,8 +173,8 @@ class CkptConfig:
 
 @dataclass(frozen=True)
 class ProfileConfig:
-    """Group `profile`: the steps for which RunMetadata is recorded. `steps` and `range` belong to the choices of these
-    names."""
+    """Group `profile`: the steps for which RunMetadata is recorded. `steps` and `range` are the settings of the choices
+    with the same names."""
 
     # The choice.
     name: str = field(default=MISSING, metadata={"choices": ("off", "steps", "range")})

@@ -9,13 +9,13 @@ from parallax_runner.config.schema import ClusterConfig
 from parallax_runner.errors import ConfigError
 
 LAUNCHER = "slurm"
-# Matches one list of numbers in brackets; a name such as «rack[1-2]-n[01-12,20]» can contain several lists.
+# Matches one list of numbers in brackets. A name such as «rack[1-2]-n[01-12,20]» can contain several lists.
 BRACKETS = re.compile(r"\[([0-9,-]+)\]")
 REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
 def job_id(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Returns the id of the current job; None outside an allocation."""
+    """Returns the id of the current job, or None outside an allocation."""
     return environ.get("SLURM_JOB_ID")
 
 
@@ -37,15 +37,15 @@ def warning_signal(environ: Mapping[str, str] = os.environ) -> signal.Signals:
 
 
 def is_surplus_task(environ: Mapping[str, str] = os.environ) -> bool:
-    """Returns whether `srun` has started this process as an additional task; the first task is the driver."""
+    """Returns whether `srun` has started this process as an additional task. Only the first task is the driver."""
     in_step = environ.get("SLURM_STEP_ID", "").isdecimal()
     return in_step and environ.get("SLURM_PROCID", "0") != "0"
 
 
 def host_lines(cluster: ClusterConfig, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Returns the allocation as lines of `cluster.resource_info`, with one slot per task. Outside an allocation,
-    returns the nodes that `cluster.nodes` and `tasks_per_node` request. Raises ConfigError if Slurm's variables cannot
-    be read."""
+    returns lines for the nodes that `cluster.nodes` and `cluster.tasks_per_node` request. Raises ConfigError if Slurm's
+    variables cannot be read."""
     if job_id(environ) is None:
         counts = [cluster.tasks_per_node] * cluster.nodes
         names = [f"node{number}" for number in range(1, cluster.nodes + 1)]
@@ -59,13 +59,13 @@ def host_lines(cluster: ClusterConfig, environ: Mapping[str, str] = os.environ) 
 
 
 def expand(node_list: str) -> list[str]:
-    """Returns all names in a list in Slurm's short form, such as «n[1-3,07],gpu4»."""
+    """Returns all names in a node list that is written in Slurm's short form, such as «n[1-3,07],gpu4»."""
     return [name for part in _parts(node_list) for name in _names(part)]
 
 
 def tasks_per_node(counts: str) -> list[int]:
-    """Returns all numbers in a list in Slurm's short form, such as «2(x3),1». Raises ConfigError if it cannot be
-    read."""
+    """Returns all numbers in a list that is written in Slurm's short form, such as «2(x3),1». Raises ConfigError if it
+    cannot be read."""
     found = [REPEATED.fullmatch(part) for part in counts.split(",")]
     if not all(found):
         raise ConfigError(f"SLURM_TASKS_PER_NODE={counts!r}: expected numbers such as «2(x3),1»")

@@ -9,7 +9,7 @@ from parallax_runner.config.schema import RunConfig
 
 
 def mutable(schema: type[Any]) -> type[Any]:
-    """Returns a mutable dataclass with the name, fields, defaults and metadata of a frozen one."""
+    """Returns a mutable dataclass with the name, fields, defaults and metadata of a frozen dataclass."""
     return dataclasses.make_dataclass(schema.__name__, [_field(entry) for entry in dataclasses.fields(schema)])
 
 
@@ -38,7 +38,7 @@ def _known(kind: Any) -> Any:
 
 
 def group_in(kind: Any) -> type[Any] | None:
-    """Returns the dataclass in the type of an optional group; None for any other type."""
+    """Returns the dataclass in the type of an optional group, or None for any other type."""
     return next((cast(type[Any], one) for one in get_args(kind) if dataclasses.is_dataclass(one)), None)
 
 

@@ -23,8 +23,8 @@ class SyncCommand:
 
 
 def sync_command(arguments: argparse.Namespace) -> SyncCommand | None:
-    """Returns the folder to send, the tracker and its settings; None for any other action. The command line must
-    already be checked.
+    """Returns the folder to send, the tracker and its settings. Returns None for any other action. The command line
+    must already have been checked.
 
     Raises ConfigError for a sweep.
     """

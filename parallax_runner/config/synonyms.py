@@ -82,16 +82,16 @@ def plain_word(word: str) -> str:
 
 
 def choice_meant(group: str, word: str) -> str | None:
-    """Returns the choice that another program's name means; None if there is no such choice."""
+    """Returns the choice that corresponds to another program's name, or None if there is no such choice."""
     return CHOICES.get(group, {}).get(plain_word(word))
 
 
 def remedy(group: str, word: str) -> str | None:
-    """Returns the remedy for a name that has no similar choice in the group; None if no remedy is listed."""
+    """Returns the remedy for a name that has no similar choice in the group, or None if no remedy is listed."""
     told = REMEDIES.get(group, {}).get(plain_word(word))
     return None if told is None else told.format(group=group)
 
 
 def key_meant(name: str) -> str | None:
-    """Returns the last part of the key that another program's name means; None if there is no such key."""
+    """Returns the last part of the key that corresponds to another program's name, or None if there is no such key."""
     return KEYS.get(plain_word(name))

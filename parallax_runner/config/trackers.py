@@ -22,8 +22,8 @@ def tracker_class(name: str) -> Any:
 
 
 def check_tracking(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError for an unknown tracker, for options that the tracker does not have, or for a password in its
-    address."""
+    """Raises ConfigError for an unknown tracker, for an option that the tracker does not have, or for a password in the
+    address of its store."""
     if config.tracking.enabled:
         _check_tracker(config.tracking.tracker, origins)
         if config.tracking.tracker in BUILT_IN and config.tracking.experiment is None:

@@ -5,7 +5,8 @@ import re
 from parallax_runner.files.credentials import WEB
 
 TRACKING_URI = "MLFLOW_TRACKING_URI"
-# SQLAlchemy reads a port as the start of a password if an @ follows, even an @ in the options.
+# If an @ follows a port, SQLAlchemy reads the port as the start of a password. This happens even if the @ is in the
+# options.
 _PORT_OR_PASSWORD = re.compile(r"\A(?!https?:)[A-Za-z][\w+.-]*://[^:/]*:\d{1,5}/.*@", re.IGNORECASE | re.DOTALL)
 
 _SQLITE = re.compile(r"\A(sqlite(?:\+\w+)?):(?!///)(?!//(?:\?|\Z))(/*)(.*)", re.DOTALL)
@@ -31,7 +32,7 @@ def is_in_memory(uri: str) -> bool:
 
 
 def password_remedy(uri: str) -> str:
-    """Returns the reason why an address with a password is refused, and where to put the password."""
+    """Returns a text that states why an address with a password is refused, and where to put the password."""
     reason = "a password or token in the address would be written to files and to MLflow"
     if WEB.match(uri):
         return (

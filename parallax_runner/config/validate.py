@@ -34,7 +34,7 @@ BELOW_BYTES = 256  # bytes of a path, reserved for files below a run's folder
 def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     """Checks a resolved configuration, and returns it as a RunConfig.
 
-    Raises: ConfigError: for the first error found.
+    Raises ConfigError for the first error.
     """
     for group in FREE_GROUPS:
         _check_free_group(composed, group, origins)
@@ -116,7 +116,8 @@ def _check_range(key: str, value: Any, entry: "dataclasses.Field[Any]", origins:
 
 
 def _check_free_group(config: DictConfig, group: str, origins: Origins) -> None:
-    """Raises ConfigError if `model`, `data` or `optimizer` has keys or value types that its own file lacks."""
+    """Raises ConfigError if `model`, `data` or `optimizer` has a key that its own file lacks, or a value whose type
+    differs from the type in that file."""
     declared: dict[str, Any] = {}
     for file in origins.files:
         if file.group == group:
@@ -137,8 +138,7 @@ def _check_free_group(config: DictConfig, group: str, origins: Origins) -> None:
 
 
 def _check_kind(config: DictConfig, key: str, example: Any, origins: Origins) -> None:
-    """Raises ConfigError if a value's type differs from that of the value in the group's own file; null fits every
-    type."""
+    """Raises ConfigError if a value's type differs from its type in the group's own file. null matches every type."""
     parent, _, name = key.rpartition(".")
     node = OmegaConf.select(config, parent)
     if OmegaConf.is_missing(node, name):
@@ -161,7 +161,7 @@ def _check_kind(config: DictConfig, key: str, example: Any, origins: Origins) ->
         return
     title, kind = kinds.get(type(example), ("a mapping", (DictConfig,)))
     if not isinstance(value, kind) or (isinstance(value, bool) and bool not in kind):
-        raise refusal(key, origins, f"expected {title}, such as {written(example)} in the choice's file", value=value)
+        raise refusal(key, origins, f"expected {title}, such as the default {written(example)}", value=value)
 
 
 def _check_steps(config: RunConfig, origins: Origins) -> None:
@@ -219,6 +219,8 @@ def _check_data(config: RunConfig, origins: Origins) -> None:
     seed = data.get("seed")
     if isinstance(seed, int) and seed < 0:
         raise refusal("data.seed", origins, "expected an integer, at least 0", value=seed)
+    if "resume" in data and data["resume"] not in ("exact", "approximate"):
+        raise refusal("data.resume", origins, "expected exact or approximate", value=data["resume"])
     for name, path in data.items():
         is_of_files = name in ("path", "cache_dir") or str(name).endswith("_path")
         if is_of_files and path is not None and not isinstance(path, str):
@@ -275,7 +277,7 @@ def _check_folders(config: RunConfig, origins: Origins) -> None:
 
 
 def unwritable(path: str) -> str | None:
-    """Returns the reason why a folder cannot be created or written at `path`; None if this seems possible."""
+    """Returns the reason why a folder cannot be created or written at `path`, or None if this seems possible."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -292,14 +294,16 @@ def unwritable(path: str) -> str | None:
         return f"a name in the path has more than {most_bytes} bytes"
     if len(os.fsencode(whole)) + BELOW_BYTES > os.pathconf(nearest, "PC_PATH_MAX"):
         return "the path is too long"
-    # os.access is correct for a read-only file system, even for root, but not for the kernel's file systems.
+    # Even for root, os.access detects a read-only file system, but its result is wrong for the kernel's own file
+    # systems.
     is_of_kernel = Path(os.path.realpath(nearest)).parts[:2] in KERNEL
     is_writable = not is_of_kernel and os.access(nearest, os.W_OK | os.X_OK)
     return None if is_writable else f"the folder {nearest} is not writable"
 
 
 def unreadable(path: str) -> str | None:
-    """Returns the reason why training data cannot be read from `path`, a file or a folder; None if it can be read."""
+    """Returns the reason why training data cannot be read from `path`, which is a file or a folder. Returns None if the
+    data can be read."""
     if not os.path.exists(path):
         return f"no such file or folder; looked for {os.path.abspath(path)}"
     if os.path.isdir(path):

@@ -19,7 +19,7 @@ def check_backup(config: RunConfig, origins: Origins) -> None:
         raise refusal(KEY, origins, reason, value=backup_workers)
     if cluster.replicas_per_worker > 1:
         replicas = f"cluster.replicas_per_worker={cluster.replicas_per_worker}"
-        reason = f"a step cannot omit single replicas of a worker; expected 0 with {replicas}"
+        reason = f"a step cannot drop individual replicas of a worker; expected 0 with {replicas}"
         raise refusal(KEY, origins, reason, value=backup_workers)
     if comm.ps.replicate_variables:
         reason = "copies are refreshed after all workers' updates; expected 0 with comm.ps.replicate_variables=true"
@@ -28,7 +28,7 @@ def check_backup(config: RunConfig, origins: Origins) -> None:
         reason = "timing determines which workers contribute to a step, so a comparison is not possible"
         raise refusal(KEY, origins, f"{reason}; action=verify needs {KEY}=0", value=backup_workers)
     if config.train.on_nan == "skip":
-        reason = f"all workers must agree to skip a step, which needs {KEY}=0"
+        reason = f"all workers must agree to skip a step, so {KEY} must be 0"
         raise refusal("train.on_nan", origins, reason, value="skip")
     if config.train.validate_steps is not None:
         reason = f"a validation between steps waits for all workers; {KEY} allows it only at the end, so set null"

@@ -1,4 +1,5 @@
-"""Checks settings of runs with epochs, between which all ranks wait for a decision of callbacks or `train.patience`."""
+"""Checks the settings of a run with epochs. Between epochs, all ranks wait for a decision of callbacks or
+`train.patience`."""
 
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.frozen import FIT, has_epochs, is_of_script
@@ -7,7 +8,7 @@ from parallax_runner.config.schema import RunConfig
 
 
 def check_epochs(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError if ranks cannot wait for each other, or if the values for the decision are missing."""
+    """Raises ConfigError if ranks cannot wait for each other, or if the values that the decision needs are missing."""
     _check_objective(config, origins)
     _check_patience(config, origins)
     if not has_epochs(config):

@@ -27,8 +27,8 @@ class BatchStructure:
         where each part is a leaf or a nest of tuples, lists and dicts.
 
         A leaf in a dict is named after its key; other leaves are named after their position, such as `x` or `y_0`. If
-        two leaves would have the same name, each leaf in a dict gets the name of its part as a prefix, such as `x_id`
-        and `y_id`.
+        two leaves would have the same name, the name of each leaf in a dict gets the name of its part as a prefix, as
+        in `x_id` and `y_id`.
 
         Raises DataError for a tuple of any other length.
         """
@@ -66,7 +66,7 @@ def leaves(names: Names) -> Iterator[str]:
 
 
 def _parts(element: Any) -> tuple[Any, Any, Any]:
-    """Splits an element the way Keras does: a list counts as a single x."""
+    """Splits an element in the same way as Keras: a list is treated as a single x."""
     if not isinstance(element, tuple) or hasattr(element, "_fields"):
         return element, None, None
     if not 1 <= len(element) <= len(PARTS):

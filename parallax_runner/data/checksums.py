@@ -29,7 +29,7 @@ def damage_of(folder: Path) -> str | None:
     """Verifies all files in a folder. Returns a description of the damage, or None if all files are intact.
 
     The processes of a run verify a folder only once: a file in the folder records the state of the verified files,
-    including the times of their last changes. Raises PermissionError if the files cannot be read.
+    including their modification times. Raises PermissionError if the files cannot be read.
     """
     try:
         sums = _read_json(folder / SUMS)
@@ -46,7 +46,7 @@ def damage_of(folder: Path) -> str | None:
         raise
     except (OSError, ValueError, TypeError, AttributeError) as error:
         return str(error)
-    with suppress(OSError):  # the cache is read-only, so each process verifies the files
+    with suppress(OSError):  # in a read-only cache, each process verifies the files
         write_whole(folder / CHECKED, json.dumps({"time": time.time(), "states": states}) + "\n")
     return None
 

@@ -77,7 +77,7 @@ class _Clicks:
         draws = 2 * uniform(self.factor_key, columns(first + ids, 1 + FACTORS)) - 1
         own = ID_EFFECT * draws[..., 0].sum(axis=1)
         factors = FACTOR_RANGE * draws[..., 1:]
-        # This is the sum of the dot products of all pairs, computed the way factorisation machines do.
+        # This is the sum of the dot products of all pairs, computed in the same way as in factorization machines.
         pairs = (factors.sum(axis=1) ** 2 - (factors**2).sum(axis=1)).sum(axis=1) / 2
         effect: np.ndarray = own + pairs
         return effect

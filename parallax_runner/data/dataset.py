@@ -24,14 +24,14 @@ class Feature:
     - sparse: `indices` int64 [n, 1 + len(shape)], `values` [n], `dense_shape` int64 [1 + len(shape)].
     """
 
-    shape: tuple[int | None, ...]  # None: unknown or ragged
+    shape: tuple[int | None, ...]  # None: the size is unknown or ragged
     dtype: str  # NumPy's name, such as "int32" or "float32"
     kind: Literal["dense", "ragged", "sparse"] = "dense"
     ragged_rank: int = 0  # number of dimensions after the batch dimension, up to the last ragged dimension
 
     @property
     def components(self) -> tuple[str, ...]:
-        """The names of the components in TensorFlow's order; empty for a dense feature."""
+        """The names of the components in TensorFlow's order. A dense feature has no components."""
         if self.kind == "ragged":
             return ("values", "row_splits", *(f"row_splits_{number}" for number in range(1, self.ragged_rank)))
         return ("indices", "values", "dense_shape") if self.kind == "sparse" else ()
@@ -88,6 +88,6 @@ def examples_in(batch: Mapping[str, np.ndarray], features: Mapping[str, Feature]
 
 
 def numbering_of(dataset: Dataset) -> str:
-    """Returns a digest of the list that gives a data set's ids their meaning, such as a vocabulary. Returns an empty
+    """Returns a digest of the list that defines the meaning of a data set's ids, such as a vocabulary. Returns an empty
     string if the data set has no such digest."""
     return str(getattr(dataset, "numbering", ""))

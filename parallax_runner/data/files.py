@@ -1,4 +1,4 @@
-"""Finds text files in a directory and returns them in the same order on every machine."""
+"""Finds text files in a directory and returns their paths in the same order on every machine."""
 
 from __future__ import annotations
 

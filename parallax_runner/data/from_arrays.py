@@ -82,35 +82,35 @@ def arrays_dataset(
     batch_size: int,
     shuffle: bool,
     validation: Any = None,
+    floatx: str = "float32",
 ) -> Arrays:
     """Creates a data set from arrays, or from dicts, tuples or lists of arrays. `validation` is (x, y) or (x, y,
-    sample_weight).
+    sample_weight). As in Keras, floating-point arrays are cast to `floatx`.
 
     Raises DataError if the arrays have different lengths, or if `validation` has a different structure.
     """
     given = (x, y, sample_weight)
     structure = BatchStructure.of(given)
-    train = _arrays(structure, given)
+    train = _arrays(structure, given, floatx)
     held_back: dict[str, np.ndarray] = {}
     if validation is not None:
         own = BatchStructure.of(validation)
         if (own.x, own.y) != (structure.x, structure.y):
             raise DataError(f"validation_data has the parts {own.names}, but the training data has {structure.names}")
-        held_back = _arrays(own, validation)
+        held_back = _arrays(own, validation, floatx)
         if structure.sample_weight is not None and own.sample_weight is None:
             # class_weight applies only to training examples.
             held_back["sample_weight"] = np.ones_like(train["sample_weight"], shape=_rows(held_back, "validation_data"))
     return Arrays(train, held_back, structure, global_batch=batch_size, shuffle=shuffle)
 
 
-def _arrays(structure: BatchStructure, element: Any) -> dict[str, np.ndarray]:
-    return {name: _array(value) for name, value in structure.flatten(element).items()}
+def _arrays(structure: BatchStructure, element: Any, floatx: str) -> dict[str, np.ndarray]:
+    return {name: _array(value, floatx) for name, value in structure.flatten(element).items()}
 
 
-def _array(value: Any) -> np.ndarray:
-    """Casts arrays the way Keras does: float64 becomes float32."""
+def _array(value: Any, floatx: str) -> np.ndarray:
     array = np.asarray(value)
-    return array.astype(np.float32) if array.dtype == np.float64 else array
+    return array.astype(floatx, copy=False) if np.issubdtype(array.dtype, np.floating) else array
 
 
 def _rows(arrays: dict[str, np.ndarray], what: str) -> int:

@@ -1,4 +1,4 @@
-"""Checks, before data are generated, that they fit into memory."""
+"""Checks, before data is generated, that it fits into memory."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from parallax_runner.errors import ConfigError
 
 
 def check_fits(needed_bytes: int, **sizes: int) -> None:
-    """Raises ConfigError if this machine has less memory than `needed_bytes`. Without this check, NumPy would fail with
-    a MemoryError, or the kernel would kill the process after minutes. `sizes` contains the values of the keys of `data`
-    that determine how much memory is needed."""
+    """Raises ConfigError if this machine has less than `needed_bytes` of memory. Without this check, NumPy would fail
+    with a MemoryError, or the kernel would kill the process after minutes. `sizes` contains the values of the keys of
+    `data` that determine how much memory is needed."""
     has_bytes = psutil.virtual_memory().total
     if needed_bytes > has_bytes:
         named = ", ".join(f"data.{key}={size}" for key, size in sizes.items())

@@ -1,4 +1,4 @@
-"""Caches tokenised text in the user's cache directory. Only the first run on a corpus reads the text itself."""
+"""Caches tokenized text in the user's cache directory. Only the first run on a corpus reads the text itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def load_corpus(
     cache_dir: str | None,
     source: str,
 ) -> Corpus:
-    """Returns the tokens of `files`, memory-mapped. `tokenize_files` describes the arguments that both functions have.
+    """Returns the tokens of `files`, memory-mapped. The docstring of `tokenize_files` describes the arguments that both
+    functions have.
 
     `cache_dir` defaults to $XDG_CACHE_HOME/parallax_runner, or ~/.cache/parallax_runner. If several processes miss the
     cache at the same time, each process writes its own folder, and the first process to rename its folder wins. Damaged
@@ -60,7 +61,7 @@ def fingerprint(
     """Returns 32 hexadecimal digits that change whenever the tokens may change.
 
     The digits depend on the files' names, sizes and modification times instead of their contents, because reading the
-    contents takes as long as tokenising them.
+    contents takes as long as tokenizing them.
 
     Raises DataError if a file does not exist.
     """
@@ -117,7 +118,7 @@ def _alone_at(folder: Path) -> Iterator[None]:
 
 
 def _remove(folder: Path, damage: str) -> None:
-    """Removes a damaged folder. Renames the folder first; other processes therefore see either a complete folder or no
+    """Removes a damaged folder. Renames the folder first, so that other processes see either a complete folder or no
     folder."""
     moved = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
     try:
@@ -142,7 +143,7 @@ def _unusable(folder: Path, error: OSError) -> DataError:
 
 
 def _publish(corpus: Corpus, folder: Path) -> None:
-    """Writes to a temporary folder and renames it to `folder`; a reader therefore sees either all files or no files."""
+    """Writes to a temporary folder and renames it to `folder`, so that a reader sees either all files or no files."""
     unfinished = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
     try:
         unfinished.mkdir(parents=True)

@@ -1,5 +1,5 @@
 """Turns text files into arrays of word ids. Lines are split into tokens, words are numbered by frequency, and some of
-the data are held out for validation."""
+the data is held out for validation."""
 
 from __future__ import annotations
 
@@ -125,8 +125,8 @@ def _read_pieces(
 
 
 def _read_blocks(file: TextFile, tokenizer: Tokenizer, first_seen: defaultdict[str, int]) -> Iterator[np.ndarray]:
-    """Yields the tokens of each block of lines as int32 numbers, which count words in the order in which they are first
-    seen."""
+    """Yields the tokens of each block of lines as int32 numbers. Words are numbered in the order in which they are
+    first seen."""
     for lines in _line_blocks(file, tokenizer.decode_errors):
         tokens: list[str] = []
         for line in lines:

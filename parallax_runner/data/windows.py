@@ -18,9 +18,8 @@ def language_model_dataset(
 ) -> Dataset:
     """Returns windows of the corpus, which have the features `words` and `next_words`, both int32 [sequence_length].
 
-    Window i consists of the tokens [i * sequence_length, (i + 1) * sequence_length] of the corpus, including both ends,
-    so each token is predicted once. At most `validation_examples` windows of the validation tokens are used, evenly
-    spaced.
+    Window i consists of the tokens from i * sequence_length to (i + 1) * sequence_length, including both, so each token
+    is predicted once. At most `validation_examples` windows of the validation tokens are used, evenly spaced.
 
     Raises ConfigError for a length or count out of range, and DataError if the corpus has no window to train on.
     `source` names the text in the error message.

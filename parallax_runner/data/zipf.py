@@ -1,5 +1,5 @@
-"""Synthetic words, generated from a seed with frequencies like those in a natural language: few words are frequent, and
-most words are rare."""
+"""Synthetic words, generated from a seed. Their frequencies are similar to the frequencies in a natural language: few
+words are frequent, and most words are rare."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def load(
 
 
 def draw_words(count: int, vocab_size: int, offset: float, seed: np.random.SeedSequence) -> np.ndarray:
-    """Returns word ids, int32 [count], which depend only on the arguments and not on the release of NumPy."""
+    """Returns word ids, int32 [count], which depend only on the arguments, not on the NumPy version."""
     weights = np.cumsum(1.0 / (np.arange(vocab_size) + 1.0 + offset))
     uniform = np.random.PCG64(seed).random_raw(count).astype(np.float64) / 2.0**64
     found = np.searchsorted(weights, uniform * weights[-1], side="right")

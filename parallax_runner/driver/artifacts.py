@@ -1,4 +1,4 @@
-"""The files that a run gives to its tracker: its record, logs, plots, checkpoints, and the model for serving."""
+"""The files that a run passes to its tracker: its record, logs, plots, checkpoints, and the model for serving."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 
 class RunArtifacts:
-    """The artifacts of one run. Create this object before the launch, because checkpoints that already exist
-    when it is created count as those of another run."""
+    """The artifacts of one run. Create this object before the launch, because checkpoints that already exist at that
+    time are treated as checkpoints of another run."""
 
     def __init__(self, config: RunConfig, run_dir: Path, tracker: Tracker) -> None:
         self._run_dir, self._tracker, self._is_tracked = run_dir, tracker, config.tracking.enabled

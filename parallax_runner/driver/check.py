@@ -37,7 +37,7 @@ class CheckedSweep:
     """A sweep whose jobs are all valid. `dir` is the folder of the sweep.
 
     `jobs` is empty if a sweeper chooses values during the sweep. `first` is the configuration of the first job, or the
-    common part of the jobs to come. `swept` maps each swept key to its values on the command line, such as `mpi,ps`.
+    part that all jobs have in common. `swept` maps each swept key to its values on the command line, such as `mpi,ps`.
     `more_lines` are the additional overrides that make Hydra compose the same jobs. If the sweep `is_parallel`, several
     jobs may run at a time, as jobs of Slurm if it `is_on_slurm`.
     """
@@ -60,8 +60,8 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
     """Composes and validates all jobs of Hydra's parsed command line. Returns the sweep, or None for a single job.
 
     Raises:
-        ConfigError: for the first error that is found, with one message. SystemExit: with status 0, if this process is
-        a Slurm task that is not the driver.
+        ConfigError: for the first error that is found, with one message.
+        SystemExit: with status 0, if this process is a Slurm task that is not the driver.
     """
     composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
     if arguments.cfg is not None:  # the command only prints the configuration, so the values need not be valid
@@ -70,8 +70,7 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
     command = composer.command(arguments.overrides, multirun=arguments.multirun)
     if isinstance(command, Job):
         (checked,) = _validated([command])
-        if checked.config.cluster.launcher == slurm_allocation.LAUNCHER and slurm_allocation.is_surplus_task():
-            raise SystemExit(0)  # srun has started several tasks; the first one is the driver
+        end_surplus_task(checked.config)
         return None
     reason = unwritable(command.dir)
     if reason is not None:
@@ -90,7 +89,7 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
 
 
 def _check_direction(direction: Any, config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError if a sweeper would optimise in the wrong direction."""
+    """Raises ConfigError if a sweeper would optimize in the wrong direction."""
     objective, wanted = config.train.objective, config.train.direction
     if wanted is None and objective not in (None, "loss", PERPLEXITY.metric):
         raise refusal(
@@ -131,6 +130,12 @@ def checked_job(job: Job, giver: str = COMMAND_LINE) -> RunConfig:
     notes = unused(config, job.origins)
     _print({key: note.replace(f"({COMMAND_LINE})", f"({giver})") for key, note in notes.items()})
     return config
+
+
+def end_surplus_task(config: RunConfig) -> None:
+    """Raises SystemExit with status 0 if `srun` has started several tasks and this one is not the driver."""
+    if config.cluster.launcher == slurm_allocation.LAUNCHER and slurm_allocation.is_surplus_task():
+        raise SystemExit(0)
 
 
 def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[CheckedJob]:

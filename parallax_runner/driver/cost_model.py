@@ -18,8 +18,8 @@ from parallax_runner.planning.plan_request import PlanRequest
 
 
 def cost_model(request: PlanRequest, known: Constants) -> CostModel:
-    """Returns the cost model for the requested processes. Each process counts as a host, because the constants are also
-    per process."""
+    """Returns the cost model for the requested processes. Each process counts as a host, because the constants were
+    also measured per process."""
     return CostModel(
         cluster=Cluster(request.workers, request.servers),
         constants=known,
@@ -37,7 +37,8 @@ def cost_model(request: PlanRequest, known: Constants) -> CostModel:
 
 
 def constants_of(config: RunConfig) -> Constants:
-    """Returns the constants that scripts/calibrate measured on this cluster, or the defaults if there are none."""
+    """Returns the constants that scripts/calibrate measured on this cluster, or the defaults if it was never
+    calibrated."""
     try:
         return constants.load(constants_path(config))
     except (OSError, ValueError, KeyError, TypeError):  # There is no file, or it is from a different version.

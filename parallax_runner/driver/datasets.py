@@ -16,7 +16,7 @@ DIGEST_CHARS = 16
 
 
 def dataset_facts(config: RunConfig, dataset: Dataset) -> list[DatasetFacts]:
-    """Returns the facts about the training data, and about the validation data if there are any. Returns an empty list
+    """Returns the facts about the training data, and about the validation data if there is any. Returns an empty list
     for a script, which reads its data itself.
 
     The digest covers the configuration of the data, the features' shapes and dtypes, and the numbering of the examples.

@@ -13,11 +13,10 @@ class EpochCalls(Protocol):
     """The callbacks between epochs. They run in the driver's process. Epochs are counted from 0."""
 
     def begin(self, epoch: int) -> None:
-        """This method is called before the first step of an epoch."""
+        """Called before the first step of an epoch."""
 
     def end(self, epoch: int) -> None:
-        """This method is called after the last step of an epoch, when its checkpoint is written and its validation is
-        done."""
+        """Called after the last step of an epoch, when its checkpoint is written and its validation is done."""
 
     @property
     def stops(self) -> bool:
@@ -46,7 +45,7 @@ class Epochs:
         self._waiting = set()
 
     def on_segment(self, rank: int, step: int, step_secs: Sequence[float]) -> dict[str, Any] | None:
-        """Returns the command for all ranks when the last rank has reached `step`. Before that, returns None. The
+        """When the last rank has reached `step`, returns the order for all ranks. Before that, returns None. The
         callbacks of an epoch are called once, even if a restart repeats the steps of that epoch."""
         del step_secs
         self._waiting.add(rank)
@@ -75,5 +74,5 @@ class Epochs:
             self.calls.end(epoch)
 
 
-# A function that creates the epochs of a run from the run's record.
+# A function that takes the record of a run and creates the run's epochs.
 MakeEpochs = Callable[[RunRecord], Epochs]

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def goal_of(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> Goal:
     """Returns the goal of a run.
 
-    Raises ConfigError if the configuration names a metric that validations do not compute, and PlanError if the model
-    names such a metric.
+    Raises ConfigError if the configuration names a metric that validations do not compute. Raises PlanError if the
+    model names such a metric.
     """
     by_model = _named_by_model(single)
     if config.train.objective is None:
@@ -32,8 +32,8 @@ def goal_of(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> G
 
 
 def _goals_of(single: SingleDeviceGraph) -> dict[str, Goal | None]:
-    """Returns the goals that a validation computes, by name. A goal is None if it is unknown whether larger or smaller
-    values are better."""
+    """Returns the goals that a validation computes, by name. A goal is None if the direction of better values is
+    unknown."""
     directions = {} if single.validation_metrics is None else single.validation_metrics.directions
     found = {name: None if direction is None else Goal(name, name, direction) for name, direction in directions.items()}
     return {"loss": VALIDATION_LOSS, **found}

@@ -1,35 +1,45 @@
-"""Handles models that have their own optimizer: Keras models and training steps. The configuration group `optimizer` is
-for other models."""
+"""Handles models that have their own optimizer: Keras models and training steps. The configuration group `optimizer`
+applies only to other models."""
 
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-import yaml
-
-from parallax_runner.config.frozen import plain
-from parallax_runner.config.location import conf_dir
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import ConfigError
-from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
-# The optimizer that conf/config.yaml chooses by default.
-DEFAULT = "adagrad"
+if TYPE_CHECKING:
+    from parallax_runner.config.origins import Origins
+    from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 
 def without_optimizer(config: RunConfig, single: SingleDeviceGraph) -> RunConfig:
     """Returns the configuration without its group `optimizer` if the model has its own optimizer.
 
-    Raises ConfigError if the configuration chooses an optimizer for such a model.
+    Raises ConfigError if the command line or a file chooses or changes an optimizer for such a model.
     """
+    from parallax_runner.config.running_job import origins_of_running_job
+
     if not single.has_optimizer:
         return config
-    default = yaml.safe_load((Path(conf_dir()) / "optimizer" / f"{DEFAULT}.yaml").read_text(encoding="utf-8"))
-    if plain(config.optimizer) != default:
-        raise ConfigError(
-            f"optimizer._target_={config.optimizer['_target_']}: model._target_={config.model['_target_']} makes a "
-            "Keras model or a training step, which has its own optimizer; remove optimizer=…, and add "
-            "a parameter to the model's function for each value that you want to set (model.learning_rate=…)"
+    origins = origins_of_running_job()
+    if origins is not None:  # None in a script, which checks its own overrides
+        check_no_optimizer(
+            origins,
+            f"model._target_={config.model['_target_']} creates a Keras model or a training step",
+            "add a parameter to the model's function for each value that you want to set (model.learning_rate=…)",
         )
     return dataclasses.replace(config, optimizer={})
+
+
+def check_no_optimizer(origins: Origins, cause: str, remedy: str) -> None:
+    """Raises ConfigError if a setting chooses or changes the group `optimizer`, because it would have no effect.
+
+    `cause` states which model has its own optimizer, and `remedy` states how to change that optimizer.
+    """
+    from parallax_runner.config.wishes import wish_for
+
+    wish = wish_for("optimizer", origins)
+    if wish is not None:
+        raise ConfigError(f"{wish}: {cause}, which has its own optimizer; remove this setting, and {remedy}")

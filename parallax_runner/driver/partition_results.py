@@ -48,8 +48,8 @@ class SearchSummary:
 
 def track(trials: Sequence[Trial], choice: Choice | None, tracker: Tracker, run_dir: Path) -> None:
     """Logs the step times as a plot, and as metrics whose step is the number of shards. Metrics are logged only when
-    the search has ended, because a tracker accepts steps only in ascending order, and a search that is continued can
-    also try smaller numbers of shards."""
+    the search has ended. A tracker accepts steps only in ascending order, but a search may try a smaller number of
+    shards after a larger one."""
     if not trials:
         return
     if choice is not None:

@@ -95,8 +95,8 @@ class PartitionSearch:
         return WARM_UP_STEPS + steps
 
     def next_plan(self) -> Plan:
-        """Returns the plan for the next number of shards to try. If no number is left, makes the choice and returns the
-        plan for the chosen number."""
+        """Returns the plan for the next number of shards to try. If no number is left, chooses a number and returns the
+        plan for it."""
         if self.choice is None:
             number = next_partitions(self.trials, self._allowed)
             if number is None:
@@ -125,8 +125,8 @@ class PartitionSearch:
         return begun
 
     def on_segment(self, rank: int, step: int, step_secs: Sequence[float]) -> dict[str, Any] | None:
-        """Records a rank's step times in the segment that ends at `step`. Returns the order for all ranks when the last
-        rank has reported. Before that, returns None."""
+        """Records a rank's step times in the segment that ends at `step`. When the last rank has reported, returns the
+        order for all ranks. Before that, returns None."""
         self._by_rank[rank] = step_secs
         if len(self._by_rank) < self.plan.workers:
             return None
@@ -224,8 +224,8 @@ def _range(config: RunConfig, plan: Plan) -> Range | None:
 
 
 def _made_for(config: RunConfig, plan: Plan) -> dict[str, Any]:
-    """Returns the key for saving a choice. A choice is valid only for the same graph, data, cluster, communication mode
-    and search settings."""
+    """Returns the key under which a choice is saved. A choice is valid only for the same graph, data, cluster,
+    communication mode and search settings."""
     content = frozen.plain(config)
     asked = {key: value for key, value in content["partition"].items() if key not in ("num", "cut")}
     return {

@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 @dataclass
 class Patience:
     """Implements `EpochCalls`. Here, an epoch is the time between two validations. Training ends after `most`
-    consecutive validations without a better value of the record's goal. In a run that the user restarts, the count
-    begins at zero again."""
+    consecutive validations without a better value of the record's goal. If the user restarts the run, the count begins
+    at zero again."""
 
     record: RunRecord
     most: int
@@ -50,8 +50,8 @@ class Patience:
 
 
 def epochs_of(config: RunConfig) -> MakeEpochs | None:
-    """Returns the function that creates epochs, each of which ends with a validation. Returns None if there is no
-    patience limit."""
+    """Returns the function that creates epochs. Each epoch ends with a validation. Returns None if there is no patience
+    limit."""
     most, steps = config.train.patience, config.train.validate_steps
     if config.action != "train" or most is None or steps is None:
         return None

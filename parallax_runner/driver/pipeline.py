@@ -73,13 +73,13 @@ BALANCED_BY_BOUNDS = (
 
 
 def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None = None) -> Objective | None:
-    """Runs one job to its end. Returns its objective, or None if the action has none.
+    """Runs one job to its end. Returns the job's objective, or None if the action has no objective.
 
     `source` provides the graph and the data, from the configuration or from a script. `epochs` is a function that takes
     the run's record and returns the object that is called between epochs.
 
-    Raises ParallaxError if the configuration, data, graph or plan is at fault, and SystemExit with the run's status if
-    a run failed or was stopped.
+    Raises ParallaxError for an error in the configuration, data, graph or plan. Raises SystemExit with the run's exit
+    status if the run failed or was stopped.
     """
     # This setting hides TensorFlow's notes about its build, but not its errors.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -139,6 +139,7 @@ def _drive(
         return None
     dataset = source.load_dataset(config)
     single = source.build_graph(config, dataset)
+    report.tell_notes((*single.notes, *getattr(dataset, "notes", ())))
     config = without_optimizer(config, single)
     measured = _measured(config, single, run_dir, interrupts)
     plan = partition_search.planned(config, plan_run(config, single, measured=measured))
@@ -157,7 +158,7 @@ def _drive(
     )
     with stage("show the plan"):
         plans.save(plan, run_dir / "plan.json")
-        if config.redirect_path is None and not partition_search.is_due(config, plan):
+        if frozen.shows_progress(config) and not partition_search.is_due(config, plan):
             explains = config.action == "plan"
             report.show_plan(
                 plan,
@@ -178,7 +179,7 @@ def _drive(
 
 
 def _leave_for_workers(config: RunConfig, single: SingleDeviceGraph, run_dir: Path) -> None:
-    """Writes the files that workers need to build the same graph, or to report where their graph differs."""
+    """Writes the files that workers need to build the same graph, or to report how their graph differs."""
     from parallax_runner.graph import fingerprint, generators
 
     fingerprint.Outline.of(single.meta_graph.graph_def).save(run_dir / fingerprint.FILE_NAME)
@@ -215,7 +216,7 @@ def _measure(config: RunConfig, source: Source, run_dir: Path, interrupts: Inter
 
 
 def plan_alone(config: RunConfig, single: SingleDeviceGraph) -> Plan:
-    """Returns the plan for a single process with one replica. This process waits for no other process."""
+    """Returns the plan for a single process with one replica. This process does not wait for any other process."""
     from parallax_runner.graph.devices import without_tasks
 
     ps = dataclasses.replace(config.comm.ps, staleness=None, backup_workers=0)
@@ -369,6 +370,9 @@ def _run(
         if record is not None:
             record.end()
             summary = with_training(summary, record, _last_words(result), before)
+        if (verification := summary.verification) is not None:
+            verification = dataclasses.replace(verification, differ_unmerged=plan.differ_unmerged)
+            summary = dataclasses.replace(summary, verification=verification)
         if result.status != "finished" and (newest := start.newest()) is not None:
             summary = dataclasses.replace(summary, ckpt_path=str(newest))
         if result.failure is not None:
@@ -382,8 +386,9 @@ def _run(
         state.summary = summary = dataclasses.replace(summary, mlflow_run_id=tracker.run_id)
         summary_path = report.leave_summary(run_dir, summary)
         if config.action == "train" and result.status == "finished":
-            report.leave_outcome(plan, summary, _last_words(result), run_dir)
-        # The run has ended. A signal that arrives from now on means that this process must not wait for the tracker.
+            shows = not frozen.is_quiet(config)
+            report.leave_outcome(plan, summary, _last_words(result), run_dir, shows=shows)
+        # The run has ended. If a signal arrives from now on, this process must not wait for the tracker.
         was_interrupted = interrupts.received
         with interrupts.noted():
             report.tell_profile(config.profile)
@@ -401,9 +406,10 @@ def _run(
         if interrupts.received:
             _end_interrupted(run_dir, state.summary, interrupts, start.command(ckpt_path))
         raise
-    # A verification that found a difference is complete, so there is nothing to resume.
+    # A verification that has found a difference is complete, so there is nothing to resume.
     ended_early = result.status != "finished"
-    report.tell_end(summary, result.failure, run_dir, start.command(summary.ckpt_path) if ended_early else None)
+    if ended_early or not frozen.is_quiet(config):
+        report.tell_end(summary, result.failure, run_dir, start.command(summary.ckpt_path) if ended_early else None)
     if summary.status != "finished":
         raise SystemExit(interrupts.exit_status if result.status == "interrupted" else result.exit_status or 1)
     if config.action != "train" or validation.lacks_examples(config, single, dataset):

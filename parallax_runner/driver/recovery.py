@@ -41,9 +41,9 @@ class Restarts:
 
 @dataclass(frozen=True)
 class Recovery:
-    """The facts about a run that must be recorded before the run begins. In `config`, `ckpt.resume` is resolved;
-    `resume` is the user's original value. `before` is the write number of the newest checkpoint in the folder at that
-    time. All checkpoints that this run writes have higher numbers."""
+    """The facts about a run that must be recorded before the run begins. In `config`, `ckpt.resume` is resolved, while
+    `resume` is the user's original value. `before` is the write number of the newest checkpoint that is in the folder
+    before the run begins. All checkpoints that this run writes have higher numbers."""
 
     run_dir: Path
     config: RunConfig
@@ -98,7 +98,7 @@ class Recovery:
         return dataclasses.replace(self.config, ckpt=ckpt)
 
     def command(self, ckpt_path: str | None) -> str | None:
-        """Returns the command that continues this run. `ckpt_path` is the newest checkpoint of the run."""
+        """Returns the command that continues this run. `ckpt_path` is the run's newest checkpoint."""
         has_own = ckpt_path is not None and self.config.ckpt.enabled and self._has_written(Path(ckpt_path))
         return resume_command(self.run_dir, has_own_checkpoint=has_own, resume=self.resume)
 
@@ -127,7 +127,7 @@ class Recovery:
         try:
             write_whole(path, json.dumps(fields, indent=1, ensure_ascii=False) + "\n")
         except OSError as error:
-            # The terminal shows the cause of the failure in any case.
+            # Even without this file, the terminal shows the cause of the failure.
             print(f"parallax_runner: {path} cannot be written: {error.strerror}", file=sys.stderr)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,27 +46,30 @@ def show_plan(plan: Plan, *, constants: Constants | None = None, advice: str | N
 
 
 def wide_console(plain_width: int) -> Console:
-    """Returns a console on stderr. It is `plain_width` columns wide if stderr is not a terminal."""
+    """Returns a console on stderr. If stderr is not a terminal, the console is `plain_width` columns wide."""
     console = Console(stderr=True)
     return console if console.is_terminal else Console(stderr=True, width=plain_width)
 
 
-def leave_outcome(plan: Plan, summary: RunSummary, done: Mapping[int, Mapping[str, Any]], run_dir: Path) -> None:
-    """Writes a file with the plan's predictions and the measured values. Also prints both if rows were measured and
-    there are several workers. `done` contains the last message of each rank."""
+def leave_outcome(
+    plan: Plan, summary: RunSummary, done: Mapping[int, Mapping[str, Any]], run_dir: Path, *, shows: bool = True
+) -> None:
+    """Writes a file with the plan's predictions and the measured values. With `shows`, also prints predictions and
+    measured values, provided that rows were measured and there are several workers. `done` contains the last message of
+    each rank."""
     sent = [entry["sent_bytes_by_variable"] for entry in done.values() if entry.get("sent_bytes_by_variable")]
     found = outcome.Outcome.of(plan, sent, step_ms=summary.step_ms_p50, sent_bytes=summary.sent_bytes_per_step)
     try:
         outcome.save(found, run_dir)
     except OSError as error:
         log.warning("%s cannot be written: %s", run_dir / outcome.FILE_NAME, error)
-    if found.rows_measured and plan.workers > 1:
+    if shows and found.rows_measured and plan.workers > 1:
         wide_console(PLAIN_WIDTH).print(outcome.outcome_table(found))
 
 
 def explain_storage(error: BaseException, run_dir: Path) -> BaseException:
-    """Returns the error itself, or a StorageError with the file and the remedy if the disk is at fault. An error
-    without a file name can be about any file."""
+    """If the disk caused the error, returns a StorageError that names the file and the remedy. Otherwise, returns the
+    error itself. An error without a file name can concern any file."""
     if not isinstance(error, OSError) or not (
         is_of_storage(error) or Path(error.filename or "").is_relative_to(run_dir)
     ):
@@ -80,8 +83,8 @@ def explain_storage(error: BaseException, run_dir: Path) -> BaseException:
 
 
 def leave_summary(run_dir: Path, summary: RunSummary) -> Path:
-    """Writes `summary.json`. If that fails, prints a message and raises nothing, because the reason why the run ended
-    is more important."""
+    """Writes `summary.json`. If that fails, prints a message instead of raising an error, because the reason why the
+    run ended is more important."""
     try:
         return write_summary(run_dir, masked_values(summary.flat()))
     except OSError as error:
@@ -96,6 +99,13 @@ def tell_restart(failure: Failure, *, step: int, restart: int, max_restarts: int
     print(line, file=sys.stderr)
 
 
+def tell_notes(notes: Iterable[str]) -> None:
+    """Prints a line for each note about the model or the data. Workers create the same notes but do not print them."""
+    for note in notes:
+        log.warning("%s", note)
+        print(f"parallax_runner: {note}", file=sys.stderr)
+
+
 def tell_stall(news: str) -> None:
     """Prints one line if no step ends for a long time."""
     print(f"parallax_runner: {news}", file=sys.stderr)
@@ -107,7 +117,7 @@ def tell_skipped(step: int) -> None:
 
 
 def tell_printed(rank: int, stream: str, line: str) -> None:
-    """Prints a line that the script printed in a worker. The line is printed to the same stream."""
+    """Prints a line that the script printed in a worker. The line is printed to the same stream as in the worker."""
     print(f"[worker {rank}] {line}", file=sys.stdout if stream == "stdout" else sys.stderr, flush=True)
 
 
@@ -126,8 +136,8 @@ def _repeated(summary: RunSummary) -> str:
 
 
 def _saved(ckpt_path: str | None) -> str:
-    """Returns a text that states how many steps are saved. Returns an empty string if this is unknown, for example if
-    the run has no checkpoint yet."""
+    """Returns a text that states how many steps are saved. Returns an empty string if the number is unknown, for
+    example if the run has no checkpoint yet."""
     try:
         return "" if ckpt_path is None else f"{step_of(Path(ckpt_path))} steps are saved; "
     except ValueError:  # the user has renamed the checkpoint
@@ -157,6 +167,12 @@ def tell_end(summary: RunSummary, failure: Failure | None, run_dir: Path, resume
             f"difference is {summary.verification.max_difference:.2g} of the variable's change; {run_dir}",
             file=sys.stderr,
         )
+        if summary.verification.differ_unmerged:
+            names = ", ".join(f"«{name}»" for name in summary.verification.differ_unmerged)
+            print(
+                f"stock TensorFlow and Keras differ in {names} if a batch repeats an id (docs/repeated-ids.md)",
+                file=sys.stderr,
+            )
     elif summary.action == "search":
         found = None if summary.search is None else summary.search.partition_choice
         print(

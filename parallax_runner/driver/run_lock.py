@@ -16,10 +16,10 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def alone_in(run_dir: Path) -> Iterator[None]:
-    """Makes the directory and locks it. When the process ends, for whatever reason, the kernel unlocks the directory.
+    """Creates the directory and locks it. However the process ends, the kernel then unlocks the directory.
 
-    Raises ConfigError if another process has locked the directory. In that case, nothing has been written there. Raises
-    OSError if the directory cannot be made.
+    Raises ConfigError if another process has locked the directory. In that case, nothing has been written to the
+    directory. Raises OSError if the directory cannot be created.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     folder = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)

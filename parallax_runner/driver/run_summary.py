@@ -46,18 +46,24 @@ class KerasSummary:
 
 @dataclass(frozen=True)
 class VerifySummary:
-    """The result of action=verify. A difference that is not a finite number is stored as text."""
+    """The result of action=verify. A difference that is not a finite number is stored as text.
+
+    `differ_unmerged` contains the variables that stock TensorFlow and Keras update differently if a batch repeats an
+    id.
+    """
 
     verified: bool
     max_difference: float | str | None
+    differ_unmerged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """All fields of `summary.json` (docs/concepts.md, «What a run leaves behind»), in the order of the file. The fields
-    of a nested part are written in the place of that part. A field that is `optional` and None is omitted.
+    """All fields of `summary.json` (docs/concepts.md, «What a run leaves behind»), in the order of the file. In the
+    file, nested parts are flattened: their fields appear at the top level. A field that is `optional` and None is
+    omitted.
 
-    `version` and `commit` are those of this program. `observed` contains the counts of staleness and dropped gradients,
+    `version` and `commit` identify this program. `observed` contains the counts of staleness and dropped gradients,
     `training` the metrics of the last training steps, and `validation` the results of the last validation.
     """
 
@@ -97,8 +103,8 @@ class RunSummary:
 
     @property
     def objective(self) -> Objective:
-        """The metric that is used to compare the run with others. It is the training loss if there is no other
-        metric."""
+        """The metric that is used to compare the run with others. If there is no other metric, this is the training
+        loss."""
         found = self.compared
         if found is None:
             return Objective(TRAINING_LOSS.name, self.loss_last, TRAINING_LOSS.direction)
@@ -137,7 +143,7 @@ def with_training(
     chief = done.get(0, {})
     steps, loss_first, loss_last = chief.get("steps", record.last_step), record.loss_first, record.loss_last
     if loss_last is None and before.get("steps") == steps:
-        # The earlier run did all steps, but was killed before it had ended.
+        # The earlier run completed all steps, but was killed before it could end.
         loss_first, loss_last = before.get("loss_first"), before.get("loss_last")
     observed = histogram_of(record.staleness)
     if record.contributors is not None:
@@ -173,7 +179,8 @@ def _compared(record: RunRecord, loss_last: float | None) -> ObjectiveSummary:
 
 
 def with_verification(summary: RunSummary, comparison: Mapping[str, Any]) -> RunSummary:
-    """Returns the summary of `action=verify`. The run has failed if its result differs from training on one device."""
+    """Returns the summary of `action=verify`. The run counts as failed if its result differs from training on one
+    device."""
     verification = VerifySummary(comparison["ok"], comparison["max_relative"])
     summary = dataclasses.replace(summary, verification=verification)
     if verification.verified:

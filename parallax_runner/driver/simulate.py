@@ -30,8 +30,8 @@ PLAIN_WIDTH = 160  # the width of the table if stderr is not a terminal
 
 
 def run_simulation(config: RunConfig, run_dir: Path, measure: Callable[[], Measured]) -> Simulation:
-    """Simulates 1 to cluster.workers ranks. The simulation uses the measurement in the file `simulate.profile` if it is
-    set, otherwise the result of `measure`. Writes a table as JSON and Markdown, and a plot, into `run_dir`. Raises
+    """Simulates 1 to cluster.workers ranks. If `simulate.profile` is set, the simulation uses the measurement in that
+    file, otherwise the result of `measure`. Writes a table as JSON and Markdown, and a plot, into `run_dir`. Raises
     ConfigError if the file is not a measurement."""
     found = _given(config.simulate.profile) if config.simulate.profile is not None else measure()
     constants = constants_of(config).with_link(

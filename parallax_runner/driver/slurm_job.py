@@ -1,4 +1,4 @@
-"""Submits a run to Slurm: writes the job script, submits the script, follows the job and reports how the job ends."""
+"""Submits a run to Slurm: writes the job script, submits it, follows the job, and reports how the job ended."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ LOG = "slurm-{job}.log"
 SUBMITTED_ACTIONS = ("train", "verify", "search")
 # The time between Slurm's warning signal and the time limit. It must be long enough for a last step and a checkpoint.
 WARNING_SECS = 120
-# The time limit is this multiple of the predicted time, plus the time before the first step and after the last step.
+# The time limit is this multiple of the predicted training time, plus a fixed time for everything before the first step
+# and after the last step.
 TIME_MARGIN = 2.0
 START_AND_END_SECS = 600
-# The memory of a process with TensorFlow and no variables, and the number of copies of each variable and its slots in
-# the chief's memory: the value, a gradient, and a copy for the checkpoint.
+# The first number is the memory of a process with TensorFlow and no variables. The second number is the number of
+# copies of each variable and its slots in the chief's memory: the value, a gradient, and a copy for the checkpoint.
 PROCESS_MIB = 1500
 COPIES = 3
 POLL_SECS = 1.0
@@ -81,7 +82,7 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
     lines += [f"#SBATCH {shlex.quote(word)}" for word in (shlex.split(own) if isinstance(own, str) else own)]
     # A requeued job resumes from its own checkpoint, even if its first start resumed from another checkpoint.
     again = " ${SLURM_RESTART_COUNT:+ckpt.resume=auto}" if config.ckpt.enabled else ""
-    words = command.split(" ", 1)[1]  # without "python": the job uses this interpreter, regardless of its PATH
+    words = command.split(" ", 1)[1]  # without "python": the job uses this interpreter, regardless of the job's PATH
     return "\n".join([*lines, "", f"exec {shlex.quote(sys.executable)} {words}{again}", ""])
 
 
@@ -163,7 +164,7 @@ def standing(job: str) -> tuple[str, int]:
 
 def status_of(state: str, exit_code: str) -> int:
     """Returns the exit status that a shell would show: the job's exit status, or 128 plus the number of the signal that
-    ended the job. Returns 1 if the job did not complete and Slurm reports neither of them."""
+    ended the job. Returns 1 if the job did not complete and Slurm reports neither."""
     status, _, number = exit_code.partition(":")
     if state == ENDED_WELL:
         return 0
@@ -178,8 +179,8 @@ def ending_signals(config: RunConfig) -> tuple[signal.Signals, ...]:
 
 @contextmanager
 def started_again(interrupts: Interrupts) -> Iterator[None]:
-    """Requeues the job after a run that was ended by SIGUSR1, which Slurm sends before the time limit (--signal). A job
-    of a sweep requeues itself."""
+    """Requeues the job if the run was ended by SIGUSR1, which Slurm sends before the time limit (--signal). Does
+    nothing for a job of a sweep, because such a job requeues itself."""
     try:
         yield
     finally:

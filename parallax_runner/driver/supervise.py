@@ -67,7 +67,7 @@ def supervise(
     config, run_dir = start.config, start.run_dir
     only_searches = config.action == "search"
     with ExitStack() as stack:
-        shown_in = None if config.redirect_path is None else stack.enter_context(open(os.devnull, "w"))
+        shown_in = None if frozen.shows_progress(config) else stack.enter_context(open(os.devnull, "w"))
         steps = None if only_searches else config.train.steps
         display = stack.enter_context(ProgressDisplay(steps=steps, log_every=config.train.log_every, stream=shown_in))
         record = RunRecord(
@@ -189,7 +189,7 @@ def _best_keeper(config: RunConfig, goal: Goal) -> Callable[[int, float], None] 
 
 def launch_spec(config: RunConfig, plan: Plan, run_dir: Path, *, module: str = WORKER) -> LaunchSpec:
     """Returns the launch specification of a plan. Each worker runs `module`. Raises LaunchError if the launcher cannot
-    start the plan, for example because there is no network route to another host."""
+    start the plan, for example because there is no route to another host."""
     # Slurm signals all processes of a job at once, but only the driver may react to the signal.
     deafness = {} if sweep_job_id() is None else {wire.DEAF: "1"}
     return LaunchSpec(

@@ -15,8 +15,8 @@ from parallax_runner.planning.routes.registry import route_named
 
 def used_params(config: RunConfig) -> dict[str, Any]:
     """Returns the parameters as nested dictionaries without null values. If a group is disabled, only the key that
-    disables it is kept. Before a search, the number of partitions is omitted, because a recorded parameter cannot
-    change."""
+    disables it is kept. If a search will choose the number of partitions, that number is omitted, because a recorded
+    parameter cannot change."""
     params = plain(config)
     comm, partition = params["comm"], params["partition"]
     if not uses_servers(config):

@@ -22,8 +22,8 @@ def is_possible(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) 
 
 
 def lacks_examples(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
-    """Returns whether a model that has a validation loss is not validated, because there is less than a batch of
-    examples."""
+    """Returns whether the model has a validation loss but is not validated, because there is less than a batch of
+    validation examples."""
     return (
         single.validation_loss is not None and dataset.validation_size > 0 and not is_possible(config, single, dataset)
     )
@@ -51,7 +51,7 @@ def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: D
 
 
 def _check_batch(config: RunConfig, plan: Plan, dataset: Dataset) -> None:
-    """Checks the batch size if the data are a `tf.data.Dataset`, whose batches are for all workers together."""
+    """Checks the batch size if the data is a `tf.data.Dataset`, whose batches are for all workers together."""
     whole, size = getattr(dataset, "global_batch", None), config.data["batch_size"]
     if whole is not None and size * plan.replicas != whole:
         part = f" = {whole // plan.replicas}" if whole % plan.replicas == 0 else ", which is not a whole number"

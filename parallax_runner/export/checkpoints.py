@@ -41,12 +41,12 @@ class CheckpointArtifacts:
         self._sent: dict[Path, Sidecar] = {}
 
     def on_checkpoint(self, prefix: Path) -> None:
-        """Handles a new checkpoint. With `all`, the checkpoint is sent before it can be deleted."""
+        """Handles a new checkpoint. If `which` is `all`, sends the checkpoint before it can be deleted."""
         if self._which == "all":
             self._give(prefix)
 
     def close(self) -> None:
-        """Sends the checkpoints that are chosen at the end, however the run ended."""
+        """Sends the checkpoints that are chosen at the end, no matter how the run ended."""
         if self._which == "all":
             for prefix in self._new():
                 self._give(prefix)
@@ -76,8 +76,8 @@ class CheckpointArtifacts:
     def _give(self, prefix: Path) -> None:
         try:
             held = self._outbox / prefix.name
-            # The writer may already have put the checkpoint into the outbox, and may have deleted the original since
-            # then.
+            # The checkpoint's writer may already have put the checkpoint into the outbox, and may then have deleted the
+            # original.
             sidecar = read_sidecar(prefix if os.path.lexists(sidecar_path(prefix)) else held / prefix.name)
             if self._sent.get(prefix) == sidecar:
                 return

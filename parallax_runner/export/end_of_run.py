@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 SAVED_MODEL = "saved_model"
 KERAS_FILE = "model.keras"
 WHAT = {"saved_model": "SavedModel", "keras_model": "model.keras"}
-# The driver records the last validation as soon as all ranks have reported their results.
+# How long to wait until the driver has recorded the last validation, which it does as soon as all ranks have reported
+# their results.
 BEST_PATIENCE_SECS = 5.0
 
 

@@ -24,7 +24,7 @@ def write_ensemble(members: Sequence[Path], folder: Path) -> list[str]:
     """Writes the combined SavedModel to `folder`, which is replaced, and returns the names of its outputs.
 
     The outputs are the members' floating-point outputs, each averaged over the members. Raises ExportError if members
-    differ in inputs or outputs, or if no output is a floating-point number.
+    differ in inputs or outputs, or if no output contains floating-point numbers.
     """
     loaded = [tf.saved_model.load(str(member)) for member in members]
     signatures = [one.signatures[SIGNATURE] for one in loaded]

@@ -1,4 +1,4 @@
-"""Extracts the part of a training graph that computes a model's outputs, without gradients, slots and updates."""
+"""Extracts the part of a training graph that computes a model's outputs, without gradients, slots or updates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from parallax_runner.errors import ExportError
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph, Variable
 
 WRITES = re.compile(r"Assign\w*VariableOp|Resource(Scatter|Apply|SparseApply|StridedSliceAssign)\w*")
-# These attributes refer to omitted ops, contain counters of one build, or contain shapes that are inferred again.
+# These attributes refer to omitted ops, contain counters that differ between builds, or contain shapes that are
+# inferred again.
 DROPPED_ATTRS = ("_class", "_gradient_op_type", "_output_shapes")
 
 

@@ -18,9 +18,9 @@ def write_keras_file(model: Any, *, prefix: Path, path: Path) -> Path:
     """Writes the model with the values of the checkpoint `prefix`, including its optimizer, to `path`. Returns `path`.
 
     Afterwards, the model itself has these values. All variables, including slots, are loaded into memory, and Keras may
-    also serialize them in memory. Running out of memory would fail the chief's run, so the available memory is checked
-    first. Raises ExportError if there is not enough memory, CheckpointError if the checkpoint does not fit the model,
-    and any error that Keras raises when it cannot serialize the model.
+    also serialize them in memory. The available memory is checked first, because the run would fail if the chief ran
+    out of memory. Raises ExportError if there is not enough memory, CheckpointError if the checkpoint does not fit the
+    model, and any error that Keras raises when it cannot serialize the model.
     """
     needed_bytes, available_bytes = 2 * _variables_bytes(model), psutil.virtual_memory().available
     if needed_bytes > available_bytes:

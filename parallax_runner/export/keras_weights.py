@@ -18,14 +18,15 @@ from parallax_runner.files.plain import reason_of
 
 
 def load_into_keras(model: Any, checkpoint: str | os.PathLike[str]) -> Path:
-    """Loads a checkpoint into all variables of a built `keras.Model` and, if the model is compiled, of its optimizer.
+    """Loads a checkpoint into all variables of a built `keras.Model` and, if the model is compiled, into the variables
+    of its optimizer.
 
     `checkpoint` is a prefix (`…/ckpt/model.ckpt-300`), a folder of checkpoints, or a run directory. From a folder, the
     newest undamaged checkpoint is loaded. The names in the checkpoint are Keras's names (`variable.path`). Other values
     in the checkpoint are ignored. Returns the prefix of the checkpoint.
 
     Raises CheckpointError, before any variable is changed, if there is no undamaged checkpoint, if the model is not
-    built, or if a variable is missing from the checkpoint or has a different shape there.
+    built, or if a variable is missing from the checkpoint or has a different shape in it.
     """
     prefix = _prefix(Path(checkpoint))
     variables = variables_by_path(model)
@@ -53,7 +54,7 @@ def _prefix(path: Path) -> Path:
                 f"{path}: there is no checkpoint at this path. Give the prefix of a checkpoint (…/model.ckpt-300), a "
                 "folder of checkpoints, or a run directory"
             )
-        # Plain TensorFlow writes no sidecar.
+        # Checkpoints that plain TensorFlow has written have no sidecar.
         fault = damage(path) if os.path.lexists(sidecar_path(path)) else None
     except OSError as error:
         raise CheckpointError(f"checkpoint {path} cannot be read: {reason_of(error)}") from error

@@ -38,9 +38,9 @@ def export_saved_model(
 ) -> Path:
     """Writes a SavedModel from the checkpoint `prefix` to `folder`, which is replaced, and returns `folder`.
 
-    `rebuild` builds the graph `single` again for batches of any size. If the model cannot be built that way, or would
-    then have other variables, the SavedModel accepts only batches of the training size, and its description states
-    this. Opens a separate session on the CPU. Raises ExportError if the model cannot be served.
+    `rebuild` builds the graph `single` again for batches of any size. If the model cannot be built for any size, or
+    would then have different variables, the SavedModel accepts only batches of the training size, and its description
+    states this. Opens a separate session on the CPU. Raises ExportError if the model cannot be served.
     """
     written = None
     trained = inference_graph(single)
@@ -72,8 +72,8 @@ def _reason(error: ParallaxError | tf.errors.OpError) -> str:
 
 
 def _batch_size(served: InferenceGraph, features: Mapping[str, Feature]) -> int | None:
-    """Returns the number of examples in the inputs, or None if all inputs are sparse, since sparse inputs do not show
-    the number."""
+    """Returns the number of examples in the inputs, or None if all inputs are sparse, since sparse inputs do not
+    contain this number."""
     for name, feature in features.items():
         ends = 1 if feature.kind == "ragged" else 0  # ragged examples have one more row split than examples
         tensor = served.inputs.get(f"{name}/row_splits" if ends else name)
@@ -116,7 +116,7 @@ def _write(
 
 
 def _first_examples(dataset: Dataset, count: int) -> dict[str, np.ndarray]:
-    # A `Shared` dataset reads validation examples only through one of its shares.
+    # The validation examples of a `Shared` dataset can be read only through one of its shares.
     if count <= dataset.validation_size and not isinstance(dataset, Shared):
         return dataset.validation_batch(0, count)
     return dataset.train_batch(0, count)
@@ -190,7 +190,7 @@ def _describe(
 
 
 def _spec(tensor: tf.Tensor) -> dict[str, object]:
-    """Returns the NumPy dtype and the shape. A dimension is -1 if unknown, and the shape is None if its rank is
-    unknown."""
+    """Returns the NumPy dtype and the shape of a tensor. A dimension is -1 if it is unknown, and the shape is None if
+    the rank is unknown."""
     shape = None if tensor.shape.rank is None else [-1 if size is None else size for size in tensor.shape.as_list()]
     return {"dtype": tensor.dtype.base_dtype.name, "shape": shape}

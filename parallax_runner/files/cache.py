@@ -1,5 +1,5 @@
-"""The user's cache folder, which contains results that later runs reuse. The name of a result depends on all inputs of
-the result."""
+"""The user's cache folder, which contains results that later runs reuse. The name of a result depends on all inputs
+from which it was computed."""
 
 import hashlib
 import json

@@ -19,7 +19,7 @@ _SECRET_VARIABLES = (
     *("PARALLAX_RENDEZVOUS_SECRET", "PARALLAX_REDIS_PASSWORD"),
 )
 _URI_VARIABLES = "_TRACKING_URI"
-# Masking secrets shorter than this would hide parts of ordinary words.
+# Secrets shorter than this are not masked, because masking them would hide parts of ordinary words.
 _MIN_SECRET_CHARS = 6
 # These patterns are for URIs in text, which end at white space, a quote or a bracket. In http(s) URIs, a user name
 # without a password can be a token, and a slash ends the part with the password. In other URIs, a colon followed by a
@@ -94,7 +94,8 @@ def _secrets_of_environment() -> list[str]:
             found.add(os.environ[name])
         elif name.endswith(_URI_VARIABLES):
             uri = os.environ[name]
-            # A secret that also occurs elsewhere in the address, as in mysql://me:me@host, is a common word: skip it.
+            # A secret that also occurs elsewhere in the address, as in mysql://me:me@host, is treated as a common word
+            # and skipped.
             found |= {secret for secret in _secrets_of(uri) if secret not in masked_uri(uri)}
     return sorted((secret for secret in found if len(secret) >= _MIN_SECRET_CHARS), key=len, reverse=True)
 

@@ -1,5 +1,5 @@
-"""Reads and replaces files in a folder that may be damaged. A damaged folder can have a FIFO, a device, a folder or a
-loop of links in place of a file."""
+"""Reads and replaces files in a folder that may be damaged. In a damaged folder, a FIFO, a device, a folder or a loop
+of links can be in the place of a file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def remove(path: Path) -> None:
 
 
 def replace(file: Path, target: Path) -> None:
-    """Moves a file to `target`, replacing whatever is there."""
+    """Moves a file to `target`, and replaces anything that is already there."""
     if target.is_dir() and not target.is_symlink():
         remove(target)
     os.replace(file, target)

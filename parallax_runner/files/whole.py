@@ -57,8 +57,8 @@ def _remove_left_over(path: Path) -> None:
 
 
 def _remove_unless_locked(partial: Path) -> None:
-    with suppress(OSError):  # the file is locked, already removed, or another user's
-        # The file is opened for writing too, because NFS requires that for an exclusive lock.
+    with suppress(OSError):  # the file is locked, is already removed, or belongs to another user
+        # The file is also opened for writing, because NFS requires this for an exclusive lock.
         descriptor = os.open(partial, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""The front-door interface: how another system informs a process of its place in a cluster."""
+"""The front-door interface: how another system specifies a process's place in a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class Task:
         rendezvous: the address at which all processes meet.
         workers, servers: the numbers of workers and servers in the whole cluster.
         count: the number of processes of this role to start.
-        address: the address at which the others reach this machine; None: its address on the route to the rendezvous.
+        address: the address at which the other processes reach this machine; None: this machine's address on the route
+            to the rendezvous.
         gpus: the process's `CUDA_VISIBLE_DEVICES`; None leaves it unchanged.
     """
 

@@ -1,4 +1,4 @@
-"""The entry point of `python -m parallax_runner.worker` and `.server` if no driver starts them."""
+"""The entry point of `python -m parallax_runner.worker` and `.server` for processes that no driver has started."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from parallax_runner.frontdoors.door import FrontDoor, Task
 from parallax_runner.frontdoors.with_driver import run_several, run_with_driver
 from parallax_runner.launch.manual.stand_by import DEFAULT_TIMEOUT_SECS, stand_by
 
-# In order of precedence: options come before variables.
+# Options come first, because they take precedence over variables.
 DOORS = ("cluster_spec.ClusterSpec", "paddle.Paddle", "tf_config.TfConfig")
 
 
@@ -59,8 +59,8 @@ def _take_part(task: Task, timeout_secs: float, settings: Sequence[str]) -> int:
 
 
 def _refuse_misspelt(settings: Sequence[str], parser: argparse.ArgumentParser) -> None:
-    """Raises ConfigError for a misspelt option. A driver would refuse it as a setting, but only rank 0 starts a
-    driver."""
+    """Raises ConfigError for a misspelt option. A driver would reject it as an invalid setting, but only rank 0 starts
+    a driver."""
     own = [option for action in parser._actions for option in action.option_strings]
     for word in settings:
         near = difflib.get_close_matches(word.partition("=")[0], own, n=1, cutoff=0.8) if word.startswith("--") else []

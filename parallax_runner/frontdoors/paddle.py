@@ -66,8 +66,8 @@ class Settings:
         )
 
     def _rendezvous(self, role: str, environ: Mapping[str, str]) -> str:
-        """Returns the rendezvous. Without the variable, all processes must be on this machine and meet at the port of
-        the pserver, because Paddle's flags do not tell a pserver where the trainers are."""
+        """Returns the rendezvous. If the variable is not set, all processes must be on this machine and meet at the
+        pserver's port, because Paddle's flags do not tell a pserver where the trainers are."""
         if RENDEZVOUS in environ:
             return environ[RENDEZVOUS]
         elsewhere = [host for host in self.pservers if host not in HERE]

@@ -12,7 +12,7 @@ from parallax_runner.frontdoors.cluster_spec import meeting_point, number_of
 from parallax_runner.frontdoors.door import FrontDoor, Task
 
 VARIABLE = "TF_CONFIG"
-# In rank order. TensorFlow 1 called the chief "master".
+# Jobs in rank order. TensorFlow 1 called the chief "master".
 WORKERS = ("chief", "master", "worker")
 SERVERS = "ps"
 EXPECTED = (
@@ -22,7 +22,8 @@ EVALUATOR = "evaluator"
 
 
 class TfConfig(FrontDoor):
-    """The front door of `TF_CONFIG`. A chief is rank 0, and workers follow it. Without a chief, worker 0 is rank 0."""
+    """The front door of `TF_CONFIG`. The chief, or worker 0 if there is no chief, is rank 0. The other workers
+    follow."""
 
     @classmethod
     def task(cls, role: str, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:

@@ -1,4 +1,4 @@
-"""Starts additional processes: the driver of a system that does not start one, or several servers from one command."""
+"""Starts additional processes: a driver, for a system that does not start one, or several servers from one command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run_with_driver(driver_argv: Sequence[str], worker_argv: Sequence[str]) -> i
     worker = start_beside("parallax_runner.worker", worker_argv)
     _pass_signals_on([driver])
     status = driver.wait()
-    # The run is over; a worker that was never claimed would wait for another driver.
+    # The run is over, but a worker that was never claimed would still wait for another driver.
     worker.terminate()
     worker.wait()
     return as_shell_has_it(status)
@@ -36,7 +36,7 @@ def run_several(module: str, argv: Sequence[str], count: int) -> int:
 
 def start_beside(module: str, argv: Sequence[str]) -> subprocess.Popen[bytes]:
     """Starts a module in its own session, so that a terminal's Ctrl-C reaches only this process. The new process ends
-    when this one ends."""
+    when this process ends."""
     guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(int(signal.SIGTERM))]
     return subprocess.Popen(
         [*guarded, sys.executable, "-m", module, *argv], stdin=subprocess.DEVNULL, start_new_session=True

@@ -103,7 +103,8 @@ def _set_by_user(group: str, content: Mapping[str, Any]) -> list[str]:
 
 
 def _names(message: str, key: str, value: Any) -> bool:
-    """Returns whether a message contains both the name and the value. A name alone could refer to something else."""
+    """Returns whether a message contains both the name and the value. A message with only the name could refer to
+    something else."""
     is_plain = isinstance(value, int | float | str)
     return is_plain and _has_word(message, key) and (_has_word(message, str(value)) or _has_number(message, value))
 

@@ -49,7 +49,7 @@ def find_boundary(graph: tf.Graph, train_op: str, recorded: Iterable[Gradient]) 
     region = frozenset(needed.difference(*behind.values()))
 
     def is_step(gradient: Gradient) -> bool:
-        """Returns whether a later gradient of the same variable is computed from this one."""
+        """Returns whether a later gradient of the same variable is computed from this gradient."""
         op = graph.get_tensor_by_name(gradient.values).op
         return any(
             later.variable == gradient.variable and later != gradient and op in ops for later, ops in behind.items()

@@ -16,7 +16,7 @@ IF_TYPES = frozenset({"If", "StatelessIf"})
 
 @dataclass
 class Branch:
-    """The function of one branch. Arguments are numbered like the inputs of the `If`, where input 0 is the
+    """The function of one branch. Arguments have the same numbers as the inputs of the `If`, where input 0 is the
     condition."""
 
     definition: function_pb2.FunctionDef

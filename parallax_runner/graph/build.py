@@ -83,7 +83,7 @@ class Source(Protocol):
         ...
 
     def build_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
-        """Builds the single-device graph, the same in every process."""
+        """Builds the single-device graph. The graph is the same in every process."""
         ...
 
     def build_serving_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
@@ -159,7 +159,7 @@ def _reach_models() -> None:
     of the project's models is appended to its path.
     """
     own = models_dir()
-    # If this import fails, looking up the model reports the error.
+    # If this import fails, the later lookup of the model reports the error.
     with suppress(Exception), must_not_exit(MODELS, ConfigError):
         if importlib.util.find_spec(MODELS) is None:  # a wheel contains the models inside parallax_runner
             _import_as(MODELS, own)
@@ -215,7 +215,7 @@ def _native_output_to(path: Path) -> Iterator[None]:
 
 
 def _unwrapped(call: Callable[[], Any]) -> Any:
-    """Returns the result of `call`. If `call` fails, raises the original error without Hydra's wrapper."""
+    """Returns the result of `call`. If `call` fails, raises the original error instead of Hydra's wrapper."""
     from hydra.errors import InstantiationException
 
     try:

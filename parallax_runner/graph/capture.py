@@ -39,9 +39,9 @@ def capture(
 ) -> SingleDeviceGraph:
     """Builds a model's graph for one replica.
 
-    `features` gives the shape (batch dimension first, None for any size) and dtype of each placeholder that `build`
-    receives. During the build, the generators of Python, NumPy and TensorFlow are seeded with `seed`, and Keras starts
-    numbering its layers from the beginning. Every build in every process therefore creates the same graph.
+    `build` receives placeholders, and `features` specifies the shape (batch dimension first, None for any size) and
+    dtype of each. During the build, the generators of Python, NumPy and TensorFlow are seeded with `seed`, and Keras
+    starts numbering its layers from the beginning. Every build in every process therefore creates the same graph.
 
     Raises CaptureError if the result is not a training graph that can be distributed.
     """
@@ -73,8 +73,8 @@ def capture(
 
 
 def _metrics_of(returned: Mapping[str, Any]) -> tuple[MetricSums | None, MetricSums | None]:
-    """Returns the metrics for training and for validation. Both are the same if the model has a validation loss but no
-    `validation_metrics`."""
+    """Returns the metrics for training and for validation. If the model has a validation loss but no
+    `validation_metrics`, it uses the same metrics for both."""
     found = []
     for key in ("metrics", "validation_metrics"):
         sums = step_sums(checked_metrics(returned.get(key, {}), key))
@@ -136,8 +136,8 @@ def from_graph(
 def _refuse_updates_behind(
     graph: tf.Graph, train_op: str, meta_graph: tf.MetaGraphDef, variables: Iterable[Variable]
 ) -> None:
-    """Raises CaptureError if the train op's gradients wait for an update that uses other gradients and is outside the
-    train op.
+    """Raises CaptureError if the train op's gradients wait for an update that is outside the train op and uses other
+    gradients.
 
     A step would run that update with each rank's own gradients instead of aggregated gradients.
     """
@@ -220,7 +220,7 @@ def variables_of(meta_graph: tf.MetaGraphDef) -> tuple[Variable, ...]:
 def _as_one(variables: Iterable[Variable]) -> Iterator[Variable]:
     """Yields the variables. If other pieces of a variable are missing, each existing piece becomes a separate variable.
 
-    This is necessary because TensorFlow gives wrong names to the slots of partitioned variables inside a variable
+    This is necessary because TensorFlow assigns wrong names to the slots of partitioned variables inside a variable
     scope.
     """
     variables = list(variables)

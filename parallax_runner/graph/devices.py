@@ -45,7 +45,7 @@ def without_devices(graph_def: tf.GraphDef) -> tf.GraphDef:
 
 
 def without_tasks(single: SingleDeviceGraph) -> SingleDeviceGraph:
-    """Returns the same graph for a process outside any cluster. Scopes keep the device, but lose the job and task."""
+    """Returns the same graph for a process outside any cluster. Scopes keep the device, but not the job and task."""
     meta_graph = tf.MetaGraphDef()
     meta_graph.CopyFrom(single.meta_graph)
     for node in _nodes(meta_graph.graph_def):

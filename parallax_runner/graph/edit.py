@@ -90,7 +90,7 @@ def set_control_inputs(op: Op, control_inputs: Iterable[Op]) -> None:
 
 
 def handle_of(op: Op) -> list[Op]:
-    """Returns the `VarHandleOp`s among the inputs of an op."""
+    """Returns the `VarHandleOp`s that are inputs of an op."""
     return [tensor.op for tensor in op.inputs if tensor.op.type == "VarHandleOp"]
 
 

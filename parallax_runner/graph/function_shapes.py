@@ -11,9 +11,9 @@ OF_ARGUMENT = "_output_shapes"
 def forget_shapes(graph_def: tf.GraphDef) -> None:
     """Removes the recorded argument shapes from the functions of `graph_def`, in place.
 
-    A rank can call a function with a part of the model's tensor. If the recorded shape contradicts the call, TensorFlow
-    skips some optimizations of that rank's graph. That rank's results are then rounded differently from the results of
-    the other ranks.
+    A rank may call a function with only a part of the model's tensor. If the part's shape contradicts the recorded
+    shape, TensorFlow skips some optimizations of that rank's graph. That rank's results are then rounded differently
+    from the results of the other ranks.
     """
     for function in graph_def.library.function:
         function.attr.pop(OF_FUNCTION, None)

@@ -1,10 +1,10 @@
 """The global random generators of Python and NumPy, which draw equal numbers in all processes while the graph is built.
 
-For a configured model, the generators are seeded during the build. In a script, the process that the user started
-records the generators' states after TensorFlow and this package have been imported, without changing the states. A
-worker restores these states at the same place in the script. After the build, the worker restores its own states,
-because otherwise all workers would continue to draw the same numbers. A generator that the script itself has seeded
-keeps its state.
+For a configured model, the generators are seeded during the build. For a script, the process that the user started
+records the generators' states after it has imported TensorFlow and this package, without changing them. A worker
+restores these states at the same place in the script. After the build, the worker restores its own states, because
+otherwise all workers would continue to draw the same numbers. A generator that the script itself has seeded keeps its
+state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ FILE_NAME = "generators.json"
 PYTHON, NUMPY = "random", "numpy.random"
 # The functions of each module that set the state of its generator.
 _SETTERS = {PYTHON: ("seed", "setstate"), NUMPY: ("seed", "set_state")}
-# Stored here because `Borrowed` replaces the functions in their modules to detect the script's calls.
+# The original functions are stored here, because `Borrowed` replaces them in their modules to detect the script's
+# calls.
 _set_python, _set_numpy = random.setstate, np.random.set_state
 
 States = dict[str, Any]

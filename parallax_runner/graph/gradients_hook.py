@@ -64,7 +64,7 @@ def _recorded(x: Any, grad: Any) -> Any:
 def of_any_length(grad: tf.IndexedSlices) -> tf.IndexedSlices:
     """Returns the same gradient with an unknown number of rows.
 
-    Merging changes that number. Post-processing such as `tf.clip_by_norm` would otherwise store the number in the
+    Merging changes the number of rows, but post-processing such as `tf.clip_by_norm` would store a known number in the
     graph.
     """
     with tf.name_scope(f"{grad.values.op.name}/raw/"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-# Ops that pass on the values of their first input, and the op that passes on the values of all inputs except the axis.
+# Ops that pass on the values of their first input, and an op that passes on the values of all inputs except the axis.
 OF_ONE = frozenset({"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze"})
 OF_ALL = "ConcatV2"
 # The op whose first output contains the distinct values of its input.

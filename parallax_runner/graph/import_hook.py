@@ -23,8 +23,8 @@ KERAS_SEEDS = "keras.src.random.seed_generator"
 
 
 def install() -> None:
-    """Patches each of these modules: immediately if it is already imported, otherwise on import. Can be called more
-    than once."""
+    """Patches each of these modules: immediately if it is already imported, otherwise on import. This function can be
+    called more than once."""
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
     waiting = dict(_CHANGES)
@@ -41,7 +41,7 @@ def install() -> None:
 def _record_gradients(module: Any) -> None:
     original = module._GradientsHelper
 
-    # TensorFlow is still being imported, so code that needs the whole of TensorFlow waits for the first call.
+    # TensorFlow is still being imported, so code that needs all of TensorFlow runs only at the first call.
     @functools.wraps(original)
     def first_call(*args: Any, **kwargs: Any) -> Any:
         importlib.import_module("parallax_runner.graph.gradients_hook").install()

@@ -1,4 +1,4 @@
-"""Integers that a graph computes but that are known before the graph runs: shapes, and elements of shapes."""
+"""Integers that a graph computes, but whose values are known before the graph runs: shapes, and elements of shapes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _value(tensor: tf.Tensor) -> np.ndarray | None:
 
 
 def _taken(op: tf.Operation) -> np.ndarray | None:
-    """Returns one element of a vector."""
+    """Returns the single element that the op takes from a vector, or None if it is unknown."""
     if op.get_attr("shrink_axis_mask") != 1:
         return None
     vector, begin = _value(op.inputs[0]), tf.get_static_value(op.inputs[1])

@@ -31,7 +31,7 @@ class Metric:
     direction: Direction | None
 
     def __tf_flatten__(self) -> tuple[Any, Any]:
-        """Lets a traced function return metrics: TensorFlow extracts the tensors and inserts its own."""
+        """Lets a traced function return metrics: TensorFlow extracts the tensors and replaces them with its own."""
         return (self.result, self.direction), self.sums
 
     @classmethod
@@ -93,7 +93,7 @@ def named_in_graph(sums: StepSums | None, tensors: Sequence[Any], name: str) -> 
     """Adds the sums to the default graph as separate ops whose names start with `name`.
 
     Returns the metrics with the names of these ops. The ops read `tensors`, which replace the tensors of `sums`. Later
-    changes to the graph keep these names.
+    changes to the graph do not change these names.
     """
     if sums is None:
         return None

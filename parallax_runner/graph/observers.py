@@ -28,7 +28,7 @@ def behind_aggregation(graph: tf.Graph, boundary: Boundary) -> set[tf.Operation]
 
 
 def observers_of(graph: tf.Graph, boundary: Boundary) -> set[tf.Operation]:
-    """Returns the ops outside the update region that read values which the region computes from gradients.
+    """Returns the ops outside the update region that read values computed from gradients in the region.
 
     Follows only data edges. Omits ops that write a variable.
     """
@@ -47,9 +47,9 @@ def numbers_among(
 ) -> set[tf.Operation]:
     """Returns the observers whose values each worker can fetch in each step.
 
-    After aggregation, these observers read only scalars, so each server can sum its own part and send one scalar. From
-    the rest of the graph, the observers read only values that a step computes anyway. The observers have no side
-    effects such as printing.
+    Of the values that are computed from aggregated gradients, such an observer reads only scalars, or it sums its input
+    to a scalar. Each server can therefore sum its own part and send one scalar. All other inputs are constants or
+    values that a step computes anyway. These observers have no side effects such as printing.
     """
     region, pure, numbers = set(region), set[tf.Operation](), set[tf.Operation]()
     for op in edit.in_order(observers):

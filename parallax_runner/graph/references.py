@@ -19,7 +19,8 @@ from parallax_runner.errors import CaptureError
 
 VARIABLES = ("VariableV2", "Variable")
 
-# Ops that take a reference. Any other op becomes "Resource" + its name, if TensorFlow has such an op.
+# Ops that take a reference. Any other op is replaced by "Resource" + its own name, if TensorFlow has an op with that
+# name.
 TAKERS = {
     "Assign": "AssignVariableOp",
     "AssignAdd": "AssignAddVariableOp",
@@ -27,7 +28,7 @@ TAKERS = {
     "IsVariableInitialized": "VarIsInitializedOp",
 }
 
-# Ops that read a reference through its handle. Identities do so only if their input is the reference itself.
+# Ops that read a reference through its handle. Identity ops do so only if their input is the reference itself.
 IDENTITIES = ("Identity", "RefIdentity")
 READERS = {
     "Identity": "ReadVariableOp",

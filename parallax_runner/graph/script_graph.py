@@ -100,13 +100,13 @@ def _behind(starts: Iterable[tf.Operation]) -> set[tf.Operation]:
 
 
 def _last_behind(updates: set[tf.Operation]) -> list[tf.Operation]:
-    """Returns the ops that wait for an update and that no other op waits for."""
+    """Returns the ops that wait for an update but have no other op waiting for them."""
     behind = _behind(updates)
     return [op for op in behind if not op._control_outputs and not any(out.consumers() for out in op.outputs)]
 
 
 def _apart(graph: tf.Graph, gradients: Iterable[Gradient], ends: set[str]) -> tuple[frozenset[str], ...]:
-    """Returns sets of variables that separate train ops update, or an empty tuple if there is only one set.
+    """Returns the sets of variables that are updated by separate train ops, or an empty tuple if there is only one set.
 
     Two variables are in one set if some op in `ends`, which a session can fetch, waits for the gradients of both.
     """
@@ -139,7 +139,7 @@ def _losses_of(meta_graph: tf.MetaGraphDef) -> tuple[str, ...]:
 
 
 def _loss_node(meta_graph: tf.MetaGraphDef, graph: tf.Graph) -> tf.NodeDef:
-    """Returns a copy of the scalar whose gradients were computed, or NaN unless there is exactly one such scalar."""
+    """Returns a copy of the scalar whose gradients were computed, or NaN if there is not exactly one such scalar."""
     names = _losses_of(meta_graph)
     node = tf.NodeDef(name=LOSS)
     loss = graph.get_tensor_by_name(names[0]) if len(names) == 1 else None

@@ -1,4 +1,4 @@
-"""Seeds of random ops: each rank draws its own stream of numbers, and initial values are equal on all ranks."""
+"""Seeds of random ops: each rank draws its own stream of numbers, but initial values are equal on all ranks."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def draws(node: tf.NodeDef) -> bool:
 def _combined(node: tf.NodeDef, name: str, seed: int, rank: int, *, inside: bool) -> list[tf.NodeDef]:
     """Combines the seed that `node` reads with the rank's seed, and returns the nodes that were added.
 
-    If the node is `inside` a function, the names of tensors contain the op's output argument.
+    If the node is `inside` a function, the names of tensors contain the name of the op's output argument.
     """
     place, dtype = given_seed(node), tf.as_dtype(node.attr["Tseed"].type)
     assert place is not None
@@ -71,7 +71,8 @@ def _combined(node: tf.NodeDef, name: str, seed: int, rank: int, *, inside: bool
     constant = tf.NodeDef(name=f"{node.name}/seed_of_rank", op="Const", device=node.device)
     constant.attr["dtype"].type = dtype.as_datatype_enum
     constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(own, dtype))
-    combined = tf.NodeDef(name=f"{node.name}/seed", op="BitwiseXor", device=node.device)
+    # If a seed is given as a list, TensorFlow itself names it «…/seed».
+    combined = tf.NodeDef(name=f"{node.name}/combined_seed", op="BitwiseXor", device=node.device)
     combined.input[:] = [node.input[place], f"{constant.name}:output:0" if inside else constant.name]
     combined.attr["T"].type = dtype.as_datatype_enum
     node.input[place] = f"{combined.name}:z:0" if inside else combined.name

@@ -63,7 +63,8 @@ class MetricSums:
 
 @dataclass(frozen=True)
 class SingleDeviceGraph:
-    """A complete training graph as a serializable `MetaGraphDef`, with the names that training needs.
+    """A complete training graph as a serializable `MetaGraphDef`, with the names of the tensors and ops that training
+    needs.
 
     For a training step:
     - `features` maps each feature of the data to the name of its placeholder. `loss` is a scalar: the mean over the
@@ -71,6 +72,7 @@ class SingleDeviceGraph:
     - `gradients` contains only the gradients that reach an update op of `train_op`.
     - `fingerprint` is equal for two builds of the same graph.
     - `has_optimizer` is set for a Keras model or a training step, because both have their own optimizer.
+    - `notes` tell the user which parts of the model are ignored or omitted.
     - `callbacks` are the Python functions that the graph's ops call (`tf.numpy_function`, `Dataset.from_generator`).
       TensorFlow deletes these functions when nothing refers to them. `keras_model` is the Keras model from which the
       graph was traced, or None.
@@ -83,7 +85,7 @@ class SingleDeviceGraph:
       `validation_metrics`, or «perplexity», the exponential of the validation loss.
 
     For a script:
-    - `observers` are ops outside the update region that read values which the region computes from gradients. `asked`
+    - `observers` are ops outside the update region that read values computed from gradients in the region. `asked`
       contains ops in the region, and observers, whose values every worker can fetch in a step in addition to the train
       op.
     - `apart` contains sets of variables that are always updated together. It is empty if a step updates all variables.
@@ -108,6 +110,7 @@ class SingleDeviceGraph:
     metrics: MetricSums | None = None
     validation_metrics: MetricSums | None = None
     validation_features: Mapping[str, str] | None = None
+    notes: tuple[str, ...] = field(default=(), compare=False)
     callbacks: tuple[Any, ...] = field(default=(), repr=False, compare=False)
     keras_model: Any = field(default=None, repr=False, compare=False)
 

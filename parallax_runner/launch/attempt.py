@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 TICK_SECS = 0.1
 # How long to wait for the last message of a process that has exited.
 LAST_WORDS_SECS = 1.0
-# How long the other processes have to report where they were.
+# How long the driver waits for the other processes to report where they were.
 ANSWER_SECS = 1.0
 _INTERNAL_KINDS = frozenset({wire.CLOSED, wire.PORT_TAKEN, wire.STANDS, wire.PROOF})
 
@@ -115,8 +115,8 @@ class Attempt:
         return True
 
     def ask_where(self, *, stacks: bool = False) -> None:
-        """Asks all live processes where they are, and waits at most one second for the answers. With `stacks`, the
-        processes also write their Python stacks into their logs."""
+        """Asks all live processes what they are executing, and waits at most one second for the answers. With `stacks`,
+        the processes also write their Python stacks into their logs."""
         asked = [one for one in self._members() if one.connected and not one.done and one.lost_secs is None]
         for one in asked:
             one.where = one.inside = None
@@ -124,12 +124,13 @@ class Attempt:
         self.pump(lambda: all(one.where is not None or not one.connected for one in asked), ANSWER_SECS)
 
     def has_stall_news(self) -> bool:
-        """Returns whether there is something new to report about steps that do not end."""
+        """Returns whether there is news about a stall."""
         return self._stall.is_due
 
     def stall_news(self) -> str | None:
         """Returns a sentence that names the step of each worker, and the workers that wait for other workers. After the
-        timeout, marks the attempt as failed. Returns None if the answers show that a step has ended in the meantime."""
+        timeout, marks the attempt as failed. Returns None if the workers' answers show that a step has ended in the
+        meantime."""
         was_over = self._stall.is_over
         self.ask_where(stacks=was_over)
         together = self._spec.together
@@ -198,7 +199,7 @@ class Attempt:
             verdict.note_unreported_exits(self._workers, exit_status)
 
     def unexplained(self) -> bool:
-        """Returns whether the end of the process to blame is unexplained, and a process that could still explain it is
+        """Returns whether the end of the process to blame is unexplained while a process that could explain it is still
         alive."""
         alive = any(child.exited_secs is None for child in self._children)
         return alive and self.first_failure().reason == DIED_SILENTLY
@@ -231,7 +232,8 @@ class Attempt:
             self._start(command, those)
 
     def _start(self, command: Command, members: Sequence[Member]) -> None:
-        """Starts a command. All `members` end when its process ends. The last member is that process itself."""
+        """Starts a command. All `members` end when the command's process ends. The last member is that process
+        itself."""
         itself = members[-1]
         # The output of the program that starts all workers is parsed for this attempt, so it must not contain the
         # output of an earlier attempt.
@@ -286,7 +288,9 @@ class Attempt:
             self._control.order(order)
 
     def _take_proof(self, member: Member, message: Message) -> None:
-        fault = self._proof.take(message.role, message.index, message.fields)
+        fault = self._launcher.misplaced(message.role, message.index, message.host) or self._proof.take(
+            message.role, message.index, message.fields
+        )
         if fault is not None:
             member.error, member.recurs = fault, True
             member.lose(message.received_secs)

@@ -16,8 +16,8 @@ from parallax_runner.errors import LaunchError
 LIBRARY = Path(__file__).with_name("libbind_address.so")
 LOOPBACK = "127.0.0.1"
 PRELOAD = "LD_PRELOAD"
-# This variable contains an address. If it is set, a process binds only to the local address from which it reaches that
-# address, and not to all interfaces.
+# If this variable contains an address, a process binds only to its own address on the route to that address, and not to
+# all interfaces.
 TOWARDS = "PARALLAX_BIND_TOWARDS"
 # In LD_PRELOAD, the dynamic linker ends a path at each of these characters.
 SEPARATORS = frozenset(" :")
@@ -40,7 +40,7 @@ def library_path() -> str:
         )
     if is_readable_elsewhere():
         return str(LIBRARY)
-    # This path goes through a file descriptor of this process and is valid while this process lives.
+    # This path refers to a file descriptor of this process, so it is valid as long as this process lives.
     return f"/proc/{os.getpid()}/fd/{os.open(LIBRARY, os.O_RDONLY)}"
 
 
@@ -51,7 +51,7 @@ def is_readable_elsewhere() -> bool:
 
 
 def bind_towards(address: str) -> None:
-    """Makes this process bind to the address from which it reaches `address`. Raises LaunchError if the library is not
+    """Makes this process bind to its own address on the route to `address`. Raises LaunchError if the library is not
     loaded."""
     _loaded().parallax_bind_towards(address.encode())
 

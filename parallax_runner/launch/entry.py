@@ -38,7 +38,7 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
     atexit.register(_skip_teardown, ended_well)
     try:
         redirect_output(log)
-        # After a crash in native code, the log then contains the Python line that called that code.
+        # If native code crashes, the log contains the Python line that called it.
         faulthandler.enable(all_threads=False)
         bind_address.check_loaded()
         body(run_dir, index, client)
@@ -66,7 +66,7 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
 def _skip_teardown(ended_well: list[bool]) -> None:
     """Ends a process that has done its work, before Python frees its objects.
 
-    Freeing the graphs of a large model takes seconds of CPU time. On a busy machine that is longer than the driver
+    Freeing the graphs of a large model takes seconds of CPU time. On a busy machine, this takes longer than the driver
     waits.
     """
     mpi = sys.modules.get("mpi4py.MPI")
@@ -96,7 +96,7 @@ def _told(error: BaseException, log: Path) -> str:
     if isinstance(error, ParallaxError):
         return str(error)
     if isinstance(error, OSError) and is_of_storage(error) and error.filename is None:
-        # The OSError that a failed print raises does not name the file.
+        # If a print fails, its OSError does not name the file.
         return f"{log}: cannot be written: {error.strerror}"
     if not isinstance(error, Exception):
         return f"the user's code: {describe_exit(error)}"

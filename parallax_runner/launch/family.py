@@ -28,15 +28,15 @@ def find_family(leaders: Iterable[int], secret: str) -> list[psutil.Process]:
 
 
 def end_family(children: Iterable[Popen[bytes]], secret: str, hurry: Callable[[], bool] = lambda: False) -> None:
-    """Ends the children and all their descendants. Sends SIGTERM first, and SIGKILL after 3 s or once `hurry()` returns
-    True. Returns when all these processes have ended, or 2 s after the first SIGKILL at the latest. A stopped process
-    cannot handle SIGTERM, so it receives SIGKILL at once."""
+    """Ends the children and all their descendants. Sends SIGTERM first, and SIGKILL after 3 s or as soon as `hurry()`
+    returns True. Returns when all these processes have ended, but at the latest 2 s after the first SIGKILL. A stopped
+    process cannot handle SIGTERM, so it receives SIGKILL at once."""
     children = list(children)
     for number, patience_secs in ((signal.SIGTERM, TERM_SECS), (signal.SIGKILL, KILL_SECS)):
         signalled: set[psutil.Process] = set()
         deadline = time.monotonic() + patience_secs
         while time.monotonic() < deadline and not (number == signal.SIGTERM and hurry()):
-            # List the processes again each time, because a process may have forked while the last list was made.
+            # List the processes again each time, because a process may have forked while the previous list was created.
             family = find_family([child.pid for child in children], secret)
             if not family and all(child.poll() is not None for child in children):
                 return

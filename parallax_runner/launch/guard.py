@@ -1,8 +1,8 @@
 """Requests that the kernel end this process when the driver ends, then executes the given command.
 
 Run this file by its path: `python -I -S guard.py DRIVER_PID SIGNAL COMMAND…`. This program is used instead of Popen's
-preexec_fn, because TensorFlow has started threads in the driver by then. In a process with threads, Python code between
-fork and exec can deadlock.
+preexec_fn, because TensorFlow may already have started threads in the driver. In a process with threads, Python code
+between fork and exec can deadlock.
 """
 
 import ctypes

@@ -1,9 +1,10 @@
-"""The hosts where the processes of a run are started, and this machine's address, which they use to reach the
+"""The hosts where the processes of a run are started, and this machine's address, which the processes use to reach the
 driver."""
 
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import psutil
 
 from parallax_runner.errors import LaunchError
 
-# Nothing is sent to this port. It is only used to find out from the kernel which route a packet would take.
+# Nothing is sent to this port. It is only used to learn from the kernel which route a packet would take.
 DISCARD_PORT = 9
 
 
@@ -27,8 +28,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Hosts:
-    """The hosts of a run; at least one of them is another machine. Ranks fill the hosts in order. Server i is on host
-    i, modulo the number of hosts.
+    """The hosts of a run, including at least one other machine. Ranks fill the hosts in order. Server i is on host i,
+    modulo the number of hosts.
 
     `remote_shell` is the command that runs other commands on a host; it is split into words like a shell command.
     `address` is the address at which the other hosts reach this machine. `network` ("10.0.0.0/24") is the network that
@@ -46,6 +47,11 @@ class Hosts:
     def remote(self) -> tuple[str, ...]:
         """The names of the other machines."""
         return tuple(place.name for place in self.places if not place.is_here)
+
+    def of_worker(self, rank: int) -> Place:
+        """Returns the place of a rank."""
+        ends = itertools.accumulate(place.workers for place in self.places)
+        return next(place for place, end in zip(self.places, ends, strict=True) if rank < end)
 
     def of_server(self, index: int) -> str | None:
         """Returns the host where the remote shell starts the server `index`, or None if the server is on this

@@ -22,7 +22,7 @@ FORCED_END_SECS = 5.0
 
 
 def ending_signals() -> tuple[signal.Signals, ...]:
-    """Returns the signals that end a run. SIGHUP, which a lost terminal causes, is omitted if this process ignores it
+    """Returns the signals that end a run. A lost terminal causes SIGHUP, which is omitted if this process ignores it
     because of `nohup`."""
     is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM, *(() if is_ignored else (signal.SIGHUP,)))
@@ -98,7 +98,7 @@ class Interrupts:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """A context for work that must not stop halfway: the first signal raises Interrupted only at the end of the
+        """A context for work that must not be interrupted: the first signal raises Interrupted only at the end of the
         block."""
         before = self.received
         self._held += 1

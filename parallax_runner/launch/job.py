@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 class Command(NamedTuple):
     """A command: its arguments, the variables that it needs in addition to the inherited environment, and its standard
-    input, which no other user can read. When the driver dies, the kernel sends `last_signal` to the process.
-    `last_signal` is SIGTERM for a program that must end other processes."""
+    input, which no other user can read. When the driver dies, the kernel sends `last_signal` to the process. This
+    signal is SIGTERM if the program must end other processes."""
 
     argv: list[str]
     env: dict[str, str]
@@ -55,8 +55,8 @@ class Job:
 class LaunchSpec:
     """A job, its launcher, and the limits for its processes.
 
-    All hosts must see the folders `shared`. A process that sends no heartbeat for `hang_timeout_secs` is treated as
-    dead. If no step ends for `stall_timeout_secs`, the run fails; if `stall_timeout_secs` is None, stalls are only
+    `shared` lists folders that all hosts must see. A process that sends no heartbeat for `hang_timeout_secs` is treated
+    as dead. If no step ends for `stall_timeout_secs`, the run fails; if `stall_timeout_secs` is None, stalls are only
     reported. `together` means that every step needs all workers.
     """
 

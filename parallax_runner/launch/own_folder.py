@@ -1,7 +1,7 @@
 """A folder for the files of one run's processes. If the driver is killed, the next driver removes the folder.
 
 The driver holds a lock on its folder, which the kernel releases when the driver ends. The next driver of the same user
-on the same host removes all folders without a lock. Folders of other hosts have other names, because a lock on a
+on the same host removes all folders without a lock. Folders of other hosts have different names, because a lock on a
 network file system may be valid on one host only. If a folder cannot be locked, it is used without a lock, and it is
 not removed if its driver is killed.
 """

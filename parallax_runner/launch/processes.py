@@ -21,13 +21,12 @@ log = logging.getLogger(__name__)
 
 OnMessage = Callable[[Message], Mapping[str, Any] | None]
 
-# The number of attempts. An attempt is repeated if another program takes a free port after it was chosen and before it
-# is used.
+# The maximum number of attempts. An attempt is repeated if another program takes a chosen port before the run uses it.
 MAX_ATTEMPTS = 5
 # After the first sign of a failure, the other processes have this long to end by themselves and to report why.
 SETTLE_SECS = 2.0
-# The additional time to wait if it is not known how the first process ended. mpirun reports this only when mpirun
-# itself ends, which can be late on a busy machine.
+# How much longer the driver waits if it does not yet know how the first process ended. mpirun reports this only when
+# mpirun itself ends, which can be late on a busy machine.
 EXPLAIN_SECS = 8.0
 # After the last worker is done, the servers and the Python interpreters have this long to shut down.
 CLOSE_SECS = 10.0
@@ -142,7 +141,7 @@ def _close(attempt: Attempt, interrupts: Interrupts) -> RunResult:
 
 
 def _settle(attempt: Attempt, interrupts: Interrupts) -> RunResult:
-    # Ask at once, because mpirun ends the other ranks only half a second after the first one.
+    # Ask the other processes at once, because mpirun ends the other ranks half a second after the first rank has ended.
     attempt.ask_where()
     attempt.pump(lambda: attempt.all_exited() or attempt.any_frozen() or interrupts.received, SETTLE_SECS)
     attempt.pump(lambda: not attempt.unexplained() or interrupts.received, EXPLAIN_SECS)

@@ -1,4 +1,4 @@
-"""Each process sends a claim that describes itself before the first step. The driver compares the claim with the
+"""Before the first step, each process sends a claim that describes itself. The driver compares the claim with the
 plan."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def plan_fingerprint(run_dir: Path) -> str:
 def versions() -> dict[str, str]:
     """Returns the versions of Python and of the packages that must be the same in all processes. A missing package has
     the version "none"."""
-    from importlib import metadata  # This import takes 30 ms, unless TensorFlow has already done it.
+    from importlib import metadata  # This import takes 30 ms, unless TensorFlow has already imported the module.
 
     def version_of(names: tuple[str, ...]) -> str:
         for name in names:

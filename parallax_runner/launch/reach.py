@@ -26,8 +26,9 @@ POLL_SECS = 0.05
 NOT_FOUND_STATUSES = (126, 127)
 
 
-def check_hosts(hosts: Hosts, folders: Sequence[Path], stopped: Callable[[], bool] = lambda: False) -> None:
-    """Checks all other machines at the same time. Returns early once `stopped()` returns True.
+def check_hosts(hosts: Hosts, folders: Sequence[Path], stopped: Callable[[], bool] = lambda: False) -> dict[str, str]:
+    """Checks all other machines at the same time, and returns the host name that each of them reports. Returns an
+    empty dict early once `stopped()` returns True.
 
     `folders` must be on a file system that all hosts share. Raises LaunchError for the first host that fails a check.
     """
@@ -44,9 +45,8 @@ def check_hosts(hosts: Hosts, folders: Sequence[Path], stopped: Callable[[], boo
             while not stopped() and time.monotonic() < deadline and not all(one.ended() for one in asked.values()):
                 time.sleep(POLL_SECS)
             if stopped():
-                return
-            for host, question in asked.items():
-                _judge(host, question, hosts)
+                return {}
+            return {host: _judge(host, question, hosts) for host, question in asked.items()}
 
 
 class _Question:
@@ -100,7 +100,8 @@ class _Question:
         return self._files[number].read().decode(errors="replace")
 
 
-def _judge(host: str, question: _Question, hosts: Hosts) -> None:
+def _judge(host: str, question: _Question, hosts: Hosts) -> str:
+    """Returns the host name that the host reports. Raises LaunchError if the host fails a check."""
     where = f"host {host!r} of cluster.resource_info"
     answer = question.answer() if question.ended() else None
     if answer is None:
@@ -128,6 +129,7 @@ def _judge(host: str, question: _Question, hosts: Hosts) -> None:
             f"{where} cannot connect to this machine at {hosts.address}: {answer['control']}; workers and servers "
             "need TCP connections to the driver and to one another, on any port"
         )
+    return str(answer["host"])
 
 
 @contextlib.contextmanager

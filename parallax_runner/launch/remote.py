@@ -16,7 +16,7 @@ HOST = "{host}"
 # Prefixes of the variables that are sent to a process on another host. Variables that are specific to a machine are not
 # sent.
 PASSED_ON = ("PYTHON", "TF_", "HOROVOD_", "NCCL_", "XDG_", "PARALLAX_")
-# Variables that are not sent to other hosts: secrets, which no process on another host needs and which would be sent
+# Variables that are not sent to other hosts: secrets, which other hosts do not need and which would be sent
 # unencrypted, and a variable that each scheduler sets itself.
 KEPT_HERE = (secret.VARIABLE, secret.REDIS_PASSWORD, "TF_CONFIG")
 

@@ -1,7 +1,7 @@
 """A replacement for tf.contrib.mpi_collectives, for scripts that mpirun starts directly: `mpirun -np 2 python
 script.py`.
 
-Graphs use `tensorflow.compat.v1`, and can be built before MPI is initialised. Collectives on different ranks are
+Graphs use `tensorflow.compat.v1`, and can be built before MPI is initialized. Collectives on different ranks are
 matched by the names of their ops, so every rank must create the same collectives in the same order.
 """
 

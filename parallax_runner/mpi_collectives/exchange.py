@@ -16,11 +16,12 @@ DTYPES = (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)
 def allreduce(tensor: Any, average: bool = True) -> tf.Tensor | tf.IndexedSlices:
     """Returns the mean over ranks of a Tensor, a Variable or an IndexedSlices, or the sum with `average=False`.
 
-    Shape and dtype must be the same on all ranks; otherwise every rank gets an error that names the op. Collectives on
-    different ranks are matched by the op's name, which is "allreduce", "allreduce_1" and so on in order of creation.
-    The tensors' own names do not matter. The mean of integers is rounded down. For an IndexedSlices, the ranks' rows
-    and indices are concatenated, and for the mean the rows are divided by the number of ranks. Rows with equal indices
-    are not added up. No gradient flows through this op: to train on the mean of gradients, use `DistributedOptimizer`.
+    The shape and the dtype must be the same on all ranks. Otherwise, every rank gets an error that names the op.
+    Collectives on different ranks are matched by the op's name, which is "allreduce", "allreduce_1" and so on in order
+    of creation. The tensors' own names do not matter. The mean of integers is rounded down. For an IndexedSlices, the
+    ranks' rows and indices are concatenated, and for the mean the rows are divided by the number of ranks. Rows with
+    equal indices are not added up. No gradient flows through this op: to train on the mean of gradients, use
+    `DistributedOptimizer`.
 
     Raises CollectiveError for a dtype that cannot be summed over ranks.
     """
@@ -39,7 +40,7 @@ def allgather(tensor: Any, name: str | None = None) -> tf.Tensor:
     """Returns the ranks' tensors, concatenated along the first dimension in rank order.
 
     The first dimensions can differ between ranks, and can be 0. The other dimensions and the dtype must be the same on
-    all ranks; otherwise every rank gets an error that names the op. Collectives on different ranks are matched by the
+    all ranks. Otherwise, every rank gets an error that names the op. Collectives on different ranks are matched by the
     op's name. This name is `name` or, without `name`, "allgather", "allgather_1" and so on in order of creation. No
     gradient flows through this op.
 

@@ -1,15 +1,16 @@
-"""Ops that return this process's rank and the number of ranks. MPI need not be initialised while a graph is built."""
+"""Ops that return this process's rank and the number of ranks. MPI need not be initialized while a graph is built."""
 
 from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.errors import CollectiveError
 from parallax_runner.rewrite.exchange import collectives
 
 
 def init(name: str | None = None) -> tf.Operation:
     """Returns an op that joins the other ranks. `Session` joins the ranks automatically. Joining again does nothing."""
-    return tf.numpy_function(_join, [], [], name=name or "mpi_init")
+    return tf.numpy_function(join, [], [], name=name or "mpi_init")
 
 
 def size(name: str | None = None) -> tf.Tensor:
@@ -28,5 +29,16 @@ def local_rank(name: str | None = None) -> tf.Tensor:
     return collectives.local_rank_op(name=name)
 
 
-def _join() -> None:
+def join() -> None:
+    """Joins the other ranks. Raises CollectiveError if Gloo connects them instead of MPI."""
+    variable = collectives.gloo_by()
+    if variable is not None:
+        raise CollectiveError(
+            f"mpi_collectives: it needs MPI, but {variable}=gloo connects the ranks by Gloo, as cluster=manual does: "
+            "start the script with mpirun and without this variable"
+        )
     collectives.init()
+    if not collectives.runs_over_mpi():
+        raise CollectiveError(
+            "mpi_collectives: it needs MPI, but Horovod has connected the ranks by Gloo: start the script with mpirun"
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import CollectiveError
+from parallax_runner.mpi_collectives.ranks import join
 from parallax_runner.rewrite.exchange import collectives
 from parallax_runner.rewrite.exchange.constant_folding import turn_off_constant_folding
 
@@ -18,9 +19,13 @@ class Session(tf.Session):
     an equivalent configuration.
     """
 
+    # TensorFlow's __del__ reads this attribute, even in a session that was rejected before it was opened.
+    _session = None
+
     def __init__(self, target: str = "", graph: tf.Graph | None = None, config: tf.ConfigProto | None = None) -> None:
-        """Joins the other ranks. Raises CollectiveError if `config` makes several GPUs visible to this process."""
-        collectives.init()
+        """Joins the other ranks. Raises CollectiveError if Gloo connects the ranks, or if `config` makes several GPUs
+        visible to this process."""
+        join()
         super().__init__(target, graph, config=for_one_rank(config, len(tf.config.list_physical_devices("GPU"))))
 
 

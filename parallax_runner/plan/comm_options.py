@@ -28,7 +28,8 @@ class Lookahead(StrEnum):
 
 @dataclass(frozen=True)
 class PsOptions:
-    """Which work runs on servers and which on workers. The keys in `comm.ps` have the same names (docs/design/0022)."""
+    """Which work runs on servers, and which work runs on workers. The keys in `comm.ps` have the same names
+    (docs/design/0022)."""
 
     local_aggregation: bool = True
     replicate_variables: bool = False
@@ -43,7 +44,7 @@ class CommOptions:
     Each field has the name and the meaning of its key in `comm`, `comm.mpi` or `comm.ps` (config/schema.py).
 
     Without `sync`, each replica applies its own gradients at once. A replica is at most `staleness` steps ahead of the
-    slowest replica (None means no limit). With `backup_workers`, no step waits for this number of workers.
+    slowest replica (None means no limit). `backup_workers` is the number of workers that a step does not wait for.
     """
 
     average_sparse: bool = True

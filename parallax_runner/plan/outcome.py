@@ -22,7 +22,8 @@ MAX_ROWS = 10  # maximum number of variables in the table
 
 @dataclass(frozen=True)
 class VariableOutcome:
-    """The bytes per rank that are sent in a step for a variable in the plan, or None if the number is unknown."""
+    """The number of bytes that each rank sends in a step for a variable in the plan, or None if the number is
+    unknown."""
 
     name: str
     route: str
@@ -32,10 +33,11 @@ class VariableOutcome:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Milliseconds and bytes of a step, predicted by the model and measured by the run, or None if unknown.
+    """The milliseconds and bytes of a step, as predicted by the model and as measured by the run. Unknown values are
+    None.
 
-    The bytes are those sent in a step, per rank. They are measured from the shapes of the exchanged tensors. Each entry
-    of `variables` contains the bytes of one variable. `measured_other_bytes` cannot be assigned to a single variable.
+    Bytes are per step and rank. Measured bytes come from the shapes of the exchanged tensors. Each entry of `variables`
+    contains the bytes of one variable. `measured_other_bytes` are bytes that cannot be assigned to a single variable.
     `rows_measured` and `constants` are the plan's values.
     """
 
@@ -90,7 +92,7 @@ def save(outcome: Outcome, run_dir: Path) -> Path:
 def outcome_table(outcome: Outcome) -> Table:
     """Returns a table with a step's time and bytes.
 
-    The rows below show the bytes of the variables that send the most, and the bytes of the other variables together.
+    The other rows show the bytes of the variables with the most bytes, and the total bytes of all other variables.
     """
     table = Table(title=f"predicted (constants: {outcome.constants}) and measured", title_justify="left")
     for column in ("a step", "predicted", "measured", "measured / predicted"):
@@ -127,7 +129,7 @@ def _total(numbers: Sequence[float | None]) -> float | None:
 
 
 def _means(of_ranks: Sequence[Sequence[float]], number: int) -> list[float | None]:
-    """Returns `number` means over ranks. Each mean is None if no rank has reported."""
+    """Returns a list of `number` means over ranks. If no rank has reported, all elements are None."""
     if not of_ranks:
         return [None] * number
     return [statistics.fmean(numbers) for numbers in zip(*of_ranks, strict=True)]

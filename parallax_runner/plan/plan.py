@@ -28,8 +28,8 @@ class Route(StrEnum):
 
 @dataclass(frozen=True)
 class Shard:
-    """`rows` rows of a variable on server number `server`: every `step`-th row, starting at row `offset`. A scalar
-    counts as one row."""
+    """`rows` rows of a variable on server number `server`: every `step`-th row, starting at row `offset`. A scalar is
+    treated as one row."""
 
     offset: int
     rows: int
@@ -155,7 +155,8 @@ class Plan:
     on server 0 if steps do not wait for all workers. `rows_measured` is the date when fractions and bytes of sparse
     variables were measured, or None if they are bounds. `predicted` contains the predicted times of a step, and
     `constants` states the source of the model's constants. `moved` contains the ops that do not run on the device named
-    by the model's scopes.
+    by the model's scopes. `differ_unmerged` contains the variables that stock TensorFlow and Keras update differently
+    if a batch repeats an id, because they do not merge the rows of that id.
     """
 
     comm: str
@@ -171,6 +172,7 @@ class Plan:
     predicted: Prediction = Prediction()
     constants: str = ""
     moved: tuple[Moved, ...] = ()
+    differ_unmerged: tuple[str, ...] = ()
     format: int = FORMAT
 
     @property
@@ -232,7 +234,7 @@ def of_json(text: str) -> Plan:
     """Returns the plan that `to_json` wrote."""
     fields = json.loads(text)
     variables = tuple(_variable(entry) for entry in fields.pop("variables"))
-    for name in ("notes", "counters"):
+    for name in ("notes", "counters", "differ_unmerged"):
         fields[name] = tuple(fields[name])
     fields["moved"] = tuple(Moved(**moved) for moved in fields["moved"])
     options = CommOptions.of_json({option.name: fields.pop(option.name) for option in dataclasses.fields(CommOptions)})

@@ -1,5 +1,5 @@
-"""The advice at the end of `action=plan`: the routes that `comm=auto` would choose, and the time per step that they
-would save."""
+"""The advice at the end of `action=plan`: the routes that `comm=auto` would choose, and the time per step that these
+routes would save."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def advice(plan: Plan, variables: Sequence[VariableInfo], model: CostModel, auto
     told = _saved(variables, model, own, auto, choice)
     if told is None:
         return f"{chosen}; the saving is unknown, because the rows that steps touch were not measured"
-    # comm=auto measures steps before it chooses routes.
+    # comm=auto itself measures steps before it chooses routes, so the advice names the setting that does the same here.
     bounds = "" if plan.rows_measured else ". This uses only shapes; comm.measure_rows=true measures steps first"
     return f"{chosen}: {told}{bounds}"
 
@@ -44,7 +44,8 @@ def _saved(
     auto: CostModel,
     choice: Mapping[str, str],
 ) -> str | None:
-    """Compares the step times. If computation was not measured, compares only the times of exchanges and updates."""
+    """Compares the step times. If the computation was not measured, compares only the times of exchanges and
+    updates."""
     now, then = model.step_secs(variables, own), auto.step_secs(variables, choice)
     what = "a step takes"
     if now is None or then is None:

@@ -28,7 +28,7 @@ ALIKE = 0.1
 
 @dataclass(frozen=True)
 class Choice:
-    """The route of each variable and the reason for that route. `notes` give the total costs of the alternatives."""
+    """The route of each variable and the reason for that route. `notes` states the total costs of alternatives."""
 
     routes: Mapping[str, str]
     reasons: Mapping[str, str]
@@ -39,8 +39,8 @@ def choose_routes(variables: Sequence[VariableInfo], model: CostModel) -> Choice
     """Chooses a route for each variable.
 
     Within each family of routes, each variable gets its cheapest route. The family that adds the least time to a step
-    is then chosen. Finally, variables with nearly all rows touched are made dense if that does not make the step
-    noticeably slower.
+    is then chosen. Finally, variables whose rows are nearly all touched switch to allreduce if that does not make the
+    step noticeably slower.
 
     A variable with an unknown number of touched rows gets a route that sends rows to their owners.
     """
@@ -81,8 +81,8 @@ def _named(routes: Mapping[str, str]) -> str:
 def families() -> Iterator[tuple[str, ...]]:
     """Yields the sets of routes that a plan can use.
 
-    The sets are compared as wholes, because some costs of a route are paid once for all variables on the route. In a
-    plan, rows have at most one kind of owner.
+    Whole sets are compared, because some costs of a route are paid once for all variables on the route. A plan has at
+    most one kind of row owner.
     """
     travelling = [route for route in all_routes() if route is not LOCAL]
     others = [route.name for route in travelling if not route.has_owners]
@@ -100,7 +100,7 @@ def possible_routes(variable: VariableInfo, servers: int) -> tuple[str, ...]:
 def not_carried(variables: Sequence[VariableInfo], routes: Mapping[str, str]) -> VariableInfo | None:
     """Returns the first variable that a collective would have to send but cannot send, or None if there is none.
 
-    If any of these routes uses collectives, at least the variable's initial value must be sent.
+    If any route uses collectives, they send at least the initial value of each variable that is not on servers.
     """
     if not any(route_named(route).is_collective for route in routes.values()):
         return None
@@ -140,7 +140,7 @@ def _dense_where_alike(
 ) -> Mapping[str, str]:
     """Returns the routes, with allreduce for variables whose rows are nearly all touched.
 
-    A route is changed only if exchanges and updates become longer by at most a small fraction of a step.
+    A route is changed only if this lengthens exchanges and updates by at most a small fraction of a step.
     """
     total_secs = _total(variables, model, routes)
     limit_secs = total_secs + ALIKE * (model.step_secs(variables, routes) or total_secs)
@@ -162,8 +162,8 @@ def _nearly_all_touched(variable: VariableInfo, model: CostModel) -> bool:
 def _total(variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, str]) -> float:
     """Returns the seconds that exchanges and updates add to a step if they do not overlap with its computation.
 
-    Exchanges during another step overlap with its computation. They add only the time that the links need beyond that
-    computation.
+    Exchanges during another step do overlap with that step's computation. They add only the time by which they take
+    longer than that computation.
     """
     once = model.once(variables, routes)
     costs = [cost for variable in variables if (cost := model.cost(variable, routes[variable.name])) is not None]
@@ -186,6 +186,6 @@ def _reason(variable: VariableInfo, model: CostModel, route: str) -> str:
         share = touched.share_of(variable)
         rows = f"; a step touches {'at most ' if touched.is_bound else ''}{100 * share:.3g} % of its rows"
         if route == ALLREDUCE.name and costs[route] > min(costs.values()) and _nearly_all_touched(variable, model):
-            rows += ", and each rank touches nearly all of them, so the dense route takes hardly longer"
+            rows += ", and each rank touches nearly all of them, so the dense route is hardly slower"
     others = f"; {told}" if told else ""
     return f"{1000 * costs[route]:.3g} ms a step by {route}{others}{rows}"

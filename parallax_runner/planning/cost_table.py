@@ -9,7 +9,7 @@ from parallax_runner.planning.routes.registry import all_routes
 
 
 def cost_table(plan: Plan) -> Table:
-    """Returns a table with a row for each variable, and the predicted step in the last row.
+    """Returns a table with a row for each variable, and the predicted time of a step in the last row.
 
     The table shows milliseconds per step by route. The chosen route is marked.
     """
@@ -49,8 +49,8 @@ def _cell(variable: VariablePlan, route: str) -> str:
 
 
 def _why(variable: VariablePlan, plan: Plan) -> str:
-    """Returns the parts of the chosen route's cost. If another route alone is cheaper, also returns the fraction of a
-    step that it would save.
+    """Returns the parts of the chosen route's cost. If another route is cheaper for this variable alone, also returns
+    the fraction of a step that the other route would save.
 
     The cheaper route can be rejected because of its one-time cost, because it saves too little, or because of `comm`.
     """

@@ -13,7 +13,7 @@ from parallax_runner.errors import PlanError
 
 class Cut(StrEnum):
     """How sparse variables are cut: into the same number of pieces for each variable, or into pieces of about the same
-    number of bytes."""
+    size in bytes."""
 
     ALIKE = "alike"
     BY_BYTES = "by_bytes"
@@ -69,8 +69,8 @@ def _marked_to_cut(variables: Sequence[VariableInfo], partitions: int) -> list[V
 def _in_equal_pieces(variables: Sequence[VariableInfo], least: Mapping[str, int]) -> list[VariableInfo]:
     """Gives smaller variables fewer pieces. All shards then have about the same number of bytes.
 
-    The largest of the most finely cut variables keeps its number of pieces. A variable never gets more pieces than it
-    has rows, or fewer pieces than the minimum in `least`, which a script sets.
+    Of the variables with the most pieces, the largest keeps its number of pieces. A variable never gets more pieces
+    than it has rows, or fewer pieces than its minimum in `least`, which a script sets.
     """
     sparse = [variable for variable in variables if variable.gradient is GradientKind.SPARSE]
     finest = max((variable.min_partitions or 1 for variable in sparse), default=1)

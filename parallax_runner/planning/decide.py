@@ -1,4 +1,4 @@
-"""Decides with the cost model whether rows are requested in advance (`comm.lookahead=auto`), and which routes are used
+"""Uses the cost model to decide whether rows are requested in advance (`comm.lookahead=auto`), and to choose routes
 (`comm=auto`)."""
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ COMM = "auto"
 
 
 def decided(request: PlanRequest, model: CostModel) -> PlanRequest:
-    """Returns the request with every decision that the cost model makes.
+    """Returns the request with the decisions of the cost model.
 
-    With `comm.lookahead=auto`, rows are requested in advance if that makes the predicted step shorter, or if no step is
-    predicted because nothing was measured. With `comm=auto`, the routes are chosen.
+    With `comm.lookahead=auto`, rows are requested in advance if that makes the predicted step shorter, or if there is
+    no prediction because nothing was measured. With `comm=auto`, a route is chosen for each variable.
 
-    `model` is the cost model for the request. Its options are replaced by the options in effect.
+    `model` is the cost model for the request. The options in effect replace the options of `model`.
     """
     if request.options.lookahead is Lookahead.AUTO and in_effect(request).lookahead is not Lookahead.OFF:
         request = dataclasses.replace(request, slower_ahead=_slower_ahead(request, model))
@@ -39,7 +39,7 @@ def with_options(model: CostModel, options: CommOptions) -> CostModel:
 
 
 def _slower_ahead(request: PlanRequest, model: CostModel) -> str | None:
-    """Returns the reason against lookahead, or None if steps are shorter with lookahead, or not predicted."""
+    """Returns the reason against lookahead. Returns None if it shortens the predicted step, or without a prediction."""
     with_secs, without_secs = (
         _step_secs(request, with_options(model, dataclasses.replace(request.options, lookahead=lookahead)))
         for lookahead in (Lookahead.AUTO, Lookahead.OFF)

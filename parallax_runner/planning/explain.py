@@ -20,8 +20,8 @@ NOT_MODELLED = (
 def explain(plan: Plan, variables: Sequence[VariableInfo], model: CostModel) -> Plan:
     """Returns the plan with costs, fractions of touched rows and a prediction.
 
-    Bytes are computed from measured rows, if rows were measured. If the model does not cover a plan, the plan gets a
-    note instead of costs and a prediction.
+    If rows were measured, bytes are computed from the measured rows. If the model does not cover a plan, the plan gets
+    a note instead of costs and a prediction.
 
     `model` is the cost model for the plan's cluster with all configured servers, even if the plan uses no servers.
     """

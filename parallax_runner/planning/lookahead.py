@@ -20,8 +20,8 @@ def in_effect(request: PlanRequest) -> CommOptions:
 def lookahead_notes(
     variables: Sequence[VariableInfo], routes: Mapping[str, str], request: PlanRequest
 ) -> Iterator[str]:
-    """Yields notes on rows that are not requested in advance, and on gradients that are all sent within their own
-    step."""
+    """Yields notes on rows that are not requested in advance, and on variables whose gradients are all sent within
+    their own step."""
     could = [variable for variable in variables if _applies(routes[variable.name], request)]
     if request.options.lookahead is Lookahead.ONE and not could:
         yield "comm.lookahead=1 has no effect: no rows are spread over the ranks"
@@ -56,7 +56,7 @@ def _applies(route: str, request: PlanRequest) -> bool:
 
 
 def _hindrance(request: PlanRequest) -> str | None:
-    """Returns the reason why no variable's rows are requested in advance, or None if there is no such reason."""
+    """Returns the reason why no rows at all are requested in advance, or None if there is no such reason."""
     if request.replicas_per_worker > 1:
         return "a worker has several replicas"
     if request.options.lookahead is Lookahead.AUTO:

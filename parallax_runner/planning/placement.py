@@ -15,15 +15,17 @@ from parallax_runner.planning.cost.touched import Touched
 from parallax_runner.planning.cost.traffic import traffic
 from parallax_runner.planning.cut import pieces_of
 
-# A plan has a note if a server holds more than this multiple of the bytes that it would hold if only held bytes were
-# balanced.
+# A plan has a note if its fullest server holds more than this multiple of the bytes on the fullest server of a
+# placement that balances only held bytes.
 MOST_HELD = 1.25
 HELD_BYTES_THAT_MATTER = 100_000_000
-# A dense variable is cut to make every shard serve at most this fraction of a server's average.
+# A dense variable is split so that each shard accounts for at most this fraction of the average number of bytes that a
+# server exchanges per step.
 LARGEST_SHARE = 0.5
-# For a smaller piece, the additional messages cost more than the saved server time.
+# Dense variables are not split into smaller pieces, because the additional messages would cost more time than the
+# servers save.
 SMALLEST_PIECE_BYTES = 128_000
-# The fractions of all bytes held, and of all bytes served in a step.
+# A server's fraction of all bytes held, and its fraction of all bytes served in a step.
 Load = tuple[float, float]
 
 
@@ -83,7 +85,7 @@ def rows_matter(plan: Plan) -> bool:
     """Returns whether the measured use of rows could improve the balance of servers.
 
     A better balance requires several variables on servers. It also requires a sparse variable that is unevenly
-    distributed, or a dense variable that could have a server of its own.
+    distributed, or a dense variable that could have its own server.
     """
     served = [variable for variable in plan.variables if variable.shards]
     counts = [Counter(shard.server for shard in one.shards) for one in served if one.gradient == GradientKind.SPARSE]
@@ -131,8 +133,9 @@ def _pieces(
 ) -> dict[str, int]:
     """Returns the number of shards of each variable.
 
-    A dense variable is cut only if its server would be busier than the other servers. No shard serves more than
-    LARGEST_SHARE of each server's average, unless the shard would be smaller than SMALLEST_PIECE_BYTES.
+    A dense variable is split only if it would make its server too busy. Each shard then accounts for at most
+    LARGEST_SHARE of the average number of bytes that a server exchanges per step, unless the shards would become
+    smaller than SMALLEST_PIECE_BYTES.
     """
     found = {one.name: pieces_of(one) if one.gradient is GradientKind.SPARSE else 1 for one in variables}
     served = {one.name: sum(served_bytes(one, _shards(one, found[one.name]), measured, ps)) for one in variables}
@@ -173,10 +176,10 @@ def balance(
     An item with a server in `named` gets that server. The other items, largest first, are each assigned to the least
     loaded server (Graham 1969, LPT rule).
 
-    A server's load is the larger of two fractions: of all bytes held, and of all bytes served in a step. No server
-    holds or serves more than twice the mean plus the largest item. Items are ordered once by bytes served and once by
-    the larger fraction, and the better result is used. If both results are equal, the result that distributes served
-    bytes more evenly is used.
+    A server's load is the larger of two fractions: its fraction of all bytes held, and its fraction of all bytes served
+    in a step. No server holds or serves more than twice the mean plus the largest item. Items are assigned twice,
+    ordered once by bytes served and once by the larger of their two fractions, and the better result is used. If both
+    results are equal, the result that distributes served bytes more evenly is used.
     """
     wanted = list(named) or [None] * len(held_bytes)
     items = list(zip(_shares(held_bytes), _shares(served_bytes), strict=True))

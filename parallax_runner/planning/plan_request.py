@@ -19,11 +19,12 @@ class PlanRequest:
     Attributes:
         partitions: the number of shards of a sparse variable. With Cut.BY_BYTES, this is the number for the largest
             variable. The others get fewer shards, so that all shards have about the same number of bytes.
-        measured: the touched rows that are used to balance servers. If it is None, upper bounds are used. preset: the
-        routes of `comm` if `comm` is not one of this project's own choices. choice: the routes of each variable, used
-        instead of a preset. spans_hosts: whether workers can be on several hosts. slower_ahead: the reason why the cost
-        model rejects lookahead, or None. It applies to `Lookahead.AUTO` only. by_gloo: whether ranks exchange gradients
-        by Gloo instead of MPI.
+        measured: the touched rows that are used to balance servers. If it is None, upper bounds are used.
+        preset: the routes of `comm` if `comm` is not one of this project's own choices.
+        choice: the routes of each variable, used instead of a preset.
+        spans_hosts: whether workers can be on several hosts.
+        slower_ahead: the reason why the cost model rejects lookahead, or None. It applies to `Lookahead.AUTO` only.
+        by_gloo: whether ranks exchange gradients through Gloo instead of MPI.
     """
 
     comm: str

@@ -65,6 +65,7 @@ def make_plan(request: PlanRequest) -> Plan:
         for variable in variables
     )
     notes = [*choice.notes, *_notes(variables, comm, preset, request.partitions, routes)]
+    notes += _notes_on_repeated_ids(variables)
     notes += _notes_on_options(request, routes, served)
     notes += lookahead_notes(variables, routes, request)
     notes += _notes_on_whole_tables(planned, served, options)
@@ -79,19 +80,20 @@ def make_plan(request: PlanRequest) -> Plan:
         notes=tuple(notes),
         replicas_per_worker=request.replicas_per_worker,
         options=options,
+        differ_unmerged=tuple(variable.name for variable in variables if variable.nonlinear_op),
         counters=() if options.waits_for_all else _counters(variables, options),
     )
 
 
 def _by_preset(preset: Preset, variables: Sequence[VariableInfo], request: PlanRequest) -> Choice:
-    """Returns the routes that a preset gives to the variables, and the reasons for these routes."""
+    """Returns the routes that a preset chooses for the variables, and the reasons for these routes."""
     routes = {variable.name: _route(variable, request.comm, preset, request.servers) for variable in variables}
     reasons = {variable.name: _reason(variable, routes[variable.name], request.options) for variable in variables}
     return Choice(routes, reasons)
 
 
 def _whole_tables(variable: VariableInfo, route: str) -> tuple[WholeTable, ...]:
-    """Returns the whole-table transfers of a variable if its rows have owners."""
+    """Returns the whole-table transfers of a variable. Returns no transfers if the variable's rows have no owners."""
     if not route_named(route).has_owners:
         return ()
     return tuple(WholeTable(table.op, table.size_bytes) for table in variable.whole_tables)
@@ -193,18 +195,28 @@ def _notes(
         for variable in variables
         if variable.server is not None and variable.name not in on_servers
     ]
-    merged = [variable for variable in variables if variable.nonlinear_op]
-    if merged:
-        names = ", ".join(f"«{variable.name}»" for variable in merged)
-        notes.append(
-            f"the update of {names} is not linear in the sparse gradient (first «{merged[0].nonlinear_op}»): in every "
-            "mode, rows of the same id are merged first; stock TensorFlow and Keras may not merge them, and then differ"
-        )
     return notes
 
 
+def _notes_on_repeated_ids(variables: Sequence[VariableInfo]) -> Iterator[str]:
+    """Yields a note on updates whose results differ from the results of stock TensorFlow and Keras, because they get
+    the merged rows of repeated ids."""
+    differ = [variable for variable in variables if variable.nonlinear_op]
+    if not differ:
+        return
+    dense = [variable for variable in variables if variable.gradient is GradientKind.DENSE]
+    is_every = bool(dense) and all(variable.nonlinear_op for variable in dense)
+    names = ", ".join(f"«{variable.name}»" for variable in differ if not (is_every and variable in dense))
+    others = f"{' and ' * bool(names)}every variable with a dense gradient" if is_every else ""
+    yield (
+        f"the update of {names}{others} is not linear in the sparse gradient (first «{differ[0].nonlinear_op}»): in "
+        "every mode, rows of the same id are merged first; stock TensorFlow and Keras do not merge them, and differ if "
+        "a batch repeats an id (docs/repeated-ids.md)"
+    )
+
+
 def _notes_on_options(request: PlanRequest, routes: Mapping[str, str], served: Sequence[VariableInfo]) -> Iterator[str]:
-    """Yields notes on slow exchanges through Gloo, and on each option that has no effect in this plan."""
+    """Yields notes about slow exchanges through Gloo, and about each option that has no effect in this plan."""
     options = request.options
     if request.by_gloo and request.workers > 1 and any(route_named(route).is_collective for route in routes.values()):
         yield SLOWER_BY_GLOO

@@ -1,4 +1,4 @@
-"""The routes that a choice of `comm` gives to dense and to sparse gradients. A choice's file contains these routes in
+"""The routes that a choice of `comm` assigns to dense and to sparse gradients. A choice's file contains these routes in
 `comm.routes`."""
 
 from __future__ import annotations

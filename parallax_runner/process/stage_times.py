@@ -52,7 +52,8 @@ def process_age_secs() -> float:
 def log_to(handler: logging.Handler) -> None:
     """Sends the package's log lines only to `handler`.
 
-    Without this, a script's own root handlers, such as those of `tf.app.run`, would also print them on the terminal.
+    Without this, a script's own root handlers, such as the handlers of `tf.app.run`, would also print these lines on
+    the terminal.
     """
     handler.setFormatter(MaskingFormatter(FORMAT))
     package = logging.getLogger("parallax_runner")

@@ -21,8 +21,8 @@ def import_tensorflow() -> None:
 
 @contextmanager
 def _keras_later() -> Iterator[None]:
-    """Sets a variable that makes TensorFlow look for a Keras package that is not installed, and continue without one.
-    `tf.keras` looks for Keras only when it is used. By then, the variable has been removed again."""
+    """Sets a variable that makes TensorFlow look for a Keras package that is not installed, and continue without Keras.
+    `tf.keras` looks for Keras only when it is used, and by then the variable has been removed again."""
     if "TF_USE_LEGACY_KERAS" in os.environ or importlib.util.find_spec("tf_keras") is not None:
         yield
         return

@@ -20,9 +20,9 @@ def keep_going() -> None:
     """Replaces `sys.stdout` and `sys.stderr`, so that a failure of the terminal, pipe or file loses only output and
     does not end the run.
 
-    If one of the descriptors 0 to 2 is closed, it is opened as /dev/null. Otherwise a file or connection that the run
-    opens would get this number, and native code would write into that file. If other code has already replaced Python's
-    own stream, the new stream is left unchanged.
+    If one of the descriptors 0 to 2 is closed, it is opened as /dev/null. Otherwise, a file or connection that the run
+    opens would get this number, and native code would write its output into it. If other code has already replaced
+    Python's own stream, the replacement is left unchanged.
     """
     for descriptor in (0, 1, 2):
         if not _is_open(descriptor):
@@ -54,7 +54,7 @@ class _Lossy(io.FileIO):
         try:
             while rest:
                 written = super().write(rest)
-                if written is None:  # another program that uses the same terminal has made it non-blocking
+                if written is None:  # another program has made the shared terminal non-blocking
                     select.select([], [self], [])
                 rest = rest[written or 0 :]
         except OSError as error:
@@ -116,7 +116,7 @@ class _Stream(io.TextIOWrapper):
         self.log_loss()
 
     def log_loss(self) -> None:
-        """Logs the first loss as soon as there is a log. The loss is not logged at the place where it occurs, because a
+        """Logs the first loss as soon as there is a log. The loss is not logged at the moment when it occurs, because a
         log may write to this stream again."""
         if self._raw.error is not None and not self._logged and logging.getLogger("parallax_runner").handlers:
             self._logged = True

@@ -19,8 +19,8 @@ def must_not_exit(what: str, error_type: type[ParallaxError]) -> Iterator[None]:
     """Converts SystemExit and similar exceptions within the block to an error that names `what` and the line of the
     user's code.
 
-    Without this conversion, the process would end silently with the user's exit status, which can be 0. Exceptions that
-    signals raise are not converted, because a worker that SIGINT ended can be started again.
+    Without this conversion, the process would end silently with the user's exit status, which can be 0. Exceptions
+    raised by signals are not converted, because a worker that was ended by SIGINT can be started again.
     """
     try:
         yield

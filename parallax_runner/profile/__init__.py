@@ -1,2 +1,2 @@
-"""Profiles where a step's time goes. Records RunMetadata of chosen steps, and writes a trace of all processes, the
-shares of the step's time, and the heaviest ops."""
+"""Profiles how steps spend their time. Records the RunMetadata of chosen steps, and writes a trace of all processes,
+the share of each part in a step's time, and the heaviest ops."""

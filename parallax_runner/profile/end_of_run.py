@@ -1,5 +1,5 @@
-"""Turns the ranks' RunMetadata into traces, tables and plots after the processes have ended. An error here never fails
-a run."""
+"""Turns the ranks' RunMetadata into traces, tables and plots after the processes have ended. An error in this module
+never makes a run fail."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def summarize_profile(profile: ProfileConfig) -> str | None:
     folder = Path(profile.dir)
     try:
         shares = write_summaries(folder)
-    except Exception as error:  # a bad trace or a full disk must not fail a run that has succeeded
+    except Exception as error:  # a bad trace or a full disk must not make a successful run fail
         log.warning("the profile cannot be summarized: %s", error, exc_info=True)
         return f"the profile cannot be summarized: {type(error).__name__}: {error}"
     if not shares:
@@ -103,5 +103,5 @@ def _plot(ranks: Sequence[StepShares], path: Path) -> None:
 
     try:
         plot_shares(ranks, path)
-    except Exception as error:  # matplotlib may fail, for example on a font cache, but the numbers are written
+    except Exception as error:  # such as a broken font cache; the numbers are already written
         log.warning("the profile cannot be plotted: %s: %s", type(error).__name__, error)

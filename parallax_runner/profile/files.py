@@ -25,7 +25,7 @@ def run_metadata_path(folder: Path, *, rank: int, step: int) -> Path:
 
 
 def run_metadata_files(folder: Path) -> dict[int, dict[int, Path]]:
-    """Returns all RunMetadata files by step and rank, both ascending."""
+    """Returns all RunMetadata files by step and rank, in ascending order."""
     found: dict[int, dict[int, Path]] = defaultdict(dict)
     for path in folder.glob("worker_*/run_meta_*.pb"):
         match = _NAME.fullmatch(path.relative_to(folder).as_posix())

@@ -58,18 +58,18 @@ class OpTotals:
             self._busy_ns += 0 if name.op_class is OpClass.WAITING else ns
 
     def heaviest(self, *, waiting: bool) -> list[tuple[OpName, Total]]:
-        """Returns either the ops that only wait or all other ops, in descending order of total time."""
+        """Returns either the ops that only wait (`waiting`) or all other ops, in descending order of total time."""
         return _sorted(
             (name, total) for name, total in self.ops.items() if (name.op_class is OpClass.WAITING) == waiting
         )
 
     def by_type(self) -> list[tuple[tuple[str, OpClass], Total]]:
-        """Returns the types of the ops that do not only wait, in descending order of total time."""
+        """Returns the op types in descending order of total time, without ops that only wait."""
         return self._grouped(lambda name: (name.type, name.op_class))
 
     def share(self, total: Total) -> float:
-        """Returns `total` as a fraction (0 to 1) of the total time of all ops that do not only wait. The times of
-        parallel ops are added up."""
+        """Returns `total` as a fraction (0 to 1) of the total time of all ops that do not only wait. The times of ops
+        that run in parallel are added up."""
         return total.total_ns / self._busy_ns if self._busy_ns else 0.0
 
     def _grouped(self, key: Callable[[OpName], Key]) -> list[tuple[Key, Total]]:

@@ -1,4 +1,4 @@
-"""Represents sets of times as ascending lists of (start, end) intervals that do not touch.
+"""Represents sets of points in time as ascending lists of (start, end) intervals that do not touch.
 
 Asynchronous ops overlap, so their lengths cannot simply be summed.
 """
@@ -11,7 +11,7 @@ Intervals = list[tuple[int, int]]
 
 
 def union(intervals: Iterable[tuple[int, int]]) -> Intervals:
-    """Returns the times that are in any of the intervals. Drops empty intervals."""
+    """Returns the set of times that are in at least one of the intervals. Drops empty intervals."""
     merged: Intervals = []
     for start, end in sorted(intervals):
         if start >= end:
@@ -29,5 +29,5 @@ def length(intervals: Intervals) -> int:
 
 
 def overlap(one: Intervals, other: Intervals) -> int:
-    """Returns the length of the time that is in both sets."""
+    """Returns the total length of the times that are in both sets."""
     return length(one) + length(other) - length(union([*one, *other]))

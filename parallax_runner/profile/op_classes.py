@@ -1,4 +1,4 @@
-"""Classifies how an op spends its time, by the type of the op."""
+"""Classifies ops by how they spend their time. The class depends on the op's type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TABLE = (
     # shares.py).
     (r"Horovod\w+|Collective\w+|Nccl\w+", OpClass.COMMUNICATION),
     # These ops transfer tensors between processes, and between devices of a process. TensorFlow traces only transfers
-    # between processes, from the moment when the sender has the tensor until the receiver has it.
+    # between processes. A transfer lasts from the moment when the sender has the tensor until the receiver has it.
     (r"RecvTensor|_?(Host)?(Recv|Send)", OpClass.COMMUNICATION),
     # These ops send a gradient, or the signal that a step is done, to a server.
     (_PUSH.pattern, OpClass.COMMUNICATION),

@@ -1,4 +1,4 @@
-"""Draws where a step's time goes, with a bar for each rank. Imports matplotlib."""
+"""Draws how steps spend their time, with a bar for each rank. Imports matplotlib."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIN_LABELLED_SHARE = 0.06  # a narrower bar has no room for its label
 
 
 def plot_shares(ranks: Sequence[StepShares], path: Path) -> None:
-    """Draws how many milliseconds each part takes in an average step, and labels each part with its share in %.
+    """Draws how many milliseconds each part of an average step takes, and labels each part with its share in %.
 
     `ranks` has one entry for each rank, which covers all profiled steps of the rank.
     """
@@ -36,7 +36,7 @@ def plot_shares(ranks: Sequence[StepShares], path: Path) -> None:
         labels = [f"{one.share(part):.0%}" if one.share(part) >= MIN_LABELLED_SHARE else "" for one in ranks]
         axes.bar_label(bars, labels, label_type="center", fontsize="small")
         left = [before + width for before, width in zip(left, widths, strict=True)]
-    axes.invert_yaxis()  # worker 0 on top
+    axes.invert_yaxis()  # puts worker 0 at the top
     axes.set(xlabel="ms per traced step")
     axes.set_title(_title(ranks), fontsize="small")
     axes.legend(ncols=len(Part), loc="upper center", bbox_to_anchor=(0.5, -0.25), fontsize="small", frameon=False)

@@ -13,7 +13,8 @@ from parallax_runner.profile.timeline import Op, StepTimeline
 
 
 class Part(Enum):
-    """The parts of a step's time. A moment belongs to the first of these parts that has a traced op running."""
+    """The parts of a step's time. A moment belongs to the first part in this list that has a traced op running at that
+    moment."""
 
     COMPUTE = "compute"
     COMMUNICATION = "communication"
@@ -37,7 +38,7 @@ class StepShares:
     """The shares of one or more steps on one rank.
 
     The values of `parts_ns` add up to `span_ns`, which is the time from the first op's start to the last op's end.
-    `communication_ns` is the time during which there was any communication. `hidden_ns` is the part of
+    `communication_ns` is the total time during which any communication was in progress. `hidden_ns` is the part of
     `communication_ns` that overlaps with the rank's own computation.
     """
 
@@ -56,8 +57,8 @@ class StepShares:
 def shares_of_step(timelines: Iterable[StepTimeline]) -> list[StepShares]:
     """Returns the shares of each rank, from the available timelines of one step.
 
-    Compares the ranks' clocks to find when the last rank reached a collective. With a single rank, the whole time of a
-    collective counts as communication.
+    Uses the times from all ranks' clocks to determine when the last rank reached a collective. With a single rank, the
+    whole time of a collective counts as communication.
     """
     timelines = list(timelines)
     complete = _complete_at(timelines)
@@ -110,8 +111,8 @@ def _shares(timeline: StepTimeline, complete: Mapping[_Call, int]) -> StepShares
     for op in timeline.ops:
         if not op.is_collective:
             part = _part_of(op)
-            # An op that waits on a server starts when the step begins, and waits for a result at the step's end. Until
-            # this rank has pushed its own gradients, the rank does not wait for other ranks.
+            # A waiting op on a server starts when the step begins, and waits for a result that comes at the step's end.
+            # But the rank does not wait for other ranks until it has pushed its own gradients.
             is_for_others = part is Part.WAITING and op.process.is_server
             busy[part].append((max(op.start_ns, pushed_ns) if is_for_others else op.start_ns, op.end_ns))
     for call, op in _collectives(timeline):

@@ -16,8 +16,9 @@ log = logging.getLogger(__name__)
 def prepare(profile: ProfileConfig, *, first_step: int) -> None:
     """Prepares an attempt that begins when `first_step` steps are done.
 
-    Removes the RunMetadata of later steps, because the attempt runs these steps again. A trace that mixes ranks of this
-    attempt with ranks of an earlier attempt would show a step that never happened. Does nothing if profiling is off.
+    Removes the RunMetadata of later steps, because the attempt runs these steps again. If a trace mixed ranks of this
+    attempt with ranks of an earlier attempt, it would show a step that never happened. Does nothing if profiling is
+    off.
     """
     if profile.name == "off":
         return

@@ -112,8 +112,8 @@ def _ops(run_metadata: Any, rank: int) -> Iterator[Op]:
 
 
 def _place(full_name: str, rank: int) -> tuple[Process, str]:
-    """Returns the process and the device from a device's full name. A session without a cluster calls its own process
-    `localhost`."""
+    """Returns the process and the device from a device's full name. In a session without a cluster, the session's own
+    process is named `localhost`."""
     match = _DEVICE.fullmatch(full_name)
     if match is None:
         return Process(is_server=False, index=rank), full_name.strip("/")

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
-CLOSED = -1  # the value of `next_step` when no step is left
+CLOSED = -1  # the value of `next_step` when no steps remain
 
 
 def index(offset: tuple[int, ...], shape: tuple[int, ...], step: int) -> tuple[slice, ...]:
     """Returns the index of a part with the shape `shape` that starts at `offset` (one entry per dimension).
 
-    The index takes every `step`-th value of the first dimension.
+    The index selects every `step`-th value along the first dimension.
     """
     steps = (step, *(1 for _ in shape[1:]))[: len(shape)]
     return tuple(
@@ -22,8 +22,8 @@ def index(offset: tuple[int, ...], shape: tuple[int, ...], step: int) -> tuple[s
 
 @dataclass(frozen=True)
 class PieceRead:
-    """A read of a piece. `values` contains the piece's values at the moment when `read` runs, but may become available
-    later."""
+    """A read of a piece. `values` are the piece's values at the moment when `read` runs. The values may become
+    available only after `read` has finished."""
 
     read: tf.Operation
     values: tf.Tensor
@@ -33,9 +33,9 @@ class PieceRead:
 class Piece:
     """A part of a logical variable, stored in the resource `handle`.
 
-    The piece has the shape `shape` and starts at `offset` (one entry per dimension). The piece takes every `step`-th
-    value of the first dimension. If `is_shared`, the piece is on a server and all ranks share it. Otherwise, each rank
-    has its own piece.
+    The piece has the shape `shape` and starts at `offset` (one entry per dimension). The piece consists of every
+    `step`-th value along the first dimension. If `is_shared`, the piece is on a server and all ranks share it.
+    Otherwise, each rank has its own piece.
     """
 
     handle: tf.Tensor
@@ -120,8 +120,8 @@ class Behind:
 
 @dataclass(frozen=True)
 class Ahead:
-    """The preparation of a step before the step runs. The preparation provides the step's random draws, and the rows
-    that earlier steps will no longer change.
+    """The ops that prepare a step before it runs. They provide the step's random draws, and the rows that earlier steps
+    will no longer change.
 
     `features` maps the names of features to the placeholders for the step's batch. `first` prepares the first step.
     Every other step is prepared while the previous step runs. A separate run then fetches `asked` and `rows`, and is
@@ -142,12 +142,12 @@ class DistributedGraph:
     """One worker's graph, with all of its replicas.
 
     The op names of replica k have the prefix `prefixes[k]`, which is empty for the first replica. Replica k is fed
-    through `features[k]`, and `loss` is the mean over the replicas. `metric_sums` are the amounts that a step's batches
-    on these replicas add to the sums of the single-device graph's `metrics`. `validation_metric_sums` are the
-    corresponding amounts for a validation, which only the first replica runs. A validation is fed through
+    through `features[k]`, and `loss` is the mean over the replicas. `metric_sums` contains the amounts that these
+    replicas' batches of one step add to the sums in the single-device graph's `metrics`. `validation_metric_sums`
+    contains the amounts for a validation, which only the first replica runs. A validation is fed through
     `validation_features`. The batches of a validation may have any size if `validates_any_size` is true. Otherwise,
-    they have the size of training batches. `stands_for` maps the name of a tensor that only makes sense on one device
-    (such as a read of a variable that is on servers) to the tensor to fetch instead.
+    they have the size of training batches. Some tensors only make sense on one device, such as a read of a variable
+    that is on servers. `stands_for` maps the name of such a tensor to the tensor to fetch instead.
 
     `initialize` runs first on the chief. Then the chief runs `release`, which signals to the other workers that the
     variables on servers exist. The other workers run `wait`, which waits for this signal. Then all ranks together run
@@ -156,15 +156,15 @@ class DistributedGraph:
     `initialize` or `open_inputs`, and opens iterators that look up values in a table.
 
     `train_op` is one synchronous step. `sent_bytes` (float64), fetched with a step, counts the bytes that the step
-    sends to collectives and servers and receives from servers. `sent_bytes` has one entry for each variable of the
-    plan, in the plan's order, and a last entry for bytes that belong to no single variable. `applied` (scalar, bool) is
-    true if the step changed the variables. `applied` is None if every step changes the variables. `device` is the
-    device of this worker's own ops.
+    sends through collectives and exchanges with servers. `sent_bytes` has one entry for each variable of the plan, in
+    the plan's order, and a last entry for bytes that belong to no single variable. `applied` (scalar, bool) is true if
+    the step changed the variables. `applied` is None if every step changes the variables. `device` is the device of
+    this worker's own ops.
 
     If a read of variables needs all ranks, the ranks vote on whether to read. `vote` (scalar, float32, 0 if not fed) is
-    this rank's vote, in a step or in a separate run, and `votes` is the sum over ranks. `variables` are the variables
-    of the first replica. `copies` are the other replicas' own copies of variables. These copies are restored like the
-    first replica's variables, but never saved.
+    this rank's vote, and `votes` is the sum of all ranks' votes. A vote takes place in a step or in a separate run.
+    `variables` are the variables of the first replica. `copies` are the other replicas' copies of these variables. They
+    are restored in the same way, but never saved.
 
     The other fields are for asynchronous training and are None otherwise. `mutex` is the lock that is held during a
     push, and during a consistent read of all variables. `staleness` (int64, one entry per replica) counts the pushes by

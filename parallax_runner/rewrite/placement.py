@@ -1,5 +1,5 @@
-"""Describes where the rows of a variable are. The passes of a route create placements, and updates and checkpoints
-query them."""
+"""Describes where the rows of a variable are stored. The passes of a route create the placements. Updates and
+checkpoints query the placements."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class Placement(ABC):
 
     @abstractmethod
     def look_up(self, update: ShardedUpdate, op: tf.Operation, ids: tf.Tensor) -> tf.Tensor:
-        """Returns, on the worker, the rows with the given ids, which can be any ids. Replaces the lookup `op` of the
-        update region."""
+        """Returns, on the worker, the rows with the given ids. The ids need not come from a gradient. Replaces the
+        lookup `op` of the update region."""
 
     @abstractmethod
     def total(self, update: ShardedUpdate, op: tf.Operation, parts: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -91,8 +91,8 @@ class Placement(ABC):
 
     @abstractmethod
     def join(self, update: ShardedUpdate, value: ShardedValue) -> tf.Tensor:
-        """Returns the whole value on the worker. All rows of a variable are in row order, and the rows of a list are in
-        ascending order of ids."""
+        """Returns the whole value on the worker. If the value has all rows of a variable, they are in row order. The
+        rows of a list are in ascending order of ids."""
 
     @abstractmethod
     def all_ids(self, rewrite: Rewrite, places: Sequence[tf.Tensor], *, name: str) -> tf.Tensor:

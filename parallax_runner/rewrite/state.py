@@ -60,8 +60,8 @@ class Initializers:
 
 @dataclass
 class Coordination:
-    """Describes how replicas that do not wait for one another share variables. Fields are None if replicas do wait for
-    one another.
+    """Describes how replicas share variables if they do not wait for each other. If replicas wait for each other, all
+    fields are None.
 
     `leads` is true if this replica runs the update. It is None unless a leader is chosen in each step. The other
     fields have the same meaning as in `DistributedGraph`.
@@ -79,7 +79,7 @@ class Rewrite:
     """The state of one replica of the graph, which the passes read and change. `rank` is the replica's number among all
     replicas.
 
-    If a worker has several replicas in one graph, `siblings` lists them and `prefix` is put before the names of this
+    If a worker has several replicas in one graph, `siblings` lists them and `prefix` is prepended to the names of this
     replica's ops. `region` contains the ops that read aggregated gradients (graph/boundary.py).
 
     `gradients` are the current gradients. `replaced` contains the names of tensors that ops of the region may no longer

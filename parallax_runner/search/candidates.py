@@ -11,12 +11,12 @@ from parallax_runner.search.fit import estimate, fit
 from parallax_runner.search.trial import Trial
 
 MOST_TRIALS = 8
-# Expected improvements below this multiple of the best time's standard error are noise. A number of pieces that is
-# equally fast and has the same error has, by chance, an expected improvement of 0.4 standard errors (the mean of the
+# Expected improvements below this multiple of the best time's standard error are noise. If a number of pieces is
+# equally fast and has the same error, its expected improvement is 0.4 standard errors by chance (the mean of the
 # positive part of a normal distribution).
 NOISE = 0.4
-# The next number can be outside the tried range by at most this factor, because the curve is a guess there and slow
-# steps are costly.
+# The next number can be outside the tried range by at most this factor, because the curve is only a guess outside this
+# range, and slow steps are costly.
 REACH = 4
 
 

@@ -16,7 +16,7 @@ def may_change(config: RunConfig, plan: Plan) -> bool:
     """Returns whether the number of pieces can change while a run's processes are running.
 
     The change requires steps that wait for all ranks, because then no rank uses a variable between two steps. The
-    change also requires our own training loop rather than a script's loop.
+    change also requires this project's own training loop instead of a script's loop.
     """
     return (
         config.partition.name == "search"

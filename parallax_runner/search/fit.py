@@ -13,9 +13,9 @@ from parallax_runner.search.trial import Choice, Curve, Trial
 
 # The number of unknowns in the curve.
 LEAST_POINTS = 3
-# Real times deviate from any curve of this form by this fraction of a step's time. The deviations of two numbers of
-# pieces are similar if the numbers are less than this many doublings apart. One reason for deviations is that fewer
-# connections are used if there are fewer pieces than servers.
+# Real times deviate from any curve of this form by this fraction of a step's time. Two numbers of pieces have similar
+# deviations if they are less than this many doublings apart. One reason for deviations is that fewer connections are
+# used if there are fewer pieces than servers.
 MISFIT_SHARE, MISFIT_DOUBLINGS = 0.08, 1.0
 DRAWS = 300
 SEED = 1
@@ -23,8 +23,7 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Fit:
-    """The information that trials give about a step's time: the likeliest curve and, through `secs`, its
-    uncertainty."""
+    """The information from trials about a step's time: the most likely curve and, through `secs`, its uncertainty."""
 
     curve: Curve
     trials: tuple[Trial, ...]
@@ -43,9 +42,9 @@ class Fit:
 def fit(trials: tuple[Trial, ...]) -> Fit:
     """Fits non-negative thetas by least squares. Each trial is weighted by its error and the misfit.
 
-    The prior allows each term to account for all of a step's time, and therefore even a single trial has a fit. If
-    trials are further from any curve than their errors and the misfit allow, either a trial was disturbed or the true
-    curve has a different form. All errors are then multiplied by the ratio between the actual and the allowed deviation
+    The prior allows each term to account for all of a step's time, so that even a single trial has a fit. If the trials
+    are further from every curve than their errors and the misfit allow, either a trial was disturbed or the true curve
+    has a different form. All errors are then multiplied by the ratio between the actual and the allowed deviation
     (Birge 1932).
     """
     rows, secs, covariance = _measured(trials)
@@ -59,12 +58,13 @@ def fit(trials: tuple[Trial, ...]) -> Fit:
 
 
 def curve_of(trials: Sequence[Trial]) -> Curve | None:
-    """Returns the likeliest curve, or None if fewer than three numbers were tried."""
+    """Returns the most likely curve, or None if fewer than three numbers of pieces were tried."""
     return fit(tuple(trials)).curve if len({trial.partitions for trial in trials}) >= LEAST_POINTS else None
 
 
 def estimate(trial: Trial, found: Fit) -> tuple[float, float]:
-    """Returns the time and standard error for a tried number, from its trial, its neighbours and the curve."""
+    """Returns the step time and its standard error for a number of pieces that was tried. They are computed from its
+    trial, the trials of its neighbours, and the curve."""
     draws = found.secs(trial.partitions)
     return float(draws.mean()), float(draws.std())
 
@@ -125,8 +125,8 @@ def _solve(matrix: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def choose(trials: Sequence[Trial]) -> Choice:
-    """Chooses the tried number with the shortest time according to its trial and the curve. Among equally good numbers,
-    chooses the smallest.
+    """Chooses the tried number of pieces with the shortest time according to its trial and the curve. Among equally
+    good numbers, chooses the smallest.
 
     A number that was not tried is never chosen, because its time would be a guess. Instead, the search continues while
     the expected improvement of another number exceeds the noise.

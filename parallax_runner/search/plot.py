@@ -10,7 +10,7 @@ from parallax_runner.search.trial import Choice, Trial
 FILE_NAME = "partition_search.png"
 SIZE_INCHES = (7.0, 4.0)
 CURVE_POINTS = 201
-BAND_EVERY = 8  # points of the curve per point of the band
+BAND_EVERY = 8  # the curve has this many points for each point of the band
 LIKELY_PERCENT = (5, 95)  # the band's limits, as percentiles of the possible times
 
 

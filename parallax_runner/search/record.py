@@ -1,5 +1,5 @@
-"""The file that stores a search: the settings that the search applies to, its measurements and, once it is finished,
-its choice."""
+"""The file that stores a search: the settings that the search applies to, its measurements, and its choice when the
+search is finished."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ from typing import Self
 
 # The number of steps that each trial discards, because the first steps of a session include its set-up.
 WARM_UP_STEPS = 5
-# The minimum number of measured steps after warm-up. One sample gives no error estimate.
+# The minimum number of measured steps after warm-up. An error estimate needs more than one sample.
 LEAST_STEPS = 2
-# Two trials with the same number of pieces can differ by this fraction of a step's time even if the steps within each
-# trial agree, because load and data differ.
+# Because load and data vary, two trials with the same number of pieces can differ by this fraction of a step's time
+# even if all steps within a trial take the same time.
 DRIFT_SHARE = 0.01
 # For a normal distribution: the ratio between the standard deviation and the median deviation, and the ratio between
 # the error of a median and the error of a mean.
@@ -39,7 +39,7 @@ class Trial:
 
     @property
     def secs(self) -> float:
-        """The time of a step: the median, which does not change if the machine pauses during one step."""
+        """The time of a step: the median, which hardly changes if the machine pauses during one step."""
         return statistics.median(self.step_secs)
 
     @property

@@ -39,7 +39,7 @@ def serve(run_dir: Path, index: int, client: ControlClient) -> None:
 
 
 if __name__ == "__main__":
-    if wire.CONTROL_ADDRESS not in os.environ:  # A user or a scheduler started this process, not a driver.
+    if wire.CONTROL_ADDRESS not in os.environ:  # a user or a scheduler, not a driver, started this process
         from parallax_runner.frontdoors.entry import start
 
         sys.exit(start("server", sys.argv[1:]))

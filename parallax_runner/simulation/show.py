@@ -61,7 +61,8 @@ def markdown(simulation: Simulation) -> str:
 def draw(simulation: Simulation, path: Path, title: str) -> None:
     """Plots throughput and efficiency against the number of workers.
 
-    Each way to communicate has a line, and ideal scaling has a line. `title` names the model and the links.
+    The plot has a line for each way to communicate, and a line for ideal scaling. `title` names the model and the
+    links.
     """
     # pyplot is not used, because it would look for a display. The import is here because it is slow.
     from matplotlib.figure import Figure

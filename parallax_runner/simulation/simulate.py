@@ -30,8 +30,8 @@ MOST_IN_A_ROW = 64
 class Point:
     """One way to communicate on a number of workers.
 
-    The milliseconds are for one step, and the throughput is for all workers together. `efficiency` is the throughput as
-    a fraction of `workers` times one device's throughput. `routes` contains the number of variables on each route.
+    Milliseconds are per step, and the throughput is the total of all workers. `efficiency` is this throughput divided
+    by `workers` times the throughput of one device. `routes` contains the number of variables on each route.
     """
 
     comm: str
@@ -49,7 +49,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Simulation:
-    """All points, in ascending number of workers for each `comm`, with the assumptions."""
+    """All points and the assumptions. The points of each `comm` are in ascending order of workers."""
 
     points: tuple[Point, ...]
     assumptions: tuple[str, ...]

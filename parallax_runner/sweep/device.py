@@ -29,7 +29,7 @@ def own_gpu(sweep_dir: Path) -> Iterator[None]:
         if gpu is None:
             remedy = f"set hydra.launcher.n_jobs to at most {len(gpus)}"
             raise LaunchError(f"sweep.device_per_job: every GPU of this machine already has a job; {remedy}")
-        # `gpu` is an index into the GPUs visible to this process.
+        # `gpu` is an index into the list of GPUs that are visible to this process.
         os.environ[VISIBLE] = str(gpu) if before is None else before.split(",")[gpu].strip()
         try:
             yield

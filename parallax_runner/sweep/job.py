@@ -35,7 +35,7 @@ job_folder.register()
 def run(composed: object) -> float | None:
     """Runs the job that Hydra composed and returns its objective.
 
-    Raises SystemExit with the exit status if a run without a sweep failed or was stopped. In a sweep, raises SystemExit
+    Raises SystemExit with the exit status if a run outside a sweep failed or was stopped. In a sweep, raises SystemExit
     only if the sweep must end; otherwise a failed job returns the worst possible objective, or None.
     """
     keep_going()  # this may be a joblib process
@@ -64,7 +64,7 @@ def _run_in_sweep(composed: object, hydra: Any) -> float | None:
     with one_of_joblibs(ledger), ends_job():
         standing = ledger.claim(job, fail_fast=config.sweep.fail_fast) or _record(ledger, job, config)
     if standing.status == "interrupted" or (standing.status == "failed" and config.sweep.fail_fast):
-        # Ending the sweep makes joblib kill the processes of the other jobs, so wait until they have ended.
+        # If the sweep ends now, joblib kills the processes of the other jobs. Therefore, wait until they have ended.
         ledger.wait_until_alone()
         raise SystemExit(standing.exit_status)
     return value_for_sweeper(standing, ledger, hydra)
@@ -114,7 +114,8 @@ def _record(ledger: Ledger, job: Job, config: RunConfig) -> Standing:
 
 
 def _is_comparable(standing: Standing, ledger: Ledger) -> bool:
-    """Returns whether a job has the same kind of objective as the first job of the sweep. If not, prints a note."""
+    """Returns whether a job has the same kind of objective as the first job of the sweep. If it does not, prints a
+    note."""
     first = ledger.read().objective_name
     if standing.objective_name == first:
         return True

@@ -42,8 +42,8 @@ SUBMITTED = "submitted"
 
 @dataclass(frozen=True)
 class Job:
-    """One job. `name` is the job's folder relative to the sweep's folder, `title` is the swept overrides as typed, and
-    `overrides` are all overrides, including the fixed ones."""
+    """One job. `name` is the job's folder relative to the sweep's folder, `title` contains the swept overrides as
+    typed, and `overrides` contains all overrides, including those that are not swept."""
 
     name: str
     title: str
@@ -83,10 +83,10 @@ class Standing:
 @dataclass(frozen=True)
 class Account:
     """The contents of a ledger. `standings` contains all jobs by name, in the order of their first start. `objectives`
-    are in the order in which jobs reached them; `objective_name` and `direction` belong to the first of them. The
-    remaining fields describe the most recent start of the sweep: `failed_status` is the highest exit status of a failed
-    job, `stop_status` is the exit status if the sweep was stopped, otherwise 0, and `driver_pid` is the driver's
-    process id."""
+    are in the order in which jobs reached them. `objective_name` and `direction` belong to the first objective. The
+    remaining fields describe the most recent start of the sweep. `failed_status` is the highest exit status of a failed
+    job. `stop_status` is the exit status if the sweep was stopped, otherwise 0. `driver_pid` is the driver's process
+    id."""
 
     standings: dict[str, Standing]
     objectives: tuple[float, ...] = ()
@@ -103,7 +103,7 @@ class Account:
         return [one for one in running if one.slurm_job is not None or one.pid != besides_pid]
 
     def has_finished(self, job: Job) -> bool:
-        """Returns whether this job has finished with the same overrides."""
+        """Returns whether this job has already finished with the same overrides."""
         known = self.standings.get(job.name)
         return known is not None and known.status == "finished" and sorted(known.job.overrides) == sorted(job.overrides)
 
@@ -150,7 +150,7 @@ class Ledger:
             time.sleep(POLL_SECS)
 
     def skip_finished(self, job: Job) -> Standing | None:
-        """If the job has already finished, records that it is skipped and returns its standing. Otherwise returns
+        """If the job has already finished, records that the job is skipped, and returns its standing. Otherwise returns
         None."""
         with self._open() as file:
             known = account(_events(file))
@@ -234,7 +234,8 @@ def _standing(event: dict[str, Any], status: Status) -> Standing:
 
 
 def _events(file: BinaryIO) -> list[dict[str, Any]]:
-    """Returns the events of all complete lines. Skips lines that were truncated by a kill or a full disk."""
+    """Returns the events of all complete lines. Skips lines that are incomplete because the process was killed or the
+    disk was full."""
     file.seek(0)
     events = []
     for line in file.read().splitlines():
@@ -284,7 +285,7 @@ def _is_alive(event: dict[str, Any], queue: Queue) -> bool:
 
 
 def _process_lives(pid: int, started_secs: float) -> bool:
-    """Returns whether the process is alive, and not another process that got the same pid."""
+    """Returns whether the process is alive. A later process with the same pid does not count."""
     try:
         process = psutil.Process(pid)
         return abs(process.create_time() - started_secs) < 1 and process.status() != psutil.STATUS_ZOMBIE

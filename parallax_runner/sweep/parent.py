@@ -69,7 +69,8 @@ def params(configs: Sequence[RunConfig]) -> dict[str, str]:
 
 def log_objectives(tracker: Tracker, objectives: Sequence[float], goal: Goal | None) -> None:
     """Records all objectives in the order in which jobs reached them, each with the best objective so far, and tags the
-    run with the goal. `goal` is None if the jobs have different kinds of objectives, in which case none is the best."""
+    run with the goal. If the jobs have different kinds of objectives, `goal` is None and no best objective is
+    recorded."""
     best: float | None = None
     if goal is not None:
         tracker.set_tags({OBJECTIVE_TAG: f"{goal.name}, {goal.direction}"})

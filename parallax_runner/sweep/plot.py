@@ -44,7 +44,7 @@ def save(results: Sequence[Result], sweep_dir: Path) -> Path:
             axes.axhline(first - 0.5, color="0.85", linewidth=0.8)
     axes.set_yticks(range(len(shown)), [one.job for one in shown])
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)  # the first job is at the top
-    room = 0.12 * (limits[1] - limits[0])  # space for the value next to the rightmost point
+    room = 0.12 * (limits[1] - limits[0])  # space for the label next to the rightmost point
     axes.set_xlim(limits[0], limits[1] + room)
     axes.grid(axis="x", alpha=0.4)
     axes.set_xlabel(heading_of_objective(results))

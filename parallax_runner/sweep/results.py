@@ -72,7 +72,7 @@ def save(results: Sequence[Result], sweep_dir: Path, status: str) -> Path:
 def table(results: Sequence[Result], sweep_dir: Path) -> Table:
     """Creates the final table."""
     unit = _unit_of_speed(results)
-    # The table uses Text instead of str, because brackets in the user's titles and paths must not be read as markup.
+    # The table uses Text instead of str, because brackets in titles and paths must not be read as markup.
     shown = Table(title=Text(f"sweep {sweep_dir}"), title_justify="left")
     for heading, is_number in (
         ("rank", True),

@@ -51,5 +51,5 @@ def _step_in(config: RunConfig) -> int | None:
         tidy(folder)  # moves a complete checkpoint into place if a job was killed just before the move
         newest = list_checkpoints(folder)[-1:]
         return step_of(newest[0]) if newest else None
-    except (OSError, ValueError):  # the job itself reports what is wrong with its folder
+    except (OSError, ValueError):  # the job itself reports the problem with its folder
         return None

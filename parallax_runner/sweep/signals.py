@@ -37,7 +37,7 @@ def handled(handler: Any, *more: signal.Signals) -> Iterator[None]:
 
 
 def ends_job(*more: signal.Signals) -> contextlib.AbstractContextManager[None]:
-    """Turns a signal into SystemExit while the job does not handle it itself."""
+    """Turns a signal into SystemExit while the job does not handle the signal itself."""
     return handled(_exit, *more)
 
 

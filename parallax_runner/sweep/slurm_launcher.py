@@ -32,7 +32,7 @@ from parallax_runner.sweep.signals import Noted, handled
 from parallax_runner.sweep.slurm_queue import Queue, cancel
 
 TARGET = f"{SlurmLauncher.__module__}.{SlurmLauncher.__qualname__}"
-# The keys of cluster=slurm that set the size of a job's allocation, unless hydra.launcher sets it.
+# The keys of cluster=slurm that determine the size of a job's allocation, unless hydra.launcher sets that size.
 SIZES = ("nodes", "tasks_per_node")
 ASK_SECS = 2.0
 TICK_SECS = 0.2
@@ -54,8 +54,8 @@ class LedgerLauncher(SlurmLauncher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Returns one result per job, even for jobs that failed.
 
-        Raises SystemExit if Slurm refuses a job, if the sweep or one of its jobs was stopped, and, with
-        `sweep.fail_fast`, after a job has failed.
+        Raises SystemExit if Slurm refuses a job, or if the sweep or one of its jobs was stopped. With
+        `sweep.fail_fast`, also raises SystemExit after a job has failed.
         """
         assert self.config is not None
         ledger = Ledger(Path(str(self.config.hydra.sweep.dir)))

@@ -12,12 +12,12 @@ ANSWER_SECS = 60.0
 
 
 class Queue:
-    """The user's jobs in Slurm's queue. Slurm is asked once, on first use."""
+    """The user's jobs in Slurm's queue. The queue is read once, on first use."""
 
     def may_have(self, job: str) -> bool:
         """Returns whether a job such as `12` or `12_3` is waiting or running.
 
-        Also returns True if `squeue` gives no answer, for example while Slurm's controller restarts.
+        Also returns True if `squeue` does not answer, for example while Slurm's controller restarts.
         """
         return self._jobs is None or job in self._jobs
 

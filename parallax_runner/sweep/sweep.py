@@ -80,7 +80,7 @@ def _ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> int:
 def _drawn(ranked: Sequence[Result], sweep_dir: Path) -> Iterable[Path]:
     try:
         yield plot.save(ranked, sweep_dir)
-    except Exception as error:  # for example a broken font cache or a full disk; results.json has the numbers
+    except Exception as error:  # for example, a broken font cache or a full disk; results.json contains the numbers
         log.warning("cannot plot the sweep: %s: %s", type(error).__name__, error)
 
 
@@ -99,7 +99,7 @@ def _signals(sweep: CheckedSweep, ledger: Ledger) -> AbstractContextManager[None
 def _status_of(launch: Callable[[], None]) -> int:
     try:
         with warnings.catch_warnings():
-            # Hydra's Optuna plugin uses features that versions of Optuna later than the locked version will drop.
+            # Hydra's Optuna plugin uses features that later versions of Optuna will remove.
             warnings.filterwarnings("ignore", category=FutureWarning, module=r"optuna\b|hydra_plugins\b")
             launch()
     except (Exception, SystemExit, KeyboardInterrupt) as error:

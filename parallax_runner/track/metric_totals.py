@@ -11,7 +11,7 @@ import numpy as np
 
 # Turns sums over batches and ranks into metric values, which are returned by name.
 Results = Callable[[Sequence[Any]], dict[str, float]]
-# Adjacent parts of an epoch are joined when an epoch has more parts than this.
+# If an epoch has more parts than this, adjacent parts are joined.
 MAX_PARTS = 64
 Sums = list[Any]  # one float64 array per tensor
 

@@ -58,7 +58,7 @@ def program_in(checkout: Path) -> Program:
 
 
 def command_line() -> str:
-    """Returns the command line the way a user types it, without the words that a sweep adds."""
+    """Returns the command line in the form in which a user types it, without the words that a sweep adds."""
     words = [word for word in sys.argv[1:] if not word.startswith(OF_SWEEPS)]
     return shlex.join(["python", "-m", "parallax_runner", *words])
 

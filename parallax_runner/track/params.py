@@ -25,8 +25,8 @@ def flatten(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def valid_key(key: str) -> str:
-    """Returns `key` truncated to 250 characters, with each character that a store may refuse replaced by `_`. In a key
-    that is not a normalized relative path, such as `../x`, slashes are replaced too and `_` is prepended."""
+    """Returns `key` truncated to 250 characters, with each character that a store may refuse replaced by `_`. If a key
+    is not a normalized relative path, such as `../x`, slashes are also replaced and `_` is prepended."""
     key = _FORBIDDEN.sub("_", key)[:MAX_KEY_CHARS]
     if posixpath.normpath(key) != key or key.startswith((".", "/")):
         key = "_" + key.replace("/", "_")

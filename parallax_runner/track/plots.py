@@ -14,7 +14,7 @@ from parallax_runner.track.tracker import History
 
 FOLDER = "plots"
 LOSSES = {"train/loss": "training", "validation/loss": "validation"}
-# The metrics are in order of preference. The throughput plot shows the first metric that the run has recorded.
+# The throughput plot shows the first of these metrics that the run has recorded.
 THROUGHPUTS = {
     "throughput/words_per_sec": "words/s",
     "throughput/examples_per_sec": "examples/s",

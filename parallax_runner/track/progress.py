@@ -32,7 +32,7 @@ class Standing:
 
     @property
     def left_secs(self) -> float | None:
-        """The seconds until the last step, at the current rate; None if the rate or the total is unknown."""
+        """The seconds until the last step, at the current rate, or None if the rate or the total is unknown."""
         if not self.steps_per_sec or self.steps is None:
             return None
         return max(0, self.steps - self.step) / self.steps_per_sec
@@ -126,8 +126,8 @@ class ProgressDisplay:
     def _is_due(self, standing: Standing) -> bool:
         if standing.step == self._written_step:
             return False
-        # Reports may skip steps, so a line is due if a multiple of log_every has been reached or passed since the last
-        # line.
+        # Reports may skip steps, so a line is due as soon as a multiple of log_every has been reached or passed since
+        # the last line.
         before = self._written_step or 0
         if standing.steps is not None and standing.step >= standing.steps:
             return True

@@ -36,10 +36,10 @@ class RunRecord:
     `global_batch` is the number of examples per step, or None if only the script determines it. `words_per_example` is
     the number of words in each example, or None if examples have no words. `validation_metric` is the name for the
     exponential of the validation loss, or None if there is no such metric. `goal` defines the value that is used to
-    compare validations; `on_validated` is called with the step and this value when a validation is complete.
-    `contributors` is the number of gradients per step if it is less than `workers`; the losses of ranks that do not
-    contribute are not counted. `totals` adds up the metric sums of training steps, and `validation_results` turns the
-    sums of a validation into metric values; both are None if there are no metrics.
+    compare validations. When a validation is complete, `on_validated` is called with the step and this value.
+    `contributors` is the number of gradients per step if it is less than `workers`. In this case, the losses of ranks
+    that do not contribute are not counted. `totals` adds up the metric sums of training steps, and `validation_results`
+    turns the sums of a validation into metric values. Both are None if there are no metrics.
     """
 
     workers: int
@@ -192,7 +192,7 @@ class RunRecord:
                 "throughput/words_per_sec": rates["words_per_sec"],
                 **metrics,
                 **times,
-                # This is the count so far. The total at the end includes the last reports of slow workers.
+                # This is only the count up to now. The total at the end also includes the last reports of slow workers.
                 **({} if self.contributors is None else {"train/dropped_gradients": float(self.dropped.total())}),
             },
         )
@@ -209,7 +209,7 @@ class RunRecord:
 
 
 def named(phase: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    """Returns metrics under the names `PHASE/NAME`. The loss is omitted, since it is computed separately."""
+    """Returns metrics under the names `PHASE/NAME`. Omits the loss, which is computed separately."""
     return {f"{phase}/{name}": value for name, value in metrics.items() if name != "loss"}
 
 

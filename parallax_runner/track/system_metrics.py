@@ -26,7 +26,7 @@ class SystemSampler:
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = str(run_dir)
         self._network = psutil.net_io_counters()
-        # The first call only sets the starting point.
+        # The first call only sets the starting point of the measurement.
         psutil.cpu_percent()
 
     def sample(self) -> dict[str, float]:

@@ -97,7 +97,7 @@ class Tracker:
     @classmethod
     def run_id_in(cls, run_dir: Path) -> str | None:
         """Returns the id of the run in `run_dir`, or None while the id is unknown. The chief writes the id into the
-        sidecar of each checkpoint; a run that resumes from the checkpoint gets the id in `RunInfo.start`."""
+        sidecar of each checkpoint. A run that resumes from the checkpoint finds the id in `RunInfo.start`."""
         return None
 
     def __init__(self, run: RunInfo) -> None:
@@ -113,15 +113,15 @@ class Tracker:
         run has been opened."""
 
     def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> None:
-        """Records the metrics of one step, such as `train/loss`; None means that a value is unknown. After a restart,
-        some steps are recorded a second time: keep the values that were recorded first."""
+        """Records the metrics of one step, such as `train/loss`. None means that a value is unknown. After a restart,
+        some steps are recorded a second time. In this case, keep the values that were recorded first."""
 
     def log_sample(self, metrics: Mapping[str, float]) -> None:
         """Records metrics that have no step, such as `system/…`. A thread of the driver calls this method every 10
         s."""
 
     def set_tags(self, tags: Mapping[str, Any]) -> None:
-        """Records tags; a later value replaces an earlier one."""
+        """Records tags. A later value of a tag replaces an earlier value."""
 
     def log_artifact(self, path: str | Path, folder: str | None = None) -> None:
         """Records a file, or a folder with its contents, under `folder` in the artifacts."""

@@ -20,7 +20,7 @@ Batch = Mapping[str, np.ndarray]
 
 def give_pools(config: tf.ConfigProto) -> None:
     """Adds a separate thread pool of one thread for preparing the next step, so that the preparation does not wait for
-    the running step's ops."""
+    the ops of the running step."""
     for threads in (config.inter_op_parallelism_threads, 1):
         config.session_inter_op_thread_pool.add(num_threads=threads)
 
@@ -30,7 +30,7 @@ class StepsAhead:
     """Prepares the steps of one rank in a session, and applies the part of each update that is left for the next step.
 
     The session's configuration must come from `give_pools`. All ranks must prepare the same steps. `_prepared` contains
-    the values to feed to the next step. `_left` is the part of the last step's update that is not applied yet.
+    the values to feed to the next step. `_left` is the part of the last step's update that has not been applied yet.
     """
 
     ahead: Ahead
@@ -55,7 +55,7 @@ class StepsAhead:
             self.settle()
             return self._prepared
         self._trace = tf.RunMetadata() if is_traced else None
-        # The thread is a daemon, since it may wait for ranks that have ended.
+        # The thread is a daemon, since it may wait forever for ranks that have ended.
         self._thread = threading.Thread(target=self._work, args=(following,), name="ahead", daemon=True)
         self._thread.start()
         behind = self.ahead.behind
@@ -68,8 +68,8 @@ class StepsAhead:
         return [one.fetched for one in behind.carried] if behind is not None and self._follows else []
 
     def finish(self, left: Sequence[Any] = (), trace: tf.RunMetadata | None = None) -> None:
-        """Waits until the next step is prepared, and adds the ops of the preparation to `trace`, the running step's
-        trace.
+        """Waits until the next step is prepared. Adds the ops of the preparation to `trace`, which is the trace of the
+        running step.
 
         `left` contains the values of `fetches`. Raises the error that the preparation raised.
         """
@@ -86,15 +86,15 @@ class StepsAhead:
         self._left = {one.fed: value for one, value in zip(carried, left, strict=True)}
 
     def raise_if_failed(self) -> None:
-        """Raises the error of the preparation, if the preparation failed. The running step then fails too, because it
-        waits for the preparation."""
+        """If the preparation failed, raises its error. In that case the running step fails too, because it waits for
+        the preparation."""
         if isinstance(self._next, BaseException):
             raise self._next
 
     def settle(self) -> None:
-        """Applies the part of the last step's update that is not applied yet.
+        """Applies the part of the last step's update that has not been applied yet.
 
-        Call this method before variables are read. The method runs a collective, so all ranks must call it.
+        Call this method before you read variables. It runs a collective, so all ranks must call it.
         """
         if self._left:
             assert self.ahead.behind is not None
@@ -118,8 +118,8 @@ class StepsAhead:
         feeds = self._prepared | self._of_batch(batch)
         if behind is None:
             return self._found([*ahead.asked, *ahead.rows], feeds)
-        # Gradients that are left from the last step are sent in a second run, because the running step meanwhile waits
-        # for its own rows.
+        # Gradients that are left from the last step are sent in a second run, because the running step is waiting for
+        # its own rows in the meantime.
         route = [Carried(tensor, tensor) for tensor in ahead.route]
         asked = self._found([*ahead.asked, *route], feeds, [behind.tell])
         by_route = {tensor: asked.pop(tensor) for tensor in ahead.route}

@@ -27,8 +27,8 @@ def session_config(
 ) -> tf.ConfigProto:
     """Returns a session configuration with `threads` threads within ops and `threads` between ops.
 
-    TensorFlow does not fold constants in the session. If `gpus` is None, the session uses no GPU. With
-    `soft_placement`, an op without a kernel for its device runs on another device.
+    The session does not fold constants. If `gpus` is None, the session uses no GPU. With `soft_placement`, an op
+    without a kernel for its device runs on another device.
     """
     config = tf.ConfigProto(
         intra_op_parallelism_threads=threads,
@@ -46,7 +46,7 @@ def session_config(
 
 
 def device_filters(distributed: DistributedGraph) -> list[str]:
-    """Returns filters for the servers, this worker, and the workers that the model's device scopes name.
+    """Returns filters that admit only the servers, this worker, and the workers that the model's device scopes name.
 
     A step then does not require any other worker to be alive.
     """
@@ -55,8 +55,7 @@ def device_filters(distributed: DistributedGraph) -> list[str]:
 
 
 def merged(config: tf.ConfigProto, own: tf.ConfigProto | None) -> tf.ConfigProto:
-    """Merges a script's own configuration into `config`. Constant folding stays off, because collectives require
-    that."""
+    """Merges a script's own configuration into `config`. Constant folding stays off, as collectives require."""
     if own is not None:
         config.MergeFrom(own)
         turn_off_constant_folding(config)
@@ -76,9 +75,9 @@ def join_cluster(
 ) -> tf.train.Server:
     """Starts this process's TensorFlow server on a free port, once all processes have published their addresses.
 
-    The server listens only on the published address, because anyone who can connect to the server can read and write
-    this user's files. `protocol` is the server's protocol. `gpus` limits a worker's use of this machine's GPUs. If
-    `gpus` is None, the process uses no GPU.
+    The server listens only on the published address, because anyone who can connect to it can read and write this
+    user's files. `protocol` is the server's protocol. `gpus` limits a worker's use of this machine's GPUs. If `gpus` is
+    None, the process uses no GPU.
     """
     # By default, the server listens on all interfaces, regardless of its address.
     bind_towards(client.own_address)

@@ -13,8 +13,8 @@ from parallax_runner.data.dataset import Dataset, Share, Shared, examples_in
 
 @dataclass(frozen=True)
 class Feed:
-    """The batches of worker `rank` among `size` workers. `batch_size` is the number of examples per step of one
-    replica."""
+    """The batches of worker `rank` among `size` workers. `batch_size` is the number of examples that one replica uses
+    in a step."""
 
     dataset: Dataset
     batch_size: int
@@ -24,7 +24,7 @@ class Feed:
 
     @property
     def global_batch(self) -> int:
-        """The number of examples per step of all replicas together."""
+        """The number of examples that all replicas together use in a step."""
         return self.batch_size * self.size * self.replicas
 
     @functools.cached_property
@@ -33,7 +33,7 @@ class Feed:
         return self.dataset.share(self.rank, self.size, self.replicas) if isinstance(self.dataset, Shared) else None
 
     def validates(self, *, whole_only: bool) -> bool:
-        """Returns whether any worker has a batch to validate on. With `whole_only`, the batch must be full."""
+        """Returns whether any worker has a batch of validation examples. With `whole_only`, the batch must be full."""
         return self.dataset.validation_size >= (self.batch_size if whole_only else 1)
 
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:

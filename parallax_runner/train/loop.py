@@ -27,8 +27,8 @@ class Loop:
     """Trains one rank.
 
     If `validate_steps` is None, validation runs only at the end. If `validates` is false, validation never runs.
-    `next_segment` is set if the plan may change during training. It is called with the session, the step and the
-    duration in seconds of each step since the last change. It may return a segment with another graph.
+    `next_segment` is set if the plan may change during training. It is called with the session, the step, and the
+    durations in seconds of all steps since the last change. It may return a segment with another graph.
     """
 
     runner: StepRunner
@@ -39,8 +39,7 @@ class Loop:
     _until: int | None = None
 
     def run(self, *, first_step: int, steps: int, first_example: int) -> dict[str, Any]:
-        """Trains until `steps` steps are done in total, or until a stop is requested. Returns the fields of the
-        summary.
+        """Trains until `steps` steps are done in total, or until a stop is requested. Returns fields for the summary.
 
         Raises TrainingError if a loss is not finite, and CheckpointError if a checkpoint could not be written.
         """
@@ -64,7 +63,7 @@ class Loop:
                 self._step(batch, batches, started_secs)
                 runner.report_if_due()
                 is_end = runner.is_last()
-                if runner.distributed.leave is None or not is_end:  # otherwise `end` saves once all workers have pushed
+                if runner.distributed.leave is None or not is_end:  # otherwise, `end` saves after all pushes
                     self._save_and_validate(steps)
                 if runner.step == self._until and not is_end:
                     goes_on = self._begin_segment()
@@ -125,7 +124,7 @@ class Loop:
         control.report("validation", step=step, loss_sum=total, examples=examples, **as_field(sums))
 
     def _all_go_on(self, vote: bool) -> bool:
-        """Returns whether this rank continues. If validation needs all ranks, they continue if any rank votes to
+        """Returns whether this rank continues. If validation needs all ranks, all ranks continue if any rank votes to
         continue. Otherwise, the rank's own `vote` counts."""
         graph = self.runner.distributed
         if graph.votes is None:

@@ -1,5 +1,5 @@
-"""Coordinates a worker with the other workers: when the worker may start a step, which step is next, and when all
-workers end."""
+"""Coordinates a worker with the other workers. Determines when the worker may start a step, which step is next, and
+when all workers end."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Control(Protocol):
 class Peers:
     """Coordinates this worker with the other workers between two steps.
 
-    In synchronous training, all workers take part in each step, and no coordination is needed. Otherwise, replicas may
-    be ahead of one another, or a step may complete without this worker (backup workers).
+    In synchronous training, all workers take part in each step, and no coordination is needed. Otherwise, some replicas
+    may be ahead of others, or a step may complete without this worker (backup workers).
     """
 
     session: tf.Session
@@ -68,7 +68,7 @@ class Peers:
         return bool(values[0])
 
     def next_step(self, step: int) -> int:
-        """Returns how many steps are complete at the end of a step that began after `step` completed steps.
+        """Returns the number of completed steps at the end of a step that began when `step` steps were complete.
 
         The number is `step` + 1, or larger if other workers are ahead. The number is `step` if the step will never
         complete because all workers end.
@@ -83,9 +83,10 @@ class Peers:
     def is_last(self, step: int) -> bool:
         """Returns whether this rank ends after `step`, because a stop was requested.
 
-        The chief declares its next step to be the last step. Every step needs the chief, so other ranks are ahead of
-        that step by at most the bound on staleness. If ranks may be any number of steps apart, each rank ends after its
-        current step. With backup workers, all ranks end when no more steps can complete.
+        The chief declares its next step to be the last step. In synchronous training, every step needs the chief.
+        Otherwise, other ranks can be ahead of the chief by at most the bound on staleness. If ranks may be any number
+        of steps apart, each rank ends after its current step. With backup workers, all ranks end when no more steps can
+        complete.
         """
         control = self.control
         is_asked = self.distributed.rank == 0 and control.stop_requested.is_set()
@@ -106,8 +107,8 @@ class Peers:
             self._closed = True
 
     def leave(self, step: int) -> int:
-        """If workers do not step together, waits until all workers have completed their last step. Returns the number
-        of completed steps."""
+        """If workers do not wait for each other in every step, waits until all workers have completed their last step.
+        Returns the number of completed steps."""
         if self.distributed.leave is None:
             return step
         self.control.doing = "waiting for the other workers' last steps"

@@ -19,8 +19,8 @@ AHEAD = 2  # batches
 class Prefetch:
     """Calls `make(0)`, `make(1)`, … up to `make(count - 1)` in a thread, at most AHEAD batches in advance.
 
-    The thread does not make batches that `next` has already skipped. Use this class as a context manager: leaving the
-    context waits for the batch in progress and ends the thread.
+    The thread does not make batches that `next` has already skipped. Use this class as a context manager. On exit, it
+    waits for the batch in progress and ends the thread.
     """
 
     def __init__(self, make: Callable[[int], Batches], count: int) -> None:
@@ -40,7 +40,7 @@ class Prefetch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closing.set()
-        while not self._made.empty():  # the thread may be waiting for room
+        while not self._made.empty():  # the thread may be waiting for room in the queue
             self._made.get_nowait()
         self._thread.join()
 

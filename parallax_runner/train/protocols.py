@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import PlanError
 
-# Maps the names of server factories in TensorFlow's error to the names of protocols.
+# Maps the names of server factories, as in TensorFlow's error message, to the names of protocols.
 NAMES = {
     "GRPC_SERVER": "grpc",
     "VERBS_SERVER": "grpc+verbs",
@@ -18,8 +18,9 @@ NAMES = {
 
 
 def check_protocol(protocol: str) -> None:
-    """Raises PlanError with the list of available protocols if this TensorFlow lacks `protocol`."""
-    if protocol == "grpc":  # Every TensorFlow supports grpc.
+    """If this build of TensorFlow does not support `protocol`, raises PlanError with the list of available
+    protocols."""
+    if protocol == "grpc":  # every build of TensorFlow supports grpc
         return
     try:
         tf.train.Server({"worker": ["127.0.0.1:0"]}, protocol=protocol, start=False)

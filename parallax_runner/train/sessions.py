@@ -1,4 +1,4 @@
-"""Opens a worker's session and gives variables their first values."""
+"""Opens a worker's session and sets the initial or restored values of variables."""
 
 from __future__ import annotations
 

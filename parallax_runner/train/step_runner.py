@@ -24,7 +24,7 @@ from parallax_runner.train.peers import Peers
 from parallax_runner.train.segment import Graph
 from parallax_runner.train.throughput import Throughput
 
-# A run fails after this many non-finite steps in a row: the data is broken, and skipping would never end.
+# A run fails after this many non-finite steps in a row. The data is then probably broken, and skipping would never end.
 MAX_SKIPPED_IN_A_ROW = 100
 
 
@@ -49,7 +49,7 @@ class StepRunner:
     """Runs steps: waits for other workers as the plan requires, traces steps, votes, checks losses, counts steps,
     reports progress and saves checkpoints.
 
-    `saver` is set on the chief, and on every rank if variables are spread over the ranks. With `loss_rule` None, no
+    `saver` is set on the chief, and on every rank if variables are spread over the ranks. If `loss_rule` is None, no
     loss ends the run. `knows_loss` is false for a graph without a loss. `examples_per_step` is the number of examples
     on all ranks together, or 0 if only the script can determine that number. Training ends after `last_step`. If
     `last_step` is None, training ends only when a stop is requested.
@@ -112,8 +112,8 @@ class StepRunner:
     ) -> Any:
         """Runs the next step and returns the values of `fetches`.
 
-        `started_secs` is the time when the step began. Bytes are counted only if `is_whole` is true. The caller must
-        first wait until `peers` allows the step. Raises TrainingError if a loss ends the run.
+        `started_secs` is the time when the step began. Bytes are counted only if `is_whole` is true. Before this call,
+        the caller must wait until `peers` allows the step. Raises TrainingError if a loss ends the run.
         """
         graph, step = self.distributed, self.step + 1
         if graph.vote is not None and self.saver and self.saver.is_due(step):
@@ -174,8 +174,8 @@ class StepRunner:
         self.losses, self.metric_sums = [], []
 
     def save_if_due(self, *, is_wanted: bool = False) -> None:
-        """Saves a checkpoint if `is_wanted`, or if a checkpoint is due. If saving needs all ranks, a single vote makes
-        a checkpoint due."""
+        """Saves a checkpoint if `is_wanted`, or if a checkpoint is due. If saving needs all ranks, a vote by any rank
+        makes a checkpoint due."""
         if not self.saver:
             return
         self.saver.raise_if_failed()
@@ -187,8 +187,8 @@ class StepRunner:
             self.saver.save(self.session, step=self.step, examples=self.examples)
 
     def settle(self) -> None:
-        """Applies the part of the last step's update that is not applied yet. Call this method on all ranks before
-        variables are read."""
+        """Applies the part of the last step's update that has not been applied yet. Call this method on all ranks
+        before variables are read."""
         if self.ahead is not None:
             self.ahead.settle()
 

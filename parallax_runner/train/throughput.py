@@ -32,7 +32,7 @@ class Throughput:
             self.sent_bytes = self.sent_bytes + sent_bytes
 
     def begin_again(self) -> None:
-        """Discards all measurements. Used when later steps are not comparable."""
+        """Discards all measurements. Call this method when later steps are not comparable with earlier steps."""
         self.step_secs, self.sent_bytes = [], 0.0
 
     def figures(self) -> dict[str, Any]:

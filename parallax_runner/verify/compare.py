@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-# Two correct runs may differ by this many roundings of a variable's largest element.
+# Two correct runs may differ by up to this many rounding errors of a variable's largest element.
 ROUNDINGS = 16
 
 
@@ -23,7 +23,7 @@ class VariableComparison:
     scale (see `compare`). `index` is the position of the largest difference, and `actual` and `expected` are the two
     elements at this position. All three are None if there is no difference. `mismatch` is the reason why the arrays
     cannot be compared (different shapes or dtypes), or is empty. `not_finite` counts elements of `expected` that are
-    NaN or infinite. Such elements are treated as equal if they agree, but prove little.
+    NaN or infinite. Such elements are treated as equal if they are the same on both sides, but they prove little.
     """
 
     name: str
@@ -113,9 +113,9 @@ def compare(
 
     Floating-point variables are equal if no element differs by more than tolerance * scale. Other variables are equal
     only if they are identical. The scale is max(1, largest |expected| of the variable). If `initial` is given, the
-    scale is instead the variable's largest change from `initial`, so that a wrong step of a small variable is also
-    detected. The scale is never so small that the variable's own rounding would count as a difference. NaN and infinity
-    equal only themselves.
+    scale is instead the variable's largest change from `initial`, so that a wrong step is also detected in a small
+    variable. The scale is never so small that the variable's own rounding would count as a difference. NaN is equal
+    only to NaN, and an infinity only to the same infinity.
     """
     if not (math.isfinite(tolerance) and tolerance >= 0):
         raise ValueError(f"tolerance={tolerance}, expected a finite number that is not negative")
@@ -138,7 +138,7 @@ def compare(
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """Returns a table for a terminal with a row for each variable, and missing and unexpected names below."""
+    """Returns a table for a terminal: one row per variable, with missing and unexpected names below."""
     table = Table(title=f"equal within {comparison.tolerance:g}: {'yes' if comparison.ok else 'NO'}")
     table.add_column("variable", overflow="fold")
     table.add_column("max difference", justify="right")

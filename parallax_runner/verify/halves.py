@@ -1,11 +1,11 @@
 """Splits a training step in two at its raw gradients, so that every op runs in exactly one half.
 
 The first half is everything that does not depend on a raw gradient: the forward and the backward pass, random draws,
-input pipelines, and updates such as the update of batch-norm statistics. The second half depends on raw gradients:
-post-processing, the update ops and all ops that are ordered after them. If the second half reads a value of the first
+input pipelines, and updates of variables such as batch-norm statistics. The second half depends on raw gradients:
+post-processing, the update ops and all ops that must run after these ops. If the second half reads a value of the first
 half, that value is *frozen*: the first half computes the value, which is then fed to the second half. As a result, no
-op draws, consumes or assigns twice, and a value of the forward pass cannot be computed from variables that the same
-half is updating.
+op draws a random number, consumes data or assigns a variable twice, and no value of the forward pass is computed from
+variables that the same half is updating.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def split(graph: tf.Graph, *, train_op: str, loss: str, gradients: Iterable[Grad
 def _after(
     boundary: frozenset[str], *, before: set[tf.Operation], step: set[tf.Operation], depth: dict[tf.Operation, int]
 ) -> set[tf.Operation]:
-    """Returns the second half: ops that depend on a raw gradient, and ops that they need and whose values cannot be
+    """Returns the second half: ops that depend on a raw gradient, and ops that they need but whose values cannot be
     frozen."""
     consumers = defaultdict(list)
     for op in step:
@@ -116,8 +116,8 @@ def _needed_by(starts: Iterable[tf.Operation]) -> set[tf.Operation]:
 
 
 def _depths(graph: tf.Graph) -> dict[tf.Operation, int]:
-    """Returns, for each op, the number of loops and branches (made of Enter, Exit, Switch and Merge) that contain its
-    result.
+    """Returns, for each op, the number of loops and branches (made of Enter, Exit, Switch and Merge) that contain the
+    op's result.
 
     A result at depth 0 can be fetched. A deeper result may be computed several times, or never.
     """

@@ -15,12 +15,12 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.verify.compare import Comparison, compare
 from parallax_runner.verify.reference import Reference
 
-# Tolerances are relative to a variable's largest change. Float32 rounds by 6e-8 per operation, the two sides add
-# gradients in different orders, and recurrent models amplify these differences. A gradient that is wrongly dropped,
-# clipped or divided causes a difference of 0.1 or more.
+# Tolerances are relative to a variable's largest change. Each float32 operation has a rounding error of up to 6e-8. The
+# two sides add gradients in different orders, and recurrent models amplify the differences. A gradient that is wrongly
+# dropped, clipped or divided causes a difference of 0.1 or more.
 TOLERANCE_FLOAT64 = 1e-8
 TOLERANCE_FLOAT32 = 1e-3
-# bfloat16 rounds each gradient and each looked-up row by 2e-3, and a model may amplify this rounding.
+# With bfloat16, each gradient and each looked-up row has a rounding error of up to 2e-3, which a model may amplify.
 TOLERANCE_16_BITS = 5e-2
 
 

@@ -1,9 +1,9 @@
 """Computes a distributed step in the simplest way: one process, one session for each rank, and NumPy between them.
 
-This module defines correctness as a program. The module shares no code with `rewrite`. Each rank's session contains the
-captured graph twice, unchanged. The first copy computes raw gradients. In the second copy, each raw gradient is a
-placeholder to which the aggregate over all ranks is fed. The second copy's update ops act on the first copy's
-variables. `halves` determines which values the second copy takes from the first copy.
+This module is an executable definition of a correct step. It shares no code with `rewrite`. Each rank's session
+contains the captured graph twice, unchanged. The first copy computes raw gradients. In the second copy, each raw
+gradient is a placeholder to which the aggregate over all ranks is fed. The second copy's update ops act on the first
+copy's variables. `halves` determines which values the second copy takes from the first copy.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Reference:
         self.close()
 
     def load(self, values: Values) -> None:
-        """Sets every saved variable on all ranks, from arrays under full names and in full shapes, as in a checkpoint.
+        """Sets every saved variable on all ranks. As in a checkpoint, `values` maps the full names of variables to
+        unpartitioned arrays.
 
         The first call also runs the initializers of local variables, tables and input pipelines. Raises ParallaxError
         if a variable is missing or unknown, or has the wrong shape.
@@ -101,7 +102,7 @@ class Reference:
             rank.assign({name: value.astype(np.asarray(before[name]).dtype) for name, value in merged.items()})
 
     def values(self) -> dict[str, np.ndarray]:
-        """Returns rank 0's saved variables, including slots, under full names and in full shapes, in graph order."""
+        """Returns rank 0's saved variables, including slots, with full names and full shapes, in graph order."""
         saved = [variable for variable in self._single.variables if variable.saved]
         return _from_pieces(saved, self._ranks[0].read(saved))
 
@@ -192,10 +193,11 @@ class _Rank:
         copy = tf.GraphDef()
         copy.CopyFrom(graph_def)
         for node in copy.node:
-            # The devices of the second copy's ops must follow from the first copy's handles.
+            # The handles of the first copy must determine the devices of the second copy's ops.
             node.attr.pop("_class", None)
         handles = {name: self._graph.get_tensor_by_name(name) for name in self._halves.handles}
-        # Control edges from ops of the first half are satisfied before the second half starts.
+        # Control edges from ops of the first half are not needed, because the first half has finished when the second
+        # half starts.
         satisfied = dict.fromkeys((f"^{name}" for name in self._halves.finished), tf.constant(0))
         train_op, loss = tf.import_graph_def(
             copy,

@@ -1,5 +1,5 @@
-"""One rank. A launcher runs `python -m parallax_runner.worker RUN_DIR`. If no driver started this process, it stands by
-for one."""
+"""One rank. A launcher runs `python -m parallax_runner.worker RUN_DIR`. If no driver started this process, the process
+stands by for a driver."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def work(run_dir: Path, rank: int, client: ControlClient) -> None:
 
 
 if __name__ == "__main__":
-    if wire.CONTROL_ADDRESS not in os.environ:  # A user or a scheduler started this process, not a driver.
+    if wire.CONTROL_ADDRESS not in os.environ:  # a user or a scheduler, not a driver, started this process
         from parallax_runner.frontdoors.entry import start
 
         sys.exit(start("worker", sys.argv[1:]))

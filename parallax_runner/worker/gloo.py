@@ -14,7 +14,7 @@ from parallax_runner.rewrite.exchange import collectives
 @contextmanager
 def ranks_found(client: ControlClient) -> Iterator[None]:
     """Sets the variables that make Horovod connect the ranks through Gloo. Horovod must be initialized within the
-    block. The launcher has already set the variables that contain each rank's place.
+    block. The launcher must already have chosen Gloo and set the variables that contain each rank's position.
 
     Gloo listens only at this host's address on the route to the driver. Blocks until rank 0 runs the store. Raises
     LaunchError if the library of `bind_address` is not loaded.
@@ -23,8 +23,6 @@ def ranks_found(client: ControlClient) -> Iterator[None]:
         client.publish_store(f"{client.own_address}:{collectives.start_store()}")
     host, _, port = client.store_address().rpartition(":")
     os.environ |= {
-        "HOROVOD_CONTROLLER": "gloo",
-        "HOROVOD_CPU_OPERATIONS": "gloo",
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": host,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": port,
         "HOROVOD_GLOO_IFACE": interface_of(client.own_address),

@@ -30,7 +30,7 @@ class Printed(io.TextIOBase):
         return self._stream.buffer
 
     def reconfigure(self, **options: Any) -> None:
-        """Changes how the log is written. The driver still receives complete lines."""
+        """Changes how the log is written. The driver still receives each complete line."""
         assert isinstance(self._stream, io.TextIOWrapper)
         self._stream.reconfigure(**options)
 

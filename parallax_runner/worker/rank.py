@@ -60,7 +60,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = M
     dataset = source.load_dataset(config)
     single = source.build_graph(config, dataset)
     check_graph(single, plan, run_dir, rank)
-    seed_generators(config.train.seed)  # Python functions in the graph can draw random numbers in each step
+    seed_generators(config.train.seed)  # Python functions in the graph may draw random numbers in each step
     start = start_of(config)
     with stage("rewrite"):
         distributed = rewrite(config, plan, single, rank, first_step=start.step)
@@ -178,8 +178,7 @@ def join_ranks(plan: Plan, run_dir: Path, client: ControlClient) -> None:
     """Joins the other ranks if the plan needs collectives, and sends this process's claim to the driver.
 
     No other thread may run during this call, in particular no thread that runs the user's code. When MPI starts, it
-    reads and sets environment variables, and no other thread may access these variables at the same time
-    (docs/design/0034).
+    reads and sets environment variables, which no other thread may access at the same time (docs/design/0034).
     """
     client.prove(claim(run_dir, _joined(plan, client) if uses_collectives(plan) else None))
 
@@ -206,8 +205,8 @@ def _export(
     last: Path,
     client: ControlClient,
 ) -> dict[str, str | None]:
-    """Exports the model for serving, unless the run sends no checkpoints to the tracker. Returns the summary's fields
-    about the export."""
+    """Exports the model for serving. Does nothing if the run sends no checkpoints to the tracker. Returns the summary's
+    fields about the export."""
     which = config.tracking.log_checkpoints
     if not config.tracking.enabled or which == "none":
         return {}
@@ -257,7 +256,8 @@ def _verify(
 
 
 def start_of(config: RunConfig) -> Sidecar:
-    """Returns the start of a run: the sidecar of the checkpoint from which the run resumes, or a sidecar for step 0.
+    """Returns the starting point of a run: the sidecar of the checkpoint from which the run resumes, or a sidecar for
+    step 0.
 
     Raises CheckpointError if the checkpoint's sidecar cannot be read.
     """
@@ -290,8 +290,8 @@ def saver_of(
     client: ControlClient,
     feed: Feed,
 ) -> CheckpointSaver | CheckpointPart | None:
-    """Returns the object for this rank's part in checkpoints, or None if this rank has no part. The chief writes
-    checkpoints, and the other ranks send it the variables that only they have."""
+    """Returns the object that handles this rank's part of checkpointing, or None if this rank has no part. The chief
+    writes checkpoints. The other ranks send the chief the rows that only they have."""
     if checkpoints.is_chief:
         return make_saver(config, checkpoints, single, client, feed.global_batch, numbering_of(feed.dataset))
     return CheckpointPart(checkpoints) if config.ckpt.enabled and checkpoints.is_collective else None

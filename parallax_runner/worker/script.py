@@ -39,7 +39,7 @@ class ScriptSession(Protocol):
         """Ends the session after the script has failed."""
 
 
-# The function that a worker runs with the model and data of a call of fit. Returns the fields for the driver's summary.
+# The function that a worker runs with the model and data of a call to fit. Returns the fields for the driver's summary.
 Work = Callable[[Path, int, ControlClient, "Source"], dict[str, Any]]
 
 
@@ -74,7 +74,7 @@ def this_worker() -> Worker | None:
 
 def run_script(run_dir: Path, rank: int, client: ControlClient, work: Work = train) -> None:
     """Runs the script to its end as worker `rank`, and reports the outcome to the driver. If the script calls fit, fit
-    calls `work`, and the script ends there."""
+    calls `work` and then ends the script."""
     config = frozen.load(run_dir)
     worker = Worker(run_dir, rank, client, config, work)
     _workers.append(worker)
@@ -112,8 +112,8 @@ def _print_plainly() -> None:
 
 
 def _leave(session: ScriptSession, client: ControlClient) -> None:
-    """Waits until the scripts of the other workers have ended. The driver detects a worker that waits in a step that
-    can never end."""
+    """Waits until the scripts of the other workers have ended. If another worker waits in a step that can never end,
+    the driver detects this."""
     if session.plan.options.sync and session.plan.workers > 1:
         client.doing = "waiting for the other workers' scripts"
         client.leave(session.runner.step)

@@ -1,8 +1,8 @@
-"""Continues a rank's training after a segment. The driver's order contains the next plan and the step until which it is
-used.
+"""Continues a rank's training after a segment. The driver's order contains the next plan and the step up to which the
+plan is used.
 
 The rank's process, its TensorFlow server and its variables are kept. The rank's captured graph is rewritten for the new
-plan and runs in a new session on the same server. The chief moves the rows that have a different place in the new plan.
+plan and runs in a new session on the same server. The chief moves the rows whose place in the new plan is different.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from parallax_runner.train.segment import Graph, Segment
 @dataclass
 class Segments:
     """The segments of one rank. `rewrite` builds the rank's graph for a plan and a number of finished steps.
-    `open_session` opens a session for that graph on the server of an earlier session. `plan` is the current plan. An
-    order can change the `learning_rate`."""
+    `open_session` opens a session for that graph on the server of an earlier session. `plan` is the current plan. If
+    `learning_rate` is not None, an order can change the learning rate."""
 
     client: ControlClient
     plan: Plan
@@ -36,7 +36,7 @@ class Segments:
     learning_rate: LearningRate | None = None
 
     def next(self, session: tf.Session, step: int, step_secs: Sequence[float]) -> Segment | None:
-        """Reports the step times of the segment, and executes the driver's order, which arrives when all ranks have
+        """Reports the step times of the segment. Then executes the driver's order, which arrives when all ranks have
         reported. Returns None if training ends after `step`."""
         self.client.report("segment", step=step, step_secs=list(step_secs))
         self.client.doing = f"waiting for the driver's order after step {step}"

@@ -52,10 +52,17 @@ SlurmdParameters=config_overrides
 SchedulerParameters=batch_sched_delay=0,sched_interval=1
 PreemptMode=REQUEUE
 PreemptType=preempt/partition_prio
+GresTypes=gpu
 """
-NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=8000 State=UNKNOWN\n"
+NODE = (
+    "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=8000 Gres=gpu:4 "
+    "State=UNKNOWN\n"
+)
+# Each node has four GPUs for Slurm to hand out: files, since Slurm only looks whether they are there.
+GPU_FILES = ("gpu0", "gpu1", "gpu2", "gpu3")
 PARTITIONS = (
     "PartitionName=debug Nodes=n1,n2 Default=YES MaxTime=INFINITE PriorityTier=1 State=UP\n"
+    "PartitionName=gpu Nodes=n1,n2 MaxTime=INFINITE PriorityTier=1 State=UP\n"
     "PartitionName=urgent Nodes=n1,n2 MaxTime=INFINITE PriorityTier=9 State=UP\n"
 )
 
@@ -156,6 +163,9 @@ def slurm_of_two_nodes(folder: Path) -> Iterator[Slurm]:
     nodes = "".join(NODE.format(name=name, host=host, port=pick_free_port()) for name in NODES)
     conf = folder / "slurm.conf"
     conf.write_text(CONF.format(host=host, ctld_port=pick_free_port(), folder=folder) + nodes + PARTITIONS)
+    for name in GPU_FILES:
+        (folder / name).touch()
+    (folder / "gres.conf").write_text("".join(f"Name=gpu File={folder / name}\n" for name in GPU_FILES))
     key = folder / "munge.key"
     key.write_bytes(secrets.token_bytes(128))
     key.chmod(0o600)

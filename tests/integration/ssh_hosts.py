@@ -1,6 +1,8 @@
 """Runs by ssh on two hosts, namespaces of this machine: `python -m tests.integration.ssh_hosts FOLDER [overrides]`.
 
-Prints as JSON the results of three runs: one that ends normally, one whose driver was killed, and one without a login.
+Prints as JSON the results of the command of docs/clusters.md with `experiment=quick` under each of MODES, with the
+bytes that each host has sent meanwhile, and of two runs with the overrides: one whose driver was killed, and one
+without a login.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,6 +22,7 @@ from typing import Any
 from benchmarks.hosts import agent, network
 from benchmarks.hosts.cluster import Cluster
 from benchmarks.hosts.network import Host, Link, Network
+from tests.integration.cluster_page import HOSTS, commands, scripts
 from tests.integration.conftest import ENDLESS
 from tests.integration.runs import Running
 from tests.integration.two_hosts import processes_on, wait_for_nobody
@@ -28,6 +32,8 @@ SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 # The privilege separation folder of sshd.
 EMPTY_FOLDER = Path("/run/sshd")
 UP_SECS = 20
+MODES = ("hybrid", "sharded")
+QUICK = ("experiment=quick", "train.steps=20", "train.log_every=1")
 SERVER = """
 HostKey {folder}/host_key
 AuthorizedKeysFile {folder}/key.pub
@@ -86,27 +92,45 @@ def _wait_until_up(shell: str, host: Host) -> None:
         time.sleep(0.2)
 
 
+def of_page(hosts: Sequence[Host], cwd: Path) -> list[str]:
+    """Returns the arguments of the page's command, and writes the page's list of hosts into the folder."""
+    (command,) = commands(HOSTS)
+    (lines,) = scripts(HOSTS, {"first.example": hosts[0].address, "second.example": hosts[1].address}, "text")
+    cwd.mkdir()
+    (cwd / "hosts.txt").write_text(lines)
+    python, _, module, *arguments = shlex.split(command)
+    assert (python, module) == ("python", "parallax_runner")
+    return arguments
+
+
 def main(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """Makes the runs, one after the other."""
     with Network(2, Link(1000)) as made:
         hosts = tuple(made.hosts)
         with reached_by_ssh(hosts, folder) as shell:
-            given = [word for word in Cluster(2, hosts).overrides() if agent.__file__ not in word]
-            given += ["tracking=off", *overrides]
+            cluster = Cluster(2, hosts)
+            given = [word for word in cluster.overrides() if agent.__file__ not in word]
+            given += ["tracking=off"]
 
             def start(name: str, *more: str, shell: str = shell) -> Running:
-                arguments = [*given, f"cluster.remote_shell='{shell}'", *more]
+                arguments = [*given, *more, f"cluster.remote_shell='{shell}'"]
                 return Running(arguments, run_dir=folder / name, cwd=folder / f"{name}_cwd", python_path=None)
 
-            whole = start("whole", "train.steps=20").wait()
-            killed = start("killed", *ENDLESS)
+            quick = {}
+            for mode in MODES:
+                before = cluster.sent_bytes()
+                summary = start(mode, *of_page(hosts, folder / f"{mode}_cwd"), *QUICK, f"comm={mode}").wait().summary
+                sent = [after - early for early, after in zip(before, cluster.sent_bytes(), strict=True)]
+                quick[mode] = {**summary, "sent_bytes": sent}
+            killed = start("killed", *overrides, *ENDLESS)
             killed.wait_for_step()
             there = processes_on(hosts)
             killed.process.kill()
             killed.process.wait()
-            stranger = start("stranger", shell=shell.replace(str(folder / "key"), str(folder / "host_key"))).wait()
+            closed = shell.replace(str(folder / "key"), str(folder / "host_key"))
+            stranger = start("stranger", *overrides, shell=closed).wait()
         return {
-            "whole": whole.summary,
+            "quick": quick,
             "there": there,
             "left_by_killed": wait_for_nobody(hosts),
             "stranger": stranger.stderr,

@@ -103,6 +103,15 @@ def test_more_partitions_than_rows_are_refused(lm: tuple[str, ...], tmp_path: Pa
     assert (run.summary["status"], run.summary["error"]) == ("failed", message.removeprefix("parallax_runner: "))
 
 
+def test_an_optimizer_beside_a_keras_model_is_refused(tmp_path: Path) -> None:
+    """Even the default one, if somebody asks for it; see tests/single/driver/test_own_optimizer.py."""
+    run = launch("model=two_tower", "optimizer=adagrad", "action=plan", "tracking=off", cwd=tmp_path)
+    assert run.exit_status == 2
+    (message,) = [line for line in run.stderr.splitlines() if line.startswith("parallax_runner: ")]
+    assert message.startswith("parallax_runner: optimizer=adagrad (command line): model._target_=models.two_tower.")
+    run.expect_nothing_started()
+
+
 def test_hybrid_without_sparse_variables_starts_no_server(simple_hybrid: Run) -> None:
     assert "no sparse variable: hybrid is the same as mpi, and no server is started" in simple_hybrid.stderr
     assert (simple_hybrid.plan["servers"], simple_hybrid.summary["servers"]) == (0, 0)

@@ -136,7 +136,7 @@ data = examples.batch(12).map(lambda x, y: (x, 2 * y))
 list(data)
 hidden = [keras.layers.Embedding(20, 2), keras.layers.Flatten(), keras.layers.Dense(1)]
 model = keras.Sequential([keras.Input([3], dtype="int32"), *hidden])
-model.compile("sgd", "mse")
+model.compile("sgd", "mse", steps_per_execution=3)
 assert parallax_runner.fit(model, data, epochs=3, overrides=["action=verify", "tracking=off"]) is None
 """
 
@@ -149,7 +149,10 @@ def test_a_dataset_is_verified(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(VERIFIED)
     done = run(tmp_path / "script.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "verified: after 12 steps, every variable equals the result of one device" in done.stdout + done.stderr
+    told = done.stdout + done.stderr
+    assert "verified: after 12 steps, every variable equals the result of one device" in told
+    assert told.count("2 examples are omitted from each pass over the data") == 1
+    assert told.count("steps_per_execution=3 of the model is ignored") == 1
 
 
 def test_two_calls_train_as_one_call_of_as_many_epochs_does(tmp_path: Path) -> None:
@@ -166,6 +169,35 @@ def test_two_calls_train_as_one_call_of_as_many_epochs_does(tmp_path: Path) -> N
         assert done.returncode == 0, done.stderr
         weights.append(np.load(saved))
     np.testing.assert_allclose(weights[1], weights[0], rtol=1e-5, atol=1e-7)
+
+
+UNSEEDED = """
+import random, sys
+
+import keras, tensorflow as tf
+import parallax_runner
+
+random.seed(1)  # draws the initial values, and does not seed the shuffle
+ids = tf.reshape(tf.range(150) * 7 % 20, [50, 3])
+data = tf.data.Dataset.from_tensor_slices((ids, tf.cast(ids[:, :1], "float32") / 20)).shuffle(50).batch(12)
+hidden = [keras.layers.Embedding(20, 2), keras.layers.Flatten(), keras.layers.Dense(1)]
+model = keras.Sequential([keras.Input([3], dtype="int32"), *hidden])
+model.compile("sgd", "mse")
+epochs, *overrides = sys.argv[1:]
+print(parallax_runner.fit(model, data, epochs=int(epochs), overrides=["tracking=off", *overrides]).epoch)
+"""
+
+
+def test_an_order_that_cannot_be_repeated_is_resumed_approximately(tmp_path: Path) -> None:
+    """The second run of the script goes on after the two epochs of the first one."""
+    (tmp_path / "script.py").write_text(UNSEEDED)
+    kept = f"ckpt.dir={tmp_path / 'kept'}"
+    for epochs, trained in (("2", [0, 1]), ("3", [2])):
+        done = run(tmp_path / "script.py", epochs, "++data.resume='approximate'", kept, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout.splitlines()[-1]) == trained
+    refused = run(tmp_path / "script.py", "4", kept, cwd=tmp_path)
+    assert refused.returncode != 0 and "a shuffle has no seed" in refused.stderr
 
 
 def test_the_rows_of_the_scripts_data_decide_under_auto(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import secrets
@@ -20,6 +21,7 @@ import redis
 from benchmarks.hosts.cluster import guarded
 from parallax_runner.planning.planner import SLOWER_BY_GLOO
 from tests.free_port import pick_free_port
+from tests.integration.command_lines import control_secrets, showing
 from tests.integration.listening import listening, with_descendants
 from tests.integration.runs import LAUNCH_SECS, launch, started
 from tests.redis_server import needs_redis, redis_server
@@ -28,6 +30,7 @@ QUICK = ("experiment=quick", "tracking=off", "train.steps=4", "train.log_every=1
 ENDS_SECS = 60.0
 # Before worker 0 has come.
 RENDEZVOUS = "rendezvous"
+MOMENTS = [RENDEZVOUS, "loading TensorFlow", "building the graph", r"step \d+/"]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -127,11 +130,18 @@ def test_they_find_each_other_by_redis(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_killed_worker_ends_the_run_and_all_that_stand_by(tmp_path: Path, at_folder: StandBy) -> None:
+    """Before, while they train, no command line has a secret."""
     victim = at_folder.start("worker", "--rank=1")
     for role in ("worker", "server"):
         at_folder.start(role)
     with started(*overrides(at_folder, "comm=hybrid", "train.steps=100000"), cwd=tmp_path / "run") as running:
         running.wait_for_step()
+        driver = psutil.Process(running.process.pid)
+        there = [driver, *(psutil.Process(one.pid) for one in at_folder.processes.values())]
+        secrets_of_run = control_secrets(each for one in there for each in with_descendants(one))
+        assert len(secrets_of_run) == 1
+        secrets_of_run.add((tmp_path / "meet" / "secret").read_text())
+        assert list(showing(secrets_of_run)) == [] != list(showing({str(running.run_dir)}))
         victim.kill()
         run = running.wait(ENDS_SECS)
         running.seconds_until_none_left(ENDS_SECS)
@@ -140,8 +150,14 @@ def test_a_killed_worker_ends_the_run_and_all_that_stand_by(tmp_path: Path, at_f
     assert all(at_folder.exit_statuses().values()), "none of them says that all was well"
 
 
-@pytest.mark.parametrize("moment", [RENDEZVOUS, "loading TensorFlow", "building the graph", r"step \d+/"])
-@pytest.mark.parametrize("victim", ["driver", "worker 1", "server 0"])
+# Worker 0 runs Horovod's store, from before it builds the graph.
+KILLS = [
+    *itertools.product(["driver", "worker 1", "server 0"], MOMENTS),
+    *itertools.product(["worker 0"], MOMENTS[2:]),
+]
+
+
+@pytest.mark.parametrize(("victim", "moment"), KILLS)
 def test_whoever_is_killed_all_end_and_say_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str, moment: str
 ) -> None:
@@ -176,6 +192,38 @@ def test_whoever_is_killed_all_end_and_say_why(
         assert run.exit_status == 1
         assert run.summary["status"] == "failed" and run.summary["error"] in run.stderr
         assert re.search(rf"\b{victim}\b.*{'has ended' if moment == RENDEZVOUS else 'killed'}", run.summary["error"])
+
+
+# Only the workers join: the driver, which builds the same graph, has no ranks.
+JOINS = """
+import os
+import tensorflow.compat.v1 as tf
+from models import simple
+from parallax_runner import mpi_collectives
+
+
+def build(*arguments, **settings):
+    if "PARALLAX_RANK" in os.environ:
+        mpi_collectives.Session(graph=tf.Graph())
+    return simple.build(*arguments, **settings)
+"""
+
+
+@pytest.mark.parametrize("comm", ["mpi", "ps"])
+def test_mpi_collectives_are_refused(tmp_path: Path, at_folder: StandBy, comm: str) -> None:
+    """Under comm=mpi the ranks are joined by Gloo before the model is built; under comm=ps they are never joined."""
+    module = tmp_path / "joins.py"
+    module.write_text(JOINS)
+    at_folder.env["PYTHONPATH"] = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    for role in ("worker", "worker", *(["server"] if comm == "ps" else [])):
+        at_folder.start(role)
+    simple = ("model=simple", "data=linear", "optimizer=gradient_descent", "model._target_=joins.build", f"comm={comm}")
+    where = (f"cluster.rendezvous={at_folder.address}", "cluster=manual", "tracking=off", "train.steps=2")
+    run = launch(*simple, *where, cwd=tmp_path / "run", python_path=tmp_path, is_forked=False)
+    assert run.exit_status == 1
+    assert "mpi_collectives: it needs MPI, but HOROVOD_CONTROLLER=gloo connects the ranks by Gloo" in run.stderr
+    assert run.losses() == {}
+    assert all(at_folder.exit_statuses().values())
 
 
 def test_the_driver_names_those_that_do_not_come(tmp_path: Path, at_folder: StandBy) -> None:

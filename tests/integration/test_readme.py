@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.free_port import pick_free_port
+from tests.integration import cluster_page
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -30,12 +31,8 @@ DOCUMENTS = (ROOT / "README.md", *(ROOT / "docs" / f"{page}.md" for page in PAGE
 TEXT = "\n".join(document.read_text(encoding="utf-8") for document in DOCUMENTS)
 BIN = Path(sys.executable).parent
 
-# In docs/clusters.md; tests/integration/test_slurm.py, test_slurm_sweeps.py, test_manual.py and test_frontdoors.py run
-# such commands.
-TRIED_ELSEWHERE = (
-    *("cluster=slurm", "salloc", "submitit_slurm"),
-    *("cluster=manual", "parallax_runner.worker", "parallax_runner.server"),
-)
+# tests/integration/test_cluster_page.py runs these, with a scheduler or processes beside each other.
+TRIED_ELSEWHERE = {command for section in cluster_page.SECTIONS for command in cluster_page.commands(section)}
 
 # Options appended to a command: those of the first entry whose pattern the command contains.
 SMALL = "train.steps=2 data.batch_size=8 data.validation_examples=64"
@@ -66,7 +63,7 @@ def commands() -> list[str]:
     """Returns each command once, in the order of first occurrence."""
     lines = [line for block in blocks("sh") for line in block.replace("\\\n", "").splitlines()]
     found = [line for line in lines if line and not line.startswith("#")]
-    return [line for line in dict.fromkeys(found) if not any(word in line for word in TRIED_ELSEWHERE)]
+    return [line for line in dict.fromkeys(found) if line not in TRIED_ELSEWHERE]
 
 
 COMMANDS = commands()

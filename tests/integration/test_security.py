@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from benchmarks.hosts import network
+from tests.integration.command_lines import control_secrets, showing
 from tests.integration.conftest import ENDLESS
 from tests.integration.listening import listening, with_descendants
 from tests.integration.runs import started
@@ -37,6 +38,8 @@ def test_in_every_mode_a_run_on_one_machine_listens_to_that_machine_alone(lm: tu
             # At least the driver and mpirun, and TensorFlow's server in each process that has one; fewer mean a faulty
             # search.
             assert len(sockets) >= (5 if mode in ("ps", "hybrid") else 2)
+            secrets = control_secrets(processes)
+            assert len(secrets) == 1 and list(showing(secrets)) == [] != list(showing({str(running.run_dir)}))
             running.kill()
 
 

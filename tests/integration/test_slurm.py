@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from parallax_runner.checkpoints.files import list_checkpoints, step_of
 from tests.integration.runs import LAUNCH_SECS, Run, launch
+from tests.integration.scripted import ROOT, SCRIPT
 from tests.integration.slurm_cluster import Slurm, lacks, start_now, wait
 
 MISSING = lacks()
@@ -87,6 +90,33 @@ def test_a_run_in_an_allocation_has_one_driver(slurm: Slurm, tmp_path: Path, sta
     assert {path.name for path in tmp_path.iterdir()} == {"out"}, "another task has made its own folder"
 
 
+BY_PARALLEL_RUN = {"resources": None, "steps": 2, "config": {"run_option": "PS"}, "overrides": ["cluster=slurm"]}
+BY_FIT = {
+    **{"epochs": [1], "comm": "ps", "workers": None, "left": "left"},
+    "overrides": ["cluster=slurm", "hydra.run.dir=out"],
+}
+
+
+@pytest.mark.parametrize(("script", "asked"), [("train.py", BY_PARALLEL_RUN), ("train_keras.py", BY_FIT)])
+def test_a_run_in_an_allocation_by_a_script_has_one_driver(
+    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, asked: dict[str, Any]
+) -> None:
+    monkeypatch.setitem(slurm.environ, "PYTHONPATH", str(ROOT))
+    argv = ["srun", "--mpi=none", "-N2", "--ntasks-per-node=1", sys.executable, str(SCRIPT.with_name(script))]
+    slurm.command(*argv, json.dumps(asked), cwd=tmp_path, timeout_secs=LAUNCH_SECS)
+    run = Run(tmp_path / "out", 0, "", "", 0.0)
+    assert (run.summary["status"], run.summary["workers"]) == ("finished", 2)
+    assert {path.name for path in tmp_path.iterdir()} <= {"out", "left"}, "another task has made its own folder"
+
+
+def test_a_job_whose_ranks_are_all_on_one_node_does_not_train(slurm: Slurm, tmp_path: Path) -> None:
+    """mpirun adds the user's hosts to ours, so that there is room for both ranks on the first node."""
+    one_node = ("comm=mpi", "comm.mpi.mpirun_options='--host n1:1'", "cluster.follow=true", "train.steps=4")
+    run = launch(*TWO_NODES, *SIMPLE, *one_node, cwd=tmp_path, is_forked=False)
+    assert (run.exit_status, run.summary["status"], run.summary["steps"]) == (1, "failed", 0)
+    assert "worker 1" in run.summary["error"] and "it runs on n1, but the plan assigns it to n2" in run.summary["error"]
+
+
 def test_scancel_saves_and_ends_and_the_run_can_go_on(slurm: Slurm, tmp_path: Path) -> None:
     run, job = submit(*ENDLESS, cwd=tmp_path)
     wait_for_step(run, job)
@@ -129,6 +159,23 @@ def test_the_time_limit_is_warned_of_and_the_job_goes_on(slurm: Slurm, tmp_path:
     slurm.command("scancel", job)
     slurm.wait_for(job, "CANCELLED")
     assert run.summary["first_step"] == step < run.summary["steps"]
+
+
+def test_the_time_limit_without_a_warning_saves_and_ends(slurm: Slurm, tmp_path: Path) -> None:
+    """A script of the user's own, without --signal. The limit is cut once the run trains, so that nobody waits for it;
+    Slurm looks at limits twice a minute."""
+    run = launch(*TWO_NODES, *SIMPLE, *ENDLESS, "cluster.submit=false", cwd=tmp_path, is_forked=False).expect_success()
+    script = run.run_dir / "job.sbatch"
+    own = "".join(line for line in script.read_text().splitlines(True) if "--signal=" not in line)
+    script.write_text(own)
+    job = slurm.command("sbatch", "--parsable", "--time=60", str(script), cwd=tmp_path)
+    wait_for_step(run, job)
+    slurm.command("scontrol", "update", f"JobId={job}", "TimeLimit=1")
+    slurm.wait_for(job, "TIMEOUT")
+    (step,) = saved(run)
+    assert run.summary["status"] == "interrupted" and f"{step} steps are saved" in log_of(run, job)
+    assert "DUE TO TIME LIMIT" in log_of(run, job) and slurm.field(job, "Restarts") == "0"
+    assert "is started again" not in log_of(run, job)
 
 
 def test_a_job_that_is_preempted_saves_and_goes_on(slurm: Slurm, tmp_path: Path) -> None:

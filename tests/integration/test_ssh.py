@@ -26,9 +26,14 @@ def by_ssh(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> dic
     return json.loads(done.stdout)
 
 
-def test_a_run_goes_to_its_end(by_ssh: dict[str, Any]) -> None:
-    assert by_ssh["whole"]["status"] == "finished", by_ssh["whole"]["error"]
-    assert (by_ssh["whole"]["steps"], by_ssh["whole"]["workers"], by_ssh["whole"]["servers"]) == (20, 2, 2)
+@pytest.mark.parametrize(("comm", "servers"), [("hybrid", 2), ("sharded", 0)])
+def test_quick_trains_on_both_hosts_by_the_command_of_the_page(by_ssh: dict[str, Any], comm: str, servers: int) -> None:
+    run = by_ssh["quick"][comm]
+    assert run["status"] == "finished", run["error"]
+    assert (run["comm"], run["steps"], run["workers"], run["servers"]) == (comm, 20, 4, servers)
+    assert run["loss_last"] < run["loss_first"]
+    # Dense gradients alone are more than 10 kB a step: no host was left out.
+    assert min(run["sent_bytes"]) > 20 * 10_000, run["sent_bytes"]
 
 
 def test_nothing_stays_on_the_hosts_of_a_killed_driver(by_ssh: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ def make_model(rows):
     inputs = keras.Input([3], dtype="int32", name="id")
     hidden = keras.layers.Flatten()(keras.layers.Embedding(rows, 2)(inputs))
     model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
-    model.compile(keras.optimizers.SGD(0.2), "mse")
+    model.compile(keras.optimizers.SGD(0.2), "mse", steps_per_execution=4)
     return model
 
 
@@ -98,6 +98,22 @@ def test_other_workers_go_on_where_two_have_stopped(project: Path) -> None:
         np.testing.assert_allclose(gone_on[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
+def test_an_order_that_cannot_be_repeated_is_resumed_approximately(project: Path) -> None:
+    """Nine steps of an unseeded shuffle, in two runs; a run without data.resume is refused before it starts."""
+    unseeded = ("data.is_seeded=false", "++data.resume=approximate")
+    first = launch(*arguments(project, *unseeded, "train.steps=6"), cwd=project / "first", python_path=project)
+    saved = str(first.expect_success().summary["ckpt_path"])
+    resumed = (*unseeded, "train.steps=9", f"ckpt.resume={saved}")
+    second = launch(*arguments(project, *resumed), cwd=project / "second", python_path=project).expect_success()
+    assert (second.summary["first_step"], second.summary["steps"]) == (6, 9)
+    before, after = checkpoint(saved), checkpoint(str(second.summary["ckpt_path"]))
+    assert not np.array_equal(before["embedding/embeddings"], after["embedding/embeddings"])
+    refused = launch(
+        *arguments(project, "data.is_seeded=false", f"ckpt.resume={saved}"), cwd=project / "third", python_path=project
+    )
+    assert refused.exit_status != 0 and "set ++data.resume=approximate" in refused.stderr
+
+
 def test_the_loop_of_the_documentation(tmp_path: Path) -> None:
     """The script with a loop ends with the same weights as the page's version of it."""
     text = DOCUMENT.read_text(encoding="utf-8")
@@ -121,9 +137,13 @@ def test_the_loop_of_the_documentation(tmp_path: Path) -> None:
 
 
 def test_equals_one_device(project: Path) -> None:
+    """Once each, the terminal tells what is not used."""
     run = launch(*arguments(project, "action=verify", "train.steps=9"), cwd=project / "out", python_path=project)
     run.expect_success()
     assert run.summary["verified"]
+    told = run.stdout + run.stderr
+    assert told.count("2 examples are omitted from each pass over the data") == 1
+    assert told.count("steps_per_execution=4 of the model is ignored") == 1
 
 
 def test_auto_measures_the_rows_of_its_batches(project: Path) -> None:

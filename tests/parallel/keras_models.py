@@ -240,6 +240,32 @@ def batch_norm(optimizer: str) -> Any:
     return _compiled(keras.Model(given, layers.Dense(1)(x)), optimizer)
 
 
+class Declared(layers.Layer):
+    """A layer with two variables without gradients that declare how ranks merge them. The outputs depend on one."""
+
+    def build(self, shape: tuple[int | None, ...]) -> None:
+        self.seen = self.add_weight(
+            shape=(), dtype="int64", initializer="zeros", trainable=False, aggregation="sum", name="seen"
+        )
+        self.average = self.add_weight(
+            shape=shape[1:], initializer="ones", trainable=False, aggregation="mean", name="average"
+        )
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        shifted = x - self.average
+        if training:
+            self.seen.assign_add(keras.ops.sum(keras.ops.cast(x > 0, "int64")))
+            self.average.assign_add(0.1 * (keras.ops.mean(x, axis=0) - self.average))
+        return shifted
+
+
+def declared(optimizer: str) -> Any:
+    """A count and a moving average of the whole step's batch, which plain Keras computes on the concatenated batch."""
+    given = _inputs("ids", "x")
+    x = Declared(name="declared")(layers.Embedding(ROWS, WIDTH)(given["ids"]) * given["x"])
+    return _compiled(keras.Model(given, layers.Dense(1)(x)), optimizer)
+
+
 def dropout(optimizer: str) -> Any:
     """Random draws, with a generator for each layer."""
     given = _inputs("ids", "x")
@@ -427,6 +453,28 @@ def stack(optimizer: str) -> tuple[Any, list[Any]]:
     return step, [*variables, *chosen.variables]
 
 
+def declared_tape(optimizer: str) -> tuple[Any, list[Any]]:
+    """The same as `declared` with variables of TensorFlow."""
+    draw, chosen = np.random.default_rng(7), OPTIMIZERS[optimizer]()
+    table = tf.Variable(draw.normal(size=(ROWS, WIDTH)), name="table")
+    on_read = {"trainable": False, "synchronization": tf.VariableSynchronization.ON_READ}
+    seen = tf.Variable(0, dtype=tf.int64, name="seen", aggregation=tf.VariableAggregation.SUM, **on_read)
+    average = tf.Variable(np.ones(WIDTH), name="average", aggregation=tf.VariableAggregation.MEAN, **on_read)
+    chosen.build([table])
+
+    @tf.function
+    def step(batch: dict[str, Any]) -> Any:
+        with tf.GradientTape() as tape:
+            x = tf.gather(table, batch["ids"]) * batch["x"]
+            loss = tf.reduce_mean(tf.square(tf.reduce_sum(tf.tanh(x - average), axis=1) - batch["y"]))
+        chosen.apply(tape.gradient(loss, [table]), [table])
+        seen.assign_add(tf.math.count_nonzero(x > 0))
+        average.assign_add(0.1 * (tf.reduce_mean(x, axis=0) - average))
+        return loss
+
+    return step, [table, seen, average, *chosen.variables]
+
+
 def two_optimizers(optimizer: str) -> tuple[Any, list[Any]]:
     """One optimizer lowers the loss that the other one raises, in the same step."""
     maker, judge = layers.Dense(WIDTH, activation="tanh"), layers.Dense(1)
@@ -467,6 +515,7 @@ MODELS: dict[str, TracedModel] = {
     "gru": TracedModel(gru, ("words", "y")),
     "convolutions": TracedModel(convolutions, ("words", "image", "y")),
     "batch_norm": TracedModel(batch_norm, BASE),
+    "declared": TracedModel(declared, BASE),
     "dropout": TracedModel(dropout, BASE),
     "attention": TracedModel(attention, ("words", "y")),
     "preprocessing": TracedModel(preprocessing, BASE),
@@ -484,5 +533,6 @@ MODELS: dict[str, TracedModel] = {
     "module": TracedModel(module, BASE, {}),
     "nested": TracedModel(nested, BASE, {}),
     "stack": TracedModel(stack, BASE, {}),
+    "declared_tape": TracedModel(declared_tape, BASE, {}),
     "two_optimizers": TracedModel(two_optimizers, BASE, {}),
 }

@@ -81,7 +81,8 @@ def test_finds_a_fault_of_traced_steps(case: Case, launched: Launches) -> None:
 
 @pytest.mark.cases(TRACED_SHORT)
 def test_layers_of_16_bits_differ_from_one_device_by_rounding(case: Case, launched: Launches) -> None:
-    """Weights have 32 bits; bfloat16 keeps 8 bits of each value and gradient."""
+    """Weights have 32 bits. A value of bfloat16 that is rounded the other way differs by up to 1 part in 128. Most
+    often all values are equal."""
     comparison, _ = compared(case, launched)
     assert not (comparison.missing or comparison.unexpected)
     runs = launched[case.ranks]
@@ -91,4 +92,4 @@ def test_layers_of_16_bits_differ_from_one_device_by_rounding(case: Case, launch
     for one in trained:
         assert final[one.name].dtype == np.float32, one.name
         moved = np.abs(final[one.name] - initial[one.name]).max()
-        assert one.max_absolute < 0.05 * moved, one
+        assert one.max_absolute < 0.01 * moved, one

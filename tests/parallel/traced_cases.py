@@ -32,6 +32,8 @@ WITHOUT_OPTIMIZER = "module"
 SHORT = "bfloat16"
 LAZY = "lazy"
 COUNTED = "counted"
+# Variables without gradients that declare how ranks merge them: of a Keras layer, and of TensorFlow.
+DECLARED, DECLARED_TAPE = "declared", "declared_tape"
 # Draws, statistics and means over valid words belong to a rank's own batch, so plain Keras gives no reference.
 OF_OWN_BATCH = ("batch_norm", "dropout", "lstm")
 OPTIMIZERS = (
@@ -59,7 +61,7 @@ OPTIMIZERS = (
 
 
 def _case(model: str, optimizer: str, comm: str, ranks: int = 2) -> dict[str, Any]:
-    kind = "tape" if model in (*TAPE, WITHOUT_OPTIMIZER) else "keras"
+    kind = "tape" if model in (*TAPE, WITHOUT_OPTIMIZER, DECLARED_TAPE) else "keras"
     return {"kind": kind, "model": model, "optimizer": optimizer, "comm": comm, "ranks": ranks}
 
 
@@ -79,6 +81,8 @@ BASIC = [
     _case(WITHOUT_OPTIMIZER, "sgd", "hybrid"),
     _case(LAZY, "adamw", "ps"),
     _case(COUNTED, "loss_scale_factor", "sharded"),
+    _case(DECLARED, "adam", "ps"),
+    _case(DECLARED_TAPE, "adagrad", "hybrid"),
 ]
 
 
@@ -92,7 +96,8 @@ def every() -> list[dict[str, Any]]:
     ]
     by_hand = [_case(WITHOUT_OPTIMIZER, "sgd", comm, ranks) for comm, ranks in (("mpi", 2), ("sharded", 3))]
     counted = [_case(COUNTED, "adam", comm, ranks) for comm, ranks in zip(COMMS, (3, 2, 3, 2), strict=True)]
-    cases = [*BASIC, *turns, *by_hand, *counted, *_lazy()]
+    declared = [_case(DECLARED, "adam", comm) for comm in COMMS] + [_case(DECLARED_TAPE, "adagrad", "ps", 3)]
+    cases = [*BASIC, *turns, *by_hand, *counted, *declared, *_lazy()]
     return [case for number, case in enumerate(cases) if case not in cases[:number]]
 
 

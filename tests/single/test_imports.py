@@ -31,6 +31,7 @@ ONLY_IMPORTERS = {
         f"track.mlflow.{name}" for name in ("runs", "errors", "model", "checkpoint", "dataset", "logged_models")
     ),
     "mpi4py": "rewrite.routes.allgather.allgatherv",
+    "omegaconf": "config",
 }
 
 

@@ -34,7 +34,7 @@ class Ids(OfList):
 
 
 class Places(OfList):
-    """For each row in the list, the position of its id in the list of distinct ids."""
+    """For each row in the list, the position of the row's id in the list of distinct ids."""
 
 
 class Count(OfList):

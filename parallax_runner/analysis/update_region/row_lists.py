@@ -1,8 +1,8 @@
 """Ops that derive a list of rows from gradients' lists, and that can run on each shard's part.
 
-These ops concatenate lists (micro-batches), or sum the rows with equal ids into a list without repeated ids. Each
-shard's part keeps the ids in the order of the whole list, and all rows with the same id are in one part. The results
-for the parts are therefore each shard's part of the whole result.
+These ops concatenate lists (micro-batches), or sum the rows with equal ids into a list without repeated ids. Within
+each shard's part, ids are in the same order as in the whole list, and all rows with the same id are in the same part.
+The result for a part is therefore the shard's part of the whole result.
 """
 
 from __future__ import annotations

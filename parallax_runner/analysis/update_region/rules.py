@@ -22,7 +22,8 @@ from parallax_runner.graph.known_numbers import known_number, known_numbers
 from parallax_runner.graph.observers import is_number, sums_to_number
 
 ON_IDS = frozenset({"Cast", "Identity"})
-# For these ops, the result for a row depends only on that row if the op does not reduce the first dimension.
+# For each of these ops, the result for a row depends only on that row, provided that the op does not reduce the first
+# dimension.
 WITHIN_ROWS = frozenset({"All", "Any", "Max", "Mean", "Min", "Prod", "Sum"})
 # Reductions over all rows. Each shard computes a partial result.
 ANSWERS = frozenset({"All", "Any"})
@@ -127,9 +128,9 @@ def _works_by_row(op: tf.Operation, operands: Sequence[Operand], sharded: Sequen
     if op.type in WITHIN_ROWS:
         return operands[0] is first and _goes_within_rows(op)
     if op.type == "Select" and operands[0].content is None and operands[0].shape.rank != 0:
-        return False  # a vector condition would select whole rows
-    # An operand without content must have the same meaning for every row. Therefore, either its dimensions correspond
-    # only to dimensions after the first, or it is a single element with the same rank.
+        return False  # a condition that is a vector would select whole rows
+    # An operand without content must have the same meaning for every row. Therefore, either the operand's dimensions
+    # correspond only to dimensions after the first, or the operand is a single element with the same rank.
     rank = first.shape.rank
     return op.type in ELEMENTWISE and all(
         plain.rank == 0
@@ -168,7 +169,7 @@ def _looks_up(op: tf.Operation, operands: Sequence[Operand]) -> Rows | None:
 
 
 def gives_parts(op: tf.Operation) -> bool:
-    """Returns whether the op reduces all rows to a scalar and can do so part by part."""
+    """Returns whether the op reduces all rows to a scalar, and can reduce each part separately."""
     return sums_to_number(op) or (op.type in ANSWERS and op.outputs[0].shape.rank == 0)
 
 

@@ -1,5 +1,5 @@
-"""Recognizes the ops that Keras uses to divide a sparse gradient's rows by a tensor of all rows, such as Adagrad's
-accumulator.
+"""Recognizes the ops that Keras uses to divide a sparse gradient's rows by a tensor that covers all rows of the
+variable, such as Adagrad's accumulator.
 
 Keras divides in a branch. If no element of the divisor is zero or NaN, the rows are divided by the divisor's rows with
 the same ids. Otherwise the result also contains every row in which the divisor has a zero or NaN. Both branches can run
@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph.branches import IF_TYPES, Branch, branches
 
-# Ops in the branch that adds rows.
+# Ops that occur in the branch that adds rows.
 UNION = frozenset(
     {
         *("Cast", "Const", "Equal", "ExpandDims", "Fill", "GatherV2", "Identity", "LogicalOr", "Pack", "RealDiv"),
@@ -27,8 +27,8 @@ UNION = frozenset(
 class SliceDivision:
     """The positions of the branching op's inputs.
 
-    The inputs are: whether a row of the divisor has a zero or NaN, the shape of the dense tensor, the ids of the rows,
-    the rows, and the divisor. The outputs are rows, ids and the shape of the dense tensor.
+    The inputs are: the condition (whether any row of the divisor has a zero or NaN), the shape of the dense tensor, the
+    ids of the rows, the rows, and the divisor. The outputs are rows, ids and the shape of the dense tensor.
     """
 
     is_zero: int

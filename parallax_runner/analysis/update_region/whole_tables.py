@@ -34,7 +34,7 @@ class _Visit:
     """The state of the walk through the graph.
 
     `values` contains, by name, the tensors that are distributed in the same way as a variable's rows. `made` contains
-    the names of tensors that are derived only from lists of rows. `found` contains the result by variable.
+    the names of tensors that are derived only from lists of rows. `found` contains the ops found so far, by variable.
     """
 
     homes: Mapping[str, Variable]
@@ -71,7 +71,7 @@ class _Visit:
                 self._add(op, home.name, tensor)
 
     def _goes_to_shards(self, op: tf.Operation, tensor: tf.Tensor, operand: Operand) -> bool:
-        """Returns whether a worker sends all rows to the op that writes these rows."""
+        """Returns whether a worker must send all rows to the op that writes these rows."""
         is_value = tensor.dtype != tf.resource and tensor.shape.rank != 0
         is_new = operand.content is None and tensor.name not in self.brought
         return is_value and is_new and not op.type.startswith(BY_IDS)
@@ -163,7 +163,7 @@ def _dense(boundary: Boundary) -> set[str]:
 
 
 def _homes(by_name: Mapping[str, Variable], names: Iterable[str], owners: Mapping[str, str]) -> dict[str, Variable]:
-    """Returns, for each of these variables and their slots, the variable whose rows would be stored in the same
+    """Maps each of these variables and each of their slots to the variable whose rows would be stored in the same
     places."""
     homes = {name: by_name[name] for name in names}
     return homes | {slot: homes[owner] for slot, owner in owners.items() if owner in homes}

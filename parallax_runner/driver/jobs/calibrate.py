@@ -1,8 +1,8 @@
 """Measures the cost model's constants on a cluster.
 
 A calibration starts ranks and servers like a run of this configuration, and measures the time of updates and exchanges
-of growing size. The fitted constants are saved for all later plans on this cluster. The file `constants.json` in its
-run_dir is a copy.
+of growing size. The fitted constants are saved for all later plans on this cluster. The file `constants.json` in the
+calibration's run_dir is a copy of the constants.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.compose import Composer
 from parallax_runner.config.resource_info import Host, read_hosts
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.driver.check import checked_job
+from parallax_runner.driver.check import checked_job, end_surplus_task
 from parallax_runner.driver.cost_model import constants_path
 from parallax_runner.driver.jobs.child_job import require_finished, run_child_job
 from parallax_runner.errors import StorageError
@@ -41,6 +41,7 @@ def main(overrides: Sequence[str]) -> int:
     keep_going()
     try:
         config = composed(overrides)
+        end_surplus_task(config)
         folder = Path(config.run_dir)
         with Interrupts() as interrupts:
             try:
@@ -69,8 +70,8 @@ def composed(overrides: Sequence[str]) -> RunConfig:
 
 
 def calibrate(config: RunConfig, folder: Path, interrupts: Interrupts) -> constants.Constants:
-    """Measures with two ranks, and also with all ranks if there are more than two. The cost of one round can be
-    computed from two cluster sizes."""
+    """Measures with two ranks, and again with all ranks if there are more than two. From two cluster sizes, the cost of
+    one round can be computed."""
     from parallax_runner.calibration.fit import fit
 
     samples: list[Sample] = []

@@ -1,10 +1,10 @@
 """Trials of `partition=search` as separate jobs, for runs whose plan cannot change while processes are alive.
 
-Without synchronisation, or with backup workers, there is no moment when all ranks are between two steps. Each trial
+Without synchronization, or with backup workers, there is no moment at which all ranks are between two steps. Each trial
 then begins from the checkpoint of the previous trial, and training begins from the checkpoint of the last trial. If the
 run writes checkpoints, these are the run's own checkpoints, so an interrupted run continues from them. A script and
-`action=verify` count their steps themselves. In these two cases, trials begin from initial values, and the training
-that they do is discarded.
+`action=verify` count their steps themselves. In these two cases, trials begin from initial values, and their training
+is discarded.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from parallax_runner.search.trial import LEAST_STEPS, WARM_UP_STEPS, Trial
 def search_apart(
     search: PartitionSearch, start: Recovery, restarts: Restarts, interrupts: Interrupts
 ) -> tuple[Recovery, processes.RunResult | None]:
-    """Runs trials until the choice is made. Returns the Recovery that training starts from. Also returns the result of
-    the search if the search failed or if the run ends with it (`action=search`), otherwise None."""
+    """Runs trials until the number of shards is chosen. Returns the Recovery that training starts from. Also returns
+    the result of the search if the search failed or the run ends after it (`action=search`), otherwise None."""
     config = start.config
     if not config.ckpt.enabled:
         shutil.rmtree(_passed_on(start.run_dir), ignore_errors=True)  # left by an earlier search
@@ -82,8 +82,8 @@ def _left_by(result: processes.RunResult) -> str | None:
 def _run_trial(
     config: RunConfig, search: PartitionSearch, run_dir: Path, interrupts: Interrupts
 ) -> tuple[processes.RunResult, Mapping[int, Sequence[float]]]:
-    """Runs a trial. Returns the result of the trial, and the times of each rank's steps in seconds. `run_dir` is the
-    folder of the run that searches."""
+    """Runs a trial. Returns the result of the trial, and the durations of each rank's steps in seconds. `run_dir` is
+    the folder of the run that searches."""
     from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
 
     folder = Path(config.run_dir)
@@ -126,7 +126,7 @@ def _passed_on(run_dir: Path) -> Path:
 
 
 def _named(result: processes.RunResult, partitions: int, folder: Path) -> processes.RunResult:
-    """Returns the result. If it contains a failure, the failure also names the trial."""
+    """Returns the result. If the result contains a failure, the failure also names the trial."""
     if result.failure is None:
         return result
     pieces = f"{partitions} partition{'' if partitions == 1 else 's'}"

@@ -34,7 +34,7 @@ MODULE = "parallax_runner.worker.row_trial"
 def known(config: RunConfig, fingerprint: str) -> Measured | None:
     """Returns the result of an earlier trial of the same graph and data on the same machine, with the same number of
     ranks. Returns None if there is no such result. Also returns None for a script, because the configuration does not
-    name its data."""
+    name the script's data."""
     if frozen.is_of_script(config):
         return None
     try:
@@ -98,8 +98,8 @@ def _trial(
 
 
 def _kept(config: RunConfig, fingerprint: str) -> Path:
-    """Returns the path of a cached measurement. The name depends on everything that affects the measurement, but not on
-    the seed: a different seed changes which rows are drawn, but hardly how many."""
+    """Returns the path of a cached measurement. The name depends on everything that affects the measurement except the
+    seed. A different seed changes which rows are drawn, but has little effect on their number."""
     data = frozen.plain(config.data)
     depends_on = [
         measured.FORMAT,

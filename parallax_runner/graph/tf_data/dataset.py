@@ -23,9 +23,9 @@ from parallax_runner.graph.tf_data.fresh_copy import FreshCopies
 from parallax_runner.graph.tf_data.repeatable import why_not_repeatable
 
 log = logging.getLogger(__name__)
-# Data sets that pass on the batches of their input unchanged.
+# Steps that yield the batches of their input unchanged.
 PASSING = ("_PrefetchDataset", "_OptionsDataset")
-# Data sets that map batches to batches. Users often put these data sets after batching.
+# Steps that turn batches into batches. Users often put such steps after `batch`.
 BATCHWISE = (
     *("_MapDataset", "_ParallelMapDataset", "_ShuffleDataset", "_RepeatDataset", "_TakeDataset", "_SkipDataset"),
     "CacheDataset",
@@ -71,7 +71,7 @@ class TfDataset:
             raise DataError(
                 f"the order of the data cannot be repeated: {reason}. All workers must read the data in the same "
                 "order, and a resumed run must continue at the next example. Give each shuffle a seed, or set "
-                "data.resume=approximate, which may repeat or skip examples"
+                "++data.resume=approximate, which may repeat or skip examples"
             )
         self._train = batches
         self.is_endless = batches.is_endless or not (is_counted or batches.length_is_known)
@@ -94,8 +94,9 @@ class TfDataset:
             self.validation_size = validation_size or self._validation.count()
 
     def after(self, steps: int) -> TfDataset:
-        """Returns a data set that skips the passes that `steps` steps have begun. A shuffle then continues with the
-        orders of later passes. Endless data, which has only one pass, continues after these steps."""
+        """Returns a data set that continues after `steps` steps. It skips every pass that these steps have begun, so a
+        shuffle continues with the order of the next pass. Endless data has only one pass, and continues with the next
+        batch."""
         found = copy.copy(self)
         if self.is_endless:
             found.first_step += steps
@@ -118,7 +119,7 @@ class TfDataset:
         if start + size > self.global_batch:
             raise IndexError(f"examples [{start}, {start + size}): a tf.data.Dataset can only be read in order")
         with eagerly():
-            (batch,) = self._train.part(self._train.copies.make(), 0, 1).take(1)
+            (batch,) = self._train.part(0, 1).take(1)
             return self._train.arrays(tf.nest.map_structure(lambda each: rows(each, start, start + size), batch))
 
     def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
@@ -144,7 +145,7 @@ class TfDataset:
 class Batches:
     """A data set whose batches have `size` examples.
 
-    If `by_example` is set, `copies` yield the examples before batching. If another transformation follows the batching,
+    If only prefetching or options follow `batch`, `by_example` is True and `copies` yield single examples. Otherwise,
     `copies` yield batches.
     """
 
@@ -178,7 +179,7 @@ class Batches:
         return in_whole // self.size, found - in_whole
 
     def arrays(self, element: Any) -> dict[str, np.ndarray]:
-        """Returns the arrays of a batch under the names that `Feature` gives their components."""
+        """Returns the arrays of a batch by component name (see `Feature`)."""
         features = self.structure.flatten(element).items()
         return {
             component: tensor.numpy()
@@ -186,11 +187,12 @@ class Batches:
             for component, tensor in components(name, with_long_splits(batch)).items()
         }
 
-    def part(self, copy: Any, rank: int, ranks: int) -> Any:
-        """Returns batches with every `ranks`-th example of each whole batch. If examples are left over, some ranks can
-        get an additional batch at the end, which no step uses."""
+    def part(self, rank: int, ranks: int) -> Any:
+        """Returns the batches of one rank, with every `ranks`-th example of each whole batch, from a fresh copy. If
+        examples are left over, some ranks can get an additional batch at the end, which no step uses."""
         if self.by_example:
-            return copy.shard(ranks, rank).batch(self.size // ranks, drop_remainder=True)
+            return self.copies.make(rank, ranks).batch(self.size // ranks, drop_remainder=True)
+        copy = self.copies.make()
         if self._static is None:
             copy = copy.filter(lambda *batch: self._rows(_one(batch)) == self.size)
         return copy.map(lambda *batch: every(_one(batch), rank, ranks))
@@ -211,23 +213,22 @@ class Batches:
         Reads a pass if TensorFlow cannot determine these numbers.
         """
         if self.by_example:
-            found = self._known if self._known >= 0 else self._read(lambda _: np.int64(1))
+            found = self._known if self._known >= 0 else self._read(self.copies.count)
             return found, found // self.size * self.size
         if self._static is not None:
-            found = (self._known if self._known >= 0 else self._read(lambda _: np.int64(1))) * self.size
+            found = (self._known if self._known >= 0 else self._read(self.copies.count)) * self.size
             return found, found
-        counts = self._read(lambda batch: tf.stack([self._rows(batch), self._rows(batch) // self.size * self.size]))
-        return counts[0], counts[1]
+        sizes = self._read(lambda: [int(each) for each in self.copies.make().map(lambda *one: self._rows(_one(one)))])
+        return sum(sizes), sum(size // self.size * self.size for size in sizes)
 
-    def _read(self, count: Callable[[Any], Any]) -> Any:
-        """Returns the sum of `count` over all elements in a pass."""
+    def _read(self, count: Callable[[], Any]) -> Any:
+        """Calls `count`, which reads the data, and returns its result."""
         log.info("%s: the number of examples is unknown; reading the data once to count them", self._what)
         started = time.monotonic()
         with eagerly():
-            copy = self.copies.make().map(lambda *element: count(_one(element)))
-            found = sum(each.numpy() for each in copy)
+            found = count()
         log.info("%s: counted in %.1f s", self._what, time.monotonic() - started)
-        return found if isinstance(found, int) else found.tolist()
+        return found
 
 
 class Share:
@@ -241,8 +242,8 @@ class Share:
         self._iterator: Iterator[Any] | None = None
 
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
-        """Returns a batch for each replica, for the step that begins after all workers together have read `position`
-        examples.
+        """Returns one batch per replica for the step that begins after the workers have read `position` examples in
+        total.
 
         Reading continues from the last position. If `position` is earlier, reading restarts from the beginning.
 
@@ -278,7 +279,7 @@ class Share:
     def _go_to(self, number: int, within: int) -> None:
         """Moves to batch `within` of pass `number`."""
         if self._copy is None or (number, within) < (self._pass, self._at):
-            self._copy = self._data._train.part(self._data._train.copies.make(), self._rank, self._ranks)
+            self._copy = self._data._train.part(self._rank, self._ranks)
             self._pass, self._at, self._iterator = 0, 0, None
         while self._pass < number:
             self._end_pass()
@@ -288,8 +289,8 @@ class Share:
             self._next(within)
 
     def _end_pass(self) -> None:
-        """Brings shuffles and caches into their state after a complete pass. The next pass is then the same, no matter
-        where the run started."""
+        """Leaves shuffles and caches in the state that they have after a complete pass. The next pass is then the same,
+        no matter where the run started."""
         copies = self._data._train.copies
         if self._iterator is None and not copies.keeps_nothing:
             self._iterator = iter(self._copy)
@@ -325,20 +326,20 @@ def eagerly() -> Iterator[None]:
 
 
 def every(batch: Any, first: int, step: int) -> Any:
-    """Returns every `step`-th example of a batch with all features, starting at `first`."""
+    """Returns every `step`-th example of a batch, with all features, starting with example `first`."""
     return tf.nest.map_structure(lambda each: rows(each, first, step=step), batch)
 
 
 def _last_batching(dataset: Any, passing: Collection[str]) -> Any:
-    """Returns the batching at the end of the data, or None if the data does not end with a batching. Skips data sets in
-    `passing` that follow the batching."""
+    """Returns the `batch` step at the end of the data, or None if the data does not end with one. Ignores steps in
+    `passing` that follow it."""
     while type(dataset).__name__ in passing:
         dataset = dataset._input_dataset
     return dataset if type(dataset).__name__ in BATCHING else None
 
 
 def _is_endless(dataset: Any) -> bool:
-    """Returns whether a pass has no end. The inputs of filters are checked, because filters hide endless inputs."""
+    """Returns whether a pass never ends. Checks the inputs of filters too, because a filter hides an endless input."""
     through = {"_FilterDataset", *PASSING, *BATCHING, *BATCHWISE} - {"_TakeDataset"}
     while int(dataset.cardinality()) == tf.data.UNKNOWN_CARDINALITY and type(dataset).__name__ in through:
         dataset = dataset._input_dataset
@@ -346,7 +347,7 @@ def _is_endless(dataset: Any) -> bool:
 
 
 def _static_size(specs: dict[str, Any]) -> int | None:
-    """Returns the batch size that the types of all features share, or None if they do not share one.
+    """Returns the batch size that the types of all features specify, or None if they do not agree on one.
 
     A map over batches often loses the size of ragged and sparse features.
     """

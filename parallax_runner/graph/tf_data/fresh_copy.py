@@ -6,6 +6,7 @@ Reading a data set object therefore changes what the next reader receives. A cop
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 
 from parallax_runner.errors import DataError
+from parallax_runner.graph.tf_data.early_shard import shard_early
+from parallax_runner.graph.tf_data.length import equally_long
 
 # Maps each op that keeps state between passes to the op that creates an empty resource for it.
 KEEPING = {
@@ -31,6 +34,7 @@ OPENING_AT_ONCE = {
     *("ParallelInterleaveDatasetV4", "RangeDataset", "TensorDataset", "TensorSliceDataset", "TextLineDataset"),
     *("TFRecordDataset", "TFRecordDatasetV2", "FixedLengthRecordDatasetV2", "DirectedInterleaveDataset"),
 }
+COUNTED_TOGETHER = 1000  # elements per read; a signal can end the process between two reads
 LARGE = 2**16  # size of a constant in bytes
 LIMIT = 2**31 - 2**20  # size of a serialized graph in bytes
 
@@ -57,19 +61,38 @@ class FreshCopies:
         self._large = _without_large(graph_def)
         self._graph_def = graph_def
 
-    def make(self) -> Any:
-        """Returns a copy that was made eagerly. Copies share their large arrays."""
-        (result,) = (node.input[0] for node in self._graph_def.node if node.op == "_Retval")
+    def make(self, rank: int = 0, ranks: int = 1) -> Any:
+        """Makes a copy eagerly and returns it. The copy yields every `ranks`-th element, starting with element `rank`.
+        Copies share their large arrays."""
+        graph_def = copy.deepcopy(self._graph_def)
+        if ranks > 1:
+            keeps_order = self._dataset.options().deterministic is not False
+            shard_early(graph_def, rank, ranks, cardinality=self._cardinality, keeps_order=keeps_order)
+        (result,) = (node.input[0] for node in graph_def.node if node.op == "_Retval")
+        made = dataset_ops._VariantDataset(self._imported(graph_def, result), self._dataset.element_spec)
+        return made.with_options(self._dataset.options())
+
+    def count(self) -> int:
+        """Reads the data set, without the steps that `equally_long` skips, and returns the number of its elements."""
+        output, types = equally_long(self._graph_def)
+        read = dataset_ops._VariantDataset(self._imported(self._graph_def, output), types)
+        ones = read.map(lambda *_: True).batch(COUNTED_TOGETHER).with_options(self._dataset.options())
+        return sum(int(tf.size(each)) for each in ones)
+
+    def _imported(self, graph_def: Any, output: str) -> Any:
+        """Returns the variant tensor of a data set in the graph."""
         wrapped = tf.compat.v1.wrap_function(
             lambda: tf.import_graph_def(
-                self._graph_def,
+                graph_def,
                 input_map={f"{name}:0": tf.convert_to_tensor(array) for name, array in self._large.items()},
-                return_elements=[f"{result}:0"],
+                return_elements=[output if ":" in output else f"{output}:0"],
             )[0],
             [],
         )
-        copy = dataset_ops._VariantDataset(wrapped(), self._dataset.element_spec)
-        return copy.with_options(self._dataset.options())
+        return wrapped()
+
+    def _cardinality(self, output: str) -> int:
+        return int(tf.raw_ops.DatasetCardinality(input_dataset=self._imported(self._graph_def, output)))
 
 
 def graph_of(dataset: Any) -> Any:

@@ -1,8 +1,8 @@
 """Inlines the branches of an optimizer. A write in a branch takes effect only if the branch's condition is true.
 
-Loss scaling, gradient accumulation and the overwriting of variables with their averages put updates into `tf.cond`. A
-branch is a function, and a variable that a function writes can be neither sharded nor placed on a server. Inlined
-branches consist of ordinary ops. If a branch is not taken, its writes keep the current values.
+Optimizers put updates into `tf.cond` to scale the loss, to accumulate gradients, and to overwrite variables with their
+averages. A branch is a function, and a variable that a function writes can be neither sharded nor placed on a server.
+Inlined branches consist of ordinary ops. If a branch is not taken, its writes keep the current values.
 """
 
 from __future__ import annotations

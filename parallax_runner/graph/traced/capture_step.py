@@ -22,7 +22,7 @@ from parallax_runner.graph.metric import StepSums, named_in_graph
 from parallax_runner.graph.single_device_graph import MetricSums, SingleDeviceGraph
 from parallax_runner.graph.traced.batch_metrics import start_anew
 from parallax_runner.graph.traced.imported import First, add_variables, first_of, import_step
-from parallax_runner.graph.traced.keras_metrics import sums_of, warn_of_left_out
+from parallax_runner.graph.traced.keras_metrics import notes_of_left_out, sums_of
 from parallax_runner.graph.traced.keras_model import AsBatch, steps_on
 from parallax_runner.graph.traced.kinds import returned_sums, steps_of
 from parallax_runner.graph.traced.lookups import look_up_rows
@@ -40,9 +40,9 @@ def capture_step(
 ) -> SingleDeviceGraph:
     """Creates a Keras model or a training step, and captures one step for one replica.
 
-    `features` gives the type of each feature, or its shape and dtype. `options` has the keys `labels`, `sample_weight`
-    and `sparse_updates` from the configuration group `model`. The generators of Python, NumPy and TensorFlow are seeded
-    while the model is created.
+    `features` contains the type of each feature, or its shape and dtype. `options` has the keys `labels`,
+    `sample_weight` and `sparse_updates` from the configuration group `model`. The generators of Python, NumPy and
+    TensorFlow are seeded while the model is created.
 
     Raises CaptureError if the result cannot be distributed.
     """
@@ -51,8 +51,8 @@ def capture_step(
             "a Keras model or a training step needs eager execution, which is disabled: remove "
             "disable_v2_behavior() and disable_eager_execution() from the model's module"
         )
-    # A function that imports Keras itself is called a second time, because the variables from the first call were not
-    # recorded.
+    # If the function itself imported Keras, it is called a second time, because the variables from the first call were
+    # not recorded.
     specs = type_specs(features)
     made = _made(make, specs, seed, options) or _made(make, specs, seed, options)
     assert made is not None
@@ -118,7 +118,11 @@ def _captured(made: _Made, features: Specs, seed: int) -> SingleDeviceGraph:
     )
     validation_features = {name: tensor.name for name, tensor in validation_placeholders.items()}
     return dataclasses.replace(
-        single, has_optimizer=True, validation_features=validation_features, keras_model=made.model
+        single,
+        has_optimizer=True,
+        validation_features=validation_features,
+        keras_model=made.model,
+        notes=made.notes,
     )
 
 
@@ -137,7 +141,7 @@ def _validation_placeholders(evaluated: Trace, placeholders: Mapping[str, Any]) 
 class _Made:
     """The traces of a model's steps, the sums of the steps' metrics, and the initial values of variables.
 
-    `model` is the traced Keras model, or None.
+    `model` is the traced Keras model, or None. `notes` tell the user which parts of the model are ignored or omitted.
     """
 
     train: Trace
@@ -146,6 +150,7 @@ class _Made:
     validation_metrics: StepSums | None
     firsts: list[First]
     model: Any = None
+    notes: tuple[str, ...] = ()
 
 
 def _made(make: Callable[[], Any], features: Specs, seed: int, options: Mapping[str, Any]) -> _Made | None:
@@ -163,7 +168,7 @@ def _made(make: Callable[[], Any], features: Specs, seed: int, options: Mapping[
 def _global_seed(seed: int) -> Iterator[None]:
     """Sets TensorFlow's global seed for eager ops in the `with` block, and restores the previous seed afterwards.
 
-    A verification can therefore create the data again, in the same order.
+    The data can then be created again in the same order, for a verification.
     """
     before = context.global_seed()
     tf.random.set_random_seed(seed)
@@ -179,15 +184,16 @@ def _traced(steps: Steps, features: Specs, mode: SparseUpdates, variables: Varia
     evaluate = None if steps.evaluate is None else _trace_evaluation(steps.evaluate, features, mode, probe)
     every = variables.all()
     traces = [each for each in (train, evaluate) if each is not None]
+    notes = steps.notes
     written = [start_anew(each.graph, [one for one in every if one.is_metric]) for each in traces]
     if steps.model is None:
         sums = [returned_sums(each) for each in traces]
     else:
-        warn_of_left_out(steps.model, written)
+        notes += notes_of_left_out(steps.model, written)
         sums = [sums_of(steps.model, each.graph, one) for each, one in zip(traces, written, strict=True)]
     metrics, validation_metrics, *_ = [*sums, None, None]
     firsts = [first_of(one) for one in every if not one.is_metric]
-    return _Made(train, evaluate, metrics, validation_metrics, firsts, steps.model)
+    return _Made(train, evaluate, metrics, validation_metrics, firsts, steps.model, notes)
 
 
 def _trace_evaluation(evaluate: StepFunction, features: Specs, mode: SparseUpdates, probe: RowProbe) -> Trace:
@@ -217,8 +223,8 @@ def _import_evaluation(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Imports an evaluation.
 
-    Returns the validation loss with its metrics, if there is a validation loss, and the outputs under names that are
-    valid in a SavedModel signature.
+    Returns the validation loss (if there is one) with its metrics, and the outputs under names that are valid in a
+    SavedModel signature.
     """
     returned = evaluated.returned
     wanted = {f"outputs/{name}": evaluated.tensor(tensor) for name, tensor in returned["outputs"].items()}

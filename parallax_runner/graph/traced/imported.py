@@ -18,8 +18,8 @@ from parallax_runner.graph.traced.order import keep_only_needed
 from parallax_runner.graph.traced.trace import Trace
 from parallax_runner.graph.traced.variables import TracedVariable
 
-# Values up to this many bytes become constants in the graph. Larger values are read from the process that has them in
-# memory.
+# Values up to this many bytes become constants in the graph. Larger values are read at run time from the memory of the
+# process.
 CONSTANT_BYTES = 4096
 
 
@@ -48,7 +48,7 @@ class First:
 
 
 def first_of(traced: TracedVariable) -> First:
-    """Returns the initial value of a variable. Must run eagerly, before the graph is built."""
+    """Returns the initial value of a variable. Call this function eagerly, before the graph is built."""
     variable = traced.variable
     if traced.initial is not None:
         graph = func_graph.func_graph_from_py_func("initial", traced.initial, (), {})

@@ -3,7 +3,6 @@ sums."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -15,9 +14,6 @@ import tensorflow as tf
 from parallax_runner.config.objective import Direction
 from parallax_runner.graph.metric import StepSums
 from parallax_runner.graph.traced.batch_metrics import Written
-
-log = logging.getLogger(__name__)
-
 
 # Maps the direction names that Keras' own callbacks use.
 DIRECTIONS: Mapping[str | None, Direction] = {"up": "maximize", "down": "minimize"}
@@ -49,26 +45,26 @@ def sums_of(model: Any, graph: Any, written: Mapping[int, Written]) -> StepSums 
 
 
 def _direction_of(name: str, metrics: Sequence[Any]) -> Direction | None:
-    """Returns the direction of better values for a result. In a result's name, Keras puts the output before the
+    """Returns the direction of better values for a result. Keras puts the name of the output before the name of the
     metric."""
     named = [one for one in metrics if name == one.name or name.endswith(f"_{one.name}")]
     nearest = max(named, key=lambda one: len(one.name), default=None)
     return DIRECTIONS.get(getattr(nearest, "_direction", None))
 
 
-def warn_of_left_out(model: Any, written: Sequence[Mapping[int, Written]]) -> None:
-    """Logs one warning for all steps of the model. The warning names the metrics that are not reported."""
+def notes_of_left_out(model: Any, written: Sequence[Mapping[int, Written]]) -> tuple[str, ...]:
+    """Returns one note for all steps of the model, which names the metrics that are not reported, or no note."""
     names = [metric.name for metric in metrics_of(model) if not all(_is_sum(metric, one) for one in written)]
-    if names:
-        log.warning(
-            "these metrics of the model are not reported, because they are not computed from sums over batches that "
-            "start at zero: %s",
-            ", ".join(names),
-        )
+    if not names:
+        return ()
+    return (
+        "these metrics of the model are not reported, because they are not computed from sums over batches that "
+        f"start at zero: {', '.join(names)}",
+    )
 
 
 def metrics_of(model: Any) -> list[Any]:
-    """Returns each of the model's metrics once. Each compiled metric is a separate entry."""
+    """Returns each of the model's metrics once. Each compiled metric has its own entry."""
     return list({id(one): one for metric in model.metrics for one in _each(metric)}.values())
 
 

@@ -51,8 +51,6 @@ def steps_on(model: Any, features: Specs, as_batch: AsBatch) -> Steps:
     """
     if not model.compiled or model.optimizer is None:
         raise CaptureError(f"the Keras model «{model.name}» is not compiled: call model.compile(optimizer=…, loss=…)")
-    if (model.steps_per_execution or 1) > 1:
-        log.warning("steps_per_execution=%s of the model is ignored: a step is one batch", model.steps_per_execution)
     _build(model, as_batch(_symbols(features)))
     model.reset_metrics()  # fit also does this, because metrics can hold counts from earlier evaluations
 
@@ -60,7 +58,13 @@ def steps_on(model: Any, features: Specs, as_batch: AsBatch) -> Steps:
         batch = as_batch(tensors)
         return {"loss": _loss_of_batch(model, batch), "outputs": _outputs(model, batch[0])}
 
-    return Steps(train=lambda tensors: model.train_step(as_batch(tensors)), evaluate=evaluate, model=model)
+    return Steps(lambda tensors: model.train_step(as_batch(tensors)), evaluate, model, _notes(model))
+
+
+def _notes(model: Any) -> tuple[str, ...]:
+    if (model.steps_per_execution or 1) == 1:
+        return ()
+    return (f"steps_per_execution={model.steps_per_execution} of the model is ignored: a step is one batch",)
 
 
 def _loss_of_batch(model: Any, batch: tuple[Any, Any, Any]) -> Any:

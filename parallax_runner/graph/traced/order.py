@@ -1,8 +1,8 @@
 """Removes control edges that a traced step does not need.
 
-A trace orders all ops on a variable: an update waits for every earlier read. The edge is nearly always redundant,
-because the update also needs the value that was read. The remaining edges start at the value instead of the read,
-because the rewrite can move the read.
+A trace orders all ops on a variable: an update waits for every earlier read. The edge from a read to an update is
+nearly always redundant, because the update also needs the value that was read. Each remaining edge starts at the value
+instead of the read, because the rewrite can move the read.
 """
 
 from __future__ import annotations

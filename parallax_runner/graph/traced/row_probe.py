@@ -24,12 +24,12 @@ class RowProbe:
         self._known: dict[str, tuple[bool, bool]] = {}
 
     def keeps_untouched_rows(self, optimizer: Any) -> bool:
-        """Returns whether rows are independent, and whether a row with zero gradient and its slots stay
+        """Returns whether rows are independent, and an update leaves a row with zero gradient and its slots
         bit-identical."""
         return self._answers(optimizer)[0] and self._answers(optimizer)[1]
 
     def works_by_row(self, optimizer: Any) -> bool:
-        """Returns whether updating some rows alone gives the same values as updating these rows together with
+        """Returns whether an update of only some rows produces the same values as an update of these rows together with
         others."""
         return self._answers(optimizer)[1]
 
@@ -51,7 +51,7 @@ def _keeps(optimizer: Any) -> bool:
     generator = np.random.default_rng(5)
     made = _Small(optimizer, ROWS, generator)
     for trial in range(TRIALS):
-        if trial:  # the first trial tests a row before any update
+        if trial:  # the first trial tests a row that has not been updated yet
             made.update(generator.normal(size=(ROWS, WIDTH)))
         gradient = generator.normal(size=(ROWS, WIDTH))
         gradient[trial] = 0.0

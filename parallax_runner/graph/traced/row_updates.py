@@ -1,8 +1,8 @@
 """Updates only the rows that a sparse gradient touches, with the optimizer's own formula.
 
-Most Keras optimizers convert a sparse gradient to a dense gradient and update every row. The formula runs on the
-touched rows alone if it leaves rows without gradient bit-identical (`exact`), or if the user requests it (`lazy`).
-While `update_step` runs, the variable and its slots are replaced by their touched rows. The assigned values are then
+Most Keras optimizers convert a sparse gradient to a dense gradient and update every row. The formula runs on only the
+touched rows if it leaves all other rows bit-identical (`exact`), or if the user requests this (`lazy`). While
+`update_step` runs, the variable and its slots are replaced by their touched rows. The assigned values are then
 scattered back.
 """
 
@@ -50,7 +50,7 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: 
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
     from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-    refused: list[str] = []  # raised outside Keras' branches, which would add text to the message
+    refused: list[str] = []  # raised only after Keras' branches, which would add text to the message
     update_all, decay_all = TFOptimizer._backend_update_step, TFOptimizer._apply_weight_decay
 
     def update(this: Any, grads: Sequence[Any], variables: Sequence[Any], learning_rate: Any) -> None:
@@ -142,7 +142,7 @@ def slots_of(optimizer: Any, variable: Any) -> list[Any]:
     return [one for one in found if isinstance(one, backend.Variable) and one.shape == variable.shape]
 
 
-# An optimizer's lists with one entry per variable that `update_step` does not use.
+# An optimizer's lists that have one entry per variable but are not used by `update_step`.
 NO_SLOTS = frozenset(
     {"_trainable_variables", "_accumulated_gradients", "_model_variables_moving_average", "_variables"}
 )

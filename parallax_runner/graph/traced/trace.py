@@ -30,12 +30,14 @@ class Steps:
     """The steps that a model's function created. Both steps take the features by name.
 
     `train` trains on a batch. `evaluate` does not train, and returns a dict with the batch's «loss» (or None), its
-    «outputs» by name and, optionally, «metrics». `model` is the Keras model that the steps belong to, or None.
+    «outputs» by name and, optionally, «metrics». `model` is the Keras model that the steps belong to, or None. `notes`
+    tell the user which settings the steps ignore.
     """
 
     train: StepFunction
     evaluate: StepFunction | None = None
     model: Any = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Trace:
     """The ops of a step in `graph`.
 
     `inputs` maps the components of the features to the graph's placeholders. `returned` is the step's return value,
-    with tensors of the graph.
+    which contains tensors of the graph.
     """
 
     graph: branches.StepGraph
@@ -60,7 +62,7 @@ class Trace:
 def trace(step: StepFunction, features: Specs, sparse_updates: SparseUpdates, probe: RowProbe) -> Trace:
     """Traces the ops of `step` in the order of eager execution.
 
-    The functions that `step` calls are inlined, including compiled functions. `features` gives the type of each
+    The functions that `step` calls are inlined, including compiled functions. `features` contains the type of each
     feature, and `sparse_updates` determines which rows Keras optimizers write.
     """
     signature = dict(sorted(features.items()))

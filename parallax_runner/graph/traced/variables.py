@@ -25,7 +25,7 @@ class UnsetVariable(resource_variable_ops.UninitializedVariable):
     """A variable that has no value until it is read or assigned outside a trace.
 
     A model is created in the driver and in every worker, but the values of its variables are in a session. An eager
-    copy of a large table would use the same amount of memory again.
+    copy of a large table would double the memory for the table.
     """
 
     def __init__(self, initial: Callable[[], Any], **kwargs: Any) -> None:
@@ -117,7 +117,7 @@ class Variables:
             aggregation = variable.aggregation.name.lower()
             initial = self._initial.get(id(variable))
             if initial is not None and variable.is_initialized():
-                initial = None  # a value that was loaded or set takes precedence over the initializer
+                initial = None  # a loaded or assigned value takes precedence over the initializer
             found.append(TracedVariable(name, _op_name(name), variable, initial, aggregation, is_metric))
         return found
 

@@ -9,14 +9,15 @@ from parallax_runner.launch.control import wire
 from parallax_runner.launch.launchers.launcher import RankExit
 from parallax_runner.launch.watch.whereabouts import Whereabouts
 
-# All deaths within this time after the first sign of a failure are attributed to one cause, because grpc and Horovod
-# notify the other processes within a second or two.
+# All deaths within this time after the first sign of a failure are attributed to one cause. When a process dies, grpc
+# and Horovod notify the other processes within a second or two.
 FOLLOW_SECS = 5.0
 # The reason given if neither the process nor the launcher reported anything.
 DIED_SILENTLY = "died without a message"
 # The reason for a member whose process the driver did not start itself.
 GONE = "its process was killed, or its machine is lost"
-# The signals of processes that give up because a peer is gone. Such a death may be a consequence of another death.
+# If a process aborts because a peer is gone, it dies by one of these signals. Such a death may be a consequence of
+# another death.
 _GIVES_UP_BY = frozenset({signal.SIGABRT, signal.SIGPIPE})
 # The signals that a launcher uses to terminate workers. No launcher sends them to servers before the process to blame
 # is known.
@@ -25,14 +26,14 @@ _TOLD_BY = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 @dataclass
 class Member:
-    """The state that the driver keeps for one worker, one server, or the program that starts all workers. The role of
-    that program is its name.
+    """The state that the driver keeps for one worker, one server, or the program that starts all workers. For that
+    program, the role is the program's name.
 
     `lost_secs` is the monotonic time of the first sign that the member ended prematurely. `exit_status` is minus the
-    signal number for a death by signal, and None if unknown. `is_gone` is set if the member ran elsewhere and it is
-    unknown how it ended. `error` is the error that the process itself reported, and `recurs` means that the error would
-    occur again in another attempt. `wanted_status` is the exit status that the process requests for the run. `verdict`
-    is the driver's conclusion. The fields from `doing` onwards come from the last report of the process.
+    signal number for a death by signal, and None if unknown. `is_gone` is set if the member ran on another machine and
+    the way it ended is unknown. `error` is the error that the process itself reported, and `recurs` means that the
+    error would occur again in another attempt. `wanted_status` is the exit status that the process requests for the
+    run. `verdict` is the driver's conclusion. The fields from `doing` onwards come from the last report of the process.
     """
 
     role: str
@@ -103,8 +104,8 @@ def first_lost(members: Sequence[Member], rank_exit: RankExit | None) -> Member:
     Raises ValueError if no member is lost.
 
     A process that was killed by a signal is blamed first. If no process was killed by a signal, the rank that the
-    launcher names is blamed, unless the end of the first lost member is explained. In all other cases, the first lost
-    member is blamed.
+    launcher names is blamed, unless the driver knows why the first lost member ended. In all other cases, the first
+    lost member is blamed.
     """
     lost = [(member.lost_secs, member) for member in members if member.lost_secs is not None]
     lost.sort(key=lambda pair: pair[0])
@@ -139,8 +140,8 @@ def reason_of(member: Member) -> str:
 
 
 def signal_name(number: int) -> str:
-    """Returns the name of a signal, for example "SIGKILL" for 9. For a real-time signal, which has no name, returns for
-    example "signal 40"."""
+    """Returns the name of a signal, for example "SIGKILL" for 9. For a real-time signal, which has no name, returns
+    text such as "signal 40"."""
     try:
         return signal.Signals(number).name
     except ValueError:

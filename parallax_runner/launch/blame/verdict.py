@@ -40,8 +40,8 @@ def find_failure(
     launcher: Launcher,
 ) -> Failure:
     """Returns the failure of an attempt that has lost at least one member. `program` is the program that started all
-    workers, or None if each worker was started separately. The member `run` is lost if no single process is to
-    blame."""
+    workers, or None if each worker was started separately. If no single process is to blame, the lost member is
+    `run`."""
     output = "" if program is None else "\n".join(logs.tail(program.role, 0, OUTPUT_LINES))
     rank_exit = launcher.rank_exit(output)
     if rank_exit is not None and rank_exit.rank < len(workers):
@@ -69,8 +69,8 @@ def find_failure(
 
 def note_unreported_exits(workers: Sequence[Member], exit_status: int) -> None:
     """Sets the exit status of workers that have ended although the program that started them continues. The program
-    continues only if the worker exited with this status. The status is set only for workers on this machine, because
-    the program notices their end at once."""
+    continues only after a worker exits with the status `exit_status`. The status is set only for workers on this
+    machine, because the program notices the end of these workers at once."""
     for member in workers:
         is_gone = member.lost_secs is not None and not member.connected and member.said_hello
         if is_gone and _explains_nothing(member) and member.host == socket.gethostname():

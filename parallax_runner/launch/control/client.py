@@ -22,7 +22,7 @@ DRIVER_SILENT_SECS = 60.0
 LOOPBACK = "127.0.0.1"
 ALIVE_SECS = 2.0
 STACKS_SECS = 24.0
-# A process that still runs this long after its last message writes its stacks. The driver kills it after 10 s.
+# A process that is still running this long after its last message writes its stacks. The driver kills it after 10 s.
 LINGERS_SECS = 5.0
 STDERR = 2
 
@@ -67,7 +67,7 @@ class ControlClient:
     @classmethod
     def connect(cls, role: str, index: int) -> Self:
         """Connects to the driver that started this process and sends a hello. Raises LaunchError if there is no driver
-        or it cannot be reached."""
+        or the driver cannot be reached."""
         address, secret = os.environ.get(wire.CONTROL_ADDRESS), os.environ.get(wire.CONTROL_SECRET)
         if not address or not secret:
             raise LaunchError(
@@ -81,10 +81,11 @@ class ControlClient:
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if connection.getpeername()[0] != LOOPBACK:
-            # A machine that loses power does not close its connections. This timeout then ends this process.
+            # If the driver's machine loses power, it does not close the connection. In this case, this timeout ends
+            # this process.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * DRIVER_SILENT_SECS))
-        # A process that is forked from this one, such as a data loader, must not keep the connection open after this
-        # process dies.
+        # A process that is forked from this process, such as a data loader, must not keep the connection open after
+        # this process dies.
         os.register_at_fork(after_in_child=lambda: _forget(connection))
         client = cls(connection)
         client._send(wire.HELLO, role=role, index=index, secret=secret, pid=os.getpid(), host=socket.gethostname())
@@ -101,7 +102,7 @@ class ControlClient:
 
     @property
     def doing(self) -> str:
-        """What this process is doing, in a few words. The text is used in the message when another process dies."""
+        """What this process is doing, in a few words. If another process dies, the error message contains this text."""
         return self._doing[0]
 
     @doing.setter
@@ -130,8 +131,8 @@ class ControlClient:
         self._send(wire.PROOF, **claim)
 
     def wait_until_proven(self) -> None:
-        """Blocks until all processes of the launch match the plan. If a process does not match, the driver ends all
-        processes."""
+        """Blocks until the claims of all processes of the launch have been verified against the plan. If a process does
+        not match, the driver ends all processes."""
         self._proven.wait()
 
     def port_taken(self, address: str) -> None:
@@ -162,8 +163,8 @@ class ControlClient:
         self._say_last(wire.DONE, **fields)
 
     def announce_last_step(self, step: int) -> None:
-        """Sends the chief's answer to a stop request: all workers end after `step`. Returns when all workers have
-        confirmed this step."""
+        """Sends the chief's answer to a stop request, which makes all workers end after `step`. Returns when all
+        workers have confirmed this step."""
         self._send(wire.LAST_STEP, step=step)
         self._last_step_known.wait()
 
@@ -173,7 +174,7 @@ class ControlClient:
         self._all_left.wait()
 
     def next_order(self) -> dict[str, Any] | None:
-        """Waits for the driver's next order and returns it. The order specifies how all workers continue. Returns None
+        """Waits for the driver's next order and returns it. An order specifies how all workers continue. Returns None
         if the driver asks the workers to end."""
         return self._orders.get()
 
@@ -185,8 +186,8 @@ class ControlClient:
     def _say_last(self, kind: str, **fields: Any) -> None:
         self._leaving = True
         self._send(kind, **fields)
-        # If a socket with unread input is closed, the kernel resets the connection and can drop the message. So wait
-        # for an answer.
+        # If a socket with unread input is closed, the kernel resets the connection and can drop the message. Therefore,
+        # this process waits for the driver's answer first.
         self._heard.wait(HEARD_TIMEOUT_SECS)
 
     def _send(self, kind: str, **fields: Any) -> None:
@@ -213,7 +214,7 @@ class ControlClient:
             # starts.
             if self.doing != wire.STARTING:
                 faulthandler.dump_traceback_later(stacks_secs, file=STDERR)
-        # If a thread or an exit handler of the user's code keeps this process alive, the log then identifies it.
+        # If a thread or an exit handler of the user's code keeps this process alive, the stacks in the log identify it.
         faulthandler.dump_traceback_later(LINGERS_SECS, file=STDERR)
 
     def _listen(self) -> None:
@@ -261,8 +262,8 @@ class ControlClient:
 
 
 def _forget(connection: socket.socket) -> None:
-    # The descriptor is closed directly: close() on the socket would wait until the file object of the listening thread
-    # is closed, and a forked process has no such thread.
+    # The descriptor is closed directly: close() on the socket would wait until the listening thread closes its file
+    # object, and a forked process has no such thread.
     descriptor = connection.detach()
     if descriptor >= 0:
         os.close(descriptor)
@@ -273,5 +274,5 @@ def _kill_children() -> None:
         try:
             child.kill()
         except psutil.Error:
-            # The child has ended.
+            # The child process has already ended.
             continue

@@ -25,7 +25,7 @@ MAX_LINE_BYTES = 64 * 2**20
 # The maximum number of connections that have not sent a hello, in addition to one per child. Above this limit, the
 # oldest such connection is closed. Children are not affected, because they send their hello at once.
 MAX_STRANGERS = 16
-# If the driver has no file descriptor left for a connection, it tries again after this time.
+# If the driver runs out of file descriptors, it tries again after this time to accept a connection.
 ACCEPT_AGAIN_SECS = 0.2
 
 Member = tuple[str, int]
@@ -90,15 +90,15 @@ class ControlServer:
             self._send(member, wire.PROVEN)
 
     def ask_where(self, *, stacks: bool = False) -> None:
-        """Asks every connected child where it is. The answers are messages of kind "stands". With `stacks`, each child
-        writes its Python stacks into its log before it answers."""
+        """Asks every connected child what it is executing. The answers are messages of kind "stands". With `stacks`,
+        each child writes its Python stacks into its log before it answers."""
         with self._lock:
             members = list(self._connections)
         for member in members:
             self._send(member, wire.WHERE, stacks=stacks)
 
     def close(self) -> None:
-        """Closes all connections. A child that is still running ends when it notices this."""
+        """Closes all connections. A child that is still running ends when it notices that its connection is closed."""
         self._closed.set()
         with self._lock:
             open_sockets = [self._listener, *self._connections.values(), *self._strangers]
@@ -140,7 +140,7 @@ class ControlServer:
             raise
 
     def _know(self, connection: socket.socket) -> None:
-        """Removes a connection from the connections that have not sent a hello."""
+        """Removes a connection from the connections that have not sent a hello yet."""
         with self._lock:
             self._strangers.pop(connection, None)
 

@@ -14,16 +14,16 @@ ALIVE_SECS = "PARALLAX_ALIVE_SECS"
 # This variable contains a number of seconds. If the heartbeat thread of a child cannot run for that long, the child
 # writes its Python stacks into its log.
 STACKS_SECS = "PARALLAX_STACKS_SECS"
-# This variable contains the name of the variable that contains a worker's rank. Launchers use different variables for
-# the rank. RANK is for launchers that have no variable of their own.
+# The name of the variable for the rank depends on the launcher, and this variable contains that name. RANK is for
+# launchers that have no variable of their own.
 RANK_VARIABLE = "PARALLAX_RANK_VARIABLE"
 RANK = "PARALLAX_RANK"
 
 # This variable is set if workers exchange gradients through Gloo and find each other through a store that rank 0 runs.
 GLOO = "PARALLAX_GLOO"
 
-# Set if only the driver acts on SIGTERM, SIGUSR1 and SIGUSR2, which a batch system sends to all processes of a job at
-# once.
+# A batch system sends SIGTERM, SIGUSR1 and SIGUSR2 to all processes of a job at once. This variable is set if only the
+# driver acts on these signals.
 DEAF = "PARALLAX_DEAF"
 
 # The kinds below are reserved for the protocol. A report must not use them.
@@ -33,7 +33,7 @@ CLUSTER, STOP, HEARD = "cluster", "stop", "heard"
 # message last, when the other workers have confirmed it, because a rank that begins a later step would wait forever in
 # that step.
 LAST_STEP, LAST_STEP_KNOWN = "last_step", "last_step_known"
-# LEAVE: a worker takes part in no further step. ALL_LEFT: the driver's answer when all workers have reported this.
+# LEAVE: a worker takes part in no further step. ALL_LEFT: the driver's answer when all workers have sent LEAVE.
 LEAVE, ALL_LEFT = "leave", "all_left"
 # The driver's order, which specifies how all workers continue after a segment of the training.
 ORDER = "order"
@@ -43,7 +43,8 @@ STORE = "store"
 # PROOF: a process's claim before the first step. PROVEN: the driver's answer when the claims of all processes match the
 # plan.
 PROOF, PROVEN = "proof", "proven"
-# A process has sent a hello with a role and index that are already connected, or that are not in the plan.
+# A process has sent a hello with the role and index of a process that is already connected, or with a role and index
+# that are not in the plan.
 SURPLUS = "surplus"
 # ALIVE: a heartbeat. WHERE: the driver asks, after a failure or a stall, what a process is doing. STANDS: the answer of
 # the process.
@@ -74,7 +75,7 @@ STARTING = "starting"
 
 @dataclass(frozen=True)
 class Message:
-    """A message from one child process. `received_secs` is the time of the driver's monotonic clock when the message
+    """A message from one child process. `received_secs` is the time on the driver's monotonic clock when the message
     arrived."""
 
     role: str

@@ -1,1 +1,1 @@
-"""Launchers. The launchers. Each launcher is a class that starts the processes of a run in its own way."""
+"""The launchers. Each launcher is a class that starts the processes of a run in its own way."""

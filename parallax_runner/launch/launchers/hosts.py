@@ -1,9 +1,10 @@
-"""The launcher `hosts`: mpirun starts the workers on the hosts of `cluster.resource_info`, and a remote shell starts
+"""The `hosts` launcher: mpirun starts the workers on the hosts of `cluster.resource_info`, and a remote shell starts
 the servers."""
 
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
@@ -15,6 +16,7 @@ from parallax_runner.errors import LaunchError
 from parallax_runner.launch import bind_address, remote
 from parallax_runner.launch.hosts import Hosts, Place, find_hosts
 from parallax_runner.launch.job import Command, Job
+from parallax_runner.launch.mpirun.command import has_other_order
 from parallax_runner.launch.mpirun.launcher import Mpirun, options_of_user
 from parallax_runner.launch.reach import check_hosts
 from parallax_runner.plan.plan import Plan
@@ -27,6 +29,7 @@ class OverHosts(Mpirun):
 
     def __init__(self, hosts: Hosts, options: Sequence[str] = ()) -> None:
         super().__init__(options, hosts)
+        self._own_names: dict[str, str] = {}
 
     @classmethod
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:
@@ -48,7 +51,27 @@ class OverHosts(Mpirun):
     def check(self, folders: Sequence[Path], stopped: Callable[[], bool]) -> None:
         """Checks that each host can be reached, sees `folders`, and can reach the driver."""
         super().check(folders, stopped)
-        check_hosts(self.hosts, folders, stopped)
+        here = {place.name: socket.gethostname() for place in self.hosts.places if place.is_here}
+        self._own_names = here | check_hosts(self.hosts, folders, stopped)
+
+    def misplaced(self, role: str, index: int, host: str) -> str | None:
+        """Returns a description of the fault if the process is on the wrong host of the plan, or on the driver's host
+        by mistake.
+
+        Hosts are compared by the names that they have returned to `check`, so aliases and addresses do not matter.
+        Hosts with the same name cannot be distinguished, and a name that no host has returned is accepted.
+        """
+        if role == "worker" and has_other_order(self.options):
+            return None
+        planned = self.hosts.of_worker(index) if role == "worker" else self.hosts.places[index % len(self.hosts.places)]
+        name = self._own_names.get(planned.name)
+        if name in (None, host) or host not in {*self._own_names.values(), socket.gethostname()}:
+            return None
+        also = "" if name == planned.name else f", whose own name is {name}"
+        return (
+            f"it runs on {host}, but the plan assigns it to {planned.name}{also}: the launcher has placed processes "
+            "on the wrong hosts. If comm.mpi.mpirun_options or Open MPI's parameters choose hosts, remove that choice"
+        )
 
     def servers(self, job: Job) -> list[Command]:
         """Returns one command per server. The remote shell starts the servers on other hosts. The remote shell receives

@@ -43,7 +43,8 @@ class Launcher(ABC):
     # Whether the workers can call MPI_Init and then form one MPI world. Unless a launcher overrides `unfit`, only
     # comm=ps works without MPI.
     starts_mpi: ClassVar[bool] = False
-    # If a worker exits with this status, the program continues and does not report it. None if there is no such status.
+    # If a worker exits with this status, the program continues and does not report the exit. None if there is no such
+    # status.
     unreported_exit_status: ClassVar[int | None] = None
     # The exit status of the local command that stands in for a remote process, if the remote process ended without
     # reporting its status.
@@ -75,6 +76,11 @@ class Launcher(ABC):
         """Checks the hosts before each start. Raises LaunchError if processes could not start or would not see
         `folders`. Returns early once `stopped()` returns True."""
         return
+
+    def misplaced(self, role: str, index: int, host: str) -> str | None:
+        """Returns a description of the fault if a process is not on its planned host, or None. `host` is the host name
+        that the process has reported. The base class returns None, because it does not know the names of the hosts."""
+        return None
 
     @abstractmethod
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:

@@ -1,4 +1,4 @@
-"""The launcher `local`: mpirun starts all workers on this machine."""
+"""The `local` launcher: mpirun starts all workers on this machine."""
 
 from typing import Self
 

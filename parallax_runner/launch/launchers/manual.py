@@ -1,4 +1,4 @@
-"""The launcher `manual`: workers and servers run in processes that the user or another program starts, in any order."""
+"""The `manual` launcher: workers and servers run in processes that the user or another program starts, in any order."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from parallax_runner.launch.manual.claims import Claim, Claims, claims_at
 from parallax_runner.launch.manual.seat import LOST
 from parallax_runner.plan.plan import Plan
 
+# Horovod of each worker uses Gloo from the start, even if the user's code initializes Horovod first.
+BY_GLOO = {wire.GLOO: "1", "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
 SEAT = (sys.executable, "-m", "parallax_runner.launch.manual.seat")
 
 
 class Manual(Launcher):
-    """Each worker or server is a process that stands by elsewhere, together with a seat process that represents it
-    here. Ranks connect to each other through Gloo."""
+    """Each worker or server is a standby process, usually on another machine. A seat process on this machine represents
+    it. Ranks connect to each other through Gloo."""
 
     lost_exit_status = LOST
 
@@ -67,7 +69,7 @@ class Manual(Launcher):
         """Returns one seat command per worker."""
         places = horovod_places([claim.entry.host for claim in self._claimed["worker"]])
         return [
-            self._seat(claim, f"worker {rank}", job, job.worker_argv(), {**place, wire.RANK: str(rank), wire.GLOO: "1"})
+            self._seat(claim, f"worker {rank}", job, job.worker_argv(), {**place, **BY_GLOO, wire.RANK: str(rank)})
             for rank, (claim, place) in enumerate(zip(self._claimed["worker"], places, strict=True))
         ]
 

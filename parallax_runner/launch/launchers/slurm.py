@@ -1,4 +1,4 @@
-"""The launcher `slurm`: within an allocation, mpirun starts workers and srun starts servers. It uses no ssh."""
+"""The `slurm` launcher: within an allocation, mpirun starts workers and srun starts servers. It uses no ssh."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Slurm(OverHosts):
 
     @classmethod
     def unfit(cls, config: RunConfig, comm: str) -> str | None:
-        """Returns None: Slurm provides the hosts, so a configuration cannot be wrong about them."""
+        """Returns None: Slurm provides the hosts, so the configuration cannot name the wrong ones."""
         return None
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
@@ -51,7 +51,7 @@ class Slurm(OverHosts):
         return [command._replace(env=command.env | OVERLAP) for command in super().workers(_deaf(job), cleanup)]
 
     def servers(self, job: Job) -> list[Command]:
-        """Returns the commands of the servers, with srun for those on other nodes."""
+        """Returns the commands of the servers. The commands for servers on other nodes use srun."""
         return super().servers(_deaf(job))
 
 
@@ -63,14 +63,15 @@ def allocated_hosts(config: RunConfig, plan: Plan) -> Hosts:
     """Returns the hosts of this allocation where the processes of a plan run. Raises LaunchError."""
     places = [_on_node(place) for place in places_of(size_cluster(config), plan)]
     others = [place.name for place in places if not place.is_here]
-    # Open MPI's daemons refuse to use the loopback interface alone.
+    # Open MPI's daemons refuse to use only the loopback interface.
     address, network = _way_to_node(others[0]) if others else (bind_address.LOOPBACK, None)
     network = None if address == bind_address.LOOPBACK else network
     return Hosts(tuple(places), config.cluster.remote_shell, address, network, is_allocated=True)
 
 
 def _on_node(place: Place) -> Place:
-    """Returns the place with `is_here` set if it is this node. Slurm's node name may differ from the host name."""
+    """Returns the place, with `is_here` set if the place is this node. Slurm's node name may differ from the host
+    name."""
     here = os.environ.get("SLURMD_NODENAME")
     return dataclasses.replace(place, is_here=place.name == here if here else is_this_machine(place.name))
 

@@ -47,7 +47,7 @@ class Channel:
 
     @classmethod
     def _prove(cls, connection: socket.socket, secret: bytes, own: str, other: str) -> Self:
-        """Makes both ends prove the secret. Each sends a random number and signs both numbers, which prevents
+        """Makes both ends prove the secret. Each end sends a random number and signs both numbers, which prevents
         replays."""
         try:
             _watch(connection)
@@ -92,8 +92,8 @@ class Channel:
 
     @property
     def is_open(self) -> bool:
-        """Whether the other end is still there, as far as this machine knows. Use it while the other end sends
-        nothing."""
+        """Whether the other end is still connected, as far as this machine knows. Use this property while the other end
+        sends nothing."""
         try:
             self._connection.setblocking(False)
             return bool(self._connection.recv(1, socket.MSG_PEEK))

@@ -95,7 +95,7 @@ class Claims:
     def _claim_new(self, run_dir: str, wanted: dict[str, int]) -> list[str]:
         """Returns the roles of the new claims."""
         before = set(self._claims)
-        # A process that serves another run may be free later. A process that is gone stays gone.
+        # A process that serves another run may be free later, but a process that has ended does not return.
         self._useless = {id: why for id, why in self._useless.items() if "is gone" in why}
         for entry in self.store.entries():
             is_known = entry.id in self._claims or entry.id in self._useless

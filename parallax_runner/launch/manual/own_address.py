@@ -1,4 +1,4 @@
-"""The address at which another machine reaches this one, according to the kernel's routes."""
+"""The address at which another machine reaches this machine, according to the kernel's routes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A worker or server that the user or a scheduler started. It stands by for a driver and runs the commands of that
-driver, once or several times. It ends when its driver ends."""
+"""A standby process for a worker or server, started by the user or a scheduler. It waits for a driver and runs that
+driver's commands, once or several times. It ends when its driver ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 KEEP_SECS = 5.0
 POLL_SECS = 0.1
 DEFAULT_TIMEOUT_SECS = 600.0
-# This variable marks the environment of everything that runs here, so that all forked processes can be found.
+# This variable is in the environment of every process that this standby process starts, so that all of their forked
+# processes can be found.
 MARK = "PARALLAX_STANDS_BY"
 # The exit status that a shell shows for a program ended by SIGTERM.
 TERMINATED = 128 + signal.SIGTERM
@@ -106,7 +107,7 @@ class StandBy:
         if said["token"] != self._token:
             channel.send("refused", reason="another driver has claimed this process")
             return
-        self.end_child()  # Ends the child of an earlier attempt. The driver knows that this attempt is over.
+        self.end_child()  # Ends the child of an earlier attempt, which the driver has already given up.
         try:
             child = self._child = _spawn(said["argv"], {**said["env"], MARK: self.entry.id}, said["cwd"])
         except OSError as error:
@@ -168,6 +169,6 @@ def stand_by(role: str, rendezvous: str, index: int | None, *, address: str | No
                 return 1
     finally:
         waiting.end_child()
-        with suppress(Exception):  # The store may be gone.
+        with suppress(Exception):  # The store may no longer exist.
             store.withdraw(entry)
     return waiting.exit_status if waiting.exit_status >= 0 else 128 - waiting.exit_status

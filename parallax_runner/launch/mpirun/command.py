@@ -1,4 +1,4 @@
-"""The command line of mpirun, as an argument list instead of a shell string, and the environment variables for it."""
+"""The command line of mpirun (an argument list, not a shell string) and its environment variables."""
 
 import os
 import shutil
@@ -15,8 +15,8 @@ from parallax_runner.launch.job import Command, Job
 from parallax_runner.launch.mpirun import over_hosts
 from parallax_runner.launch.mpirun.mca import words_of_user
 
-# With this option, an idle rank yields its core instead of spinning. With one rank per core on two busy cores, this is
-# 35 to 60 % faster.
+# With this option, an idle rank yields its core instead of spinning. With one rank per core on two busy cores, ranks
+# that yield are 35 to 60 % faster.
 YIELD_WHEN_IDLE = ("--mca", "mpi_yield_when_idle", "1")
 # The component ofi is for one-sided messages, which Horovod does not use. If only TCP is available, each rank sleeps
 # for a second when it closes the component (docs/design/0034).
@@ -25,8 +25,10 @@ START_AT_ONCE = {"OMPI_MCA_btl": "^ofi"}
 SHARE_CORES = ("--oversubscribe", "--bind-to", "none")
 # Options that determine where mpirun starts the ranks, if the user sets them.
 HOST_CHOICE = frozenset({"--host", "-host", "-H", "--hostfile", "-hostfile", "--machinefile", "-machinefile"})
-# Marks each line of mpirun's output with the rank that wrote it. If a rank crashes before it has its own log, the crash
-# can then be attributed to it.
+# Options and parameters with which a user chooses the order of ranks. mpirun refuses a second --map-by.
+RANK_ORDER = ("--rank-by", "--rankby", "rmaps", "prte_rmaps")
+# Marks each line of mpirun's output with the rank that wrote it. This makes it possible to attribute a crash to a rank
+# that does not have its own log yet.
 TAG_OUTPUT = ("--output", "tag")
 # By default, NCCL listens on the address of a network interface. This variable chooses the interface.
 NCCL_INTERFACE = "NCCL_SOCKET_IFNAME"
@@ -34,8 +36,8 @@ ALLOW_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "
 
 
 def find_mpirun() -> str:
-    """Returns the path of the `mpirun` next to the Python interpreter, or of the one on PATH. Raises LaunchError if
-    neither exists."""
+    """Returns the path of the `mpirun` next to the Python interpreter, or of the `mpirun` on PATH. Raises LaunchError
+    if neither exists."""
     beside = Path(sys.executable).parent / "mpirun"
     if beside.is_file():
         return str(beside)
@@ -83,10 +85,17 @@ def worker_command(
 
 
 def stay_here(workers: int, options: Sequence[str]) -> list[str]:
-    """Returns the options that keep mpirun from starting daemons on other hosts, which a batch system or a default
-    hostfile may name. Such daemons could not connect to mpirun, and mpirun would wait for them."""
+    """Returns the options that keep mpirun from starting daemons on other hosts. A batch system or a default hostfile
+    may name such hosts. Their daemons could not connect to mpirun, and mpirun would wait for them."""
     by_user = any(option.partition("=")[0] in HOST_CHOICE for option in options)
     return [] if by_user else ["--host", f"localhost:{workers}"]
+
+
+def has_other_order(options: Sequence[str], environ: Mapping[str, str] = os.environ) -> bool:
+    """Returns whether the user has chosen an order of ranks that does not fill one host after the other. `options` are
+    the user's options for mpirun."""
+    words = words_of_user("prte", (find_mpirun(), *options), environ)
+    return any(word.startswith(RANK_ORDER) for word in words)
 
 
 def bind_on_one_machine(by_user: Set[str], environ: Mapping[str, str]) -> dict[str, str]:

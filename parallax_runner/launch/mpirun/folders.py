@@ -1,10 +1,10 @@
 """Private folders for the files of one mpirun and its ranks. Files that killed processes left behind are removed
 together with these folders.
 
-By default, mpirun names its rendezvous files after its pid alone. mpirun refuses to start if a killed mpirun with the
-same pid left such files behind: "The PMIx server's listener thread failed to start" (openpmix/openpmix issue 4022). In
-a container, pids soon repeat. Also, ranks on one machine exchange data through files of 16 MiB each, which stay in
-memory when mpirun is killed.
+By default, the names of mpirun's rendezvous files depend only on its pid. mpirun refuses to start if a killed mpirun
+with the same pid left such files behind: "The PMIx server's listener thread failed to start" (openpmix/openpmix issue
+4022). In a container, pids soon repeat. Also, ranks on one machine exchange data through files of 16 MiB each, which
+stay in memory when mpirun is killed.
 """
 
 import contextlib
@@ -19,8 +19,8 @@ from parallax_runner.launch.own_folder import OwnFolder, remove_left_over
 
 # PRRTE's parameter for the temporary folder on this machine only. Daemons on other hosts have no such files.
 TEMPORARY = "PRTE_MCA_prte_local_tmpdir_base"
-# Part of the name of each parameter that chooses the folder. PRRTE refuses a parameter for all hosts in combination
-# with a parameter for this machine.
+# The name of each parameter that chooses the folder contains this text. PRRTE refuses to combine a parameter for all
+# hosts with a parameter for this machine.
 TEMPORARY_CHOICE = "tmpdir_base"
 SEGMENTS = "OMPI_MCA_btl_sm_backing_directory"
 SEGMENTS_CHOICE = "btl_sm_backing_directory"
@@ -34,13 +34,13 @@ def make_folders(
     alone: bool = True,
     shared_memory: Path = SHARED_MEMORY,
 ) -> dict[str, OwnFolder]:
-    """Removes the folders that killed runs left behind and makes new folders. Returns the new folders by the name of
-    the variable that passes the folder to mpirun.
+    """Removes the folders that killed runs left behind and makes new folders. Returns a mapping from variables to the
+    new folders. These variables pass the folders to mpirun.
 
-    If the user has already chosen a folder on mpirun's command line `argv`, in a variable or in a parameter file, no
-    folder is made for that purpose. Makes a folder for shared-memory segments only if all ranks are on this machine
-    (`alone`), because that folder would not exist on other hosts. Raises LaunchError if the folder for temporary files
-    cannot be made.
+    If the user has already chosen a folder on mpirun's command line `argv`, in a variable or in a parameter file, this
+    function makes no other folder for the same purpose. Makes a folder for shared-memory segments only if all ranks are
+    on this machine (`alone`), because that folder would not exist on other hosts. Raises LaunchError if the folder for
+    temporary files cannot be made.
     """
     temporary = Path(tempfile.gettempdir())
     for parent in (temporary, shared_memory):
@@ -52,7 +52,7 @@ def make_folders(
         except OSError as error:
             raise LaunchError(f"mpirun needs a folder for temporary files: {error}") from error
     if alone and not any(SEGMENTS_CHOICE in word for word in words_of_user("openmpi", argv, environ)):
-        # If the folder cannot be made, Open MPI chooses the folder for segments.
+        # If this folder cannot be made, Open MPI chooses a folder for the segments.
         with contextlib.suppress(OSError):
             made[SEGMENTS] = OwnFolder.make(shared_memory)
     return made

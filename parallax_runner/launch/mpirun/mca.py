@@ -23,8 +23,8 @@ def words_of_user(
 
 
 def _files(project: str, argv: Sequence[str]) -> Iterator[Path]:
-    """Yields the parameter files of the installation that contains `argv[0]`, those in the user's home, and those named
-    on the command line."""
+    """Yields the parameter files in the installation that contains `argv[0]` and in the user's home, and the parameter
+    files named on the command line."""
     yield Path(argv[0]).parent.parent / f"etc/{project}-mca-params.conf"
     yield Path(f"~/.{project}/mca-params.conf")
     for option, value in itertools.pairwise(argv):

@@ -27,9 +27,9 @@ RANKS_BY = ("btl_tcp_if", "btl_tcp_disable_family")
 
 
 def mpirun_options(hosts: Hosts, by_user: Set[str] = frozenset()) -> list[str]:
-    """Returns mpirun's options for these hosts. Only this machine starts daemons, so no other host needs a remote shell
-    to another host. MPI uses the network that the hosts use to reach this machine. `by_user` contains the names of the
-    user's own parameters."""
+    """Returns mpirun's options for these hosts. This machine starts the daemons on all hosts, so the other hosts need
+    no remote shell to each other. MPI uses the network over which the hosts reach this machine. `by_user` contains the
+    names of the user's own parameters."""
     places = ",".join(f"{place.name}:{place.workers}" for place in hosts.places if place.workers)
     options = ["--host", places, "--map-by", "slot"]
     if not hosts.is_allocated:

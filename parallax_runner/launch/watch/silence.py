@@ -1,7 +1,7 @@
 """Detects processes that are alive but send nothing, because they are stopped or their memory is being swapped.
 
 Each child process sends a heartbeat every few seconds from a separate thread, even while its main thread waits. Silence
-counts only while the driver is awake: while the driver itself is stopped, it cannot receive heartbeats.
+is measured only while the driver is awake, because a stopped driver cannot receive heartbeats.
 """
 
 import socket
@@ -19,7 +19,7 @@ SILENCE_SHARE = 0.8
 ALIVE_SHARE = 0.2
 MAX_ALIVE_SECS = 2.0
 STACKS_SHARE = 0.4
-# While TensorFlow is loaded from a cold disk cache, other Python threads may not get to run. A starting process is
+# While a process loads TensorFlow from a cold disk cache, its other Python threads may not run. A starting process is
 # treated as frozen only after this time, unless the kernel reports that it is stopped.
 STARTING_SILENCE_SECS = 48.0
 # If more time passes between two ticks of the clock, the driver itself was paused.
@@ -38,14 +38,14 @@ def alive_secs(hang_timeout_secs: float) -> float:
 
 
 def stacks_secs(hang_timeout_secs: float, stall_timeout_secs: float | None) -> float:
-    """Returns how many seconds the Python code of a child process may make no progress before the Python stacks are
-    written. The stacks must be in the log before the driver declares the process frozen or stalled."""
+    """Returns the number of seconds after which a child process writes its Python stacks if its Python code makes no
+    progress. The stacks must be in the log before the driver declares the process frozen or stalled."""
     timeout_secs = hang_timeout_secs if stall_timeout_secs is None else min(hang_timeout_secs, stall_timeout_secs)
     return max(STACKS_SHARE * timeout_secs, 2 * alive_secs(hang_timeout_secs))
 
 
 class AwakeClock:
-    """Counts the seconds while the driver was awake. A pause counts as one second at most."""
+    """Counts the seconds during which the driver was awake. A pause counts as at most one second."""
 
     def __init__(self) -> None:
         self._ticked_secs = time.monotonic()

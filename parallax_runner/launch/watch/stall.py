@@ -1,7 +1,7 @@
 """Detects that no step ends although all processes are alive: a deadlock, or code in the model that does not return.
 
-The workers' heartbeats are enough to detect this: each heartbeat contains what the worker is doing and the last step
-that it finished. Only time in steps counts. While a worker starts, saves, validates or changes its plan, no time is
+The workers' heartbeats are enough to detect this. Each heartbeat reports what the worker is doing, and which step it
+finished last. Only time in steps counts. While a worker starts, saves, validates or changes its plan, no time is
 counted for any worker.
 """
 
@@ -46,8 +46,8 @@ class _Pace:
         self.step, self.idle_secs, self.starts = step, 0.0, False
 
     def patience_secs(self, start_secs: float) -> float:
-        """Returns how many seconds the current step can take before a notice is due. For the first step, that is
-        `start_secs`."""
+        """Returns the number of seconds that the current step can take before a notice is due. For the first step, this
+        is `start_secs`."""
         if self.starts:
             return start_secs
         return max(LEAST_SECS, MEDIAN_STEPS * statistics.median(self.step_secs))
@@ -131,15 +131,15 @@ class StallWatch:
         return held_up[0] if len(held_up) == 1 < len(active) else None
 
     def _is_long(self) -> bool:
-        """Returns whether a notice is due. After a notice, the next one is due once the idle time has doubled."""
+        """Returns whether a notice is due. After a notice, the next notice is due when the idle time has doubled."""
         if not self._paces:
             return False
         patience_secs = max(pace.patience_secs(self._start_secs) for pace in self._paces.values())
         return self.idle_secs >= max(patience_secs, 2 * self._noticed_secs)
 
     def _hang_alone(self) -> list[int]:
-        """Returns the workers that have not finished a step for a long time while other workers continue. Each step is
-        reported once."""
+        """Returns the workers that have not finished a step for a long time while other workers continue. A worker is
+        reported only once per step."""
         furthest = max((pace.step or 0 for pace in self._paces.values()), default=0)
         return [
             index

@@ -1,5 +1,5 @@
-"""Detects stopped processes among those that send no heartbeats: mpirun, remote shells, and processes that have not
-connected yet."""
+"""Detects stopped processes among the processes that send no heartbeats: mpirun, remote shells, and processes that have
+not connected yet."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class StoppedWatch:
         self._passed_secs = 0.0
 
     def _stopped(self, pid: int, members: Sequence[Member]) -> Iterator[tuple[psutil.Process, Member, str]]:
-        """Yields the process and its children if they are stopped and have no connection. Yields each process with its
-        member and a clause that describes how the process is stopped."""
+        """Checks the process and its children, and yields each stopped process that has no connection. Yields the
+        member of each such process, and a clause that describes how the process is stopped."""
         *others, itself = members
         try:
             leader = psutil.Process(pid)

@@ -1,4 +1,5 @@
-"""Prints on the terminal which processes a stopping run still waits for, and prints a new line when that changes."""
+"""Prints on the terminal which processes a stopping run still waits for, and prints a new line when the list
+changes."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def waiting_for(members: Iterable[Member]) -> str:
 
 
 class StopNotice:
-    """Prints the lines about the end of the run on the terminal after a signal has arrived."""
+    """Prints on the terminal, after a signal has arrived, what the run still waits for."""
 
     def __init__(self, signal_name: str) -> None:
         self._begin = f"{signal_name}: stopping"

@@ -1,5 +1,5 @@
-"""Where the processes of a run were when one of them died. The driver sends a request, and each child process
-answers."""
+"""Finds out what the processes of a run were executing when one of them died. The driver sends a request, and each
+child process answers."""
 
 import sys
 import threading

@@ -37,9 +37,9 @@ class Exchange:
 class Constants:
     """The constants of five exchanges and of local work.
 
-    `server_secs_per_byte` is the time for adding a push on a server, and `merge_secs_per_byte` the time for merging
-    rows by ids. The `apply_…` constants are the times for updating a dense variable or rows. `ask_secs_per_row` is the
-    time for finding the distinct ids in a batch before their rows are requested.
+    `server_secs_per_byte` is the time for accumulating a pushed gradient on a server, and `merge_secs_per_byte` the
+    time for merging rows by ids. The `apply_…` constants are the times for updating a dense variable or rows.
+    `ask_secs_per_row` is the time for finding the distinct ids in a batch before their rows are requested.
 
     `source` is «defaults», or states where and when the constants were measured. `spread` contains the relative
     standard errors of fitted constants by name, such as `allreduce.secs_per_byte`.
@@ -80,8 +80,8 @@ class Constants:
         return dataclasses.replace(self, **exchanges, source=f"{self.source}; links of {link}")
 
 
-# Orders of magnitude for a cluster without calibration. These are rounded results of scripts/calibrate on a virtual
-# machine with two cores, with cluster.workers=8 and cluster.workers=4 (2026-11-23 and 2026-11-24).
+# Rough values for a cluster without calibration. They are rounded results of scripts/calibrate on a virtual machine
+# with two cores, with cluster.workers=8 and cluster.workers=4 (2026-11-23 and 2026-11-24).
 DEFAULTS = Constants(
     allreduce=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=15e-6, secs_per_byte=0.55e-9),
     allgather=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=15e-6, secs_per_byte=0.4e-9),

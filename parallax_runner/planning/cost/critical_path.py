@@ -3,7 +3,7 @@
 Two activities run in parallel: the computation, from 0 to 1, and a sequence of exchanges. The computation waits for
 values that have not arrived yet. A gradient is exchanged after it has been computed and all earlier exchanges are done.
 Exchanges for another step (docs/design/0052-rows-ahead-of-time.md) fill the gaps of this sequence. No computation waits
-for them, so they only make a step longer if the gaps are too short.
+for them, so they lengthen a step only if the gaps are too short.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Travel:
     """The exchanges of one variable, with their durations in seconds.
 
     The variable's values are needed from `needed_at` on, and its gradient is complete at `appears_at`. Both are
-    fractions of the whole computation. The exchanges of `aside_secs` belong to the step before or after this one.
+    fractions of the whole computation. `aside_secs` is the duration of exchanges for the previous or the next step.
     """
 
     needed_at: float

@@ -15,18 +15,19 @@ from parallax_runner.files.whole import write_whole
 
 FORMAT = 3
 FILE_NAME = "measured.json"
-MOST_RANKS = 8  # maximum number of measured ranks; for larger clusters, touched rows are extrapolated
+MOST_RANKS = 8  # maximum number of measured ranks; touched rows of larger clusters are extrapolated
 MOST_HOT_ROWS = 4096  # maximum number of a variable's rows with individual counts
 
 
 @dataclass(frozen=True)
 class RowStatistics:
-    """How a sparse variable's rows were touched in `samples` batches. Each rank contributes one batch per step.
+    """How often each row of a sparse variable was touched in `samples` batches. Each rank contributes one batch per
+    step.
 
-    Three fields are means over steps: `ids` is a rank's number of ids with duplicates, `distinct` its number of
+    Three fields are means over steps: `ids` is a rank's number of ids, including duplicates, `distinct` its number of
     distinct ids, and `merged` the number of distinct ids of all measured ranks. `incidence` contains pairs (c, rows)
-    with c of at least 1, where `rows` is the number of rows that exactly c samples touched. `hot` contains the most
-    touched rows in descending order, as pairs of a row and the number of samples that touched it.
+    with c >= 1, where `rows` is the number of rows that exactly c samples touched. `hot` contains the most touched rows
+    in descending order, as pairs of a row and the number of samples that touched it.
     """
 
     name: str
@@ -46,10 +47,10 @@ class RowStatistics:
     def merged_over(self, ranks: int) -> float:
         """Returns the expected number of distinct rows that a step with `ranks` ranks touches.
 
-        Up to the number of samples, this is exactly the mean over all choices of `ranks` samples (rarefaction). For
-        more ranks, the number is extrapolated with Chao's lower bound for rows that were never seen (Colwell and others
-        2012, equations 4 and 9). The result is never larger than the variable's number of rows or than the number of
-        rows that the ranks can touch.
+        If there are at least as many samples as ranks, this is exactly the mean over all choices of `ranks` samples
+        (rarefaction). For more ranks, the number is extrapolated with Chao's lower bound for rows that were never seen
+        (Colwell and others 2012, equations 4 and 9). The result is never larger than the variable's number of rows or
+        than the number of rows that the ranks can touch.
         """
         if ranks <= 0:
             return 0.0
@@ -59,11 +60,11 @@ class RowStatistics:
         return min(found, float(self.rows), ranks * self.distinct)
 
     def apart_from(self, ranks: int) -> float:
-        """Returns the expected number of distinct rows that a rank touches in a step, without the rows that any of
-        `ranks` ranks touches in the step before.
+        """Returns the expected number of distinct rows that a rank touches in a step, but that none of `ranks` ranks
+        touched in the previous step.
 
-        One more batch adds these rows to the rows of a whole step, so the number is the difference of two
-        `merged_over`. Batches are assumed to be drawn independently of each other.
+        One more batch would add this number of rows to the rows of a whole step, so the number is the difference of two
+        values of `merged_over`. Batches are assumed to be drawn independently of each other.
         """
         return min(self.distinct, max(0.0, self.merged_over(ranks + 1) - self.merged_over(ranks)))
 

@@ -1,9 +1,9 @@
-"""Predicts the seconds that a variable costs in a step on each route that it can take.
+"""Predicts how many seconds a variable adds to a step on each route that it can take.
 
-`traffic.py` computes the bytes. A route is chosen by the sum of its costs, as if nothing overlapped. A step's time is
-its critical path (`critical_path.py`): exchanges use the links one after another, in parallel with the computation that
-does not wait for them. Ranks and servers work in parallel, so the busiest host determines the time for each kind of
-work. The volumes follow Parallax (EuroSys 2019), section 3.
+`traffic.py` computes the bytes. A route is chosen by the sum of its costs, as if nothing overlapped. The time of a step
+is the length of its critical path (`critical_path.py`): exchanges use the links one after another, in parallel with the
+computation that does not wait for them. Ranks and servers work in parallel, so the busiest host determines the time for
+each kind of work. The volumes follow Parallax (EuroSys 2019), section 3.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from parallax_runner.planning.routes.route import PaidOnce
 
 @dataclass(frozen=True)
 class Cluster:
-    """The processes that share a link.
+    """The processes of a run and how they are distributed over hosts.
 
     Each host has `workers_per_host` ranks. Each server has its own host. With `servers_beside_workers`, server i runs
     on host i, together with the ranks on that host.
@@ -51,8 +51,8 @@ class Cluster:
 class CostModel:
     """The cost model.
 
-    `measured` contains the rows that steps touch. Without it, upper bounds are used. `load` describes how servers share
-    the work.
+    `measured` contains the rows that steps touch. Without it, upper bounds are used. `load` describes how the work is
+    distributed over the servers.
     """
 
     cluster: Cluster
@@ -83,7 +83,8 @@ class CostModel:
         return PaidOnce(*(sum(secs) for secs in zip(*paid, strict=True))) if paid else PaidOnce()
 
     def exchange_secs(self, variables: Iterable[VariableInfo], routes: Mapping[str, str]) -> float | None:
-        """Returns the seconds in a step that are not computation, or None if a part is unknown."""
+        """Returns the time in seconds that a step spends on exchanges and updates, or None if a part of it is
+        unknown."""
         variables = list(variables)
         total = self.once(variables, routes).secs
         for variable in variables:
@@ -94,7 +95,7 @@ class CostModel:
         return total
 
     def compute_secs(self) -> float | None:
-        """Returns the seconds of the forward and backward pass, or None if they were not measured.
+        """Returns the time in seconds of the forward and backward pass, or None if it was not measured.
 
         The updates in the measured step are subtracted, because routes include their time.
         """
@@ -108,7 +109,7 @@ class CostModel:
         return max(0.0, self.measured.step_secs - applied)
 
     def step_secs(self, variables: Iterable[VariableInfo], routes: Mapping[str, str]) -> float | None:
-        """Returns the seconds on the critical path of a step, or None if a part is unknown."""
+        """Returns the length in seconds of a step's critical path, or None if a part of it is unknown."""
         variables, compute_secs = list(variables), self.compute_secs()
         costs = [self.cost(variable, routes[variable.name]) for variable in variables]
         if compute_secs is None or None in costs:
@@ -122,7 +123,7 @@ class CostModel:
         return critical_path_secs(compute_secs, travels)
 
     def each_secs(self, exchange: Exchange, variable: VariableInfo) -> float:
-        """Returns the seconds that depend on the number of tensors in flight.
+        """Returns the part of an exchange's time, in seconds, that depends on the number of tensors in flight.
 
         A sparse gradient has two tensors: the values, and either ids or a count of ranks.
         """
@@ -137,11 +138,11 @@ class CostModel:
         return sent if self.cluster.hosts > 1 else 0.0
 
     def copy_secs(self, size_bytes: float) -> float:
-        """Returns the seconds for one pass over memory, as in a dense update."""
+        """Returns the time in seconds of one pass over `size_bytes` of memory, as in a dense update."""
         return size_bytes * self.constants.apply_dense_secs_per_byte
 
     def apply_secs(self, variable: VariableInfo, rows: float) -> float:
-        """Returns the seconds for updating `rows` rows or a whole dense variable."""
+        """Returns the time in seconds of updating `rows` rows, or a whole dense variable."""
         constants = self.constants
         if variable.gradient is GradientKind.SPARSE:
             per_row = variable.row_bytes * constants.apply_sparse_secs_per_byte + constants.apply_sparse_secs_per_row

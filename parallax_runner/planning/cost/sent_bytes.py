@@ -19,7 +19,7 @@ def predict_sent_bytes(
     """Returns the bytes that each rank sends in a step.
 
     For a sparse gradient, the measured number of rows is used. If no number was measured, all ids are assumed to be
-    distinct. Returns None if the number of ids is unknown too.
+    distinct. Returns None if the number of ids is also unknown.
     """
     found, touched = route_named(route), touched_rows(variable, workers, measured)
     if touched is None:

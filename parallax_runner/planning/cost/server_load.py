@@ -17,9 +17,9 @@ class ServerLoad:
     """The load of the busiest server.
 
     `busiest_share` is the busiest server's fraction of all servers' work, by kind of gradient. If a kind is missing,
-    its work is divided evenly among the servers. `shards` is the number of shards of each variable, which are sent
-    separately. If both kinds are placed together, both have the same `busiest_share`: a fraction of their total work.
-    The costs of variables then add up to the work of the busiest server.
+    its work is divided evenly among the servers. `shards` maps each variable to its number of shards, which are sent
+    separately. If both kinds are placed together, both have the same `busiest_share`, which is a fraction of their
+    total work. The costs of variables then add up to the work of the busiest server.
     """
 
     busiest_share: Mapping[GradientKind, float] = field(default_factory=dict)
@@ -63,8 +63,8 @@ class ServerLoad:
 def _secs_per_byte(constants: Constants) -> dict[GradientKind, float]:
     """Returns a server's time per byte in seconds, for comparing servers.
 
-    Half of the bytes leave the server and half arrive. The time covers the server's link, summing, and lookups and
-    updates of rows.
+    Half of the bytes leave the server, and the other half arrive there. The time covers the server's link, summing, and
+    lookups and updates of rows.
     """
     dense_secs = (constants.pull.secs_per_byte + constants.push.secs_per_byte + constants.server_secs_per_byte) / 2
     of_rows_secs = (constants.apply_dense_secs_per_byte + constants.apply_sparse_secs_per_byte) / 2

@@ -1,4 +1,4 @@
-"""The number of a variable's rows that a step touches: measured, or an upper bound from the graph's shapes."""
+"""The number of a variable's rows that a step touches: a measured number, or an upper bound from the graph's shapes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Touched:
     """The number of rows that a step touches.
 
     `distinct` is the number for one rank, and `merged` the number for all ranks together. `apart` is the number of a
-    rank's rows that no rank touches in the step before. By symmetry, it is also the number of a rank's rows that no
-    rank touches in the step after. All are measured means. If `is_bound` is set, the first two are upper bounds, and
-    `apart` is a lower bound.
+    rank's rows that no rank touched in the previous step. By symmetry, it is also the number of a rank's rows that no
+    rank touches in the next step. All three are measured means, unless `is_bound` is set. In that case, the first two
+    are upper bounds, and `apart` is a lower bound.
     """
 
     distinct: float
@@ -25,11 +25,12 @@ class Touched:
 
     @property
     def apart_share(self) -> float:
-        """The fraction of a rank's rows that no rank touches in the step before."""
+        """The fraction of a rank's rows that no rank touched in the previous step."""
         return self.apart / self.distinct if self.distinct else 0.0
 
     def share_of(self, variable: VariableInfo) -> float:
-        """Returns the fraction of the variable's rows that all ranks together touch in a step, at most 1."""
+        """Returns the fraction of the variable's rows that all ranks together touch in a step. The fraction is at most
+        1."""
         rows = variable.shape[0] if variable.shape else 1
         return min(1.0, self.merged / rows) if rows else 0.0
 

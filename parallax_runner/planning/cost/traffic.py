@@ -1,4 +1,4 @@
-"""Predicts a variable's bytes in a step: the bytes that the whole cluster sends, divided by the number of ranks.
+"""Predicts the number of bytes that the whole cluster sends for a variable in a step, divided by the number of ranks.
 
 The formulas are from the Parallax paper (EuroSys 2019, section 3), with two changes. They count only sent bytes, while
 the paper's table counts sent and received bytes. They have no discount for a server on a worker's own machine, because

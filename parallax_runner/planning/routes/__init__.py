@@ -1,1 +1,2 @@
-"""One module per route: which variables can take the route, its bytes, its cost, and its reason. Without TensorFlow."""
+"""One module per route. It defines which variables can take the route, the bytes that they send, the cost, and the
+reason for choosing the route. Without TensorFlow."""

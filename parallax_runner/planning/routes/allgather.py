@@ -1,4 +1,4 @@
-"""The route allgather: ranks exchange the rows that they touched, and each rank keeps a copy of the variable."""
+"""The allgather route: ranks exchange the rows that they touched, and each rank keeps a copy of the variable."""
 
 from __future__ import annotations
 

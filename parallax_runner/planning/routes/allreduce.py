@@ -1,4 +1,4 @@
-"""The route allreduce: gradients are averaged over the ranks, and each rank keeps a copy of the variable."""
+"""The allreduce route: gradients are averaged over the ranks, and each rank keeps a copy of the variable."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Allreduce(Route):
         return variable.gradient is not GradientKind.NONE
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
-        """Returns the bytes that a rank sends when the whole gradient goes twice around the ring, without the rank's
-        own part."""
+        """Returns the bytes that a rank sends when the whole gradient, without the rank's own part, goes twice around
+        the ring."""
         return 2 * parts.whole * (workers - 1) / workers
 
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:

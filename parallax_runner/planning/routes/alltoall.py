@@ -1,4 +1,4 @@
-"""The route alltoall: each rank owns some rows of a variable, and ids and rows are sent between ranks and owners."""
+"""The alltoall route: each rank owns some rows of a variable, and ids and rows are sent between ranks and owners."""
 
 from __future__ import annotations
 
@@ -45,12 +45,11 @@ class Alltoall(Route):
         return dataclasses.replace(parts, pulled=parts.pulled + answers * parts.ids)
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
-        """Returns the bytes that do not stay on the rank itself."""
+        """Returns the bytes that a rank sends to other ranks."""
         return both_ways_bytes(parts) * (workers - 1) / workers
 
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
-        """Returns the costs. Owners look up rows and order the rows by the requesting rank. Gradients are sorted by
-        owner."""
+        """Returns the costs. Owners look up rows and sort them by requesting rank. Gradients are sorted by owner."""
         cluster, exchange = model.cluster, model.constants.alltoall
         leaves = 1 - cluster.on_a_host / cluster.workers
         link = both_ways_bytes(parts) * cluster.on_a_host * leaves * exchange.secs_per_byte
@@ -66,8 +65,8 @@ class Alltoall(Route):
         return Paid(link, 0.0, asking + copying + applying + merging, before, aside)
 
     def paid_once(self, model: CostModel, variables: Sequence[VariableInfo]) -> PaidOnce:
-        """Returns the costs of two alltoalls before the forward pass, for ids and for rows, and one after the backward
-        pass.
+        """Returns the costs of three alltoalls: one for ids and one for rows before the forward pass, and one for
+        gradients after the backward pass.
 
         If rows are requested in advance, the ids, the owners' answers and the early rows are sent during the previous
         step, and only the late rows are sent before the forward pass. If gradients are sent after their step, the

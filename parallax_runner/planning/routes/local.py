@@ -1,4 +1,4 @@
-"""The route local: nothing is exchanged."""
+"""The local route: nothing is exchanged."""
 
 from __future__ import annotations
 

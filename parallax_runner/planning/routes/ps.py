@@ -1,4 +1,4 @@
-"""The route ps: a variable is on servers, in shards of rows. Ranks pull values and push gradients."""
+"""The ps route: a variable is stored on servers, in shards of rows. Ranks pull values and push gradients."""
 
 from __future__ import annotations
 

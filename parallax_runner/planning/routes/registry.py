@@ -15,7 +15,7 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.routes.route import Route
 
 GROUP = "parallax_runner.routes"
-# Tables show their columns in this order.
+# Tables have their columns in this order.
 BUILT_IN = {
     "local": "parallax_runner.planning.routes.local",
     "allreduce": "parallax_runner.planning.routes.allreduce",

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Paid(NamedTuple):
-    """The seconds that one variable costs in a step.
+    """The time in seconds that one variable adds to a step.
 
     The time is spent on the busiest link, on waiting for messages, and on processing received data. `before_secs` is
-    the part of the sum that is spent before the values are available, and `aside_secs` the part that is spent during
-    the step before or after.
+    the part of the sum that is spent before the values are available. `aside_secs` is the part that is spent during the
+    previous or the next step.
     """
 
     link_secs: float
@@ -34,10 +34,10 @@ class Paid(NamedTuple):
 
 
 class PaidOnce(NamedTuple):
-    """The seconds in a step that a route costs once, for any number of variables.
+    """The time in seconds that a route adds to a step once, regardless of the number of variables.
 
-    `before_secs` are spent before the values are available, `after_secs` after the gradients are available, and
-    `aside_secs` during the step before or after.
+    `before_secs` is spent before the values are available, `after_secs` is spent after the gradients are available, and
+    `aside_secs` is spent during the previous or the next step.
     """
 
     before_secs: float = 0.0
@@ -66,12 +66,12 @@ class Route(ABC):
             module. The name is empty if there is nothing to rewrite.
         exchanges: the exchanges from `Constants` that the route uses, with their volumes. A calibration measures these
             exchanges.
-        is_collective: whether ranks exchange data among themselves by Horovod.
+        is_collective: whether ranks exchange data among themselves through Horovod.
         on_servers: whether values are on servers.
         has_owners: whether each row has an owner that serves and updates the row. A plan has at most one kind of owner.
         asks_ahead: whether rows can be requested from owners during the previous step.
         sends_whole: whether the number of bytes is known even if the number of touched rows is unknown.
-        all_of_it: the name for all exchanges on this route in a plan's table.
+        all_of_it: the name that a plan's table uses for all exchanges on this route.
     """
 
     name: ClassVar[str]
@@ -110,7 +110,7 @@ class Route(ABC):
         return traffic(variable, touched, options.compression)
 
     def is_ahead(self, variable: VariableInfo, options: CommOptions) -> bool:
-        """Returns whether a variable on this route has its rows requested during the previous step."""
+        """Returns whether the rows of a variable on this route are requested during the previous step."""
         return self.asks_ahead and options.lookahead is not Lookahead.OFF and variable.unknown_ahead is None
 
     def is_behind(self, variable: VariableInfo, options: CommOptions) -> bool:

@@ -15,11 +15,10 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(reads=["gradients"])
 def check_fed_alike(rewrite: Rewrite) -> None:
-    """Makes the step fail if ranks update their copies of variables with a scalar whose fed value differs between
-    ranks.
+    """Makes the step fail if ranks update their copies of variables with a fed scalar that differs between ranks.
 
-    Each scalar is sent to all ranks when the step begins, which takes only a few bytes. Variables on servers are not
-    checked, since only the chief's value is used to update them.
+    Each scalar is sent to all ranks when the step begins, which takes only a few bytes. Updates of variables on servers
+    are not checked, since they use only the chief's value.
     """
     plan = rewrite.plan
     if plan.replicas == 1 or not uses_collectives(plan):
@@ -32,8 +31,7 @@ def check_fed_alike(rewrite: Rewrite) -> None:
 
 
 def _updates_by_fed(rewrite: Rewrite) -> dict[tf.Operation, list[tf.Operation]]:
-    """Returns, for each fed scalar, the writes that read the scalar and change a variable that every rank has a copy
-    of."""
+    """Returns, for each fed scalar, the writes that read it, except writes to variables on servers."""
     on_servers = shared_variables(rewrite.plan) | set(rewrite.plan.counters)
     gradients = frozenset(tensor.name for one in rewrite.gradients for tensor in one.tensors)
     features = set(rewrite.single.features.values())

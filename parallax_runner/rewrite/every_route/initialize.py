@@ -27,7 +27,7 @@ class Initialization:
 
 
 def together(replicas: Sequence[Initialization]) -> Initialization:
-    """Joins the initialization of all replicas of one worker. The chief's `release` lets the other replicas
+    """Combines the initialization of all replicas of one worker. When the chief runs `release`, the other replicas
     continue."""
     first, others = replicas[0], replicas[1:]
     if not others:

@@ -19,8 +19,8 @@ def check(rewrite: Rewrite, *, after: str, is_updated: bool = False) -> None:
     """Raises RewriteError if an op of the step waits for itself, or if an update reads a gradient that is not
     aggregated.
 
-    After updates have moved to placed variables (`is_updated`), also raises RewriteError if an op still uses such a
-    variable in its old place.
+    With `is_updated`, the updates have already been moved to the devices of the placed variables. In this case, also
+    raises RewriteError if an op still uses such a variable in its old place.
     """
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
     cycle = _cycle(step)

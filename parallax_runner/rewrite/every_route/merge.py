@@ -1,7 +1,7 @@
 """Pass: merge each sparse gradient at the boundary, in every mode.
 
 Ids become unique and ascending, and rows with the same id are summed. As a result, a norm that the model computes from
-an IndexedSlices is the norm of the gradient for any number of ranks (docs/correct-step.md).
+an IndexedSlices equals the norm of the gradient, no matter how many ranks there are (docs/correct-step.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pass: merge variables that declare how ranks merge them, such as a count of examples («sum») or statistics («mean»).
 
 At the end of a step, such a variable has its old value plus the sum, or the mean, of the amounts that the ranks have
-added. Each rank keeps its own copy of other variables without a gradient, and the chief's copy is saved.
+added. Each rank keeps its own copy of any other variable without a gradient, and checkpoints contain the chief's copy.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from parallax_runner.graph.single_device_graph import Variable
 from parallax_runner.planning.routes.registry import uses_collectives
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.signals import announce, receive
+from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.state import Rewrite
 
@@ -23,8 +24,8 @@ def merge_declared_variables(rewrite: Rewrite) -> None:
     """Merges each untrained variable that declares an aggregation, after the last write of a step."""
     if rewrite.plan.replicas == 1:
         return
-    # This includes the steps of all replicas of the worker. One replica may push the gradients of the other replicas,
-    # and therefore run their forward passes.
+    # The steps of all replicas of the worker are included, because one replica may push the gradients of the other
+    # replicas, and therefore run their forward passes.
     step = edit.ancestors([op for one in rewrite.siblings for op in (one.train_op, *one.step_ops)])
     for variable in rewrite.single.merged:
         handle = rewrite.op(variable.name).outputs[0]
@@ -41,8 +42,8 @@ def _merge(rewrite: Rewrite, variable: Variable, handle: tf.Tensor, writes: list
     for write in writes:
         edit.set_control_inputs(write, [*write.control_inputs, before.op])
     with tf.control_dependencies(writes):
-        added = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype) - before
-    total = _sum_over_ranks(rewrite, added, variable.name)
+        change = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype) - before
+    total = _sum_over_ranks(rewrite, change, variable.name)
     if variable.aggregation == "mean":
         total /= tf.cast(rewrite.plan.replicas, total.dtype)
     return tf.raw_ops.AssignVariableOp(resource=handle, value=before + tf.cast(total, dtype))
@@ -57,15 +58,17 @@ def _sum_over_ranks(rewrite: Rewrite, value: tf.Tensor, name: str) -> tf.Tensor:
         rewrite.sent.append(Sent(value, 2 * (plan.replicas - 1) / plan.replicas, None))
         (total,) = collectives.sum_over_ranks([value], name=f"merge/{name}")
         return total
+    # TensorFlow's accumulators have no kernels for integers. In float64, sums of integers below 2**53 are exact.
+    addend = tf.cast(value, tf.float64) if value.dtype.is_integer else to_add(value)
     with tf.device(server_device(0)):
         accumulator = tf.ConditionalAccumulator(
-            value.dtype, shape=value.shape, reduction_type="SUM", shared_name=f"merge/{plan.fingerprint[:16]}/{name}"
+            addend.dtype, shape=value.shape, reduction_type="SUM", shared_name=f"merge/{plan.fingerprint[:16]}/{name}"
         )
-        rewrite.step_ops.append(accumulator.apply_grad(value, local_step=tf.constant(tf.int64.max, tf.int64)))
-    rewrite.sent.append(Sent(value, 2, None))
+        rewrite.step_ops.append(accumulator.apply_grad(addend, local_step=tf.constant(tf.int64.max, tf.int64)))
+    rewrite.sent.append(Sent(addend, 2, None))
     if not rewrite.is_chief:
         return receive(rewrite, value, name=f"merge/{name}")
     with tf.device(server_device(0)):
-        total = accumulator.take_grad(plan.replicas)
+        total = added(accumulator.take_grad(plan.replicas), value.dtype)
     rewrite.step_ops += announce(rewrite, total, name=f"merge/{name}")
     return total

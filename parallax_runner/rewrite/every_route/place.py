@@ -1,4 +1,4 @@
-"""Pass: place every op that is not on a server on this rank's own worker."""
+"""Pass: place every op on this rank's own worker, except ops on servers."""
 
 from __future__ import annotations
 

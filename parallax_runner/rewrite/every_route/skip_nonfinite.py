@@ -27,8 +27,8 @@ GLOBAL_STEP = "global_step"
 def skip_nonfinite_steps(rewrite: Rewrite) -> None:
     """Makes every write of the step conditional, and sets `rewrite.applied` to whether the step was applied.
 
-    Writes that gradients wait for, such as batch statistics, are skipped only if this rank's own loss is not finite.
-    Writes that the loss itself waits for are not conditional: they happen before the loss is known.
+    Writes that gradients wait for, such as updates of batch statistics, are skipped only if this rank's own loss is not
+    finite. A write that the loss itself waits for is not conditional, because it happens before the loss is known.
     """
     if not rewrite.skip_nonfinite:
         return

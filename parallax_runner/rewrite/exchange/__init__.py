@@ -1,1 +1,1 @@
-"""Tools that all routes use to send tensors: collectives, compression, sum dtypes, and the byte count."""
+"""The modules that all routes use to send tensors: collectives, compression, dtypes for sums, and byte counts."""

@@ -1,5 +1,5 @@
-"""Provides the collectives. Only this file imports Horovod, so to use a different library, only this file must be
-replaced."""
+"""Provides the collectives. This is the only file that imports Horovod, and the only file to replace for a different
+library."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ def _ops_of_horovod() -> ModuleType:
 hvd = _ops_of_horovod()
 # Maps each dtype that Horovod does not support to the dtype of the same size that is sent instead.
 CARRIERS = {tf.bfloat16: tf.float16}
+# Environment variables that make Horovod run without MPI.
+CONTROLLERS = ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS")
 
 
 def init(*, lengths_vary: bool = False, may_fuse: bool = True) -> tuple[int, int]:
@@ -65,8 +67,14 @@ def start_store() -> int:
     return port
 
 
+def gloo_by() -> str | None:
+    """Returns the environment variable that makes Horovod connect the ranks through Gloo, or None. This function can be
+    called before `init`."""
+    return next((name for name in CONTROLLERS if os.environ.get(name, "").lower() == "gloo"), None)
+
+
 def runs_over_mpi() -> bool:
-    """Returns whether MPI, and not Gloo, connects the ranks. Must be called after `init`."""
+    """Returns whether MPI, and not Gloo, connects the ranks. Call this function only after `init`."""
     return bool(hvd.mpi_built() and hvd.mpi_enabled())
 
 

@@ -47,9 +47,9 @@ def rounded_means(
 ) -> list[tf.Tensor]:
     """Returns the means over ranks of tensors with static shapes. `variables` names the variable of each tensor.
 
-    Two exchanges move as many bytes as a ring allreduce of 16-bit values. Each rank sums one part of the values of all
-    ranks, and sends the mean of this part to all ranks (reduce-scatter, then allgather: Rabenseifner 2004). Each value
-    is rounded twice. A ring of 16-bit sums would round each value once per rank.
+    Two exchanges move as many bytes as a ring allreduce of 16-bit values. Each rank sums its own part of the tensors
+    over all ranks, and sends the means of this part to all ranks (reduce-scatter, then allgather: Rabenseifner 2004).
+    Each value is rounded twice. A ring of 16-bit sums would round each value once per rank.
     """
     from parallax_runner.rewrite.exchange import collectives
 
@@ -65,8 +65,7 @@ def rounded_means(
     mean = compress(rewrite, tf.reduce_sum(parts, axis=0) / tf.cast(ranks, dtype))
     means = decompress(rewrite, collectives.concat_over_ranks(mean, name=f"{name}/means"), dtype)
     for variable, size in [*zip(variables, sizes, strict=True), (None, padding_size)]:
-        # A rank's number determines the variables whose means it sends. The counted bytes are the average over all
-        # ranks.
+        # Each rank sends the means of different variables, so the bytes are counted as the average over all ranks.
         rewrite.sent += [Sent(sent, (ranks - 1) / ranks, variable, size), Sent(mean, ranks - 1, variable, size / ranks)]
     return [
         tf.cast(tf.reshape(part, value.shape), value.dtype)

@@ -1,4 +1,5 @@
-"""Counts, while a step runs, the bytes that the step sends to collectives and exchanges with servers."""
+"""Counts, while a step runs, the bytes that it sends through collectives and the bytes that it exchanges with
+servers."""
 
 from __future__ import annotations
 
@@ -15,8 +16,7 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def count_sent_bytes(rewrite: Rewrite) -> tf.Tensor:
-    """Returns a tensor ([variables + 1], float64) with the bytes sent for this rank in the step that fetches the
-    tensor.
+    """Returns a tensor ([variables + 1], float64) to fetch with a step: the bytes that the step sends for this rank.
 
     The bytes are computed from the shapes of the tensors that are sent. There is one entry for each variable of the
     plan, in the plan's order, and a last entry for bytes that belong to no single variable.
@@ -54,7 +54,7 @@ def _bytes(plan: Plan, sent: Sequence[Sent]) -> tf.Tensor:
 
 
 def _number(one: Sent) -> float | tf.Tensor:
-    """Returns the number of values that are sent each time. This is a Python number if it is known before the step
+    """Returns the number of values that `one` sends each time, as a Python number if it is known before the step
     runs."""
     if one.values is not None:
         return one.values

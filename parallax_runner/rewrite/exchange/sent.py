@@ -1,4 +1,4 @@
-"""Records the tensors that a step sends, and the variables that they are sent for."""
+"""Records which tensors a step sends, and for which variables."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import tensorflow.compat.v1 as tf
 
 @dataclass(frozen=True)
 class Sent:
-    """Records that a step sends all values of `tensor`, or only `values` of them, and that it sends them `times` times
-    for this rank.
+    """Records that a step sends `values` values of `tensor` (all if None) `times` times for this rank.
 
     `values` is a number, or a scalar tensor (int32) if it is known only at run time. `variable` is the plan's variable
     that the tensor is sent for, or None if the tensor is sent for no variable or for several variables. A gradient of

@@ -13,14 +13,12 @@ from parallax_runner.rewrite.route import RouteRewriting
 
 
 def rewritings() -> list[RouteRewriting]:
-    """Returns the rewriting parts of all routes that have a rewriting part. Passes of one phase run in the order of
-    this list."""
+    """Returns the rewriting parts of all routes that have one. Passes of one phase run in the order of this list."""
     return [rewriting_of(route) for route in all_routes() if route.rewriting]
 
 
 def rewriting_of(route: Route) -> RouteRewriting:
-    """Returns the rewriting part of a route. Raises PlanError if the module that the route names has no rewriting
-    part."""
+    """Returns the rewriting part of a route. Raises PlanError if the route's module has no rewriting part."""
     try:
         rewriting = importlib.import_module(route.rewriting).REWRITING
     except (ImportError, AttributeError) as error:

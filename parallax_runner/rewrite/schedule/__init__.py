@@ -1,1 +1,1 @@
-"""Schedules exchanges: when exchanges start, and which gradients share an exchange."""
+"""Schedules exchanges: determines when they start, and which gradients share an exchange."""

@@ -36,8 +36,8 @@ def _stages(rewrite: Rewrite) -> dict[str, int]:
 
 
 def _are_chained(rewrite: Rewrite) -> bool:
-    """Returns whether any gradient waits for an update by another gradient. Few models have such gradients, so a single
-    search for all gradients is done first."""
+    """Returns whether any gradient waits for an update by another gradient. Few models have such gradients, so this
+    single search usually replaces a separate search for each gradient."""
     return bool(_awaited_by(rewrite, rewrite.gradients))
 
 

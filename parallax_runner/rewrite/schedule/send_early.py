@@ -24,11 +24,12 @@ BRANCH = "Switch"  # an op after a Switch may be skipped, and then ops that wait
 
 @rewrite_pass(reads=["train_op", "step_ops", "sent"])
 def send_early(rewrite: Rewrite) -> None:
-    """Finds the first heavy ops that a departing gradient does not need, and makes them wait until the gradient is
-    ready to be sent.
+    """For each gradient that the step sends, finds the first heavy ops that the gradient does not need, and makes these
+    ops wait until the gradient is ready to be sent.
 
-    An op waits only for gradients that are sent before every gradient that needs the op, so no op waits for itself. The
-    pass does nothing if a worker has several replicas, since one replica would wait for another.
+    An op waits only for gradients that do not need the op and are sent before all gradients that need it. Therefore, no
+    op waits for itself. The pass does nothing if a worker has several replicas, since one replica would wait for
+    another.
     """
     single = rewrite.single
     parts: dict[int, set[tf.Operation]] = defaultdict(set)
@@ -41,7 +42,7 @@ def send_early(rewrite: Rewrite) -> None:
     # Ops that also run without training must not wait for a gradient.
     forward = edit.ancestors(rewrite.tensor(name).op for name in outputs)
     for number, part in sorted(parts.items()):
-        # Ops that train another part of the variables must not wait either.
+        # Ops that train a different part of the variables must not wait either.
         elsewhere = edit.ancestors(op for other in parts if other != number for op in parts[other])
         _let_wait(rewrite, number, edit.ancestors(part), forward | elsewhere)
 
@@ -63,8 +64,8 @@ def _let_wait(rewrite: Rewrite, part: int, backward: set[tf.Operation], never: s
 
 
 def _inputs_of_sending(departing: list[tf.Tensor], needed: set[tf.Operation]) -> list[tf.Tensor]:
-    """Returns the departing tensors, and the other inputs of their collectives, such as row counts, that are available
-    at the same time."""
+    """Returns the departing tensors, and other inputs of their collectives that are available at the same time, such as
+    row counts."""
     sending = {tensor.name: tensor for tensor in departing}
     for op in (op for tensor in departing for op in _sent_by(tensor)):
         sending |= {tensor.name: tensor for tensor in op.inputs if heavy_ops(edit.ancestors([tensor.op])) <= needed}

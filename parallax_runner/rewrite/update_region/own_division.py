@@ -1,4 +1,4 @@
-"""Creates the inputs for a shard's copy of an op that divides slices in the way that Keras does
+"""Creates the inputs for a shard's copy of an op that divides slices as Keras does
 (analysis/update_region/slice_division.py)."""
 
 from __future__ import annotations

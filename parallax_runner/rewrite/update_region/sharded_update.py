@@ -46,9 +46,9 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue, Va
 
 SCATTER = "ResourceScatter"
 BY_IDS = ("ResourceSparseApply", SCATTER)
-# Updates by ids use these names for the input with the ids and for the input with a row for each id.
+# An update by ids has an input with the ids and an input with one row per id. These are the names of the two inputs.
 IDS, ROWS = ("indices",), ("grad", "updates")
-# The index of the input of UnsortedSegmentSum that gives the number of rows in the result.
+# The input of UnsortedSegmentSum that has this index is the number of rows in the result.
 NUM_SEGMENTS = 2
 
 
@@ -58,8 +58,8 @@ class ShardedUpdate:
 
     `values` maps a tensor name to the tensor's value, if the value is not the tensor itself. At first, `values`
     contains the aggregates of gradients. `copies` maps an op of the region to the ops that replace it. `server_ops` are
-    all copies on servers. `crossings` maps each Identity op through which a value leaves the servers to its variable.
-    `behind` maps an op to the variables whose aggregates the op waits for.
+    all copies on servers. `crossings` is a dict from Identity ops, through which values leave the servers, to the
+    variables of these values. `behind` maps an op to the variables whose aggregates the op waits for.
     """
 
     rewrite: Rewrite
@@ -77,13 +77,13 @@ class ShardedUpdate:
         self.aggregates = {name: value for name, value in self.values.items() if isinstance(value, ShardedValue)}
 
     def visit_region(self) -> None:
-        """Visits every op of the update region once."""
+        """Visits each op of the update region once."""
         for op in edit.in_order(set(self.rewrite.region)):
             if op.type != "VarHandleOp":
                 self._visit(op)
 
     def visit_observers(self) -> None:
-        """Visits the ops outside the region that read the region's results, so that these ops also read aggregated
+        """Visits the ops outside the region that read the region's results. These ops then also read aggregated
         gradients."""
         self.observers = frozenset(map(self.rewrite.op, self.rewrite.single.observers))
         for op in edit.in_order(set(self.observers)):
@@ -270,7 +270,7 @@ class ShardedUpdate:
         edit.reconnect(output, value, where=(self.rewrite.region | self.observers).__contains__)
 
     def _pass_on(self, op: tf.Operation, inputs: list[Value]) -> None:
-        """Replaces each output by the input with the same index. The inputs need not be joined."""
+        """Replaces each output with the input of the same index. The inputs need not be joined."""
         self.copies[op] = []
         for output, value in zip(op.outputs, inputs, strict=True):
             if isinstance(value, ShardedValue):
@@ -381,8 +381,8 @@ class ShardedUpdate:
 def _is_made_of(content: Content, inputs: Sequence[Value]) -> bool:
     """Returns whether an output is derived only from lists of rows that the model has derived.
 
-    An output with all rows does not count if it also depends on a read of the variable, because the variable's rows
-    have their own order.
+    An output with all rows is excluded if it also depends on a read of the variable, because the variable's rows have
+    their own order.
     """
     sharded = [value for value in inputs if isinstance(value, ShardedValue)]
     if isinstance(content, OfList):

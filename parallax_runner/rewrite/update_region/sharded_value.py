@@ -18,8 +18,8 @@ class ShardedValue:
 
     If the tensor is spread over the ranks, each rank has only its own part. Only values with the same `content` and
     layout can be combined part by part. If the parts belong to a list of rows that the model has derived, `origin` is
-    the tensor that the parts replace, and the model's own ops determine the order of its rows. Without `origin`, rows
-    are in ascending order of ids.
+    the tensor that the parts replace, and its rows are in the order that the model's own ops produce. Without `origin`,
+    rows are in ascending order of ids.
     """
 
     parts: tuple[tf.Tensor, ...]

@@ -16,10 +16,9 @@ def fitting_json(changed: Mapping[str, str], max_chars: int) -> str:
 
 
 def parse_changed(tag: str | None) -> dict[str, str]:
-    """Parses a tag that `fitting_json` has written. Returns an empty dict if there is no tag or the tag is not valid
-    JSON."""
+    """Parses a tag that `fitting_json` wrote. Returns an empty dict if there is no tag or the tag is not valid JSON."""
     try:
         changed = json.loads(tag or "{}")
-    except ValueError:  # the tag was edited by hand
+    except ValueError:  # a user edited the tag
         return {}
     return changed if isinstance(changed, dict) else {}

@@ -21,7 +21,7 @@ def send(
     """Moves the folder `fields["folder"]`, which contains one checkpoint, to `checkpoints/` in the artifacts, and adds
     a logged model for the checkpoint.
 
-    Does nothing if the folder does not exist, because the checkpoint has then been sent already.
+    Does nothing if the folder does not exist, because the checkpoint has already been sent in that case.
     """
     folder = Path(fields["folder"])
     if folder.is_dir():

@@ -17,8 +17,8 @@ from parallax_runner.track.tracker import Start
 @dataclass(frozen=True)
 class Continuation:
     """Describes the MLflow run in which a job is recorded. If `goes_on` is set, the job appends to the directory's
-    latest journal and to the MLflow run of that journal. `continues` is the MLflow run of another directory, which the
-    job continues unless that run has finished; `continues_journal` is the id of the journal that wrote that run, or
+    latest journal and to the MLflow run of that journal. `continues` is the MLflow run of another directory, and the
+    job continues that run unless it has finished. `continues_journal` is the id of the journal that wrote that run, or
     None if unknown. `resumed_from` is the run or checkpoint that a new run names in a tag."""
 
     goes_on: bool = False
@@ -45,8 +45,7 @@ def continuation(run_dir: Path, uri: str, start: Start | None, *, in_sweep: bool
         return Continuation(resumed_from=start.run_id or str(start.checkpoint))
     # This is the run directory, unless ckpt.dir puts the checkpoints elsewhere.
     source = start.checkpoint.parent.parent
-    # A checkpoint that was written before MLflow answered names no run, but the checkpoint's run directory may name the
-    # run.
+    # If a checkpoint was written before MLflow answered, it contains no run id, but its run directory may contain one.
     run_id = start.run_id or read_run_id(source)
     if run_id is None:
         return Continuation(resumed_from=str(start.checkpoint))

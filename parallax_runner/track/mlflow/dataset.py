@@ -13,7 +13,7 @@ CONTEXT_TAG = "mlflow.data.context"
 
 
 def send(client: MlflowClient, run_id: str, fields: Mapping[str, Any]) -> None:
-    """Adds the data set of a journal entry to the run. MLflow keeps one data set per name and digest."""
+    """Adds the data set of a journal entry to the run. MLflow keeps only one data set for each name and digest."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     tensors = [

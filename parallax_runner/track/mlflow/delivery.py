@@ -49,8 +49,8 @@ log = logging.getLogger(__name__)
 POINTS_PER_BATCH = 1000
 PARAMS_PER_BATCH = 100
 TAGS_PER_BATCH = 100
-# Prefix of metrics without a step. In a continued run, the sample numbers of these metrics continue where the earlier
-# run stopped.
+# Prefix of metrics without a step. In a continued run, the sample numbers of these metrics continue from the last
+# number of the earlier run.
 SAMPLES = "system/"
 COPY_PAUSE_SECS = 0.5
 # Each event is handled by the module of the same name.
@@ -133,7 +133,7 @@ class Delivery:
     def send_all(self) -> int:
         """Sends all unsent entries in the journal and returns their number. Raises OutOfReach or Refused.
 
-        If a file cannot be copied, retries until the StoreRun gives up on the file.
+        If a file cannot be copied, retries until the StoreRun stops trying.
         """
         count = unsent(self.path, self.header)
         while True:
@@ -234,8 +234,8 @@ class Delivery:
                 self._log_of_models(run, list(self._last_points.values()))
 
     def _log_of_models(self, run: StoreRun, points: Iterable[Point]) -> None:
-        """During a run, adds points to the logged models of their steps. When the run ends, all points are read again,
-        since this process may not have seen all of them."""
+        """During a run, adds points to the logged models of their steps. When the run ends, reads all points again,
+        since this process may not have read all of them before."""
         found = quality(points)
         self._last_points |= {point.key: point for point in found}
         for step in sorted(self._models.keys() & {point.step for point in found}):
@@ -285,8 +285,8 @@ class Delivery:
                 outbox.release(path)
 
     def _pass_over_files(self) -> None:
-        """Skips the files of an entry. Files are read when they are sent, and a later run has replaced the files of
-        this entry."""
+        """Skips the files of an entry. Files are read only when they are sent, and by now a later run has replaced the
+        files of this entry."""
         if not self._warned:
             log.warning("%s: the run's files are not sent: a later run has replaced them (logged once)", self.path)
         self._warned = True
@@ -329,7 +329,7 @@ def next_batch(path: Path, offset: int) -> Batch:
 
 def unsent(path: Path, header: Header | None = None) -> int:
     """Returns the number of entries of a journal that have not been sent to the store of `header` (None: the journal's
-    own header). The number is 0 for a journal without a header, which cannot be sent."""
+    own header). A journal without a header cannot be sent, so its number is 0."""
     if not journals.has_header(path):
         log.warning("%s has no valid header, perhaps because the disk was full, so it is not sent", path)
         return 0

@@ -58,8 +58,8 @@ def addressed(path: Path, uri: str | None) -> Header:
 
 
 def is_foreign(path: Path) -> bool:
-    """Returns whether another user wrote a file. Some file systems give new files a uid that differs from the user's;
-    files with that uid count as the user's own."""
+    """Returns whether another user wrote a file. Some file systems give new files a uid that differs from the user's
+    uid. Files with that uid count as the user's own files."""
     uid = path.lstat().st_uid
     return uid != os.geteuid() and uid != _uid_of_new_files(path.parent)
 

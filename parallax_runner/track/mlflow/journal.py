@@ -1,9 +1,10 @@
 """The journal of a run: an append-only file with one JSON object per line. Everything that is sent to MLflow is read
 from the journal.
 
-A run directory contains `journal.jsonl`. Each new run in a used directory adds another journal, `journal.2.jsonl` and
-so on; the last journal belongs to the directory's current run. The kinds of entries are `header` (the first line),
-`start` (a driver has started), `metrics`, `params`, `tags`, `dataset`, `artifact`, `event` and `end`.
+The first run in a directory writes `journal.jsonl`. Each later run in the same directory adds another journal:
+`journal.2.jsonl`, `journal.3.jsonl` and so on. The last journal belongs to the directory's current run. The kinds of
+entries are `header` (the first line), `start` (a driver has started), `metrics`, `params`, `tags`, `dataset`,
+`artifact`, `event` and `end`.
 """
 
 from __future__ import annotations
@@ -42,11 +43,12 @@ LOCK_WAIT_SECS = 5.0
 
 @dataclass(frozen=True)
 class Header:
-    """The first line of a journal, which describes how to create the journal's run in MLflow.
+    """The first line of a journal. It describes how to create the journal's run in MLflow.
 
     `parent` is the directory of the sweep to which the run belongs. `continues` is the MLflow run of another directory
     that this journal continues. If that run has finished, is not in this store, or has been continued by another
-    journal since `continues_journal` wrote it, a new run is created instead, which names that run in a tag.
+    journal since `continues_journal` wrote it, a new run is created instead. The new run has a tag that names the old
+    run.
     """
 
     uri: str
@@ -77,8 +79,8 @@ def journals(folder: Path) -> list[Path]:
 
 
 def begun(folder: Path) -> list[Path]:
-    """Returns the journals of a directory that have a header. A full disk can leave a journal without a header; the run
-    of such a journal is unknown."""
+    """Returns the journals of a directory that have a header. If the disk was full, a journal can lack a header, and
+    its run is then unknown."""
     return [path for path in journals(folder) if has_header(path)]
 
 
@@ -113,7 +115,7 @@ def read_header(path: Path) -> Header:
 
 
 def entries(path: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yields each entry from the byte position `offset` on, with the position after the entry.
+    """Yields each entry that starts at or after the byte position `offset`, with the position after the entry.
 
     Skips lines that a crash left half-written: a last line without a newline, or a line that is not a JSON object.
     """

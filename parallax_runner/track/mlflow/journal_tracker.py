@@ -109,8 +109,8 @@ class JournalTracker(Tracker):
         self._journal.append("tags", tags={valid_key(str(key)): str(value) for key, value in tags.items()})
 
     def log_artifact(self, path: str | Path, folder: str | None = None) -> None:
-        """Records a file or folder to copy. The contents at the time of sending are copied. A path outside the run's
-        folder may be copied to the outbox immediately, in which case later additions are missing."""
+        """Records a file or folder, which is copied when the entry is sent. A path outside the run's folder may be
+        copied to the outbox immediately, in which case later additions are missing."""
         name = self._in_run(path)
         if name is not None:
             self._journal.append("artifact", path=name, folder=folder)

@@ -2,7 +2,7 @@
 that step.
 
 A logged model is identified by its run and its name, which contains the step, so sending a model twice creates it only
-once. Stores older than MLflow 3 have no logged models; the log reports that once, and nothing else changes.
+once. Stores older than MLflow 3 have no logged models. The log reports this once, and nothing else changes.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def write_model(saved_model: Path, folder: Path, *, run_id: str | None = None, m
             signature=ModelSignature(_schema(described["inputs"]), _schema(described["outputs"])),
             input_example=example,
             pip_requirements=[f"mlflow=={mlflow.__version__}", f"tensorflow=={described['tensorflow']}"],
-            # Without this argument, MLflow treats the lock file in the current folder as the model's lock file.
+            # Without this argument, MLflow would treat a lock file in the current folder as the model's lock file.
             uv_project_path=no_project,
         )
     shutil.copytree(saved_model, folder / SAVED_MODEL, copy_function=link_or_copy)

@@ -29,8 +29,8 @@ Datasets = dict[str, dict[str, str]]
 def points_of_models(
     path: Path, points_of: Callable[[Mapping[str, Any]], list[Point]]
 ) -> Iterator[tuple[int, list[Point], Datasets]]:
-    """Yields a tuple for each step whose checkpoint the journal names: the step, the last point of each metric up to
-    that step, and the data sets that were in use at that time.
+    """Yields a tuple for each step that has a checkpoint in the journal. The tuple contains the step, the last point of
+    each metric up to that step, and the data sets that were in use at that time.
 
     The last point can be earlier than the step, because a checkpoint can be written between two reports. `points_of`
     returns the points of an entry.

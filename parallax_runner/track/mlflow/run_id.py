@@ -29,8 +29,7 @@ def read_run_id(run_dir: Path) -> str | None:
 
 
 def write_run(run_dir: Path, *, run_id: str, uri: str, experiment_id: str) -> None:
-    """Writes the file. It is read by the chief, which adds the id to checkpoints, by the jobs of a sweep, and by
-    users."""
+    """Writes the file. The chief reads it to add the id to checkpoints. The jobs of a sweep and users also read it."""
     replace_json(run_dir / FILE_NAME, {"run_id": run_id, "uri": masked_uri(uri), "experiment_id": experiment_id})
 
 

@@ -45,8 +45,8 @@ JOURNAL_TAG = "parallax.journal"
 RESUMED_TAG = "parallax.resumed_from"
 CHANGED_TAG = "parallax.changed_params"
 PARENT_TAG = "mlflow.parentRunId"
-# With its own defaults, MLflow blocks for minutes when the server is down. Retries by MLflow are unnecessary, because
-# the sender retries.
+# With its own defaults, MLflow retries and blocks for minutes when the server is down. Its retries are unnecessary,
+# because the sender retries.
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -80,7 +80,7 @@ def open_run(header: Header, known: Opened | None, parent_run_id: str | None) ->
                 if run.data.tags.get(JOURNAL_TAG, header.journal_id) == header.journal_id:
                     return MlflowRun(client, run, known.floors)
                 # Another directory has continued this run in the meantime, so this journal gets a new run that branches
-                # off from that run.
+                # off from the continued run.
                 header = dataclasses.replace(header, continues=known.run_id, continues_journal=header.journal_id)
             experiment_id = _experiment_id(client, header.experiment, database)
             continued = _continued(client, header)
@@ -144,8 +144,8 @@ class MlflowRun:
         self._call(partial(dataset.send, self._client, self._run_id, fields))
 
     def log_of_model(self, step: int, points: Sequence[Point], datasets: Mapping[str, Mapping[str, str]]) -> None:
-        """Adds points to a logged model. Points that the model already has are not duplicated. After repeated failures,
-        the method gives up, as for file copies."""
+        """Adds points to a logged model. Points that the model already has are not duplicated. Like file copies, this
+        method gives up after repeated failures."""
         self._copy(f"metrics of step {step}", partial(self._logged_models.log, step, points, datasets))
 
     def _copy(self, what: str, action: Callable[[], Any]) -> None:
@@ -174,7 +174,7 @@ class MlflowRun:
     def _call(self, action: Callable[[], Any]) -> None:
         try:
             action()
-        except Exception as error:  # training continues, whatever the store, its driver or the network raises
+        except Exception as error:  # training continues after any error of the store, its driver or the network
             if not is_permanent(error):
                 raise OutOfReach(one_line(error)) from error
             self._check_that_it_is_there()
@@ -242,10 +242,10 @@ def _continued(client: MlflowClient, header: Header) -> Run | None:
             return None
         raise
     writer = run.data.tags.get(JOURNAL_TAG)
-    if writer == header.journal_id:  # this journal's process took over the run but crashed before recording that
+    if writer == header.journal_id:  # this journal's process took over the run but crashed before it recorded this
         return run
-    # A run with the status RUNNING belongs to a live driver. A run with a different writer has been taken over by
-    # another journal.
+    # A run with the status RUNNING belongs to a live driver. If a run has a different writer, another journal has taken
+    # over the run.
     is_free = run.info.lifecycle_stage == "active" and run.info.status in ("FAILED", "KILLED")
     return run if is_free and header.continues_journal in (None, writer) else None
 

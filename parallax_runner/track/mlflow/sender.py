@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 SEND_EVERY_SECS = 2.0
 MAX_PAUSE_SECS = 30.0
-# How long a run waits at its end for a store that does not answer, and for a store that answers. The first limit
-# applies once a hanging call has timed out.
+# How long a run waits at its end. The first limit is for a store that does not answer, and begins when a hanging call
+# has timed out. The second limit is for a store that answers.
 OUT_OF_REACH_SECS = 5.0
 MAX_END_SECS = 60.0
 TELL_SECS = 3.0  # how long to wait before a message is printed
@@ -104,7 +104,7 @@ class Sender:
     def _deliver(self, delivery: Delivery) -> None:
         failures = 0
         while not self._abandoned.is_set():
-            # Read the flag first. Every entry that was appended before the flag was set is then sent below.
+            # Read the flag first, so that every entry that was appended before the flag was set is sent below.
             finishing = self._finishing.is_set()
             try:
                 while not self._abandoned.is_set() and delivery.send_next():
@@ -114,7 +114,7 @@ class Sender:
                     return
                 failures, pause_secs = 0, SEND_EVERY_SECS
             except ParentUnknown as error:
-                # The store was not called. If the store is unreachable, the sweep's own run reports that.
+                # No call was made to the store. If the store is unreachable, the sweep's own run reports the problem.
                 self.trouble, pause_secs = str(error), SEND_EVERY_SECS
                 log.info("%s", error)
             except OutOfReach as error:
@@ -151,6 +151,6 @@ class Sender:
         self._has_told = True
 
     def _tell(self, reason: str) -> None:
-        """Logs a warning and also prints it on the terminal, since the configuration may be wrong."""
+        """Logs a warning and also prints it on the terminal, since a wrong configuration may be the reason."""
         log.warning("%s (training continues)", reason)
         print(f"parallax_runner: {reason}. Training continues, and {self._path} keeps the metrics", file=sys.stderr)

@@ -32,11 +32,12 @@ LEFT_BEHIND = ("config.yaml", "plan.json", SUMMARY, "logs")
 def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] = lambda: False) -> None:
     """Settles and sends all runs of this user on this host that have no live driver, except the run in `own_dir`.
 
-    Raises nothing. If a store is unreachable, the next start tries again. Runs that can never be sent are forgotten:
-    runs that were deleted in MLflow, and runs whose directory or journal no longer exists.
+    Raises nothing. If a store is unreachable, the next driver tries again. A run is removed from the list of open runs
+    if it can never be sent, because it was deleted in MLflow or its directory or journal no longer exists.
     """
     unreachable: set[str] = set()
-    # The entries are sorted by path. The run of a sweep comes before the sweep's jobs, which need the id of that run.
+    # The entries are sorted by path. The run of a sweep comes before the runs of the sweep's jobs, which need the id of
+    # the sweep's run.
     for entry in sorted(open_runs.listed(), key=lambda entry: entry.run_dir):
         run_dir = Path(entry.run_dir)
         if stopped() or not entry.is_here or run_dir == own_dir:
@@ -45,8 +46,8 @@ def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] 
             if not _has_journal(run_dir):
                 open_runs.forget(run_dir, entry)
                 continue
-            # A live process may be a sweep that is now running other jobs. If this run has not ended, the process is
-            # still this run's driver, and the driver sends the run.
+            # The live process may be a sweep that has finished this run and is now running other jobs. If this run has
+            # not ended, the process is still this run's driver and will send the run itself.
             if not entry.is_alive:
                 settle(run_dir)
             elif not journals.standing(journals.begun(run_dir)[-1]).is_ended:
@@ -63,8 +64,8 @@ def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] 
 
 
 def _has_journal(run_dir: Path) -> bool:
-    """Returns whether a directory has a journal. Raises OSError if the directory cannot be read, because it may have a
-    journal."""
+    """Returns whether a directory has a journal. Raises OSError if the directory cannot be read, because the directory
+    may contain a journal."""
     try:
         os.listdir(run_dir)
     except (FileNotFoundError, NotADirectoryError):
@@ -73,7 +74,7 @@ def _has_journal(run_dir: Path) -> bool:
 
 
 def settle(run_dir: Path) -> None:
-    """Ends those journals in a directory that have no end yet. The directory must not have a live driver.
+    """Ends the journals in a directory that have no `end` entry yet. The directory must not have a live driver.
 
     Raises BlockingIOError if a driver is still working in the directory.
     """

@@ -19,7 +19,8 @@ class ParentUnknown(OutOfReach):
 
 
 class CopyFailed(OutOfReach):
-    """The store answers, but a file could not be copied. The StoreRun gives up on the file after a few attempts."""
+    """The store answers, but a file could not be copied. After a few attempts, the StoreRun stops trying to copy the
+    file."""
 
 
 class Refused(Exception):

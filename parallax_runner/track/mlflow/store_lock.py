@@ -11,8 +11,8 @@ from urllib.parse import unquote
 def sqlite_path(uri: str) -> Path | None:
     """Returns the absolute path of the database in `sqlite:///…`, or None for other stores and in-memory databases.
 
-    Parses the address the way SQLAlchemy does: options begin at a question mark, and a question mark in the path is
-    written as %3F.
+    Parses the address in the same way as SQLAlchemy: options begin at a question mark, and a question mark in the path
+    is written as %3F.
     """
     prefix = "sqlite:///"
     path = uri.removeprefix(prefix).partition("?")[0]

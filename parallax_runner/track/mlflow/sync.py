@@ -44,7 +44,7 @@ def find_run_dirs(path: Path) -> list[Path]:
 
 
 def _sync_one(run_dir: Path, uri: str | None) -> str | None:
-    """Returns an error message, or None if everything was sent."""
+    """Sends one run. Returns an error message, or None if everything was sent."""
     waiting = 0
     try:
         waiting = sum(unsent(path) for path in journals.journals(run_dir))

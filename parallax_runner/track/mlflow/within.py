@@ -1,5 +1,5 @@
-"""Checks that a journal names only paths inside its run's folder. Otherwise the journal's writer could have arbitrary
-files sent."""
+"""Checks that a journal names only paths inside its run's folder. Without this check, the author of a journal could
+cause arbitrary files to be sent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def within_outbox(run_dir: Path, name: str) -> Path:
 
 def check_contents(path: Path, run_dir: Path) -> None:
     """Raises Outside if a link in `path` leads out of the run's folder, and EntryRefused if anything in `path` is not a
-    file or a folder, or cannot be read. A missing path passes this check; the store reports a missing path."""
+    file or a folder, or cannot be read. A missing path passes this check, because the store reports it."""
     entries = [path] if os.path.lexists(path) else []
     if path.is_dir():
         entries += [Path(folder) / name for folder, folders, names in os.walk(path) for name in [*folders, *names]]

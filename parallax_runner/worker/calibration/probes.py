@@ -22,8 +22,8 @@ FLOAT_BYTES = 4
 def exchanges(
     rank: int, *, ranks: int, server: int, servers: int, open_session: Callable[[tf.Graph], tf.Session]
 ) -> list[Sample]:
-    """Measures the time of collectives, and of pulls from and pushes to one `server` of `servers` servers. All ranks
-    run these operations at the same time. The times are measured on this rank."""
+    """Measures the time of collectives, and of pulls and pushes between this rank and server `server` of `servers`. All
+    ranks run these operations at the same time. The returned times are measured on this rank."""
     worker_device = f"/job:worker/task:{rank}"
     with tf.Graph().as_default() as graph, tf.device(worker_device):
         together = collectives.sum_over_ranks([tf.zeros([])], name="together")[0].op
@@ -41,8 +41,8 @@ def exchanges(
 def work(open_session: Callable[[tf.Graph], tf.Session]) -> list[Sample]:
     """Measures the time of the updates and merges that ranks and servers perform. Runs in this process only."""
     with tf.Graph().as_default() as graph:
-        # The ops are fetched separately instead of being grouped. TensorFlow would optimise grouped ops away, because
-        # nothing reads their results.
+        # The ops are fetched separately instead of being grouped. TensorFlow would remove grouped ops as an
+        # optimization, because nothing reads their results.
         probes = list(_work())
         with open_session(graph) as session:
             session.run(tf.global_variables_initializer())
@@ -66,7 +66,7 @@ def _exchanges(size: int, tensors: int, ranks: int, rank: int, server: int) -> I
         with tf.device(server_device(server)):
             # Each rank has its own variables, so that no read waits for another rank's write.
             there = _variable([number], shared=f"pulled_{name}_{at}_{rank}")
-            # The server assigns the value, because TensorFlow sends a value only if an op reads it.
+            # An op on the server assigns the value, because TensorFlow sends a value only if an op reads it.
             kept.append(_variable([number], shared=f"pushed_{name}_{at}_{rank}").assign(one, read_value=False))
             asked = there.read_value()
         pulled.append(tf.identity(asked).op)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The number of batches whose ids are read, over all ranks and steps. For these batches, only the ids are computed. More
-# batches reveal more rare rows.
+# The number of batches whose ids are read, over all ranks and steps. Only the ids of these batches are computed. With
+# more batches, more rare rows are found.
 SAMPLES = 40
 LEAST_STEPS = 5
 TIMED_STEPS = 10
@@ -39,8 +39,8 @@ WARM_UP_STEPS = 3
 
 
 def work(run_dir: Path, rank: int, client: ControlClient) -> None:
-    """Measures the model of the configuration. If the run has a script, runs the script, whose call of fit provides the
-    model."""
+    """Measures the model that the configuration names. If the run has a script, runs the script instead, whose call to
+    fit provides the model."""
     log_to_stderr()
     tell("start of Python", process_age_secs())
     if frozen.runs_script(run_dir):
@@ -56,8 +56,8 @@ def work(run_dir: Path, rank: int, client: ControlClient) -> None:
 
 def measure(run_dir: Path, rank: int, client: ControlClient, source: Source) -> dict[str, Any]:
     """Writes `measured.json` into `run_dir`. The plan in `run_dir` is for a single process, but `cluster.workers` in
-    its configuration is the number of ranks. Returns an empty dictionary, because a trial adds nothing to the
-    summary."""
+    the configuration in `run_dir` is the number of ranks of the real run. Returns an empty dictionary, because a trial
+    adds nothing to the summary."""
     with stage("import the stages"):
         from parallax_runner.analysis.classify import classify
         from parallax_runner.graph.devices import without_tasks

@@ -35,7 +35,7 @@ def ids_by_variable(
 
     `plan` is a plan for one process, and `feeds` contains the feed of each rank. Each rank uses the same seeds as in
     training. If the ids depend only on the fed data, one session is used for all ranks. `open_session` must also
-    initialise the variables.
+    initialize the variables.
     """
     found: dict[str, list[list[np.ndarray]]] = defaultdict(lambda: [[] for _ in range(steps)])
     alone = dataclasses.replace(plan, workers=len(feeds))

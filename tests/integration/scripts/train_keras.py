@@ -58,9 +58,8 @@ for epochs in asked["epochs"]:
         history = model.fit(train, labels[:256], batch_size=32, verbose=0, **kept)
     else:
         overrides = ["tracking=off", *asked.get("overrides", ())]
-        history = parallax_runner.fit(
-            model, train, labels[:256], batch_size=32, comm=asked["comm"], overrides=overrides, **kept
-        )
+        kept |= {"workers": asked.get("workers", 2), "overrides": overrides}
+        history = parallax_runner.fit(model, train, labels[:256], batch_size=32, comm=asked["comm"], **kept)
     called += 1
 
 assert history is not None

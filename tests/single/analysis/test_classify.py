@@ -207,6 +207,7 @@ def test_sums_of_gradients_with_noise_are_refused() -> None:
 def nonlinear_op(process: Callable[[list[Any]], list[Any]], optimizer: str = "adagrad") -> str | None:
     found = infos(captured(optimizer=optimizer, process=process))
     assert found["weights"].nonlinear_op is None
+    assert found["global_step"].nonlinear_op is None
     return found["table"].nonlinear_op
 
 
@@ -220,8 +221,17 @@ def on_values(change: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[list[Any]],
     return process
 
 
-def test_a_norm_over_a_sparse_gradient_is_named() -> None:
-    assert nonlinear_op(clip) == "global_norm/L2Loss"
+def test_a_norm_over_a_sparse_gradient_is_named_for_every_update_that_it_scales() -> None:
+    found = infos(captured(process=clip))
+    assert [found[name].nonlinear_op for name in ("table", "weights")] == 2 * ["global_norm/L2Loss"]
+    assert found["global_step"].nonlinear_op is None
+
+
+def test_whether_all_rows_are_finite_does_not_depend_on_merging() -> None:
+    def checked(values: tf.Tensor) -> tf.Tensor:
+        return tf.where(tf.reduce_all(tf.math.is_finite(values)), 1.0, 0.0) * tf.cast(values, tf.float32)
+
+    assert nonlinear_op(on_values(lambda values: tf.cast(checked(values), tf.float64))) is None
 
 
 def test_a_norm_over_the_dense_gradients_only_is_not() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -12,7 +13,7 @@ import tensorflow as tf
 
 import parallax_runner
 from parallax_runner.api.fit_data import dataset_of
-from parallax_runner.errors import ConfigError, DataError
+from parallax_runner.errors import ConfigError, DataError, LaunchError
 
 X, Y = np.zeros([12, 2], np.float32), np.zeros([12, 1], np.float32)
 
@@ -36,6 +37,14 @@ def dataset() -> Any:
     return tf.data.Dataset.from_tensor_slices((X, Y)).batch(6)
 
 
+def unseeded() -> Any:
+    return tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(9).batch(6)
+
+
+def sparse(x: Any, y: Any) -> Any:
+    return tf.sparse.from_dense(x), y
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -46,10 +55,29 @@ def dataset() -> Any:
         ({"workers": 0}, r"cluster.workers=0 \(fit\)"),
         ({"overrides": ["comm.sync=false"], "comm": "ps"}, "comm.sync=false"),
         ({"overrides": ["partition=search"]}, "with fit the plan cannot change"),
+        ({"overrides": ["optimizer=adagrad"]}, r"optimizer=adagrad \(fit\): .*; remove this setting, and change model"),
+        ({"overrides": ["comm.ps.backup_workers=1"], "comm": "ps"}, "comm.ps.backup_workers=1"),
+        ({"overrides": ["action=search"]}, r"action=search \(fit\): with fit it must be one of train, verify, plan"),
+        ({"overrides": ["action=simulate"]}, r"action=simulate \(fit\): with fit it must be one of"),
+        ({"overrides": ["action=sync"]}, r"action=sync \(fit\): with fit it must be one of"),
+        (
+            {"overrides": ["train.patience=2", "train.validate_steps=2"]},
+            "pass keras.callbacks.EarlyStopping to fit",
+        ),
+        ({"overrides": ["train.log_every=1,2"]}, r"train.log_every=1,2"),
         ({"overrides": ["ckpt=off"]}, r"ckpt=off \(fit\): fit reads the trained weights from a checkpoint"),
-        ({"sample_weight": np.ones(12), "class_weight": {0: 1.0}}, "give only one of the two"),
+        ({"sample_weight": np.ones(12), "class_weight": {0: 1.0}}, "pass only one of the two"),
         ({"sample_weight": np.ones(3)}, "arrays of the same length"),
-        ({"validation_data": dataset()}, r"validation_data \(fit\): expected arrays \(x, y\)"),
+        ({"validation_data": dataset().repeat()}, "it never ends: set validation_steps"),
+        (
+            {"validation_data": unseeded()},
+            r"validation_data \(fit\): its order cannot be repeated: a shuffle has no seed",
+        ),
+        ({"validation_data": dataset().map(sparse)}, "ragged or sparse features, but x is an array"),
+        ({"validation_data": dataset().take(0)}, r"validation_data \(fit\): it has no batches"),
+        ({"validation_data": dataset(), "validation_batch_size": 6}, r"validation_batch_size \(fit\)"),
+        ({"validation_steps": 0}, r"validation_steps=0 \(fit\): expected an integer, at least 1, or None"),
+        ({"verbose": 3}, r"verbose=3 \(fit\): expected 'auto', 0, 1 or 2"),
     ],
 )
 def test_arguments(arguments: dict[str, Any], told: str) -> None:
@@ -63,8 +91,8 @@ def test_arguments(arguments: dict[str, Any], told: str) -> None:
         ({"y": Y}, r"y \(fit\): a tf.data.Dataset already contains it"),
         ({"batch_size": 4}, r"batch_size \(fit\)"),
         ({"validation_split": 0.5}, r"validation_split=0.5 \(fit\): this argument needs arrays"),
-        ({"x": dataset().repeat()}, "the data never ends; give the number of steps per epoch"),
-        ({"x": tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(9).batch(6)}, "a shuffle has no seed"),
+        ({"x": dataset().repeat()}, "the data never ends; set the number of steps per epoch"),
+        ({"x": unseeded()}, "a shuffle has no seed"),
         ({"class_weight": {1: 2.0}, "x": tf.data.Dataset.from_tensor_slices(X).batch(6)}, r"the data must be \(x, y\)"),
         ({"workers": 4}, "a batch of 6 examples cannot be divided into 4 equal parts"),
     ],
@@ -74,9 +102,24 @@ def test_arguments_beside_a_dataset(arguments: dict[str, Any], told: str) -> Non
         parallax_runner.fit(model(), **{"x": dataset(), **arguments})
 
 
+@pytest.mark.parametrize(
+    "line", ["data.resume=approximate", "++data.resume='approximate'", 'data.resume="approximate"']
+)
+def test_an_order_that_cannot_be_repeated_is_accepted_however_that_is_written(line: str) -> None:
+    """The number of workers is refused only after the data has been accepted."""
+    with pytest.raises(ConfigError, match="a batch of 6 examples cannot be divided into 4 equal parts"):
+        parallax_runner.fit(model(), unseeded(), workers=4, overrides=[line])
+
+
+def test_another_word_for_the_order_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"data\.resume=aproximate \(fit\): expected exact or approximate"):
+        parallax_runner.fit(model(), dataset(), overrides=["data.resume=aproximate"])
+
+
 GIVEN: dict[str, Any] = {
-    **dict.fromkeys(("batch_size", "steps_per_epoch", "validation_data", "class_weight", "sample_weight")),
-    **{"validation_split": 0.0, "shuffle": True, "exact": True, "known": {}},
+    **dict.fromkeys(("batch_size", "steps_per_epoch", "class_weight", "sample_weight")),
+    **dict.fromkeys(("validation_data", "validation_steps", "validation_batch_size")),
+    **{"validation_split": 0.0, "shuffle": True, "is_exact": lambda: True, "known": {}},
 }
 
 
@@ -91,6 +134,35 @@ def test_the_last_rows_are_held_back_as_keras_does_it() -> None:
         dataset_of(X, Y, **{**GIVEN, "validation_split": 1.0})
 
 
+@pytest.mark.parametrize("train", [(X, Y), (dataset(), None)], ids=["arrays", "a dataset"])
+@pytest.mark.parametrize(
+    ("validation", "steps", "batch_size", "expected"),
+    [
+        ("arrays", None, None, 10),
+        ("arrays", 2, 3, 6),
+        ("a dataset", None, None, 10),
+        ("a dataset", 2, None, 8),
+        ("an endless dataset", 4, None, 14),  # a pass of 4, 4 and 2 examples, and the first 4 once more
+    ],
+)
+def test_the_first_batches_of_the_validation_data(
+    train: Any, validation: str, steps: int | None, batch_size: int | None, expected: int
+) -> None:
+    rows = np.arange(20.0).reshape(10, 2)
+    given: Any = (rows, rows[:, :1])
+    if validation != "arrays":
+        given = tf.data.Dataset.from_tensor_slices(given).batch(4)
+    if validation == "an endless dataset":
+        given = given.repeat()
+    held_back = {"validation_data": given, "validation_steps": steps, "validation_batch_size": batch_size}
+    found = dataset_of(*train, **{**GIVEN, **held_back, "batch_size": None if train[1] is None else 4})
+    assert found.validation_size == expected
+    if train[1] is not None:
+        rows_of = found.validation_batch(0, expected)["x"]
+        np.testing.assert_array_equal(rows_of, np.concatenate([rows, rows])[:expected])
+        assert rows_of.dtype == np.float32
+
+
 def test_what_nobody_can_count_is_not_counted_where_steps_are_given() -> None:
     def numbers() -> Any:
         number = 0
@@ -100,7 +172,7 @@ def test_what_nobody_can_count_is_not_counted_where_steps_are_given() -> None:
 
     specs = (tf.TensorSpec([1]), tf.TensorSpec([1]))
     endless = tf.data.Dataset.from_generator(numbers, output_signature=specs).batch(6)
-    found = dataset_of(endless, None, **{**GIVEN, "steps_per_epoch": 3, "exact": False})
+    found = dataset_of(endless, None, **{**GIVEN, "steps_per_epoch": 3, "is_exact": lambda: False})
     share = found.share(rank=1, ranks=2, replicas=1)
     (batch,) = (one for position in (0, 6, 12, 18) for one in share.train_batches(position) if position == 18)
     assert [19.0, 21.0, 23.0] in [array.ravel().tolist() for array in batch.values()]
@@ -131,3 +203,22 @@ def test_a_callback_of_batches() -> None:
     callback = keras.callbacks.LambdaCallback(on_train_batch_end=print)
     with pytest.raises(ConfigError, match="overrides on_train_batch_end"):
         parallax_runner.fit(model(), X, Y, batch_size=4, callbacks=[callback])
+
+
+@pytest.mark.parametrize(("task", "end", "told"), [("0", LaunchError, "is not submitted"), ("1", SystemExit, "^0$")])
+def test_of_several_tasks_of_srun_the_first_one_drives(
+    task: str, end: Any, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The first task says that there is no allocation, and another one says nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    monkeypatch.setenv("SLURM_PROCID", task)
+    given = model()
+    capfd.readouterr()
+    # A note says that this callback is not called.
+    callbacks = [keras.callbacks.ModelCheckpoint("best.keras")]
+    overrides = ["cluster=slurm", "cluster.tasks_per_node=2", "tracking=off"]
+    with pytest.raises(end, match=told):
+        parallax_runner.fit(given, X, Y, workers=None, batch_size=4, callbacks=callbacks, overrides=overrides)
+    said = "".join(capfd.readouterr())
+    assert "ModelCheckpoint is not called" in said if task == "0" else said == "" and list(tmp_path.iterdir()) == []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 import keras
 import pytest
 
@@ -23,7 +26,6 @@ def test_callbacks_of_epochs_are_called() -> None:
     given = [
         OfEpochs(),
         keras.callbacks.CSVLogger("x"),
-        keras.callbacks.TensorBoard("y"),
         keras.callbacks.LambdaCallback(),
     ]
     assert usable(given) == (given, [])
@@ -35,8 +37,24 @@ def test_callbacks_of_epochs_are_called() -> None:
     ids=["a class", "a lambda"],
 )
 def test_one_that_is_called_for_each_batch_is_refused(callback: object) -> None:
-    with pytest.raises(ConfigError, match=r"overrides on_train_batch_end, and .* on_epoch_end"):
+    with pytest.raises(ConfigError, match=r"overrides on_train_batch_end, but .* on_epoch_end"):
         usable([callback])
+
+
+def test_tensorboard_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    board = keras.callbacks.TensorBoard("x")
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(ConfigError, match="TensorBoard needs the package tensorboard, which is not installed"):
+        usable([board])
+    installed = ModuleType("tensorboard")
+    installed.__spec__ = sys.__spec__
+    monkeypatch.setitem(sys.modules, "tensorboard", installed)
+    assert usable([board]) == ([board], [])
+
+
+def test_one_that_could_have_no_effect_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"SwapEMAWeights .*omit it; with use_ema=True"):
+        usable([keras.callbacks.SwapEMAWeights()])
 
 
 @pytest.mark.parametrize(
@@ -65,3 +83,5 @@ def test_who_reads_weights() -> None:
     assert not reads_weights(early()) and reads_weights(early(restore_best_weights=True))
     assert reads_weights(OfEpochs()) and not reads_weights(keras.callbacks.ReduceLROnPlateau())
     assert reads_weights(keras.callbacks.TensorBoard("x", histogram_freq=1))
+    assert reads_weights(keras.callbacks.TensorBoard("x", embeddings_freq=1))
+    assert not reads_weights(keras.callbacks.TensorBoard("x"))

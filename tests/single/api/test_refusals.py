@@ -93,6 +93,24 @@ def test_a_graph_that_cannot_be_distributed(refused: Any, capfd: pytest.CaptureF
     assert "no gradient was recorded in the graph that was passed to parallel_run" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(("task", "status"), [("0", 1), ("1", 0)])
+def test_of_several_tasks_of_srun_the_first_one_drives(
+    task: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The first task says that there is no allocation, and another one says nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "train.py"), raising=False)
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    monkeypatch.setenv("SLURM_PROCID", task)
+    config = parallax.Config(tracking=False, run_dir="out")
+    config.overrides = ["cluster=slurm"]
+    with pytest.raises(SystemExit) as end:
+        parallax.parallel_run(graph_of_a_script(), None, True, config)
+    assert end.value.code == status
+    told = "".join(capfd.readouterr())
+    assert "is not submitted automatically" in told if status else told == "" and list(tmp_path.iterdir()) == []
+
+
 def test_the_partitioner_s_number() -> None:
     for wrong in (0, -1, 1.5, True):
         with pytest.raises(ValueError, match="expected an integer, at least 1"):

@@ -109,4 +109,5 @@ def test_the_newest_checkpoint_survives_every_kill(tmp_path: Path) -> None:
             assert read_sidecar(found.prefix).examples == 8 * step_of(found.prefix)
             assert tf.train.load_checkpoint(str(found.prefix)).get_tensor("table").shape == (ROWS, WIDTH)
             newest = step_of(found.prefix)
+        assert newest, "some child was killed after its first checkpoint"
         process.stdin.close()

@@ -49,6 +49,11 @@ COMMAND_LINES = {
         "sweep.device_per_job=true (command line)",
         "use comm=local or cluster.workers=1",
     ),
+    "an Allgatherv without MPI": (
+        "cluster=manual cluster.rendezvous=file:///shared/meet comm=mpi comm.mpi.use_allgatherv=true",
+        "cluster.launcher=manual",
+        "comm.mpi.use_allgatherv needs MPI, and its workers exchange gradients by Gloo; leave it out",
+    ),
     "devices that are named already": (
         "sweep.device_per_job=true comm=local cluster.resource_info=[localhost]",
         "use cluster=local without resource_info",
@@ -170,7 +175,7 @@ COMMAND_LINES = {
     "type of a reference to a list": (
         "model=dlrm_keras model.cardinalities=5",
         "model.cardinalities=5 (command line)",
-        "expected a list, such as [100, 100",
+        "expected a list, such as the default [100, 100",
     ),
     "negative": ("train.steps=-5", "train.steps=-5 (command line)", "expected an integer, at least 1"),
     "no workers": ("cluster.workers=0", "cluster.workers=0 (command line)", "at least 1"),

@@ -6,7 +6,7 @@ import pytest
 
 from parallax_runner.config.objective import Objective
 from parallax_runner.driver import report
-from parallax_runner.driver.run_summary import ObjectiveSummary, RunSummary
+from parallax_runner.driver.run_summary import ObjectiveSummary, RunSummary, VerifySummary
 from parallax_runner.errors import StorageError
 from parallax_runner.launch.blame.first_death import Failure
 from parallax_runner.launch.watch.whereabouts import Whereabouts
@@ -64,6 +64,16 @@ def test_a_run_is_compared_by_its_training_loss_where_nothing_else_was_found() -
     assert summary(loss_last=3.0).objective == Objective("training loss", 3.0, "minimize")
     found = summary(loss_last=3.0, compared=ObjectiveSummary("auc", 0.7, "maximize"))
     assert found.objective == Objective("auc", 0.7, "maximize")
+
+
+def test_a_verified_run_names_what_unmerged_rows_would_change(capsys: pytest.CaptureFixture[str]) -> None:
+    for names in ((), ("table", "kernel")):
+        verification = VerifySummary(verified=True, max_difference=1e-9, differ_unmerged=names)
+        report.tell_end(summary(status="finished", steps=3, verification=verification), None, RUN_DIR)
+    verified = "verified: after 3 steps every variable equals one device's, largest difference 1e-09 of what it moved"
+    assert capsys.readouterr().err == 2 * f"{verified}; /runs/a\n" + (
+        "stock TensorFlow and Keras differ in «table», «kernel» if a batch repeats an id (docs/repeated-ids.md)\n"
+    )
 
 
 def test_the_end_of_a_run_names_each_number(capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,7 +90,7 @@ def test_parts_stand_among_the_other_fields_in_their_order(record: RunRecord) ->
         *("staleness_mean", "staleness_max", "staleness_0"),
         *("dropped_gradients_total", "dropped_gradients_worker_0", "dropped_gradients_worker_1"),
         *("train_auc", "validation_loss", "validation_auc", "objective", "objective_value", "objective_direction"),
-        *("verified", "max_difference"),
+        *("verified", "max_difference", "differ_unmerged"),
     ]
     expected = {"steps": 9, "first_step": 3, "examples_per_sec": 16.0, "words_per_sec": None, "loss_last": 2.0}
     expected |= {"sent_bytes_per_step": 15.0, "saved_model_error": "a reason", "validation_loss": 4.0}

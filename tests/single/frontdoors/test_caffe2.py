@@ -36,6 +36,13 @@ def test_a_shard_is_a_rank() -> None:
     assert first is not None and first.starts_driver
 
 
+def test_exit_nets_stay_as_they_are() -> None:
+    exit_nets: list[Any] = []
+    expected = caffe2.task_of(RENDEZVOUS, [0], on_cpu=True)
+    assert caffe2.task_of({**RENDEZVOUS, "exit_nets": exit_nets}, [0], on_cpu=True) == expected
+    assert exit_nets == []
+
+
 @pytest.mark.parametrize(
     ("changed", "devices", "wrong"),
     [

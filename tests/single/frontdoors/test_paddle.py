@@ -104,6 +104,14 @@ def test_the_script_of_trainer_0_drives_and_the_others_end_in_init(stood_by: lis
     ]
 
 
+def test_trainer_count_changes_nothing(stood_by: list[Any]) -> None:
+    api.init(trainer_count=4, num_gradient_servers=2, trainer_id=0)
+    assert stood_by == [("parallax_runner.worker", [f"--rendezvous={AT}", "--timeout-secs=600", "--rank=0"])]
+    assert one_by_one.cluster_lines() == [
+        *("cluster=manual", f"cluster.rendezvous={AT}", "cluster.workers=2", "cluster.servers=1")
+    ]
+
+
 def test_a_local_script_stays_alone(stood_by: list[Any]) -> None:
     api.init(use_gpu=False, is_local=True)
     assert stood_by == one_by_one.cluster_lines() == []

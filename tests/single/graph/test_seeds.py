@@ -140,7 +140,8 @@ def test_ops_of_two_functions_draw_apart() -> None:
 
 
 def draws_by_a_given_seed(rank: int) -> list[np.ndarray]:
-    """What a layer draws as those of Keras do, by a seed that a variable counts on; outside and inside a function."""
+    """What a layer draws as those of Keras do, by a seed that a variable counts on, outside and inside a function; an
+    initial value; and what is drawn by a seed that is a list."""
 
     @tf.function(autograph=False)
     def in_a_function(seed: tf.Tensor) -> tf.Tensor:
@@ -152,18 +153,19 @@ def draws_by_a_given_seed(rank: int) -> list[np.ndarray]:
         initial = tf.get_variable(
             "initial", initializer=tf.random.stateless_uniform([4], seed=[1, 2]), use_resource=True
         )
-        drawn = [tf.random.stateless_uniform([4], state), in_a_function(state), initial]
+        listed = tf.random.stateless_uniform([4], seed=[3, 4])
+        drawn = [tf.random.stateless_uniform([4], state), in_a_function(state), initial, listed]
         drawn = [tf.identity(value, name=f"drawn_{number}") for number, value in enumerate(drawn)]
         tf.group(state.initializer, initial.initializer, name="initialize")
     definition = derive_seeds(graph.as_graph_def(), seed=1, rank=rank, first_step=0, initializers=["initialize"])
     with tf.Graph().as_default(), tf.Session() as session:
         tf.import_graph_def(definition, name="")
         session.run("initialize")
-        return session.run([f"drawn_{number}:0" for number in range(3)])
+        return session.run([f"drawn_{number}:0" for number in range(4)])
 
 
 def test_draws_by_a_given_seed_differ_by_rank() -> None:
     first, again, other = draws_by_a_given_seed(0), draws_by_a_given_seed(0), draws_by_a_given_seed(1)
     np.testing.assert_array_equal(first, again)
-    assert [bool((here != there).all()) for here, there in zip(first, other, strict=True)] == [True, True, False]
+    assert [bool((here != there).all()) for here, there in zip(first, other, strict=True)] == [True, True, False, True]
     assert (first[0] != first[1]).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from parallax_runner.launch.bind_address import LIBRARY
 from parallax_runner.launch.hosts import Hosts, Place
 from parallax_runner.launch.job import Job
+from parallax_runner.launch.launchers import hosts
 from parallax_runner.launch.launchers.direct import Direct
 from parallax_runner.launch.launchers.hosts import OverHosts
 from parallax_runner.launch.launchers.local import Local
@@ -67,3 +69,46 @@ def test_ranks_on_other_hosts_have_no_folder_for_shared_memory() -> None:
 
 def test_where_children_reach_the_driver() -> None:
     assert (Local().address, OverHosts(HOSTS).address) == ("127.0.0.1", "10.0.0.1")
+
+
+NAMES = {"here": "me", "first": "a", "10.0.0.7": "b", "second": "a"}
+FOUR = (Place("here", 2, True), Place("first", 1, False), Place("10.0.0.7", 1, False), Place("second", 1, False))
+
+
+@pytest.mark.parametrize(
+    ("role", "index", "host", "told"),
+    [
+        ("worker", 0, "me", None),
+        ("worker", 3, "b", None),
+        ("worker", 3, "me", "it runs on me, but the plan assigns it to 10.0.0.7, whose own name is b: the launcher"),
+        ("worker", 1, "b", "it runs on b, but the plan assigns it to here, whose own name is me"),
+        ("server", 1, "me", "it runs on me, but the plan assigns it to first, whose own name is a"),
+        ("server", 5, "a", None),
+        # Two hosts with the same name, and a name that no host has returned, as in a container.
+        ("worker", 4, "a", None),
+        ("worker", 2, "1f2e3d", None),
+    ],
+)
+def test_a_process_on_another_host_than_planned(
+    role: str, index: int, host: str, told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "me")
+    monkeypatch.setattr(hosts, "check_hosts", lambda *_: {name: own for name, own in NAMES.items() if name != "here"})
+    launcher = OverHosts(Hosts(FOUR, "ssh", "10.0.0.1", None))
+    assert launcher.misplaced(role, index, host) is None, "before the hosts have returned their names"
+    launcher.check([tmp_path], lambda: False)
+    found = launcher.misplaced(role, index, host)
+    assert found is None if told is None else told in str(found)
+
+
+def test_the_user_s_own_order_of_ranks_is_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts, "check_hosts", lambda *_: NAMES)
+    by_option, by_parameter = ("--rank-by", "node"), ()
+    for options in (by_option, by_parameter):
+        launcher = OverHosts(Hosts(FOUR, "ssh", "10.0.0.1", None), options)
+        launcher.check([tmp_path], lambda: False)
+        monkeypatch.setenv("PRTE_MCA_rmaps_default_ranking_policy", "node")
+        assert launcher.misplaced("worker", 3, "a") is None
+        assert launcher.misplaced("server", 1, "b") is not None
+    monkeypatch.delenv("PRTE_MCA_rmaps_default_ranking_policy")
+    assert launcher.misplaced("worker", 3, "a") is not None

@@ -40,7 +40,8 @@ def shell(tmp_path: Path) -> Shell:
 def test_all_is_well_and_nothing_is_left(shell: Shell, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     run_dir.mkdir()
-    check_hosts(shell(LIKE_SSH), [run_dir, run_dir])
+    names = check_hosts(shell(LIKE_SSH), [run_dir, run_dir])
+    assert set(names.values()) == {socket.gethostname()}
     assert list(run_dir.iterdir()) == []
 
 

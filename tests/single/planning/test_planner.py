@@ -141,9 +141,21 @@ def test_partitions_under_ps_without_sparse_variables_are_noted() -> None:
 
 
 def test_an_op_that_sees_merged_rows_is_noted() -> None:
-    (note,) = plan(DENSE, info("table", "sparse", nonlinear_op="global_norm/L2Loss"), comm="local").notes
-    assert "global_norm/L2Loss" in note
-    assert "table" in note
+    made = plan(DENSE, info("table", "sparse", nonlinear_op="norm"), NONE, comm="local")
+    (note,) = made.notes
+    assert note.startswith(
+        "the update of «table» is not linear in the sparse gradient (first «norm»): in every mode, rows of the same id "
+    )
+    assert made.differ_unmerged == ("table",)
+
+
+def test_updates_that_a_norm_over_a_sparse_gradient_scales_are_noted() -> None:
+    table, scaled = (info(name, kind, nonlinear_op="norm") for name, kind in (("table", "sparse"), ("w", "dense")))
+    (note,) = plan(table, scaled, NONE, comm="local").notes
+    assert note.startswith("the update of «table» and every variable with a dense gradient is not linear")
+    (note,) = (made := plan(DENSE, table, scaled, comm="local")).notes
+    assert note.startswith("the update of «table», «w» is not linear")
+    assert made.differ_unmerged == ("table", "w")
 
 
 def test_only_sparse_variables_are_split() -> None:

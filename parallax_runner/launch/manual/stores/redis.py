@@ -23,7 +23,7 @@ SCAN_COUNT = 1000
 
 
 class Redis(Store):
-    """The keys of one prefix in the server's database 0. Each run needs its own prefix."""
+    """The keys of one prefix in the server's database 0. Each run must use its own prefix."""
 
     def __init__(self, host: str, port: int, prefix: str) -> None:
         super().__init__(secret.from_environment())
@@ -40,8 +40,8 @@ class Redis(Store):
 
     @classmethod
     def open(cls, address: SplitResult, *, is_driver: bool) -> Self:
-        """Connects to the server. Raises LaunchError if it cannot be reached, rejects the password, or is not a Redis
-        server."""
+        """Connects to the server. Raises LaunchError if the server cannot be reached, rejects the password, or is not a
+        Redis server."""
         store = cls(address.hostname or "", address.port or 0, unquote(address.path).strip("/"))
         try:
             store._server.ping()
@@ -54,7 +54,7 @@ class Redis(Store):
         return own_address.towards(self._host, self._port)
 
     def keep(self, entry: Entry) -> None:
-        """Writes the key again, which also renews it."""
+        """Writes the key again, which also resets its expiry time."""
         self._server.set(self._key(entry), signed(entry, self.secret), ex=EXPIRES_SECS)
 
     def withdraw(self, entry: Entry) -> None:

@@ -37,7 +37,7 @@ class Store(ABC):
 
     @abstractmethod
     def keep(self, entry: Entry) -> None:
-        """Writes an entry, or writes it again. Called every few seconds while the process stands by."""
+        """Writes or rewrites an entry. Called every few seconds while the process stands by."""
 
     @abstractmethod
     def withdraw(self, entry: Entry) -> None:

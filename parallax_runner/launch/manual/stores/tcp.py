@@ -18,7 +18,7 @@ BACKLOG = 256
 
 
 class Tcp(Store):
-    """An entry exists as long as the connection of its process. Each run needs its own address."""
+    """An entry exists as long as its process is connected. Each run needs its own address."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(secret.from_environment())
@@ -84,7 +84,7 @@ class Tcp(Store):
             with self._lock:
                 self._entries[entry.id] = entry
             try:
-                channel.receive()  # Returns when the process is gone, because a process sends only its entry.
+                channel.receive()  # a process sends only its entry, so this call returns when the process has ended
             finally:
                 with self._lock:
                     del self._entries[entry.id]

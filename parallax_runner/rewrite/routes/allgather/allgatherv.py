@@ -1,9 +1,8 @@
-"""Gathers sparse gradients by MPI's own Allgatherv instead of Horovod's allgather. Only this file imports mpi4py."""
+"""Gathers sparse gradients with MPI's own Allgatherv instead of Horovod's allgather. Only this file imports mpi4py."""
 
 from __future__ import annotations
 
 import functools
-import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,9 +14,6 @@ from parallax_runner.rewrite.exchange import collectives
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-# Environment variables that make Horovod run without MPI.
-CONTROLLERS = ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS")
-
 
 def join() -> tuple[int, int]:
     """Joins the other ranks as `collectives.init` does, and checks that MPI connects them.
@@ -25,9 +21,9 @@ def join() -> tuple[int, int]:
     Raises CollectiveError if Gloo connects the ranks, if MPI allows only one thread, or if mpi4py and Horovod use
     different MPIs.
     """
-    for name in CONTROLLERS:
-        if os.environ.get(name, "").lower() == "gloo":
-            raise _refusal(f"needs MPI, but {name}=gloo connects the ranks through Gloo. Remove that variable")
+    variable = collectives.gloo_by()
+    if variable is not None:
+        raise _refusal(f"needs MPI, but {variable}=gloo connects the ranks through Gloo. Remove that variable")
     rank, size = collectives.init(may_fuse=False)
     if not collectives.runs_over_mpi():
         raise _refusal("needs MPI, but Horovod connects the ranks through Gloo. Start the ranks with mpirun")
@@ -45,8 +41,8 @@ def communicator() -> MPI.Comm:
     """Returns a duplicate of the communicator of all ranks. Messages on the duplicate never mix with messages from
     Horovod's thread.
 
-    The first call is a collective. Horovod must already have initialised MPI, and also finalizes it. Raises
-    CollectiveError if MPI allows only one thread.
+    The first call is a collective. Horovod must already have initialized MPI. Horovod also finalizes MPI at the end.
+    Raises CollectiveError if MPI allows only one thread.
     """
     from mpi4py import MPI
 
@@ -60,7 +56,7 @@ def concat_rows_over_ranks(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Concatenates the values [n, ...] and indices [n] of all ranks, in rank order. n may differ between ranks.
 
-    Runs after the op `after`. MPI matches calls by their order alone, so all ranks must make their calls in the same
+    Runs after the op `after`. MPI matches calls only by their order, so all ranks must make their calls in the same
     order.
     """
     with tf.control_dependencies([] if after is None else [after]):

@@ -15,7 +15,7 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(writes=["gradients", "replaced", "sent"])
 def allgather_sparse_gradients(rewrite: Rewrite) -> None:
-    """Replaces each merged sparse gradient by the rows of all ranks. These rows are merged again, and averaged if the
+    """Replaces each merged sparse gradient with the rows of all ranks. These rows are merged again, and averaged if the
     plan averages sparse gradients.
 
     If a variable on the allreduce route has sparse and dense gradients, its sparse gradients are gathered too.

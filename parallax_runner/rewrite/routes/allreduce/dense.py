@@ -19,17 +19,17 @@ from parallax_runner.rewrite.state import RankGradient, Rewrite
 # exchange, and small enough to be sent while the next bucket is computed.
 BUCKETS = 8
 LEAST_BYTES, MOST_BYTES = 200_000, 4_000_000
-# Gradients that are ready in the last part of the computation cannot overlap with any computation, and are sent in one
-# bucket. A remainder below REST_BYTES is sent with the bucket before it.
+# Gradients that become ready in the last part of the computation are sent in one bucket, because no computation is left
+# to overlap with the exchange. A remainder below REST_BYTES is sent with the bucket before it.
 LAST_PART = 1 / 16
 REST_BYTES = 16_000
 
 
 @rewrite_pass(writes=["gradients", "replaced", "sent"])
 def allreduce_dense_gradients(rewrite: Rewrite) -> None:
-    """Replaces each dense gradient of an allreduced variable by its mean over ranks.
+    """Replaces each dense gradient of an allreduced variable with its mean over ranks.
 
-    Gradients that are ready one after the other share an exchange (a bucket), which is sent while later gradients are
+    Gradients that become ready in succession share an exchange (a bucket), which is sent while later gradients are
     computed. PyTorch's DistributedDataParallel does the same (Li and others 2020, section 3.2).
     """
     dense = [gradient for gradient in rewrite.gradients_by(Route.ALLREDUCE) if gradient.indices is None]

@@ -3,8 +3,8 @@ nearly all rows.
 
 Each rank spreads its merged rows over a tensor of the variable's shape, and the ranks sum these tensors. The ranks also
 count how many of them touched each row, so rows that no rank touched can be removed again. The update sees the same
-merged sparse gradient as on any other route. Therefore, an optimizer that leaves untouched rows alone, a norm, or a
-count of rows gives the same result.
+merged sparse gradient as on any other route. Therefore, a norm, a count of rows, or an optimizer that skips untouched
+rows gives the same result.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from parallax_runner.rewrite.state import RankGradient, Rewrite
 
 @rewrite_pass(writes=["gradients", "replaced", "sent"])
 def allreduce_sparse_gradients(rewrite: Rewrite) -> None:
-    """Replaces each sparse gradient on the allreduce route by the merged rows of all ranks. These rows are averaged if
-    the plan averages sparse gradients.
+    """Replaces each sparse gradient on the allreduce route with the merged rows of all ranks. These rows are averaged
+    if the plan averages sparse gradients.
 
     Only variables whose gradients are all sparse are affected. All gradients that may share an exchange are fused.
     """
@@ -104,8 +104,8 @@ def _rows(rewrite: Rewrite, gradient: RankGradient) -> int:
 
 
 def _spread(part: Rows) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the values spread over [rows, ...], and a tensor [rows] with 1 for each touched row and 0 for each other
-    row."""
+    """Returns a tensor [rows, ...] with the values in the touched rows and zeros elsewhere, and a tensor [rows] with 1
+    for each touched row and 0 for each other row."""
     values = to_add(part.values)
     spread = tf.math.unsorted_segment_sum(values, part.ids, part.rows)
     spread.set_shape([part.rows, *part.values.shape[1:]])

@@ -1,9 +1,9 @@
 """Requests the rows of a step while the previous step runs.
 
 While step t runs, each rank requests the rows of step t+1 from their owners. A row that step t does not write is final,
-so its owner sends the row immediately: the row is early. All other rows are late, and arrive when step t+1 begins.
-Unless other values are fed, the graph of a step requests its rows itself and treats all rows as late. If the rows were
-requested during the previous step, the results of that request are fed to the graph.
+so its owner sends the row immediately: the row is early. All other rows are late, and arrive when step t+1 begins. If
+nothing is fed, a step requests its rows when it runs, and treats all rows as late. If the rows were requested during
+the previous step, the results of that request are fed to the step.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ class Wave:
 
     @property
     def tensors(self) -> list[tf.Tensor]:
-        """The tensors that differ between a step whose rows were requested in advance and a step that requests its rows
-        itself."""
+        """The tensors whose values depend on whether the step's rows were requested in advance."""
         whole, late = self.asked.exchange, self.late
         counts = [each for one in (whole, late) for each in (one.sent_counts, one.arrived_counts)]
         return [*self.asked.places, *self.early, *late.arrived, *whole.asked, *whole.arrived, *counts]
@@ -157,8 +156,8 @@ def _early_first(is_late: tf.Tensor) -> tf.Tensor:
 
 
 def _count_early(wave: Wave) -> None:
-    """Counts the bytes that were sent for this step before the step began: the early rows, and for each row one byte
-    that marks the row as early or late."""
+    """Counts the bytes that were sent for this step before the step began: the early rows, and one byte per row that
+    marks the row as early or late."""
     whole, late = wave.asked.exchange, wave.late
     rewrite = whole.rewrite
     early = whole.arrived_counts - late.arrived_counts

@@ -58,7 +58,8 @@ def _behind(rewrite: Rewrite, update: LaterUpdate, asked: Asked) -> Behind:
 
 
 def _carried(waves: Sequence[Wave], found: Wave) -> Iterator[Carried]:
-    """Pairs the tensors of each wave with the tensors of `found`, which contains the tables of all waves."""
+    """Pairs the tensors of each wave with the matching tensors of `found`, which is a single wave with the tables of
+    all `waves`."""
     start = 0
     for number, wave in enumerate(waves):
         end = start + len(wave.early)
@@ -68,8 +69,8 @@ def _carried(waves: Sequence[Wave], found: Wave) -> Iterator[Carried]:
 
 
 def _written(rewrite: Rewrite, variable: str) -> tf.Tensor:
-    """Returns the positions of this rank's own rows that a step may write. These are the rows that any rank looks
-    up."""
+    """Returns the positions of this rank's own rows that a step may write. These are the rows that at least one rank
+    looks up."""
     asked = [
         exchange.arrived[number]
         for exchange in (wave.asked.exchange for wave in rewrite.waves)

@@ -1,5 +1,4 @@
-"""Sends some gradients behind their step, which means during the next step, because the next step does not touch their
-rows.
+"""Sends some gradients behind their step (during the next step), because the next step does not touch their rows.
 
 A push has two parts. Gradients of rows that the next step touches are sent now, and all other gradients are sent behind
 the step. The owner of a row decides which part a gradient belongs to, because the owner receives the requests of both
@@ -25,10 +24,10 @@ from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, Table
 class Push:
     """One exchange of gradients in two parts.
 
-    `queue` contains marks (bool) for the rows that are sent now. There are two tensors for each table. The first
-    tensors, one for each table, mark the rows that this rank sends ([rows sent], ordered by owner). The remaining
-    tensors, again one for each table, mark the rows that arrive ([rows that arrive], ordered by sender). `alone`
-    (int32, 1 if not fed) is 0 if the preparation of a next step fills the queue.
+    `queue` contains marks (bool) for the rows that are sent now. Each element contains one tensor per table for the
+    rows that this rank sends ([rows sent], ordered by owner), and then one tensor per table for the rows that arrive
+    ([rows that arrive], ordered by sender). `alone` (int32, 1 if not fed) is 0 if the preparation of a next step fills
+    the queue.
     """
 
     whole: Exchange
@@ -62,8 +61,7 @@ class Push:
 
 
 def _longer(marks: tf.Tensor) -> tf.Tensor:
-    """Adds a mark that is never read: TensorFlow 2.21 crashes when many elements without values are enqueued at
-    once."""
+    """Adds a mark that is never read: TensorFlow 2.21 crashes when many empty elements are enqueued at once."""
     return tf.concat([marks, [True]], axis=0)
 
 

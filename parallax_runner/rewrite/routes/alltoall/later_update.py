@@ -29,8 +29,8 @@ class CarriedPush:
         return self.exchange.to_owners([one.fed for one in self.rows])
 
     def carried(self, applied: tf.Tensor | None) -> list[Carried]:
-        """Returns the values to carry to the next step. They contain no rows if `applied` (bool) is false. `applied` is
-        None if every step is applied."""
+        """Returns the values to carry to the next step. They contain no rows if `applied` (bool) is false. If `applied`
+        is None, every step is applied."""
         if applied is None:
             return [*self.rows, *self.arrived, *self.counts]
         factor = tf.cast(applied, tf.int32)
@@ -68,7 +68,7 @@ def carry_rows(rows: tf.Tensor) -> Carried:
 
 
 def carry_numbers(numbers: tf.Tensor) -> Carried:
-    """Carries numbers of a known shape to the next step. The placeholder is 0 if it is not fed."""
+    """Carries a tensor with a static shape over to the next step. The placeholder is 0 if it is not fed."""
     return Carried(tf.placeholder_with_default(tf.zeros(numbers.shape, numbers.dtype), numbers.shape), numbers)
 
 
@@ -90,8 +90,8 @@ class LaterUpdate:
 class UpdateCopies:
     """Copies the updates of this rank's own rows. The copies apply the gradients that are sent behind the step.
 
-    `stands_for` maps the name of each replaced tensor to the gradient that replaces the tensor. Numbers that an update
-    reads, such as a learning rate, are carried to the update's copy, which runs one step later.
+    `stands_for` maps the name of each replaced tensor to the gradient that replaces it. An update may also read
+    numbers, such as a learning rate. These numbers are carried to the update's copy, which runs one step later.
     """
 
     def __init__(self, stands_for: Mapping[str, tf.Tensor]) -> None:

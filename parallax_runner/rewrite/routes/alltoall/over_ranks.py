@@ -45,8 +45,8 @@ class RankRows(Piece):
         return True
 
     def read(self) -> PieceRead:
-        """Reads all rows on the chief, and no rows on other ranks. The values of a rank's rows are the values at the
-        moment when `own` runs."""
+        """Reads all rows on the chief, and no rows on other ranks. Each rank sends the values that its rows have when
+        `own` runs."""
         return PieceRead(self.own.op, self.whole)
 
     def assign(self, values: tf.Tensor) -> tf.Operation:

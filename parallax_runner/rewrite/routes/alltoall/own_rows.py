@@ -29,8 +29,7 @@ from parallax_runner.rewrite.state import Rewrite
 
 @dataclass(frozen=True)
 class Lookup:
-    """An op that looks up rows of a variable that is spread over the ranks. `is_ahead` means the same as in the
-    plan."""
+    """An op that looks up rows of a variable spread over the ranks. `is_ahead` means the same as in the plan."""
 
     op: tf.Operation
     variable: str
@@ -80,7 +79,7 @@ def _make_own(rewrite: Rewrite, name: str, planned: VariablePlan) -> OverRanks:
 
 
 def _redirect_reads(rewrite: Rewrite, placement: OverRanks, name: str, planned: VariablePlan) -> list[Lookup]:
-    """Redirects all reads outside the update region except lookups, which it returns."""
+    """Redirects all reads outside the update region except lookups. Returns the lookups."""
     lookups, whole_reads = [], []
     for op in sorted(rewrite.op(name).outputs[0].consumers(), key=lambda op: op.name):
         in_region = op in rewrite.region
@@ -92,8 +91,8 @@ def _redirect_reads(rewrite: Rewrite, placement: OverRanks, name: str, planned: 
         elif op.type == "VariableShape":
             _stand_in(rewrite, op, tf.constant(planned.shape, op.outputs[0].dtype))
         elif op.type == "VarIsInitializedOp":
-            # This op exists if another variable is initialized from this variable. False makes the other variable use
-            # this variable's initial value instead.
+            # This op exists only if another variable is initialized from this variable. If its result is False, the
+            # other variable uses this variable's initial value instead.
             _stand_in(rewrite, op, tf.constant(False))
         else:
             assert in_region or op.type not in SERVER_READS, op
@@ -142,7 +141,7 @@ def _fetched(rewrite: Rewrite) -> list[list[tf.Operation]]:
 
 
 def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str, is_ahead: bool) -> None:
-    """Replaces the lookups by one exchange. Lookups in the same variable send each distinct id once."""
+    """Replaces the lookups with one exchange. Lookups in the same variable send each distinct id once."""
     by_variable: dict[str, list[Lookup]] = defaultdict(list)
     for lookup in lookups:
         by_variable[lookup.variable].append(lookup)

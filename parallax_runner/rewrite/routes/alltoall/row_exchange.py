@@ -37,9 +37,9 @@ class Exchange:
     """An exchange of distinct ascending ids, and of the rows with these ids.
 
     `asked[t]` contains positions in table t's ids, ordered by owner. `arrived[t]` contains the ids of table t that this
-    rank received, ordered by sender. Each of these ids is given as a position within this rank's own rows.
-    `sent_counts` and `arrived_counts` [ranks, tables] count the sent and the received ids by rank and table. With
-    `is_exact`, rows are never compressed, even if the plan uses compression.
+    rank received, ordered by sender. Each id is given as a position within this rank's own rows. `sent_counts` and
+    `arrived_counts` [ranks, tables] count the sent and the received ids by rank and table. With `is_exact`, rows are
+    never compressed, even if the plan uses compression.
     """
 
     rewrite: Rewrite
@@ -167,8 +167,8 @@ def swap(
 
 
 def _first_rows(tables: Sequence[Table], ranks: int) -> list[int]:
-    """Returns the position of each table's first row in the concatenation of a rank's rows of all tables, and the total
-    number of rows."""
+    """Concatenates a rank's rows of all tables. Returns the position of each table's first row in this concatenation,
+    and the total number of rows."""
     return list(itertools.accumulate((-(-table.rows // ranks) for table in tables), initial=0))
 
 

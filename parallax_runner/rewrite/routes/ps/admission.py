@@ -18,8 +18,8 @@ from parallax_runner.rewrite.distributed_graph import CLOSED, Admission
 from parallax_runner.rewrite.routes.ps.mutex import release_mutex
 from parallax_runner.rewrite.state import Rewrite
 
-# This number of places is larger than the number that is ever freed. Once these places are taken, no place is left,
-# even if an update in progress frees its places.
+# When training ends, this many places are marked as taken. An update in progress may still free some places, but far
+# fewer, so no replica gets a place anymore.
 ALL_PLACES = 2**40
 
 

@@ -1,5 +1,4 @@
-"""Pass: build the step of a synchronous parameter server, which can complete without `comm.ps.backup_workers`
-workers."""
+"""Pass: build a synchronous parameter-server step that can complete without `comm.ps.backup_workers` of the workers."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 def update_with_backup(rewrite: Rewrite) -> None:
     """Makes the admitted replicas push their gradients, and makes the last admitted replica run the update.
 
-    All replicas have the same ops. Only the leader takes the sums. The ops that then read or write shared variables
-    wait for the mutex, so these ops are dead on all other replicas.
+    All replicas have the same ops. Only the leader takes the sums and then requests the mutex for the update. The ops
+    of the update that read or write shared variables wait for the mutex, so these ops are dead on all other replicas.
     """
     if not rewrite.plan.options.backup_workers or not rewrite.plan.by_route(Route.PS):
         return

@@ -12,7 +12,7 @@ from parallax_runner.rewrite.state import Rewrite
 
 def narrow_dtype(rewrite: Rewrite, tensors: Iterable[tf.Tensor]) -> tf.DType | None:
     """Returns the smaller dtype that all readers outside the update region cast these tensors to, or None if there is
-    none."""
+    no such dtype."""
     if not rewrite.plan.options.ps.boundary_between_workers_and_servers:
         return None
     found = {dtype for tensor in tensors for dtype in _wanted(rewrite, tensor)}
@@ -30,7 +30,7 @@ def connect_casts(rewrite: Rewrite, tensor: tf.Tensor, narrow: tf.Tensor) -> Non
 
 
 def before_widening(rewrite: Rewrite, tensor: tf.Tensor) -> tf.Tensor:
-    """Returns the tensor that `tensor` was cast from if the dtype of that tensor is smaller, otherwise `tensor`."""
+    """If `tensor` was cast from a smaller dtype, returns the tensor before the cast, otherwise `tensor`."""
     if not rewrite.plan.options.ps.boundary_between_workers_and_servers or tensor.op.type != "Cast":
         return tensor
     source = tensor.op.inputs[0]

@@ -1,7 +1,7 @@
 """A mutex on server 0. A push holds the mutex while it reads and writes variables, and a checkpoint holds the mutex
 while it reads variables.
 
-The mutex keeps pushes from interleaving: no update is lost, and a variable and its slots contain the same pushes. The
+The mutex keeps pushes from interleaving: no update is lost, and a variable and its slots reflect the same pushes. The
 mutex also makes the number of pushes between a replica's pull and its own push well defined
 (docs/design/0018-asynchrony.md).
 """
@@ -27,8 +27,8 @@ def hold_mutex(mutex: tf.Tensor, guarded: set[tf.Operation], step: set[tf.Operat
     """Makes the `guarded` ops of a step run only while the step holds the mutex. Returns the lock, which must be
     released.
 
-    The mutex is requested when all outside inputs of these ops have arrived on the devices of the ops. Ops between
-    guarded ops run on server 0. Therefore, the holder of the mutex never waits for a worker, which may be busy.
+    The mutex is requested once all inputs that these ops read from outside have arrived on the ops' devices. Ops
+    between guarded ops run on server 0. Therefore, the holder of the mutex never waits for a worker, which may be busy.
     """
     inside = _depending_on(guarded, step)
     between = (inside & edit.ancestors(guarded)) - guarded
@@ -50,7 +50,7 @@ def hold_mutex(mutex: tf.Tensor, guarded: set[tf.Operation], step: set[tf.Operat
 
 def _bring_together(ops: set[tf.Operation], inside: set[tf.Operation]) -> list[tf.Operation]:
     """Copies the outside inputs of `ops` to the ops' devices. Returns, for each device, an op that runs when all inputs
-    are there.
+    have arrived.
 
     Without the copies, a tensor and the signal of its arrival would be two messages, and the signal might arrive first.
     """

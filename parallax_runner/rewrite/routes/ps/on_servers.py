@@ -1,4 +1,4 @@
-"""Defines the placement of variables on servers in shards of rows, and reads rows or whole variables."""
+"""Places variables on servers in shards of rows, and reads rows or whole variables."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def on_servers(rewrite: Rewrite, variable: str) -> OnServers:
 def shard_handle(name: str, dtype: tf.DType, shape: tuple[int, ...], shard: PlannedShard, *, op_name: str) -> tf.Tensor:
     """Returns the handle of a shard of a variable, on its server.
 
-    The shared name contains the shard's rows, so old and new shards can exist side by side while a variable is
+    The shared name identifies the shard's rows, so old and new shards can exist at the same time while a variable is
     resharded (rewrite/routes/ps/reshard.py).
     """
     with tf.device(server_device(shard.server)):

@@ -99,8 +99,8 @@ def _answer(
     if op.type == "VariableShape":
         return tf.constant(shape, op.outputs[0].dtype)
     if op.type == "VarIsInitializedOp":
-        # This op exists if another variable is initialized from this variable. False makes the other variable use this
-        # variable's initial value instead.
+        # This op exists only if another variable is initialized from this variable. If its result is False, the other
+        # variable uses this variable's initial value instead.
         return tf.constant(False)
     return read(rewrite, placement, narrow=narrow)
 
@@ -114,7 +114,8 @@ def _redirect(rewrite: Rewrite, ops: list[tf.Operation], answer: Callable[[tf.DT
     for op in ops:
         if narrow is not None:
             connect_casts(rewrite, op.outputs[0], travelling)
-        # In the update region, only the chief reads the variable, between aggregating and updating (sharded_update.py).
+        # In the update region, only the chief reads the variable, between the aggregation and the update
+        # (sharded_update.py).
         stays = op in rewrite.region and op.type in ("ReadVariableOp", "ResourceGather")
         edit.reconnect(op.outputs[0], whole, where=_outside(rewrite.region if stays else frozenset()))
         rewrite.stands_for[op.outputs[0].name] = whole

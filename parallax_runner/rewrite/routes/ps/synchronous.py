@@ -27,7 +27,7 @@ from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
     writes=["train_op", "step_ops", "sent", "stands_for", "updated"],
 )
 def update_on_servers(rewrite: Rewrite) -> None:
-    """Moves the updates of variables on the ps route to the servers that hold them.
+    """Moves the updates of variables on the ps route to the servers that hold the variables.
 
     All ranks create the same ops, under the same names. Afterwards, only the chief keeps the ops on servers. The other
     ranks wait for the chief instead.
@@ -48,7 +48,7 @@ def update_on_servers(rewrite: Rewrite) -> None:
 
 
 def _own_roots(rewrite: Rewrite, update: ShardedUpdate) -> set[tf.Operation]:
-    """Returns the ops of the train op that a rank other than the chief runs: all except ops on servers.
+    """Returns the parts of the train op that a rank other than the chief runs: all parts except ops on servers.
 
     The result includes the rank's own writes (global_step, dense updates) that the train op reaches only through ops on
     servers.
@@ -60,11 +60,11 @@ def _own_roots(rewrite: Rewrite, update: ShardedUpdate) -> set[tf.Operation]:
 
 
 def _asked_for_a_number(rewrite: Rewrite, update: ShardedUpdate, roots: set[tf.Operation]) -> Iterator[tf.Operation]:
-    """Yields the ops that a rank other than the chief also runs, so that sessions can fetch their results. Replaces a
-    sum on servers by its stand-in.
+    """Yields additional ops for ranks other than the chief to run, so that sessions can fetch their results. Replaces a
+    sum on servers with its stand-in.
 
-    A session may never fetch these results, so only single numbers are sent for them. Ops are omitted if they need
-    larger values from servers that the step itself does not need.
+    A session may never fetch these results, so only single numbers are sent for them. Omits ops that would need larger
+    values from servers, unless the step itself needs these values.
     """
     travels = _needed_without(roots, update.server_ops)
     large = [op for op in update.crossings if op not in travels and not is_number(op.outputs[0].shape)]

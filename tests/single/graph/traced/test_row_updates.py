@@ -19,13 +19,15 @@ from tests.single.rewrite.one_device import graph_of
 
 optimizers = keras.optimizers
 BATCH, FEW, MANY = 4, 100, 10_000
-FEATURES = {"ids": ((BATCH,), "int32"), "y": ((BATCH,), "float64")}
 VALUES = {"ids": np.array([1, 1, 4, 5], np.int32), "y": np.array([1.0, 2.0, -1.0, 0.5])}
 TABLE = "table/embeddings"
 
 
-def captured(optimizer: Callable[[], Any], *, rows: int = FEW, mode: str = "exact") -> SingleDeviceGraph:
+def captured(
+    optimizer: Callable[[], Any], *, rows: int = FEW, mode: str = "exact", batch: int = BATCH
+) -> SingleDeviceGraph:
     """A table and a dense layer in float64."""
+    features = {"ids": ((batch,), "int32"), "y": ((batch,), "float64")}
 
     def make() -> Any:
         ids = keras.Input((), dtype="int32", name="ids")
@@ -34,7 +36,7 @@ def captured(optimizer: Callable[[], Any], *, rows: int = FEW, mode: str = "exac
         made.compile(optimizer=optimizer(), loss="mse")
         return made
 
-    return capture_step(make, FEATURES, seed=7, options={"labels": "y", "sparse_updates": mode})
+    return capture_step(make, features, seed=7, options={"labels": "y", "sparse_updates": mode})
 
 
 def rows_written(single: SingleDeviceGraph) -> str:

@@ -1,0 +1,70 @@
+"""Converts the validation data of `fit` to the form of the training data: arrays or a `tf.data.Dataset`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from parallax_runner.errors import ConfigError
+
+KERAS_BATCH = 32  # Keras' default
+
+
+def as_arrays(given: Any, *, batch_size: int, steps: int | None) -> Any:
+    """Returns the validation data as arrays. If `steps` is not None, returns only the first `steps` batches.
+
+    Raises ConfigError if a data set cannot be converted to arrays that are the same in each process.
+    """
+    import tensorflow as tf
+
+    if isinstance(given, tf.data.Dataset):
+        return _read(given if steps is None else given.take(steps))
+    if steps is None:
+        return given
+    return tf.nest.map_structure(lambda array: array[: steps * batch_size], given)
+
+
+def as_dataset(train: Any, given: Any, *, batch_size: int, steps: int | None) -> Any:
+    """Returns the validation data as a data set with the same structure as `train`. If only `train` has weights,
+    validation examples get the weight 1. If `steps` is not None, returns only the first `steps` batches."""
+    import tensorflow as tf
+
+    found = given
+    if not isinstance(found, tf.data.Dataset):
+        found = tf.data.Dataset.from_tensor_slices(found).batch(batch_size)
+    if steps is not None:
+        found = found.take(steps)
+    parts = [spec if isinstance(spec, tuple) else (spec,) for spec in (train.element_spec, found.element_spec)]
+    if [len(part) for part in parts] == [3, 2]:
+        like = parts[0][2]
+        return found.map(
+            lambda x, y: (x, y, tf.ones([tf.shape(tf.nest.flatten(y)[0])[0], *like.shape[1:]], like.dtype))
+        )
+    return found
+
+
+def _read(dataset: Any) -> Any:
+    """Reads a data set of batches into arrays."""
+    import tensorflow as tf
+
+    from parallax_runner.graph.tf_data.dataset import eagerly
+    from parallax_runner.graph.tf_data.fresh_copy import FreshCopies
+    from parallax_runner.graph.tf_data.repeatable import why_not_repeatable
+
+    what = "validation_data (fit)"
+    if not all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(dataset.element_spec)):
+        raise ConfigError(f"{what}: it has ragged or sparse features, but x is an array: pass x as a tf.data.Dataset")
+    with eagerly():
+        if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+            raise ConfigError(f"{what}: it never ends: set validation_steps, or use .take(…)")
+        reason = why_not_repeatable(dataset)
+        if reason is not None:
+            raise ConfigError(
+                f"{what}: its order cannot be repeated: {reason}. All workers must read it in the same order: "
+                "remove the shuffle, or give it a seed"
+            )
+        batches = list(FreshCopies(dataset, what).make())
+        if not batches:
+            raise ConfigError(f"{what}: it has no batches")
+        return tf.nest.map_structure(lambda *parts: np.concatenate([part.numpy() for part in parts]), *batches)

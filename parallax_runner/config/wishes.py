@@ -1,0 +1,32 @@
+"""Finds the setting that chooses or changes a configuration group, if there is such a setting."""
+
+from collections.abc import Iterator
+
+from parallax_runner.config.explain import shown, written
+from parallax_runner.config.origins import COMMAND_LINE, Origins
+
+
+def wish_for(group: str, origins: Origins) -> str | None:
+    """Returns the setting that chooses or changes `group`, with its origin, or None if there is no such setting.
+
+    Ignores the default in a main configuration, and the values in the file of the chosen option. Prefers a setting on
+    the command line to a setting in a file, because it is easier to remove.
+    """
+    return next(_wishes(group, origins), None)
+
+
+def _wishes(group: str, origins: Origins) -> Iterator[str]:
+    for override in reversed(origins.overrides):
+        if _is_within(override.key_or_group, group):
+            yield f"{shown(str(override.input_line))} ({COMMAND_LINE})"
+    for file in reversed(origins.files):
+        for chosen, choice, where in file.defaults(overrides=True):
+            if chosen == group:
+                yield f"{group}={choice} ({where})"
+        for key in file.values if file.group != group else ():
+            if _is_within(key, group) and not isinstance(file.values[key], dict):
+                yield f"{key}={shown(written(file.values[key]))} ({file.where(key)})"
+
+
+def _is_within(key: str, group: str) -> bool:
+    return key == group or key.startswith(f"{group}.")

@@ -1,0 +1,108 @@
+"""What callbacks of `fit` see and write, and what its arguments do, compared with plain Keras in float64."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.util.event_pb2 import Event
+
+from tests.integration.test_fit import run
+
+SCRIPT = Path(__file__).parent / "scripts" / "train_as_keras.py"
+
+
+def train(folder: Path, case: str) -> tuple[Path, Path]:
+    """Returns the folders in which plain Keras and two workers leave their results and their output."""
+    folders = folder / "plain", folder / "sharded"
+    for each in folders:
+        each.mkdir()
+        done = run(SCRIPT, case, each.name, str(each), cwd=each)
+        assert done.returncode == 0, done.stderr
+        (each / "stdout").write_text(done.stdout)
+        (each / "stderr").write_text(done.stderr)
+    return folders
+
+
+def left_in(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "left.json").read_text())
+    return found
+
+
+def expect_equal(found: Any, expected: Any, where: str = "") -> None:
+    """Checks structures and texts for equality, and numbers within the rounding of float64."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys(), where
+        for key in expected:
+            expect_equal(found[key], expected[key], f"{where}.{key}")
+    elif isinstance(expected, list):
+        assert len(found) == len(expected), where
+        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+            expect_equal(one, other, f"{where}[{number}]")
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=1e-9, abs=1e-12), where
+    else:
+        assert found == expected, where
+
+
+def rows_of(path: Path, separator: str) -> list[dict[str, float]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file, delimiter=separator)]
+
+
+def scalars_in(folder: Path) -> dict[str, dict[str, float]]:
+    """Returns the values in the event files of a folder, by tag and step."""
+    found: dict[str, dict[str, float]] = {}
+    for record in tf.data.TFRecordDataset([str(path) for path in sorted(folder.glob("events.*"))]):
+        event = Event.FromString(record.numpy())
+        for value in event.summary.value:
+            if value.metadata.plugin_data.plugin_name == "scalars":
+                found.setdefault(value.tag, {})[str(event.step)] = float(tf.make_ndarray(value.tensor))
+    return found
+
+
+def test_callbacks_see_and_write_what_they_do_in_keras(tmp_path: Path) -> None:
+    """Two calls, the second with `initial_epoch`, with a callback of each kind."""
+    plain, sharded = train(tmp_path, "callbacks")
+    expected, found = left_in(plain), left_in(sharded)
+    # The case is one only if the plateau is reached, and if restored weights differ from those of the last epoch.
+    assert len(set(expected["histories"][0]["learning_rate"])) > 3
+    assert expected["epochs"][1][-1] < 19
+    assert expected["evaluated"]["loss"] == pytest.approx(expected["histories"][1]["val_loss"][0], rel=1e-9)
+    expect_equal(found, expected)
+    for name, separator in (("first.csv", ","), ("second.csv", ";")):
+        rows = rows_of(sharded / name, separator)
+        expect_equal(rows, rows_of(plain / name, separator), name)
+    for part in ("train", "validation"):
+        tags = scalars_in(plain / "events" / part)
+        assert len(tags) >= 3
+        found_tags = scalars_in(sharded / "events" / part)
+        assert found_tags.keys() == tags.keys()
+        for tag, values in tags.items():
+            assert found_tags[tag].keys() == values.keys(), tag
+            np.testing.assert_allclose(list(found_tags[tag].values()), list(values.values()), rtol=1e-6, err_msg=tag)
+
+
+def test_arguments_do_what_they_do_in_keras(tmp_path: Path) -> None:
+    """Three calls: steps_per_epoch, initial_epoch, class_weight, sample_weight and validation_freq, of arrays and of
+    an endless data set, with an optimizer that averages weights."""
+    expected, found = map(left_in, train(tmp_path, "arguments"))
+    first, second, third = expected["histories"]
+    assert expected["epochs"] == [[1, 2, 3, 4], [0, 1, 2], [0, 1]]
+    assert [len(each["val_loss"]) for each in (first, second, third)] == [2, 1, 2]
+    expect_equal(found, expected)
+
+
+def test_validation_data_in_another_form_and_less_output(tmp_path: Path) -> None:
+    """Two calls with arrays: a validation by a part of a data set, with a line per epoch, and one by a part of arrays,
+    with no output."""
+    plain, sharded = train(tmp_path, "validation")
+    expect_equal(left_in(sharded), left_in(plain))
+    _, first, second = (sharded / "stderr").read_text().split("call\n")
+    assert [line.partition(":")[0] for line in first.splitlines()] == ["epoch 1/2", "epoch 2/2"]
+    assert second == (sharded / "stdout").read_text() == ""
