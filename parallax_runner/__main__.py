@@ -2,8 +2,12 @@
 
 import argparse
 import contextlib
+import functools
+import io
 import os
+import re
 import sys
+from collections.abc import Sequence
 
 import hydra
 from hydra._internal.utils import get_args_parser
@@ -11,15 +15,16 @@ from hydra._internal.utils import get_args_parser
 from parallax_runner.config import completion
 from parallax_runner.config.command_line import with_more
 from parallax_runner.config.compose import CONFIG_NAME, VERSION_BASE, Composer, register_schema
-from parallax_runner.config.flags import ShowVersion, parsed
+from parallax_runner.config.flags import VERSION_MEANING, ShowVersion, parsed
 from parallax_runner.config.help import help_text
+from parallax_runner.config.hydra_settings import explained
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.sync_command import sync_command
 from parallax_runner.driver.check import CheckedSweep, check
 from parallax_runner.errors import ConfigError
 from parallax_runner.process.exit_status import tell
 from parallax_runner.process.terminal import keep_going
-from parallax_runner.sweep.job import run
+from parallax_runner.sweep import job
 from parallax_runner.track.origin import program
 
 
@@ -48,7 +53,9 @@ def main() -> int:
         register_schema()
         if sweep is not None:
             return _sweep(sweep, arguments.overrides)
-        _hydra()
+        if arguments.hydra_help:
+            return _hydra_help()
+        _hydra(arguments.overrides)
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return tell(error)
     return 0
@@ -74,8 +81,18 @@ def answer(arguments: argparse.Namespace) -> str | None:
     return None
 
 
-def _hydra() -> None:
-    hydra.main(version_base=VERSION_BASE, config_path=str(conf_dir()), config_name=CONFIG_NAME)(run)()
+def _hydra(overrides: Sequence[str]) -> None:
+    with explained(overrides, job_file=str(job.__file__)):
+        hydra.main(version_base=VERSION_BASE, config_path=str(conf_dir()), config_name=CONFIG_NAME)(job.run)()
+
+
+def _hydra_help() -> int:
+    """Prints Hydra's help, with the meaning that `--version` has in this project."""
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):  # Hydra exits after its help
+        _hydra([])
+    print(re.sub(r"(--version : ).*", rf"\g<1>{VERSION_MEANING}", text.getvalue()), end="")
+    return 0
 
 
 def _sweep(sweep: CheckedSweep, overrides: list[str]) -> int:
@@ -85,7 +102,7 @@ def _sweep(sweep: CheckedSweep, overrides: list[str]) -> int:
     typed = sys.argv[1:]
     sys.argv[1:] = with_more(typed, overrides, sweep.more_lines)
     kept, others = ([word for word in words if not word.startswith("hydra.sweep.dir=")] for words in (typed, overrides))
-    return run_sweep(sweep, with_more(kept, others, [sweep.dir_line]), _hydra)
+    return run_sweep(sweep, with_more(kept, others, [sweep.dir_line]), functools.partial(_hydra, overrides))
 
 
 def first_job(words: list[str], overrides: list[str]) -> list[str]:

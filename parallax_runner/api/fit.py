@@ -296,7 +296,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
     divided equally."""
     from parallax_runner.config.cluster_size import size_cluster
     from parallax_runner.config.explain import refusal
-    from parallax_runner.driver.check import validated
+    from parallax_runner.driver.check import checked_job
     from parallax_runner.driver.own_optimizer import check_no_optimizer
 
     steps = (wanted.epochs - wanted.initial_epoch) * epoch_steps
@@ -317,7 +317,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
         if job.config.action not in ACTIONS:
             raise refusal("action", job.origins, f"with fit it must be one of {', '.join(ACTIONS)}")
         check_no_optimizer(job.origins, "fit trains a compiled keras.Model", "change model.compile(optimizer=…)")
-        config = validated(job)
+        config = checked_job(job, "fit")
     if not config.ckpt.enabled:
         raise ConfigError("ckpt=off (fit): fit reads the trained weights from a checkpoint; remove this override")
     cluster = size_cluster(config).cluster

@@ -35,7 +35,7 @@ def overrides_of(
         "cluster.soft_placement=true",
         f"comm={_comm(config.run_option)}",
         f"comm.sync={value_of(bool(sync))}",
-        f"comm.average_sparse={value_of(bool(config.average_sparse))}",
+        *([f"comm.average_sparse={value_of(bool(config.average_sparse))}"] if sync else []),
         *_communication(config, comm=_comm(config.run_option), sync=bool(sync)),
         *_checkpoints(config),
         *_profile(config.profile_config),

@@ -54,7 +54,7 @@ def _drive(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -
 def _run(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> int:
     from parallax_runner.api.overrides import overrides_of
     from parallax_runner.config.compose import Composer
-    from parallax_runner.driver.check import end_surplus_task, validated
+    from parallax_runner.driver.check import checked_job, end_surplus_task
     from parallax_runner.driver.pipeline import drive
     from parallax_runner.graph.script_graph import has_partitioner
 
@@ -69,7 +69,7 @@ def _run(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> 
         seed = [] if graph.seed is None else [f"train.seed={graph.seed % 2**31}"]
         try:
             job = Composer().job([*seed, *lines, *cluster_lines(), *started_as()])
-            composed = validated(job)
+            composed = checked_job(job, "parallel_run")
         except ConfigError as error:
             raise ConfigError(str(error).replace("(command line)", "(parallel_run)")) from error
         end_surplus_task(composed)

@@ -10,10 +10,15 @@ def check_choice_names(origins: Origins) -> None:
     If a configuration sets its own `comm.routes`, `comm.name` can be any name."""
     has_own_routes = origins.wishes("comm.routes") or bool(origins.given("comm.routes"))
     for group in ("comm", "partition"):
-        key = f"{group}.name"
-        origin = origins.of(key)
-        named = [file.values[key] for file in origins.files if file.group == group and key in file.values]
-        if origin is None or not named or origin.value == named[-1] or (group == "comm" and has_own_routes):
-            continue
+        if group != "comm" or not has_own_routes:
+            check_choice_name(group, origins)
+
+
+def check_choice_name(group: str, origins: Origins) -> None:
+    """Raises ConfigError if the group's `name` is not the one that the file of its choice sets."""
+    key = f"{group}.name"
+    origin = origins.of(key)
+    named = [file.values[key] for file in origins.files if file.group == group and key in file.values]
+    if origin is not None and named and origin.value != named[-1]:
         hint = f"{group}={origin.value}"
         raise refusal(key, origins, f"the choice {group}={named[-1]} sets this key", hint=hint)

@@ -13,8 +13,6 @@ from parallax_runner.config.origins import Origins
 from parallax_runner.config.resource_info import Host, listed_slots, read_hosts
 from parallax_runner.config.schema import ClusterConfig, RunConfig
 
-# Keys for a job that launcher=slurm submits.
-OF_SUBMITTED = ("nodes", "tasks_per_node", "time_limit", "submit", "follow", "sbatch_options")
 TIME_LIMIT = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 FOLLOW = ("workers", "replicas_per_worker", "servers")
 
@@ -60,10 +58,6 @@ def check_cluster(config: RunConfig, origins: Origins) -> None:
     if cluster.launcher == slurm_allocation.LAUNCHER:
         _check_slurm(config, origins)
         return
-    for name in OF_SUBMITTED:
-        if f"cluster.{name}" in origins.given():
-            needed = "this key is only for Slurm jobs and needs cluster=slurm"
-            raise refusal(f"cluster.{name}", origins, needed, value=getattr(cluster, name))
     if cluster.resource_info is None:
         return
     lines = cluster.resource_info

@@ -43,6 +43,7 @@ COMPOSITION_ERRORS = (
     yaml.YAMLError,
     AssertionError,
     AttributeError,
+    KeyError,  # hydra.job.env_copy names a variable that is not set
     TypeError,
     ValueError,
 )

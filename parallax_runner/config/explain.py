@@ -20,6 +20,7 @@ from parallax_runner.config.structured import STRUCTURED
 from parallax_runner.config.synonyms import choice_meant, key_meant, remedy
 from parallax_runner.errors import ConfigError
 
+ENV_COPY = "hydra.job.env_copy"
 MOST_CHARS = 400  # maximum length of user input in a message
 _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string", dict: "a mapping"}
 
@@ -248,6 +249,8 @@ def composition(error: Exception, origins: Origins, known: Sequence[str]) -> Con
         if deeper:  # a key below a key with a plain value
             return unknown_key(deeper[-1], origins, known)
         return refusal(key, origins, expectation(key) or _first_line(inner))
+    if type(error) is KeyError and origins.of(ENV_COPY) is not None:
+        return refusal(ENV_COPY, origins, f"the environment variable {error} is not set")
     unused = re.match(r"In '(.+)': Could not override '([^'@]+)", str(error))
     if unused is not None:
         return _unused_override(unused[1], unused[2], origins, known)

@@ -9,6 +9,8 @@ from parallax_runner.config.compose import Composer
 from parallax_runner.config.explain import known_keys, nearest_key
 from parallax_runner.errors import ConfigError
 
+VERSION_MEANING = "Show the version and the commit of parallax_runner, and exit"
+
 
 def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
     """Parses the words. Raises ConfigError, with a one-line message, if the parser rejects a word."""
@@ -29,8 +31,7 @@ class ShowVersion(argparse.Action):
     """Prints this project's version instead of Hydra's, and exits."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, *, const: Callable[[], str]) -> None:
-        shown = "Show the version and the commit of parallax_runner, and exit"
-        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=shown)
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=VERSION_MEANING)
         self._version = const
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
@@ -40,6 +41,10 @@ class ShowVersion(argparse.Action):
 
 
 def _refusal(word: str, words: Sequence[str], parser: argparse.ArgumentParser) -> ConfigError:
+    if not word.startswith("-"):
+        return ConfigError(
+            f"{word} (command line): a flag separates this setting from the others; write all flags before the settings"
+        )
     flags = [flag for action in parser._actions for flag in action.option_strings]
     name, has_value, value = word.lstrip("-").partition("=")
     behind = words[words.index(word) + 1 :]

@@ -18,6 +18,7 @@ from yaml import YAMLError
 
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.structured import STRUCTURED, group_in
+from parallax_runner.config.unused_keys import without_unused
 from parallax_runner.files.plain import read_text
 from parallax_runner.files.whole import write_whole
 
@@ -30,10 +31,10 @@ FIT = "parallax_runner.api.fit.start_it_plainly"
 
 def run_config(composed: object) -> RunConfig:
     """Returns the configuration that Hydra has composed, with every interpolation resolved. The values must already be
-    checked."""
+    checked. Keys that the configuration does not use get the values that the run behaves by."""
     assert isinstance(composed, DictConfig)
     content: Any = OmegaConf.to_container(composed, resolve=True)
-    return from_plain(content)
+    return without_unused(from_plain(content))
 
 
 def job_config(composed: object, sweep_dir: Path, title: str) -> RunConfig:

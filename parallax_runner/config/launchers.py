@@ -45,11 +45,7 @@ def check_launcher(config: RunConfig, origins: Origins) -> None:
         near = None if "." in name else nearest(name, known)
         hint = None if near is None else f"{KEY}={near}"
         raise refusal(KEY, origins, str(error), value=name, hint=hint) from error
-    if config.comm.name != "local":
-        reason = found.unfit(config, config.comm.name)
-    else:
-        needless = name != AUTO and origins.wishes(KEY)
-        reason = "under comm=local the driver starts the only process itself; omit this key" if needless else None
+    reason = None if config.comm.name == "local" else found.unfit(config, config.comm.name)
     if reason is not None:
         raise refusal(KEY, origins, reason, value=name)
 

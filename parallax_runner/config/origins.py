@@ -120,10 +120,23 @@ class Origins:
         group = key.partition(".")[0]
         return key in self.given(group) or any(key in file.values for file in self.files if file.group != group)
 
+    def wished(self, key: str) -> list[str]:
+        """Returns the keys that the command line, or a file of another group, sets: `key`, or keys below it."""
+        group = key.partition(".")[0]
+        in_files = [name for file in self.files if file.group != group for name in file.values]
+        names = dict.fromkeys([*self.given(), *in_files])
+        return [name for name in names if f"{name}.".startswith(f"{key}.") and not self._is_inner(name)]
+
+    def _is_inner(self, key: str) -> bool:
+        """Returns whether the last setting of `key` is a dictionary, whose items are settings of their own."""
+        origin = self.of(key)
+        return origin is not None and isinstance(origin.value, dict)
+
     def added(self) -> list[str]:
         """Returns the keys that the command line adds with a plus sign."""
         adding = [override for override in self._assignments if override.is_add() or override.is_force_add()]
-        return [name for override in adding for name, _ in self._set_by(override)]
+        inner = [name for override in adding for name, _ in self._set_by(override)]
+        return [*(override.key_or_group for override in adding), *inner]  # an added mapping is a key, too
 
     @staticmethod
     def _set_by(override: Override) -> Iterator[tuple[str, Any]]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from parallax_runner.config.choice_names import check_choice_name
 from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.explain import refusal, written
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
 
-_FIELDS_OF = {"off": (), "steps": ("dir", "steps", "worker"), "range": ("dir", "range", "worker")}
-
 
 def check_profile(config: RunConfig, origins: Origins) -> None:
     """Raises ConfigError if the settings name steps or a worker that the run does not have."""
     profile = config.profile
-    _check_choice(config, origins)
+    check_choice_name("profile", origins)
     if profile.name == "off":
         return
     if config.action in ("search", "plan", "simulate"):
@@ -29,22 +28,6 @@ def check_profile(config: RunConfig, origins: Origins) -> None:
     if profile.worker is not None and profile.worker >= workers:
         raise refusal(
             "profile.worker", origins, f"expected a rank of at most {workers - 1}, or null", value=profile.worker
-        )
-
-
-def _check_choice(config: RunConfig, origins: Origins) -> None:
-    chosen = config.profile.name
-    in_files = [f"profile.{name}" for name in ("steps", "range") if getattr(config.profile, name)]
-    for key in dict.fromkeys([*origins.given("profile"), *in_files]):
-        name = key.removeprefix("profile.").split(".")[0]
-        if name in _FIELDS_OF[chosen]:
-            continue
-        if name == "name":
-            raise refusal(key, origins, "the choice of the group sets this key", hint=f"profile={chosen}")
-        hint = f"to add profile={name}" if name in ("steps", "range") else "to add profile=steps or profile=range"
-        reason = "profile is off" if chosen == "off" else f"profile={chosen} does not use it"
-        raise refusal(
-            key, origins, f"this key has no effect, because {reason}", value=getattr(config.profile, name), hint=hint
         )
 
 

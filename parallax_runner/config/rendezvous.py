@@ -35,13 +35,9 @@ def split_address(address: str) -> SplitResult:
 
 
 def check_rendezvous(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError if the address is invalid or the run would not use it."""
+    """Raises ConfigError for an invalid address, or for settings that contradict it."""
     cluster = config.cluster
     if cluster.launcher != LAUNCHER:
-        for name in ("rendezvous", "rendezvous_timeout_secs"):
-            if f"cluster.{name}" in origins.given():
-                needed = "this key is only for processes that you start yourself and needs cluster=manual"
-                raise refusal(f"cluster.{name}", origins, needed, value=getattr(cluster, name))
         return
     if cluster.rendezvous is None:
         raise refusal(KEY, origins, EXPECTED, value=None)

@@ -95,8 +95,8 @@ class CommConfig:
     sync: bool = True
     # Average sparse gradients over the workers; false: sum them.
     average_sparse: bool = True
-    # Wire dtype of gradients and rows. fp16 and bf16 halve the bytes and round the values. Ids are not compressed. Not
-    # available with local.
+    # Wire dtype of gradients and rows. fp16 and bf16 halve the bytes and round the values. Ids are not compressed. No
+    # effect with local.
     compression: str = field(default="off", metadata={"choices": ("off", "fp16", "bf16")})
     # Use a short trial to measure the rows that steps touch, and cache the result for later runs. Servers are then
     # balanced by measured rows instead of bounds, and the plan predicts bytes and, if every step waits for all workers,

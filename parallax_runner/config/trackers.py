@@ -6,7 +6,7 @@ from parallax_runner.config.explain import nearest, refusal
 from parallax_runner.config.named_class import find_class, known_names
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.config.tracking_uri import corrected_sqlite, password_remedy
+from parallax_runner.config.tracking_uri import corrected_sqlite, is_in_memory, password_remedy
 from parallax_runner.files.credentials import has_credentials, masked_uri
 
 KEY = "tracking.tracker"
@@ -31,6 +31,9 @@ def check_tracking(config: RunConfig, origins: Origins) -> None:
     uri = config.tracking.uri
     if uri is not None and has_credentials(uri):
         raise refusal("tracking.uri", origins, password_remedy(uri), value=masked_uri(uri))
+    if config.tracking.tracker in BUILT_IN and uri is not None and is_in_memory(uri):
+        reason = "this database is in memory, so nothing would be kept; give a path after three slashes"
+        raise refusal("tracking.uri", origins, reason, value=uri, hint="tracking.uri=sqlite:///mlflow.db")
     if config.tracking.tracker in BUILT_IN and uri is not None and (meant := corrected_sqlite(uri)) is not None:
         reason = "a relative path follows three slashes, and an absolute path four"
         raise refusal("tracking.uri", origins, reason, value=uri, hint=f"tracking.uri={meant}")
@@ -43,6 +46,3 @@ def _check_tracker(name: str, origins: Origins) -> None:
         near = None if "." in name else nearest(name, known_names(BUILT_IN, ENTRY_POINTS))
         hint = None if near is None else f"{KEY}={near}"
         raise refusal(KEY, origins, str(error), value=name, hint=hint) from error
-    for key in origins.given("tracking.options"):
-        if name in BUILT_IN:
-            raise refusal(key, origins, f"this key has no effect, because {KEY}={name} has no options")

@@ -24,6 +24,13 @@ def corrected_sqlite(uri: str) -> str | None:
     return f"{dialect}:///{'/' if len(slashes) == 1 else ''}{path}"
 
 
+def is_in_memory(uri: str) -> bool:
+    """Returns whether an SQLite address means a database in memory, which the end of the process deletes."""
+    address, _, options = uri.partition("?")
+    match = re.fullmatch(r"sqlite(?:\+\w+)?:/{0,3}(.*)", address, re.DOTALL)
+    return match is not None and (match[1] in ("", ":memory:", "file::memory:") or "mode=memory" in options)
+
+
 def password_remedy(uri: str) -> str:
     """Returns a text that states why an address with a password is refused, and where to put the password."""
     reason = "a password or token in the address would be written to files and to MLflow"

@@ -41,7 +41,6 @@ def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     _check_fields(composed, STRUCTURED, "", origins)
     config = run_config(composed)
     _check_steps(config, origins)
-    _check_unused(config, origins)
     check_cluster(config, origins)
     check_rendezvous(config, origins)
     _check_comm(config, origins)
@@ -170,18 +169,6 @@ def _check_steps(config: RunConfig, origins: Origins) -> None:
         raise refusal("train.steps", origins, "expected an integer, at least 1")
 
 
-def _check_unused(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError for settings of a group that is off, because they would have no effect."""
-    for group, enabled in (("ckpt", config.ckpt.enabled), ("tracking", config.tracking.enabled)):
-        if enabled:
-            continue
-        for key in origins.given(group):
-            if key != f"{group}.enabled":
-                raise refusal(
-                    key, origins, f"this key has no effect, because {group} is off", hint=f"to omit {group}=off"
-                )
-
-
 def _check_comm(config: RunConfig, origins: Origins) -> None:
     comm = config.comm
     if not comm.sync and comm.name != "ps":
@@ -196,9 +183,6 @@ def _check_comm(config: RunConfig, origins: Origins) -> None:
     if config.model["_target_"] == SCRIPT and config.train.on_nan == "skip":
         needed = "a script defines its own steps and may have several losses; use skip only with a model"
         raise refusal("train.on_nan", origins, needed, value="skip")
-    if comm.sync and comm.ps.staleness is not None:
-        needed = "in synchronous training no worker is ahead; this key needs comm=ps comm.sync=false"
-        raise refusal("comm.ps.staleness", origins, needed, value=comm.ps.staleness)
     options = comm.mpi.mpirun_options
     is_list = isinstance(options, tuple) and all(isinstance(one, str) for one in options)
     if not isinstance(options, str) and not is_list:
@@ -209,21 +193,7 @@ def _check_comm(config: RunConfig, origins: Origins) -> None:
         except ValueError as error:
             reason = f"a shell cannot split these options: {error}"
             raise refusal("comm.mpi.mpirun_options", origins, reason, value=options) from error
-    if options and comm.name == "local":
-        raise refusal("comm.mpi.mpirun_options", origins, "comm=local does not use mpirun; omit this key")
-    if comm.mpi.use_allgatherv and comm.name not in ("mpi", "hybrid"):
-        may_gather = "may or may not gather" if comm.name == "auto" else "gathers nothing"
-        needed = f"comm={comm.name} {may_gather} among the workers; this key needs comm=mpi or comm=hybrid"
-        raise refusal("comm.mpi.use_allgatherv", origins, needed, value=True)
-    if comm.ps.replicate_variables and not comm.sync:
-        needed = "copies are refreshed after all workers' updates; this key needs comm.sync=true"
-        raise refusal("comm.ps.replicate_variables", origins, needed, value=True)
-    if config.cluster.replicas_per_worker > 1 and comm.name != "ps":
-        needed = f"under comm={comm.name} a worker has one replica; add workers, or choose comm=ps"
-        raise refusal("cluster.replicas_per_worker", origins, needed, value=config.cluster.replicas_per_worker)
     _check_measured(config, origins)
-    if comm.name == "local" and comm.compression != "off":
-        raise refusal("comm.compression", origins, "comm=local sends nothing; omit this key", value=comm.compression)
     if comm.name == "auto" and config.model["_target_"] == SCRIPT:
         needed = "a script feeds its own data, so the rows that its steps touch are unknown; choose comm=hybrid"
         raise refusal("comm.name", origins, needed, value=comm.name)
@@ -234,8 +204,6 @@ def _check_comm(config: RunConfig, origins: Origins) -> None:
 
 def _check_measured(config: RunConfig, origins: Origins) -> None:
     key, name = "comm.measure_rows", config.comm.name
-    if config.comm.measure_rows and name == "local" and origins.wishes(key):
-        raise refusal(key, origins, "comm=local sends nothing; omit this key", value=True)
     if not config.comm.measure_rows and name == "auto" and origins.wishes(key):
         raise refusal(key, origins, "comm=auto chooses routes by measured rows; omit this key", value=False)
     if config.comm.measure_rows and name != "auto" and config.model["_target_"] == SCRIPT:
@@ -273,10 +241,6 @@ def _check_resume(config: RunConfig, origins: Origins) -> None:
 
 def _check_simulate(config: RunConfig, origins: Origins) -> None:
     if config.action != "simulate":
-        for key in origins.given("simulate"):
-            raise refusal(
-                key, origins, f"this key has no effect under action={config.action}", hint="to add action=simulate"
-            )
         return
     profile = config.simulate.profile
     reason = None if profile is None else unreadable(os.path.expanduser(profile))

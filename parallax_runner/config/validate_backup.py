@@ -13,15 +13,6 @@ def check_backup(config: RunConfig, origins: Origins) -> None:
     comm, backup_workers = config.comm, config.comm.ps.backup_workers
     if backup_workers == 0:
         return
-    reason = None
-    if comm.name in ("hybrid", "auto"):
-        reason = f"the allreduce of comm={comm.name} waits for every worker in each step; this key needs comm=ps"
-    elif comm.name != "ps":
-        reason = f"comm={comm.name} has no servers; this key needs comm=ps"
-    elif not comm.sync:
-        reason = "with comm.sync=false no worker waits for another; this key needs comm.sync=true"
-    if reason is not None:
-        raise refusal(KEY, origins, reason, value=backup_workers)
     cluster = size_cluster(config).cluster
     if backup_workers >= cluster.workers:
         reason = f"a step needs at least one worker; expected less than cluster.workers={cluster.workers}"

@@ -6,27 +6,9 @@ from parallax_runner.config.schema import PartitionConfig, RunConfig
 
 
 def check_partition(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError for a setting that has no effect under the selected choice."""
-    if config.partition.name == "off" and config.partition.num != 1:
-        raise refusal(
-            "partition.num",
-            origins,
-            "partition=off does not split variables",
-            hint=f"partition=fixed partition.num={config.partition.num}",
-        )
-    if config.partition.name == "off" and config.partition.cut != "alike":
-        hint = f"partition=fixed partition.cut={config.partition.cut}"
-        raise refusal("partition.cut", origins, "partition=off does not split variables", hint=hint)
-    _check_search(config, origins)
-
-
-def _check_search(config: RunConfig, origins: Origins) -> None:
+    """Raises ConfigError for a search that is impossible, or whose settings are missing or contradict each other."""
     partition = config.partition
     if partition.name != "search":
-        for name, value in _of_search(partition).items():
-            if value is not None:
-                needed = f"only partition=search uses this key, but the choice is partition={partition.name}"
-                raise refusal(f"partition.{name}", origins, needed, hint="partition=search", value=value)
         if config.action == "search":
             needed = "this action searches for a number of shards; add partition=search"
             raise refusal("action", origins, needed, value="search")
@@ -35,11 +17,6 @@ def _check_search(config: RunConfig, origins: Origins) -> None:
     if config.comm.name == "auto":
         needed = "a search measures one mode, but comm=auto chooses routes itself; choose comm=hybrid or comm=ps"
         raise refusal(chosen, origins, needed, value="search")
-    if partition.num != 1:
-        hint = f"partition=fixed partition.num={partition.num}"
-        raise refusal("partition.num", origins, "the search determines this number", hint=hint, value=partition.num)
-    if partition.cut != "by_bytes" and origins.wishes("partition.cut"):
-        raise refusal("partition.cut", origins, "a search splits by bytes; omit this key", value=partition.cut)
     for name, least in (("min", 1), ("steps_per_trial", 2)):
         if _of_search(partition)[name] is None:
             raise refusal(f"partition.{name}", origins, f"a search needs an integer, at least {least}")

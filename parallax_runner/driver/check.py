@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,15 @@ from parallax_runner.config import slurm_allocation
 from parallax_runner.config.choice_names import check_choice_names
 from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, as_typed, resolve
 from parallax_runner.config.explain import refusal, shown
+from parallax_runner.config.hydra_settings import check_hydra
 from parallax_runner.config.master import Master
 from parallax_runner.config.objective import PERPLEXITY, TRAINING_LOSS, VALIDATION_LOSS
-from parallax_runner.config.origins import Origins
+from parallax_runner.config.origins import COMMAND_LINE, Origins
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.unused_notes import unused
 from parallax_runner.config.validate import unwritable, validate, validate_sweep
 from parallax_runner.errors import ConfigError
-from parallax_runner.planning.routes.check import check_routes, unused
+from parallax_runner.planning.routes.check import check_routes
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,17 @@ def validated(job: Job) -> RunConfig:
     return config
 
 
+def checked_job(job: Job, giver: str = COMMAND_LINE) -> RunConfig:
+    """Returns the resolved configuration of a job, and names the keys that it does not use. `giver` is who gives the
+    overrides.
+
+    Raises ConfigError for the first error."""
+    config = validated(job)
+    notes = unused(config, job.origins)
+    _print({key: note.replace(f"({COMMAND_LINE})", f"({giver})") for key, note in notes.items()})
+    return config
+
+
 def end_surplus_task(config: RunConfig) -> None:
     """Raises SystemExit with status 0 if `srun` has started several tasks and this one is not the driver."""
     if config.cluster.launcher == slurm_allocation.LAUNCHER and slurm_allocation.is_surplus_task():
@@ -131,9 +144,11 @@ def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[Ch
     notes: dict[str, str] = {}  # Maps each key to a note. A note that many jobs share is printed once.
     for job in jobs:
         title, overrides = as_typed(job.config.hydra)
-        direction = job.config.hydra.sweeper.get("direction")
+        hydra = job.config.hydra
+        direction = hydra.sweeper.get("direction")
         try:
             config = validated(job)
+            check_hydra(hydra, job.origins, config.run_dir)
             validate_sweep(config, job.origins, folders, values_are_known=not needs_objective)
             if needs_objective:
                 _check_direction(direction, config, job.origins)
@@ -146,9 +161,13 @@ def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[Ch
         for key, note in unused(config, job.origins).items():
             notes.setdefault(key, f"{job.title}{note}")
         checked.append(CheckedJob(config, title, overrides))
+    _print(notes)
+    return checked
+
+
+def _print(notes: Mapping[str, str]) -> None:
     for note in notes.values():
         print(f"parallax_runner: {note}", file=sys.stderr)
-    return checked
 
 
 def _swept(master: Master) -> dict[str, str]:

@@ -11,6 +11,8 @@ from typing import Any
 from parallax_runner.errors import CaptureError, ConfigError, ParallaxError
 from parallax_runner.process.user_code import place_of
 
+# Errors that a wrong value does not cause.
+_OF_CODE = (NameError, ImportError, AttributeError, NotImplementedError, SyntaxError, MemoryError, OSError)
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -42,6 +44,9 @@ def check_names(
 def check_call(group: str, content: Mapping[str, Any], function: Callable[..., Any], *, given: int = 0) -> None:
     """Raises ConfigError if the function cannot be called with `given` positional arguments and the group's
     arguments."""
+    if given and "_args_" in content:
+        reason = "the runner passes the positional arguments itself; give each argument by its name"
+        raise _refusal(group, content, "_args_", reason)
     signature = _signature(function)
     if signature is None or "_args_" in content:
         return
@@ -54,31 +59,64 @@ def check_call(group: str, content: Mapping[str, Any], function: Callable[..., A
 
 
 @contextmanager
-def blamed(group: str, content: Mapping[str, Any]) -> Iterator[None]:
-    """If an error's message contains an argument's name and value, turns the error into a ConfigError about that
-    argument."""
+def blamed(
+    group: str, content: Mapping[str, Any], function: Callable[..., Any] | None = None, *, given: int = 0
+) -> Iterator[None]:
+    """Turns an error that an argument causes into a ConfigError about the argument.
+
+    The argument is the one whose name and value are in the error's message. Without such an argument, the message names
+    all arguments that the user has set, unless the kind of the error shows that the code is at fault.
+    """
     try:
         yield
     except Exception as error:
         cause = error.__cause__ if isinstance(error, CaptureError) else error
         if not isinstance(cause, Exception) or isinstance(cause, ParallaxError):
             raise
+        told = f"{type(cause).__name__}: {' '.join(str(cause).split()).rstrip('.')}"
+        signature = None if function is None else _signature(function)
+        takes = "" if signature is None else f"; {_taken(content, signature, tuple(signature.parameters)[:given])}"
         for key, value in _arguments(content).items():
             if _names(str(cause), key, value):
-                told = " ".join(str(cause).split()).rstrip(".")
-                reason = (
-                    f"{content['_target_']} rejects this value at {place_of(cause)}: {type(cause).__name__}: {told}"
-                )
+                reason = f"{content['_target_']} rejects this value at {place_of(cause)}: {told}{takes}"
                 raise _refusal(group, content, key, reason) from error
-        raise
+        keys = [] if isinstance(cause, _OF_CODE) else _set_by_user(group, content)
+        if not keys:
+            raise
+        which = "this value" if len(keys) == 1 else "one of these values"
+        reason = f"{content['_target_']} fails with {which} at {place_of(cause)}: {told}{takes}"
+        *others, last = keys
+        others = [str(_refusal(group, content, key, "")).removesuffix(": .") for key in others]
+        raise ConfigError(", ".join([*others, str(_refusal(group, content, last, reason))])) from error
+
+
+def _set_by_user(group: str, content: Mapping[str, Any]) -> list[str]:
+    """Returns the arguments that the command line sets or, if there are none, that files of other groups set."""
+    from parallax_runner.config.running_job import origins_of_running_job
+
+    origins = origins_of_running_job()
+    if origins is None:
+        return []
+    given = origins.given(group)
+    typed = [key for key in _arguments(content) if f"{group}.{key}" in given]
+    return typed or [key for key in _arguments(content) if origins.wished(f"{group}.{key}")]
 
 
 def _names(message: str, key: str, value: Any) -> bool:
     """Returns whether a message contains both the name and the value. A message with only the name could refer to
     something else."""
     is_plain = isinstance(value, int | float | str)
-    found = [re.search(rf"(?<![\w.-]){re.escape(word)}(?!\w|\.\w)", message) for word in (key, str(value))]
-    return is_plain and all(found)
+    return is_plain and _has_word(message, key) and (_has_word(message, str(value)) or _has_number(message, value))
+
+
+def _has_word(message: str, word: str) -> bool:
+    return re.search(rf"(?<![\w.-]){re.escape(word)}(?!\w|\.\w)", message) is not None
+
+
+def _has_number(message: str, value: float | str) -> bool:
+    """Returns whether a message contains a number in another notation, such as 1.000000 for 1."""
+    numbers = re.findall(r"(?<![\w.])[-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?(?![\w])", message)
+    return not isinstance(value, str | bool) and any(float(number) == value for number in numbers)
 
 
 def _arguments(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def load_dataset(config: RunConfig) -> Dataset:
     arguments = {key: plain(value) for key, value in config.data.items() if key not in OWN_DATA_KEYS}
     check_call("data", arguments, function)
     try:
-        with must_not_exit(f"data._target_={config.data['_target_']}", DataError), blamed("data", arguments):
+        with must_not_exit(f"data._target_={config.data['_target_']}", DataError), blamed("data", arguments, function):
             return _as_dataset(_unwrapped(lambda: instantiate(arguments)), config)
     except MemoryError as error:
         raise DataError(f"data._target_={config.data['_target_']}: its data does not fit in memory: {error}") from error
@@ -121,21 +121,22 @@ def _build(config: RunConfig, dataset: Dataset, batch_size: int | None) -> Singl
 
         specs = {name: type_spec(feature, batch_size) for name, feature in dataset.features.items()}
         options = {key: plain(config.model[key]) for key in OWN_KEYS if key in config.model}
-        with stage("graph"), blamed("model", arguments):
+        with stage("graph"), blamed("model", arguments, function):
             return capture_step(
                 lambda: _unwrapped(lambda: instantiate(arguments)), specs, seed=config.train.seed, options=options
             )
     _refuse_all_but_dense(config, dataset)
     shapes = {name: ((batch_size, *feature.shape), feature.dtype) for name, feature in dataset.features.items()}
     check_call("model", config.model, function, given=2)
-    check_call("optimizer", config.optimizer, _find("optimizer", config.optimizer))
+    optimizer_class = _find("optimizer", config.optimizer)
+    check_call("optimizer", config.optimizer, optimizer_class)
 
     def build(features: dict[str, Any]) -> Any:
-        with blamed("optimizer", config.optimizer):
+        with blamed("optimizer", config.optimizer, optimizer_class):
             optimizer = _unwrapped(lambda: instantiate(plain(config.optimizer)))
         return _unwrapped(lambda: instantiate(plain(config.model), features, optimizer))
 
-    with stage("graph"), blamed("model", config.model):
+    with stage("graph"), blamed("model", config.model, function, given=2):
         return capture(build, shapes, seed=config.train.seed)
 
 

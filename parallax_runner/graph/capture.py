@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 import sys
-import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -23,7 +22,7 @@ from parallax_runner.graph.generators import seeded_generators
 from parallax_runner.graph.metric import checked_metrics, named_in_graph, step_sums
 from parallax_runner.graph.returned import checked
 from parallax_runner.graph.single_device_graph import Gradient, MetricSums, SingleDeviceGraph, Variable
-from parallax_runner.process.user_code import must_not_exit
+from parallax_runner.process.user_code import must_not_exit, place_of
 
 # Without this line, TensorFlow 2 warns in every run that its version 1 interface is deprecated.
 tf.logging.set_verbosity(tf.logging.ERROR)
@@ -181,11 +180,8 @@ def called(function: Callable[[], Any], names: list[str], features: _Features | 
                 f"the model reads the feature {features.missing!r}, but the data has only {names}: "
                 "choose data that fits the model (data=…)"
             ) from error
-        frame = traceback.extract_tb(error.__traceback__)
-        where = next((f for f in reversed(frame) if "site-packages" not in f.filename), frame[-1])
         raise CaptureError(
-            f"the model's function failed at {where.filename}:{where.lineno} ({where.line}): "
-            f"{type(error).__name__}: {error}"
+            f"the model's function failed at {place_of(error)}: {type(error).__name__}: {error}"
         ) from error
 
 

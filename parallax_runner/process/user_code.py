@@ -9,7 +9,9 @@ from pathlib import Path
 
 from parallax_runner.errors import Interrupted, ParallaxError
 
-_NOT_THE_USERS = ("site-packages", "dist-packages", "<frozen ", str(Path(__file__).parents[1]))
+_PROJECT = str(Path(__file__).parents[1])
+_NOT_THE_USERS = ("site-packages", "dist-packages", "<frozen ", _PROJECT)
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
 @contextmanager
@@ -34,10 +36,24 @@ def describe_exit(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Returns the innermost line of the user's code, for example "/home/me/models.py:3 (sys.exit(1))"."""
-    frames = traceback.extract_tb(error.__traceback__)
+    """Returns the innermost line of the user's code, for example "/home/me/models.py:3 (sys.exit(1))".
+
+    If the error comes from another package without the user's code, returns the innermost line of that package. This
+    project's own lines are never to blame."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _PROJECT not in frame.filename]
     own = [frame for frame in frames if not any(part in frame.filename for part in _NOT_THE_USERS)]
     if not frames:
         return "an unknown place"
     frame = (own or frames)[-1]
-    return f"{frame.filename}:{frame.lineno} ({frame.line})"
+    return f"{frame.filename}:{frame.lineno} ({closed(frame.line or '')})"
+
+
+def closed(line: str) -> str:
+    """Returns the first line of a statement with an ellipsis for the lines that follow: `f(` becomes `f(…)`."""
+    missing: list[str] = []
+    for character in line:
+        if character in _CLOSING:
+            missing.append(_CLOSING[character])
+        elif missing and character == missing[-1]:
+            missing.pop()
+    return f"{line}…{''.join(reversed(missing))}" if missing else line

@@ -22,7 +22,7 @@ from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.compose import Composer
 from parallax_runner.config.resource_info import Host, read_hosts
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.driver.check import end_surplus_task, validated
+from parallax_runner.driver.check import checked_job, end_surplus_task
 from parallax_runner.driver.cost_model import constants_path
 from parallax_runner.driver.jobs.child_job import require_finished, run_child_job
 from parallax_runner.errors import StorageError
@@ -66,7 +66,7 @@ def main(overrides: Sequence[str]) -> int:
 
 def composed(overrides: Sequence[str]) -> RunConfig:
     """Returns the configuration of a run with these overrides. Raises ConfigError."""
-    return size_cluster(validated(Composer().job(list(overrides))))
+    return size_cluster(checked_job(Composer().job(list(overrides))))
 
 
 def calibrate(config: RunConfig, folder: Path, interrupts: Interrupts) -> constants.Constants:

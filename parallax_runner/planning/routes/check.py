@@ -1,4 +1,4 @@
-"""Checks the routes in a configuration: their names, and the options that apply to the routes."""
+"""Checks the routes in a configuration: their names, and the servers that they need."""
 
 from __future__ import annotations
 
@@ -12,36 +12,15 @@ AUTO = "auto"
 
 
 def check_routes(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError if `comm` names an unknown route, or sets an option that none of its routes uses."""
+    """Raises ConfigError if `comm` names an unknown route, or needs servers that the configuration does not have."""
     _check_names(config, origins)
     has_servers = uses_servers(config)
-    for key in origins.given("comm.ps"):
-        if not has_servers:
-            raise refusal(
-                key, origins, f"comm={config.comm.name} has no servers; this key needs comm=ps or comm=hybrid"
-            )
     if config.comm.name != AUTO and has_servers and config.cluster.servers < 1:
         raise refusal("cluster.servers", origins, f"comm={config.comm.name} needs at least 1 server", value=0)
     if config.partition.name == "search" and not has_servers:
         chosen = "partition" if origins.of("partition") else "partition.name"
         needed = f"comm={config.comm.name} has no servers, so no variable can be split; use comm=hybrid or comm=ps"
         raise refusal(chosen, origins, needed, value="search")
-
-
-def unused(config: RunConfig, origins: Origins) -> dict[str, str]:
-    """Returns the command-line keys that have no effect in this mode, each with a sentence that states this.
-
-    These keys are not errors, because a sweep over modes sets the same number of servers for all modes.
-    """
-    name, given = config.comm.name, origins.given("cluster")
-    found = {}
-    if "cluster.workers" in given and name == "local" and config.cluster.workers > 1:
-        found["cluster.workers"] = f"comm={name} uses one process"
-    if "cluster.servers" in given and config.cluster.servers > 0 and not uses_servers(config):
-        found["cluster.servers"] = f"comm={name} has no servers"
-    return {
-        key: str(refusal(key, origins, f"this key has no effect, because {reason}")) for key, reason in found.items()
-    }
 
 
 def uses_servers(config: RunConfig) -> bool:

@@ -8,7 +8,7 @@ from contextlib import closing
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from parallax_runner.config.tracking_uri import corrected_sqlite
+from parallax_runner.config.tracking_uri import corrected_sqlite, is_in_memory
 from parallax_runner.config.validate import unwritable
 from parallax_runner.errors import ConfigError
 from parallax_runner.files.credentials import masked_uri
@@ -55,7 +55,9 @@ def _reason(uri: str) -> str | None:
         return f"expected one of the schemes {', '.join(f'{one}:' for one in SCHEMES)}, got {scheme}:"
     if scheme in ("http", "https") and not rest.strip("/"):
         return "it contains no host"
-    if (meant := corrected_sqlite(uri)) is not None:  # addresses from the environment have not been checked before
+    if is_in_memory(uri):
+        return "this database is in memory, so nothing would be kept"
+    if (meant := corrected_sqlite(uri)) is not None:  # an address from the environment is not checked earlier
         return f"expected a path after three slashes: {meant}"
     database = sqlite_path(uri)
     return None if database is None else _reason_against(database)

@@ -17,6 +17,8 @@ KEYS = (
     *("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.mode", "hydra.job.name", "hydra.searchpath"),
     *("hydra.job.chdir", "hydra.job.num", "hydra.verbose", "hydra.sweeper.params", "hydra.sweeper._target_"),
     *("hydra.launcher.n_jobs", "hydra/launcher", "hydra/sweeper", "hydra/job_logging", "hydra.output_subdir"),
+    *("hydra.job.env_copy", "hydra.job.env_set.A", "hydra.callbacks.x", "hydra.callbacks.x._target_"),
+    *("hydra.job_logging.version", "hydra.job_logging.root", "hydra.launcher._target_"),
     *(
         "nonsense",
         "train",

@@ -128,7 +128,7 @@ def test_sweeps_whose_jobs_write_apart_are_valid() -> None:
 def test_what_nobody_asked_for_is_not_refused() -> None:
     """A choice by its name has the fields of another choice's file."""
     assert compose("comm.name=auto").comm.measure_rows is False
-    assert compose("comm=auto", "comm.name=local").comm.measure_rows is True
+    assert compose("comm=auto", "comm.name=local").comm.measure_rows is False
     searched = compose("partition.name=search", "partition.min=1", "partition.steps_per_trial=20")
     assert cut_of(searched) is Cut.BY_BYTES
     assert with_partitions(searched, 4).partition.cut == "by_bytes"

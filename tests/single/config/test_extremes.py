@@ -38,6 +38,32 @@ CASES = {
     "kernel": ("hydra.run.dir=/proc/x", "hydra.run.dir=/proc/x (command line): the folder /proc is not writable."),
     "kernel, a sweep": ("-m hydra.sweep.dir=/proc/x", "hydra.sweep.dir=/proc/x: the folder /proc is not writable"),
     "kernel, a database": ("tracking.uri=sqlite:////proc/x", "cannot be used: the folder /proc is not writable"),
+    "kernel, Hydra's own folder": (
+        "hydra.output_subdir=/proc/x",
+        "hydra.output_subdir=/proc/x (command line): the folder /proc is not writable.",
+    ),
+    "Hydra's own folder in a file": ("-m hydra.output_subdir=/dev/null comm=ps,mpi", "job 0", "/dev/null is a file."),
+    "loggers": ("hydra.verbose=null", "hydra.verbose=null (command line): expected true, false, the name of a logger"),
+    "a logger": ("hydra.verbose=[1]", "hydra.verbose=[1] (command line): expected true, false, the name of a logger"),
+    "callback": (
+        "+hydra.callbacks.x._target_=nowhere.X",
+        "hydra.callbacks.x._target_=nowhere.X (command line): nowhere.X cannot be imported: ModuleNotFoundError",
+    ),
+    "callback that ends the process": (
+        "+hydra.callbacks.x._target_=builtins.exit",
+        "(command line): expected a class that extends hydra.experimental.callback.Callback.",
+    ),
+    "callbacks that are none": (
+        "hydra.callbacks=${train.steps}",
+        "hydra.callbacks=${train.steps}",
+        "expected a mapping",
+    ),
+    "callback without a name": ("+hydra.callbacks.x=3", "hydra.callbacks.x=3 (command line): expected the dotted name"),
+    "variable that is not set": (
+        "hydra.job.env_copy=[NO_SUCH_]",
+        "hydra.job.env_copy=['NO_SUCH_'] (command line): the environment variable 'NO_SUCH_' is not set.",
+    ),
+    "setting behind a flag": ("comm=ps -m train.seed=1,2", "train.seed=1,2 (command line): a flag separates"),
     "bytes": ("hydra.run.dir='caf\udce9'", r"hydra.run.dir='caf\udce9' (command line)", "it is not valid UTF-8"),
     "flag": ("--hydra-help comm=hybird", "comm=hybird (command line): no such choice"),
     "info": ("--info=defaults train.steps=(", "train.steps=( (command line): expected key=value"),

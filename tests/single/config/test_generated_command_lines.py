@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.single.config.command_lines import SHOWING, command_line
-from tests.single.config.in_process import answer
+from tests.single.config.in_process import answer_of_hydra
 
 COUNT = 500
 PER_TEST = 50
@@ -31,11 +31,10 @@ def fault_of(done: subprocess.CompletedProcess[str]) -> str | None:
     return f"{len(told)} lines" if len(told) > MOST_LINES else None
 
 
-def answered(words: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
-    done = answer(*words, cwd=cwd)
-    if "a job would run" in done.stderr:  # tests/single/config/in_process.py
-        return subprocess.CompletedProcess(words, 0, "", "")
-    return done
+@pytest.fixture(autouse=True)
+def _folders_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
 
 
 @pytest.mark.parametrize("first", range(0, COUNT, PER_TEST))
@@ -43,7 +42,7 @@ def test_generated_command_lines_are_run_or_refused(first: int, tmp_path: Path) 
     faults = {}
     statuses = set()
     for seed in range(first, first + PER_TEST):
-        done = answered(command_line(seed), tmp_path)
+        done = answer_of_hydra(*command_line(seed), cwd=tmp_path)
         statuses.add(done.returncode)
         fault = fault_of(done)
         if fault is not None:
@@ -72,6 +71,16 @@ def test_generated_command_lines_that_only_show(flag: str, tmp_path: Path) -> No
         if fault is not None:
             faults[seed] = (fault, words, done.stderr[-2000:])
     assert faults == {}
+
+
+def test_hydra_runs_what_is_right(tmp_path: Path) -> None:
+    """Otherwise only the project's own checks would be tried."""
+    assert answer_of_hydra("model=simple", "hydra.output_subdir=.hydra", cwd=tmp_path).returncode == 0
+    assert list(tmp_path.glob("outputs/*/*/.hydra/overrides.yaml"))
+    wrong = ("hydra/job_logging=default", "hydra.job_logging.version=7")
+    failed = answer_of_hydra("model=simple", *wrong, cwd=tmp_path)
+    assert fault_of(failed) is None and failed.returncode == 2
+    assert "Hydra fails with these settings: ValueError: Unsupported version: 7" in failed.stderr
 
 
 def test_a_fault_is_found() -> None:

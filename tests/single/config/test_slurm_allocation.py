@@ -113,7 +113,5 @@ def test_uneven_tasks_have_no_replicas(in_job: None, monkeypatch: pytest.MonkeyP
 
 
 def test_options_of_a_job_go_with_slurm() -> None:
-    with pytest.raises(ConfigError, match=r"cluster.follow=true .*needs cluster=slurm"):
-        compose("cluster.follow=true")
     assert compose("cluster=slurm", "cluster.time_limit='1-12:30:00'").cluster.time_limit == "1-12:30:00"
     assert compose("cluster=slurm", "cluster.time_limit=90").cluster.time_limit == 90

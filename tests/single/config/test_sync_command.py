@@ -66,3 +66,19 @@ def test_a_run_is_sent_by_its_own_account_of_the_store(tmp_path: Path) -> None:
     # Nothing to send needs no MLflow.
     assert again.stdout.endswith("\nloaded\n")
     assert "nothing to send" in again.stdout
+
+
+def test_a_corrected_address_on_the_command_line_counts(tmp_path: Path) -> None:
+    """The address in the journal cannot be reached: a slash is missing."""
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    journal = Journal(run_dir / "journal.jsonl", Header("sqlite://store.db", "exp", None))
+    journal.append_start(summary={})
+    journal.append_end("finished")
+    refused = sync(f"run_dir={run_dir}", cwd=tmp_path)
+    assert refused.returncode != 0
+    assert "tracking.uri=sqlite://store.db: Invalid SQLite URL" in refused.stderr
+    result = sync(f"run_dir={run_dir}", f"tracking.uri=sqlite:///{tmp_path}/corrected.db", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "3 entries sent" in result.stdout
+    assert (tmp_path / "corrected.db").exists() and not (tmp_path / "store.db").exists()

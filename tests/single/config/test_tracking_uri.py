@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hydra._internal.utils import get_args_parser
 
-from parallax_runner.config.tracking_uri import corrected_sqlite
+from parallax_runner.config.tracking_uri import corrected_sqlite, is_in_memory
 from parallax_runner.driver.check import check
 from parallax_runner.errors import ConfigError
 from parallax_runner.track.mlflow.destination import chosen_uri
@@ -93,3 +93,27 @@ def test_an_address_with_a_slash_short_is_refused(tmp_path: Path, monkeypatch: p
     with pytest.raises(ConfigError, match=r"three slashes: sqlite:///mlflow\.db"):  # as the environment may have it
         check_store("sqlite://mlflow.db", "runs")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        *("sqlite://", "sqlite:///", "sqlite:///?timeout=5", "sqlite:///:memory:", "sqlite+pysqlite:///", "sqlite:"),
+        *("sqlite:///file::memory:?uri=true", "sqlite:///file:x?mode=memory&uri=true"),
+    ],
+)
+def test_a_database_in_memory_is_refused(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert is_in_memory(uri)
+    message = refused(f"tracking.uri='{uri}'")
+    assert message.startswith(
+        f"tracking.uri={uri} (command line): this database is in memory, so nothing would be kept"
+    )
+    with pytest.raises(ConfigError, match="in memory, so nothing would be kept"):  # as the environment may have it
+        check_store(uri, "runs")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("uri", ["sqlite:///mlflow.db", "sqlite:////srv/memory", "postgresql://h/:memory:", "http://h"])
+def test_other_stores_are_not_in_memory(uri: str) -> None:
+    assert not is_in_memory(uri)

@@ -5,7 +5,11 @@ from pathlib import Path
 import pytest
 from hydra._internal.utils import get_args_parser
 
-from parallax_runner.driver.check import check
+from parallax_runner.config.compose import Composer
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.unused_keys import KEPT, OTHER_ROUTES, RULES, without_unused
+from parallax_runner.driver.check import check, validated
+from parallax_runner.planning.routes.registry import BUILT_IN, route_named
 
 
 @pytest.fixture(autouse=True)
@@ -50,3 +54,125 @@ def test_a_sweep_names_it_once(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_nothing_is_said_of_what_is_used(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert notes(capsys, *arguments) == []
+
+
+# The words, the key that is named, and the reason.
+UNUSED = {
+    "profile": ("profile.steps=[3]", "profile.steps=[3]", "profile is off; add profile=steps."),
+    "folder of no profile": ("profile.dir=x", "profile.dir=x", "profile is off; add profile=steps or profile=range."),
+    "range": (
+        "profile=steps profile.steps=[5] profile.range=[1,2]",
+        "profile.range=[1, 2]",
+        "profile=steps does not use it; add profile=range.",
+    ),
+    "steps": (
+        "profile=range profile.range=[1,2] profile.steps=[5]",
+        "profile.steps=[5]",
+        "profile=range does not use it; add profile=steps.",
+    ),
+    "replicas": ("comm=hybrid cluster.replicas_per_worker=2", "cluster.replicas_per_worker=2", "has one replica"),
+    "launcher": ("comm=local cluster.launcher=local", "cluster.launcher=local", "the driver starts the only process"),
+    "Slurm": ("cluster.follow=true", "cluster.follow=true", "it is only for Slurm jobs and needs cluster=slurm."),
+    "manual": ("cluster.rendezvous=tcp://h:1", "cluster.rendezvous=tcp://h:1", "needs cluster=manual."),
+    "compression": ("comm=local comm.compression=bf16", "comm.compression=bf16", "comm=local sends nothing."),
+    "rows": ("comm=local comm.measure_rows=true", "comm.measure_rows=true", "comm=local sends nothing."),
+    "mean": ("comm=ps comm.sync=false comm.average_sparse=false", "comm.average_sparse=false", "its own gradients."),
+    "mpirun": ("comm=local comm.mpi.mpirun_options=-x", "comm.mpi.mpirun_options=-x", "does not use mpirun."),
+    "Allgatherv under ps": ("comm=ps comm.mpi.use_allgatherv=true", "comm.mpi.use_allgatherv=true", "gathers nothing;"),
+    "Allgatherv under auto": (
+        "comm=auto comm.mpi.use_allgatherv=true",
+        "comm.mpi.use_allgatherv=true",
+        "comm=auto uses only Horovod to gather; it needs comm=mpi or comm=hybrid.",
+    ),
+    "protocol": ("comm=mpi comm.ps.protocol=grpc+verbs", "comm.ps.protocol=grpc+verbs", "comm=mpi has no servers;"),
+    "boundary": ("comm=mpi comm.ps={boundary_among_servers:false}", "comm.ps.boundary_among_servers=false", "servers;"),
+    "copies": (
+        "comm=ps comm.sync=false comm.ps.replicate_variables=true",
+        "comm.ps.replicate_variables=true",
+        "it needs comm.sync=true.",
+    ),
+    "staleness": ("comm=ps comm.ps.staleness=2", "comm.ps.staleness=2", "it needs comm=ps comm.sync=false."),
+    "backup under hybrid": (
+        "comm=hybrid comm.ps.backup_workers=1",
+        "comm.ps.backup_workers=1",
+        "the allreduce of comm=hybrid waits for every worker",
+    ),
+    "backup under mpi": ("comm=mpi comm.ps.backup_workers=1", "comm.ps.backup_workers=1", "comm=mpi has no servers;"),
+    "backup async": (
+        "comm=ps comm.sync=false comm.ps.backup_workers=1",
+        "comm.ps.backup_workers=1",
+        "with comm.sync=false no worker waits for another;",
+    ),
+    "shards": ("partition.num=4", "partition.num=4", "partition=off does not split variables;"),
+    "shards of a search": ("partition=search partition.num=4", "partition.num=4", "the search determines this number;"),
+    "cut": ("partition.cut=by_bytes", "partition.cut=by_bytes", "partition=off does not split variables;"),
+    "cut of a search": ("partition=search partition.cut=alike", "partition.cut=alike", "a search splits by bytes."),
+    "bound": ("partition=fixed partition.max=4", "partition.max=4", "partition=fixed does not search;"),
+    "checkpoint": ("ckpt=off ckpt.keep=3", "ckpt.keep=3", "ckpt is off; omit ckpt=off."),
+    "tracker": (
+        "tracking=off tracking.tracker=mlflow",
+        "tracking.tracker=mlflow",
+        "tracking is off; omit tracking=off.",
+    ),
+    "tag": ("tracking=off +tracking.tags.a=b", "tracking.tags.a=b", "tracking is off;"),
+    "option": ("+tracking.options.file=x", "tracking.options.file=x", "tracking.tracker=mlflow has no options."),
+    "simulation": ("simulate.latency_us=5", "simulate.latency_us=5", "action=train does not simulate;"),
+}
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_each_key_without_use_is_accepted_and_named(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    line, key, reason = UNUSED[name]
+    (told,) = notes(capsys, *line.split(" "))
+    assert told.startswith(f"parallax_runner: {key} (command line): this key has no effect, because ")
+    assert reason in told
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "profile=off,steps profile.steps=[2]",
+        "comm=mpi,ps,sharded comm.ps.replicate_variables=true",
+        "comm=local,mpi comm.compression=bf16",
+        "comm=ps,hybrid cluster.replicas_per_worker=2",
+        "comm=hybrid,mpi,local comm.ps.backup_workers=1 cluster.workers=1",
+        "ckpt=off,default ckpt.save_steps=5",
+        "tracking=off,mlflow tracking.experiment=x",
+        "partition=off,fixed,search partition.num=4",
+    ],
+)
+def test_each_sweep_over_a_group_names_a_key_once(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(notes(capsys, "-m", *line.split(" "))) == 1
+
+
+def test_a_key_in_the_file_of_another_group_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    (told,) = notes(capsys, "experiment=wide_vocabulary", "comm=mpi")
+    assert "cluster.servers=2 (" in told and "wide_vocabulary.yaml:16): this key has no effect" in told
+    assert notes(capsys, "experiment=quick") == []
+
+
+def config_of(*overrides: str) -> RunConfig:
+    return validated(Composer().job(list(overrides)))
+
+
+def test_a_run_behaves_as_the_note_says() -> None:
+    assert config_of("comm=hybrid", "cluster.replicas_per_worker=2").cluster.replicas_per_worker == 1
+    assert config_of("comm=ps", "cluster.replicas_per_worker=2").cluster.replicas_per_worker == 2
+    assert config_of("comm=local", "comm.compression=bf16").comm.compression == "off"
+    assert config_of("comm=mpi", "comm.compression=bf16").comm.compression == "bf16"
+    assert config_of("comm=mpi", "comm.ps.backup_workers=1").comm.ps.backup_workers == 0
+    assert config_of("comm=auto", "comm.mpi.use_allgatherv=true").comm.mpi.use_allgatherv is False
+    simulated = config_of("comm=mpi", "action=simulate", "comm.ps.boundary_among_servers=false")
+    assert simulated.comm.ps.boundary_among_servers is False, "a simulation includes the modes with servers"
+
+
+def test_a_key_is_unused_for_the_same_reason_afterwards() -> None:
+    """The notes are made from the configuration that the rules have changed."""
+    for line, *_ in UNUSED.values():
+        config = config_of(*line.split(" "))
+        assert without_unused(config) == config
+    assert [rule.key for rule in RULES if rule.value is KEPT and rule.key.startswith("comm.")] == []
+
+
+def test_the_routes_without_servers_are_those_of_the_planner() -> None:
+    assert {name for name in BUILT_IN if not route_named(name).on_servers} == OTHER_ROUTES

@@ -53,6 +53,32 @@ WRONG = {
         ("model=lm", "data=zipf", "data.vocab_size=50", "model.num_sampled=0"),
         r"model.num_sampled=0 \(command line\): models.lm.build rejects this value at .*lm.py:\d+ .* less than minimum",
     ),
+    "value that the message does not contain": (
+        ("model=lm", "data=zipf", "data.vocab_size=50", "model.vocab_size=-3"),
+        r"^model.vocab_size=-3 \(command line\): models.lm.build fails with this value at \S*lm.py:\d+ "
+        r"\(embedding = tf.get_variable\(…\)\): \w+: .*; models.lm.build takes vocab_size, .* in addition to features",
+    ),
+    "one of two values": (
+        ("model=lm", "data=zipf", "data.vocab_size=50", "model.embedding_size=-1", "model.num_units=8"),
+        r"^model.embedding_size=-1 \(command line\), model.num_units=8 \(command line\): models.lm.build fails with o",
+    ),
+    "share of more than all": (
+        ("model=lm", "data=zipf", "data.vocab_size=50", "model.num_sampled=8", "model.keep_prob=5"),
+        r"model.keep_prob=5 \(command line\).*: models.lm.build (fails with|rejects) ",
+    ),
+    "no filters": (
+        ("model=resnet", "model.filters=0"),
+        r"^model.filters=0 \(command line\): models.resnet.build fails with this value at \S*resnet.py:\d+ ",
+    ),
+    "value of the optimizer, in another notation": (
+        ("model=simple", "optimizer=ftrl", "optimizer.learning_rate_power=1"),
+        r"^optimizer.learning_rate_power=1 \(command line\): \S*FtrlOptimizer rejects this value at \S*ftrl.py:\d+ .*"
+        r"1.000000 needs .*; \S*FtrlOptimizer takes learning_rate, learning_rate_power=-0.5, ",
+    ),
+    "arguments by position": (
+        ("model=simple", "+model._args_=[1,2,3]"),
+        r"model._args_=\[1, 2, 3\] \(command line\): the runner passes the positional arguments itself; give each arg",
+    ),
     "data": (
         ("model=simple", "+data.exampels=3"),
         r"data.exampels=3 \(command line\): no such argument; .*Did you mean data.examples=3\?",
@@ -82,3 +108,18 @@ def test_an_error_that_names_no_argument_is_not_blamed_on_one() -> None:
     expected = r"model.units=3 \(default\): mine.build rejects this value at .*: units=3"
     with pytest.raises(ConfigError, match=expected), blamed("model", content):
         raise ValueError("units=3 are too few")
+
+
+def test_an_error_of_the_code_is_not_blamed_on_what_the_user_set() -> None:
+    from parallax_runner.graph.arguments import blamed
+
+    running("model=lm", "model.num_units=8")
+    content = {"_target_": "mine.build", "num_units": 8, "keep_prob": 1.0}
+    with pytest.raises(NameError, match="nowhere"), blamed("model", content):
+        raise NameError("nowhere")
+    expected = r"^model.num_units=8 \(command line\): mine.build fails with this value"
+    with pytest.raises(ConfigError, match=expected), blamed("model", content):
+        raise ValueError("odd")
+    running("model=lm")
+    with pytest.raises(ValueError, match="odd"), blamed("model", content):
+        raise ValueError("odd")

@@ -12,7 +12,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import CaptureError, ConfigError, DataError, Interrupted
 from parallax_runner.graph import build
 from parallax_runner.graph.capture import capture
-from parallax_runner.process.user_code import must_not_exit
+from parallax_runner.process.user_code import closed, must_not_exit, place_of
 
 MODULE = """import sys
 
@@ -101,3 +101,23 @@ def test_a_signal_passes(signal: type[BaseException]) -> None:
         raise signal
     with pytest.raises(signal):
         capture(model, {"x": ((2,), "float32")}, seed=1)  # type: ignore[arg-type]
+
+
+def test_the_first_line_of_a_statement_is_closed() -> None:
+    assert closed("x = f(1)") == "x = f(1)"
+    assert closed("x = f(") == "x = f(…)"
+    assert closed("x = f([1, {2: 3,") == "x = f([1, {2: 3,…}])"
+    assert closed("a)") == "a)"
+
+
+def test_the_projects_own_lines_are_not_to_blame() -> None:
+    with pytest.raises(ValueError, match="parallax") as caught:
+        build._unwrapped(lambda: int("parallax"))
+    assert place_of(caught.value).startswith(f"{__file__}:")
+    with pytest.raises(ConfigError) as refused:
+        from_plain_refused()
+    assert place_of(refused.value).startswith(f"{__file__}:")
+
+
+def from_plain_refused() -> None:
+    build._find("model", {"_target_": "os.path"})

@@ -28,7 +28,6 @@ def test_an_unusable_store_is_refused_in_one_message(bad: str) -> None:
     "good",
     [
         "sqlite:///new.db",
-        "sqlite://",
         "http://127.0.0.1:9",
         "https://host/path",
         "postgresql+psycopg2://u:p@h/d",

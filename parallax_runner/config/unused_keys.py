@@ -1,0 +1,217 @@
+"""The keys that a configuration does not use: a table with a row for each key, the condition, and the reason.
+
+Such a key is not an error, because a sweep over modes gives the same keys to all modes. `without_unused` gives the key
+the value that the run behaves by, and config/unused_notes.py names it. This module does not need Hydra.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from parallax_runner.config.schema import (
+    CkptConfig,
+    CommConfig,
+    MpiConfig,
+    PartitionConfig,
+    ProfileConfig,
+    PsConfig,
+    RunConfig,
+    SimulateConfig,
+    TrackingConfig,
+)
+
+KEPT: Any = object()  # in place of a value: nothing reads the key, so its value can stay
+OTHER_ROUTES = frozenset({"local", "allreduce", "allgather", "alltoall"})  # the routes of this project without servers
+OF_SLURM = ("nodes", "tasks_per_node", "time_limit", "submit", "follow", "sbatch_options")
+OF_MANUAL = ("rendezvous", "rendezvous_timeout_secs")
+OF_SEARCH = ("min", "max", "steps_per_trial")
+PROFILED_BY = {"dir": ("steps", "range"), "steps": ("steps",), "range": ("range",), "worker": ("steps", "range")}
+
+
+class Rule(NamedTuple):
+    """A key, a function that returns the reason why a configuration does not use the key (None: it does), and the value
+    that an unused key gets. A key with this value is not worth a note."""
+
+    key: str
+    reason: Callable[[RunConfig], str | None]
+    value: Any = KEPT
+
+
+def without_unused(config: RunConfig) -> RunConfig:
+    """Returns the configuration in which each unused key has the value that the run behaves by."""
+    for rule in RULES:
+        if rule.value is not KEPT and rule.reason(config) is not None:
+            config = _with(config, rule.key.split("."), rule.value)
+    return config
+
+
+def _with(node: Any, path: list[str], value: Any) -> Any:
+    name, *rest = path
+    return dataclasses.replace(node, **{name: _with(getattr(node, name), rest, value) if rest else value})
+
+
+def _has_servers(config: RunConfig) -> bool:
+    """Returns whether variables can be on servers. A route of another package may use them."""
+    routes = config.comm.routes
+    return routes is None or not {routes.dense, routes.sparse} <= OTHER_ROUTES
+
+
+def _workers(config: RunConfig) -> str | None:
+    return "comm=local uses one process" if config.comm.name == "local" and config.cluster.workers > 1 else None
+
+
+def _servers(config: RunConfig) -> str | None:
+    return None if not config.cluster.servers or _has_servers(config) else f"comm={config.comm.name} has no servers"
+
+
+def _replicas(config: RunConfig) -> str | None:
+    name = config.comm.name
+    return None if name == "ps" else f"under comm={name} a worker has one replica; add workers, or choose comm=ps"
+
+
+def _launcher(config: RunConfig) -> str | None:
+    is_needless = config.comm.name == "local" and config.cluster.launcher != "auto"
+    return "under comm=local the driver starts the only process itself" if is_needless else None
+
+
+def _submission(config: RunConfig) -> str | None:
+    return None if config.cluster.launcher == "slurm" else "it is only for Slurm jobs and needs cluster=slurm"
+
+
+def _rendezvous(config: RunConfig) -> str | None:
+    needed = "it is only for processes that you start yourself and needs cluster=manual"
+    return None if config.cluster.launcher == "manual" else needed
+
+
+def _sending(config: RunConfig) -> str | None:
+    # A simulation applies the compression to all modes.
+    return "comm=local sends nothing" if config.comm.name == "local" and config.action != "simulate" else None
+
+
+def _measuring(config: RunConfig) -> str | None:
+    return "comm=local sends nothing" if config.comm.name == "local" else None
+
+
+def _averaging(config: RunConfig) -> str | None:
+    if config.comm.name == "local":
+        return "comm=local has one worker"
+    return None if config.comm.sync else "with comm.sync=false each worker applies its own gradients"
+
+
+def _mpirun(config: RunConfig) -> str | None:
+    return "comm=local does not use mpirun" if config.comm.name == "local" else None
+
+
+def _gathering(config: RunConfig) -> str | None:
+    name = config.comm.name
+    gathers = "uses only Horovod to gather" if name == "auto" else "gathers nothing"
+    return None if name in ("mpi", "hybrid") else f"comm={name} {gathers}; it needs comm=mpi or comm=hybrid"
+
+
+def _server_option(config: RunConfig) -> str | None:
+    if _has_servers(config) or config.action == "simulate":  # a simulation includes the modes with servers
+        return None
+    return f"comm={config.comm.name} has no servers; it needs comm=ps or comm=hybrid"
+
+
+def _replication(config: RunConfig) -> str | None:
+    waits = "copies are refreshed after all workers' updates; it needs comm.sync=true"
+    return _server_option(config) or (None if config.comm.sync else waits)
+
+
+def _staleness(config: RunConfig) -> str | None:
+    is_ahead = "in synchronous training no worker is ahead; it needs comm=ps comm.sync=false"
+    return _server_option(config) or (is_ahead if config.comm.sync else None)
+
+
+def _backup(config: RunConfig) -> str | None:
+    name = config.comm.name
+    if name in ("hybrid", "auto"):
+        return f"the allreduce of comm={name} waits for every worker in each step; it needs comm=ps"
+    if name != "ps":
+        return f"comm={name} has no servers; it needs comm=ps"
+    return None if config.comm.sync else "with comm.sync=false no worker waits for another; it needs comm.sync=true"
+
+
+def _shards(config: RunConfig) -> str | None:
+    if config.partition.name == "search":
+        return "the search determines this number; to set it, choose partition=fixed"
+    return _cut(config)
+
+
+def _cut(config: RunConfig) -> str | None:
+    return "partition=off does not split variables; choose partition=fixed" if config.partition.name == "off" else None
+
+
+def _cut_of_search(config: RunConfig) -> str | None:
+    return "a search splits by bytes" if config.partition.name == "search" else None
+
+
+def _trials(config: RunConfig) -> str | None:
+    name = config.partition.name
+    return None if name == "search" else f"partition={name} does not search; choose partition=search"
+
+
+def _ckpt(config: RunConfig) -> str | None:
+    return None if config.ckpt.enabled else "ckpt is off; omit ckpt=off"
+
+
+def _tracking(config: RunConfig) -> str | None:
+    return None if config.tracking.enabled else "tracking is off; omit tracking=off"
+
+
+def _tracker_option(config: RunConfig) -> str | None:
+    return _tracking(config) or (
+        "tracking.tracker=mlflow has no options" if config.tracking.tracker == "mlflow" else None
+    )
+
+
+def _simulation(config: RunConfig) -> str | None:
+    return None if config.action == "simulate" else f"action={config.action} does not simulate; add action=simulate"
+
+
+def _profiled(name: str) -> Callable[[RunConfig], str | None]:
+    def reason(config: RunConfig) -> str | None:
+        chosen, choices = config.profile.name, PROFILED_BY[name]
+        if chosen in choices:
+            return None
+        needed = " or ".join(f"profile={choice}" for choice in choices)
+        return f"profile is off; add {needed}" if chosen == "off" else f"profile={chosen} does not use it; add {needed}"
+
+    return reason
+
+
+def _names(schema: type[Any], *but: str) -> Iterator[str]:
+    return (entry.name for entry in dataclasses.fields(schema) if entry.name not in but)
+
+
+def _default(schema: type[Any], name: str) -> Any:
+    return next(entry.default for entry in dataclasses.fields(schema) if entry.name == name)
+
+
+_OF_PS = {"replicate_variables": _replication, "staleness": _staleness, "backup_workers": _backup}
+RULES = (
+    Rule("cluster.workers", _workers),
+    Rule("cluster.servers", _servers),
+    Rule("cluster.replicas_per_worker", _replicas, 1),
+    Rule("cluster.launcher", _launcher),
+    *(Rule(f"cluster.{name}", _submission) for name in OF_SLURM),
+    *(Rule(f"cluster.{name}", _rendezvous) for name in OF_MANUAL),
+    Rule("comm.compression", _sending, _default(CommConfig, "compression")),
+    Rule("comm.measure_rows", _measuring, _default(CommConfig, "measure_rows")),
+    Rule("comm.average_sparse", _averaging, _default(CommConfig, "average_sparse")),
+    Rule("comm.mpi.mpirun_options", _mpirun, _default(MpiConfig, "mpirun_options")),
+    Rule("comm.mpi.use_allgatherv", _gathering, _default(MpiConfig, "use_allgatherv")),
+    *(Rule(f"comm.ps.{name}", _OF_PS.get(name, _server_option), _default(PsConfig, name)) for name in _names(PsConfig)),
+    Rule("partition.num", _shards, 1),
+    Rule("partition.cut", _cut, _default(PartitionConfig, "cut")),
+    Rule("partition.cut", _cut_of_search, "by_bytes"),
+    *(Rule(f"partition.{name}", _trials, _default(PartitionConfig, name)) for name in OF_SEARCH),
+    *(Rule(f"ckpt.{name}", _ckpt) for name in _names(CkptConfig, "enabled")),
+    *(Rule(f"profile.{name}", _profiled(name)) for name in _names(ProfileConfig, "name")),
+    Rule("tracking.options", _tracker_option),
+    *(Rule(f"tracking.{name}", _tracking) for name in _names(TrackingConfig, "enabled", "options")),
+    *(Rule(f"simulate.{name}", _simulation, _default(SimulateConfig, name)) for name in _names(SimulateConfig)),
+)
