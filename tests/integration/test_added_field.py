@@ -58,7 +58,11 @@ def insert(path: Path, added: str, *, before: str) -> None:
 
 def test_a_field_of_comm_is_added_in_two_files(checkout: Path, tmp_path: Path) -> None:
     insert(checkout / SCHEMA, FIELD, before="    mpi: MpiConfig = field(")
-    insert(checkout / CONSUMER, READ, before="    return explain(plan, request.variables, model)\n")
+    insert(
+        checkout / CONSUMER,
+        READ,
+        before="    return explain(plan, request.variables, cost_model(request, constants))\n",
+    )
 
     def plan(*more: str, name: str) -> tuple[int, str]:
         arguments = ("action=plan", "comm=mpi", "model=simple", "data=linear", "tracking=off", *more)

@@ -108,12 +108,12 @@ def test_folders_that_are_for_reading_only_are_refused(small_disk: Path, tmp_pat
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     run = launch("model=simple", f"ckpt.dir={small_disk / 'ckpt'}", cwd=tmp_path)
     assert run.exit_status == 2
-    assert f"ckpt.dir={small_disk / 'ckpt'} (command line): the folder {small_disk} cannot be written" in run.stderr
+    assert f"ckpt.dir={small_disk / 'ckpt'} (command line): the folder {small_disk} is not writable" in run.stderr
     run.expect_nothing_started()
     running = Running(("model=simple",), run_dir=small_disk / "out", cwd=tmp_path, python_path=None)
     run = running.wait()
     assert run.exit_status == 2
-    assert f"hydra.run.dir={small_disk / 'out'} (command line): the folder {small_disk} cannot be written" in run.stderr
+    assert f"hydra.run.dir={small_disk / 'out'} (command line): the folder {small_disk} is not writable" in run.stderr
 
 
 @pytest.mark.parametrize("what", ["cut", "deleted"])

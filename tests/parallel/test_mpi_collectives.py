@@ -171,7 +171,7 @@ def test_refused_while_the_graph_is_built(ranks: list) -> None:
         ):
             assert case[name].startswith("CollectiveError")
             assert f"«{tensor}»: its dtype is {kind}, expected one of float16, float32, float64, int32" in case[name]
-        assert "«lone»: it is a scalar" in case["scalar"]
+        assert "«lone»: a scalar has no first dimension" in case["scalar"]
         assert "expected a tensorflow.compat.v1.train.Optimizer, got 'sgd'" in case["keras"]
         # Known only at run time.
         assert "'allgather'" in case["fed_scalar"]

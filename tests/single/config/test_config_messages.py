@@ -52,7 +52,7 @@ COMMAND_LINES = {
     "an Allgatherv without MPI": (
         "cluster=manual cluster.rendezvous=file:///shared/meet comm=mpi comm.mpi.use_allgatherv=true",
         "cluster.launcher=manual",
-        "comm.mpi.use_allgatherv needs MPI, and its workers exchange gradients by Gloo; leave it out",
+        "comm.mpi.use_allgatherv needs MPI, but this launcher's workers use Gloo; omit comm.mpi.use_allgatherv",
     ),
     "devices that are named already": (
         "sweep.device_per_job=true comm=local cluster.resource_info=[localhost]",
@@ -282,7 +282,7 @@ COMMAND_LINES = {
     "backup skip": (
         "comm=ps comm.ps.backup_workers=1 train.on_nan=skip",
         "train.on_nan=skip (command line)",
-        "which needs comm.ps.backup_workers=0",
+        "all workers must agree to skip a step, so comm.ps.backup_workers must be 0",
     ),
     "backup and validation": (
         "comm=ps comm.ps.backup_workers=1 train.validate_steps=5",

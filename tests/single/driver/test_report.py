@@ -70,7 +70,10 @@ def test_a_verified_run_names_what_unmerged_rows_would_change(capsys: pytest.Cap
     for names in ((), ("table", "kernel")):
         verification = VerifySummary(verified=True, max_difference=1e-9, differ_unmerged=names)
         report.tell_end(summary(status="finished", steps=3, verification=verification), None, RUN_DIR)
-    verified = "verified: after 3 steps every variable equals one device's, largest difference 1e-09 of what it moved"
+    verified = (
+        "verified: after 3 steps, every variable equals the result of one device; the largest difference is 1e-09 of "
+        "the variable's change"
+    )
     assert capsys.readouterr().err == 2 * f"{verified}; /runs/a\n" + (
         "stock TensorFlow and Keras differ in «table», «kernel» if a batch repeats an id (docs/repeated-ids.md)\n"
     )

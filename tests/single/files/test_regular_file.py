@@ -49,8 +49,8 @@ def load_text(path: Path) -> object:
 @pytest.mark.parametrize(
     ("read", "error", "message"),
     [
-        (load_text, DataError, "fifo: it is a FIFO"),
-        (lambda fifo: load_text(fifo.parent), DataError, "fifo: it is a FIFO"),
+        (load_text, DataError, "fifo: expected only files and folders, but this is a FIFO"),
+        (lambda fifo: load_text(fifo.parent), DataError, "fifo: expected only files and folders, but this is a FIFO"),
         (lambda fifo: read_hosts(str(fifo)), ConfigError, "fifo: cannot read the hosts .* it is a FIFO"),
         (measured.load, OSError, "it is a FIFO"),
         (lambda fifo: check_store(f"sqlite:///{fifo}", "trials"), ConfigError, "it is a FIFO"),
@@ -70,5 +70,5 @@ def _resumed(folder: Path) -> None:
 
 
 def test_the_configuration_is_refused(fifo: Path) -> None:
-    assert unreadable(str(fifo)) == "this is a FIFO, expected a file or a folder"
+    assert unreadable(str(fifo)) == "expected a file or a folder, but this is a FIFO"
     assert unreadable(__file__) is None

@@ -94,7 +94,7 @@ def test_losses_are_added_up_and_updates_run_with_the_step(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("forward", "optimizer", "wrong"),
     [
-        (lambda model, scale: None, lambda model: None, "forward_pass_builder_fun .* returned .*: expected a list"),
+        (lambda model, scale: None, lambda model: None, "forward_pass_builder_fun .* returned .*; expected a list"),
         (lambda model, scale: [tf.constant(1.0)], lambda model: "sgd", "optimizer_builder_fun .* returned 'sgd'"),
     ],
 )
