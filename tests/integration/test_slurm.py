@@ -175,7 +175,7 @@ def test_the_time_limit_without_a_warning_saves_and_ends(slurm: Slurm, tmp_path:
     (step,) = saved(run)
     assert run.summary["status"] == "interrupted" and f"{step} steps are saved" in log_of(run, job)
     assert "DUE TO TIME LIMIT" in log_of(run, job) and slurm.field(job, "Restarts") == "0"
-    assert "is started again" not in log_of(run, job)
+    assert "is requeued" not in log_of(run, job)
 
 
 def test_a_job_that_is_preempted_saves_and_goes_on(slurm: Slurm, tmp_path: Path) -> None:
