@@ -15,6 +15,7 @@ from parallax_runner.planning.cost.server_load import ServerLoad
 from parallax_runner.planning.cut import cut_variables
 from parallax_runner.planning.lookahead import in_effect
 from parallax_runner.planning.plan_request import PlanRequest
+from parallax_runner.planning.presets import is_all_on_servers
 
 
 def cost_model(request: PlanRequest, known: Constants) -> CostModel:
@@ -30,7 +31,7 @@ def cost_model(request: PlanRequest, known: Constants) -> CostModel:
             request.servers,
             request.measured,
             known,
-            together=request.comm == "ps",
+            together=is_all_on_servers(request.preset),
             ps=request.options.ps,
         ),
     )

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.plan.plan import RouteCost
 from parallax_runner.planning.cost.model import CostModel
-from parallax_runner.planning.routes.allreduce import ROUTE as ALLREDUCE
 from parallax_runner.planning.routes.local import ROUTE as LOCAL
-from parallax_runner.planning.routes.registry import all_routes, route_named
+from parallax_runner.planning.routes.registry import all_routes, route_named, route_of_kept
 
 # Dtypes that servers can sum. TensorFlow's accumulators have kernels for these dtypes, except for bfloat16, which is
 # summed as float32.
@@ -146,7 +145,7 @@ def _dense_where_alike(
     limit_secs = total_secs + ALIKE * (model.step_secs(variables, routes) or total_secs)
     for variable in variables:
         if _nearly_all_touched(variable, model) and variable.server is None:
-            dense = {**routes, variable.name: ALLREDUCE.name}
+            dense = {**routes, variable.name: route_of_kept(GradientKind.DENSE).name}
             if not_carried(variables, dense) is None and _total(variables, model, dense) <= limit_secs:
                 routes = dense
     return routes
@@ -185,7 +184,8 @@ def _reason(variable: VariableInfo, model: CostModel, route: str) -> str:
     if variable.gradient is GradientKind.SPARSE and touched is not None:
         share = touched.share_of(variable)
         rows = f"; a step touches {'at most ' if touched.is_bound else ''}{100 * share:.3g} % of its rows"
-        if route == ALLREDUCE.name and costs[route] > min(costs.values()) and _nearly_all_touched(variable, model):
+        is_dense = route_named(route).kept_gradient is GradientKind.DENSE
+        if is_dense and costs[route] > min(costs.values()) and _nearly_all_touched(variable, model):
             rows += ", and each rank touches nearly all of them, so the dense route is hardly slower"
     others = f"; {told}" if told else ""
     return f"{1000 * costs[route]:.3g} ms a step by {route}{others}{rows}"

@@ -16,9 +16,8 @@ from parallax_runner.planning.placement import held_unevenly, place
 from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.presets import Preset, preset_named
 from parallax_runner.planning.routes.allgather import ROUTE as ALLGATHER
-from parallax_runner.planning.routes.allreduce import ROUTE as ALLREDUCE
 from parallax_runner.planning.routes.local import ROUTE as LOCAL
-from parallax_runner.planning.routes.registry import route_named
+from parallax_runner.planning.routes.registry import route_named, route_of_kept
 
 # The fractions are relative to the throughput of two processes that exchange nothing (docs/clusters.md).
 SLOWER_BY_GLOO = (
@@ -167,7 +166,7 @@ def _route(variable: VariableInfo, comm: str, preset: Preset, servers: int) -> s
     if route_named(wanted).takes(variable, servers=servers):
         return wanted
     if route_named(preset.dense).is_collective:
-        return ALLREDUCE.name if variable.gradient is GradientKind.DENSE else ALLGATHER.name
+        return route_of_kept(variable.gradient).name
     raise PlanError(
         f"comm={comm}: variable «{variable.name}» cannot be on a server, because «{variable.immovable_op}» uses it "
         "directly (in a branch, a loop or a function, or before a forward pass of the same step); "

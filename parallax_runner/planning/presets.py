@@ -13,6 +13,7 @@ from parallax_runner.analysis.variable_info import GradientKind
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.schema import CommConfig
 from parallax_runner.errors import PlanError
+from parallax_runner.planning.routes.registry import route_named
 
 # The choices of `comm` that come with this project.
 CHOICES = ("local", "mpi", "ps", "hybrid", "sharded", "auto")
@@ -28,6 +29,11 @@ class Preset:
     def of(self, gradient: GradientKind) -> str | None:
         """Returns the route for this kind of gradient, or None for a variable without a gradient."""
         return {GradientKind.DENSE: self.dense, GradientKind.SPARSE: self.sparse}.get(gradient)
+
+
+def is_all_on_servers(preset: Preset | None) -> bool:
+    """Returns whether a preset places variables with dense and with sparse gradients on servers."""
+    return preset is not None and all(route_named(name).on_servers for name in (preset.dense, preset.sparse))
 
 
 def preset_of(comm: CommConfig) -> Preset | None:

@@ -23,6 +23,7 @@ class Allreduce(Route):
         "allreduce": lambda ranks, size, _: (2 * (ranks - 1), 2 * size * (ranks - 1) / ranks)
     }
     is_collective = True
+    kept_gradient = GradientKind.DENSE
     sends_whole = True
     all_of_it = "all allreduces"
 

@@ -10,6 +10,7 @@ import functools
 import importlib
 from importlib.metadata import entry_points
 
+from parallax_runner.analysis.variable_info import GradientKind
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.routes.route import Route
@@ -32,6 +33,11 @@ def route_named(name: str) -> Route:
     if where is None:
         raise PlanError(f"unknown route «{name}»: expected one of {', '.join(_modules())}")
     return _loaded(name, where)
+
+
+def route_of_kept(gradient: GradientKind) -> Route:
+    """Returns the route of a gradient of this kind if every rank keeps the whole variable."""
+    return next(route for route in all_routes() if route.kept_gradient is gradient)
 
 
 def route_names() -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from parallax_runner.analysis.variable_info import VariableInfo
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.plan.comm_options import CommOptions, Lookahead
 from parallax_runner.plan.plan import Plan, VariablePlan
 from parallax_runner.planning.cost.constants import Exchange
@@ -70,6 +70,7 @@ class Route(ABC):
         on_servers: whether values are on servers.
         has_owners: whether each row has an owner that serves and updates the row. A plan has at most one kind of owner.
         asks_ahead: whether rows can be requested from owners during the previous step.
+        kept_gradient: the kind of gradient that takes this route if every rank must keep the whole variable.
         sends_whole: whether the number of bytes is known even if the number of touched rows is unknown.
         all_of_it: the name that a plan's table uses for all exchanges on this route.
     """
@@ -81,6 +82,7 @@ class Route(ABC):
     on_servers: ClassVar[bool] = False
     has_owners: ClassVar[bool] = False
     asks_ahead: ClassVar[bool] = False
+    kept_gradient: ClassVar[GradientKind | None] = None
     sends_whole: ClassVar[bool] = False
     all_of_it: ClassVar[str] = ""
 
