@@ -78,7 +78,7 @@ def test_what_is_not_to_be_submitted_is_only_written(slurm: Slurm, tmp_path: Pat
     assert slurm.command("sbatch", "--test-only", str(run.run_dir / "job.sbatch")) == ""
 
 
-@pytest.mark.parametrize("starter", ["srun --mpi=none", "salloc"])
+@pytest.mark.parametrize("starter", ["srun --mpi=none --label", "salloc"])
 def test_a_run_in_an_allocation_has_one_driver(slurm: Slurm, tmp_path: Path, starter: str) -> None:
     """Under srun one of two tasks is the driver; under salloc it runs on a machine outside the allocation."""
     run_dir = tmp_path / "out"
