@@ -191,7 +191,10 @@ def test_whoever_is_killed_all_end_and_say_why(
     else:
         assert run.exit_status == 1
         assert run.summary["status"] == "failed" and run.summary["error"] in run.stderr
-        assert re.search(rf"\b{victim}\b.*{'has ended' if moment == RENDEZVOUS else 'killed'}", run.summary["error"])
+        assert re.search(
+            rf"\b{victim}\b.*{'ended while the driver waited' if moment == RENDEZVOUS else 'killed'}",
+            run.summary["error"],
+        )
 
 
 # Only the workers join: the driver, which builds the same graph, has no ranks.
