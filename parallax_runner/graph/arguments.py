@@ -11,7 +11,7 @@ from typing import Any
 from parallax_runner.errors import CaptureError, ConfigError, ParallaxError
 from parallax_runner.process.user_code import place_of
 
-# Errors that a wrong value does not cause.
+# These errors come from a fault in the code or the machine, so no value is blamed for them.
 _OF_CODE = (NameError, ImportError, AttributeError, NotImplementedError, SyntaxError, MemoryError, OSError)
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
