@@ -31,13 +31,15 @@ FROM_THE_START = frozenset({"gradients", "train_op"})
 class RankGradient:
     """The current tensors of one raw gradient of `variables` (two variables may share a tensor).
 
-    `name` is the same on all ranks, and collectives for this gradient are matched by this name.
+    `name` is the same on all ranks, and collectives for this gradient are matched by this name. If `indices` are
+    merged, `positions` (int32) contains the position of each raw id among them.
     """
 
     name: str
     variables: tuple[str, ...]
     values: tf.Tensor
     indices: tf.Tensor | None
+    positions: tf.Tensor | None = None
 
     @property
     def tensors(self) -> list[tf.Tensor]:

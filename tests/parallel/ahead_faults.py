@@ -11,6 +11,7 @@ from unittest import mock
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.rewrite.routes.alltoall import ahead, behind
+from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange
 from parallax_runner.train.ahead import Batch, StepsAhead
 
 Method: TypeAlias = Callable[..., dict[tf.Tensor, Any]]
@@ -23,13 +24,13 @@ def planted(fault: str | None) -> Iterator[None]:
     """Makes rewriting produce a graph with the fault."""
     if fault == "rows_before_their_update":
         with (
-            mock.patch.object(ahead, "are_among", none_marked),
+            mock.patch.object(ahead, "are_requested", none_marked),
             mock.patch.object(StepsAhead, "start", prepared_first(StepsAhead.start)),
         ):
             yield
     elif fault == "updates_after_a_read":
         with (
-            mock.patch.object(behind, "are_among", none_marked),
+            mock.patch.object(behind, "are_requested", none_marked),
             mock.patch.object(StepsAhead, "_found", rows_last(StepsAhead._found)),
         ):
             yield
@@ -40,9 +41,9 @@ def planted(fault: str | None) -> Iterator[None]:
         yield
 
 
-def none_marked(places: tf.Tensor, *_: Any) -> tf.Tensor:
+def none_marked(exchange: Exchange, _: Any) -> tf.Tensor:
     """Marks no row as late, and none to go now."""
-    return tf.zeros_like(places, tf.bool)
+    return tf.zeros_like(exchange.own.whole, tf.bool)
 
 
 def prepared_first(start: Method) -> Method:

@@ -20,8 +20,10 @@ def merge_sparse_gradients(rewrite: Rewrite) -> None:
         if gradient.indices is None:
             continue
         with tf.name_scope(f"merge/{gradient.name}/"):
-            values, indices = merge(gradient.values, gradient.indices)
+            indices, positions = ascending(gradient.indices)
+            values = sum_by_position(gradient.values, positions, tf.size(indices))
         rewrite.replace_gradient(gradient, values, indices)
+        gradient.positions = positions
 
 
 def merge(values: tf.Tensor, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -30,9 +32,15 @@ def merge(values: tf.Tensor, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     Rows with the same id are summed in the order in which they appear.
     """
     distinct, position = ascending(indices)
-    merged = added(tf.math.unsorted_segment_sum(to_add(values), position, tf.size(distinct)), values.dtype)
+    return sum_by_position(values, position, tf.size(distinct)), distinct
+
+
+def sum_by_position(values: tf.Tensor, positions: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """Returns the sums [rows, ...] of the values [n, ...] with the same position (int32 [n]), in the order in which
+    they appear."""
+    merged = added(tf.math.unsorted_segment_sum(to_add(values), positions, rows), values.dtype)
     merged.set_shape(tf.TensorShape([None]).concatenate(values.shape[1:]))
-    return merged, distinct
+    return merged
 
 
 def ascending(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -11,44 +11,58 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.rewrite.exchange.compression import half_dtype
 from parallax_runner.rewrite.exchange.sent import Sent
+from parallax_runner.rewrite.routes.alltoall.by_table import ByTable, count, cut, is_all, joined
 from parallax_runner.rewrite.routes.alltoall.lookup import Asked, arrivals, ask
-from parallax_runner.rewrite.routes.alltoall.marks import are_among, count_by_rank, sum_of_others
-from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, Table
+from parallax_runner.rewrite.routes.alltoall.marks import are_requested, sums_of_others
+from parallax_runner.rewrite.routes.alltoall.over_ranks import OverRanks
+from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, Side, alike, side
 from parallax_runner.rewrite.state import Rewrite
-
-if TYPE_CHECKING:
-    from parallax_runner.rewrite.routes.alltoall.over_ranks import OverRanks
 
 
 @dataclass(frozen=True)
 class Wave:
     """Lookups of a step that share one exchange.
 
-    `early[t]` are the rows of table t that arrived before the step. `late` is the part of the exchange that transfers
-    the other rows.
+    `early` contains the rows that arrived before the step, for each group of `alike` tables. `late` is the part of the
+    exchange that transfers the other rows. For each id of a table, `places` (int32) contains the position of its row
+    among the table's early rows, followed by its late rows.
     """
 
     asked: Asked
-    early: tuple[tf.Tensor, ...]
+    early: tuple[ByTable, ...]
     late: Exchange
+    places: ByTable
 
     def of(self, members: Sequence[int], *, name: str) -> Wave:
         """Returns the wave restricted to the tables `members`."""
-        early = tuple(self.early[member] for member in members)
-        return Wave(self.asked.of(members, name=name), early, self.late.of(members, name=f"{name}/late"))
+        if is_all(members, len(self.asked.ids)):
+            return self
+        early = self.early_rows
+        asked = self.asked.of(members, name=name)
+        groups = [[early[members[number]] for number in group] for group in alike(asked.exchange.tables)]
+        late = self.late.of(members, name=f"{name}/late")
+        return Wave(asked, tuple(joined(rows) for rows in groups), late, self.places.of(members))
+
+    @property
+    def early_rows(self) -> list[tf.Tensor]:
+        """The early rows of each table."""
+        found: dict[int, tf.Tensor] = {}
+        for members, rows in zip(alike(self.asked.exchange.tables), self.early, strict=True):
+            found |= dict(zip(members, rows.parts, strict=True))
+        return [found[table] for table in range(len(found))]
 
     @property
     def tensors(self) -> list[tf.Tensor]:
         """The tensors whose values depend on whether the step's rows were requested in advance."""
-        whole, late = self.asked.exchange, self.late
-        counts = [each for one in (whole, late) for each in (one.sent_counts, one.arrived_counts)]
-        return [*self.asked.places, *self.early, *late.arrived, *whole.asked, *whole.arrived, *counts]
+        asked, whole, late = self.asked, self.asked.exchange, self.late
+        sides = [each for one in (whole, late) for each in (one.sent, one.arrived)]
+        rows = [asked.distinct, asked.positions, self.places, *self.early, whole.own, late.own]
+        return [*(each.whole for each in (*rows, *(one.ranks for one in sides))), *(one.counts for one in sides)]
 
 
 def all_late(asked: Asked) -> Wave:
@@ -57,25 +71,33 @@ def all_late(asked: Asked) -> Wave:
     If the rows of a step were requested in advance, the results of that request are fed to the same tensors.
     """
     exchange = asked.exchange
+    sent, arrived = _same(exchange.sent), _same(exchange.arrived)
+    own = cut(tf.identity(exchange.own.whole), arrived.ranks.lengths)
+    late = dataclasses.replace(exchange, name=f"{exchange.name}/late", sent=sent, arrived=arrived, own=own)
+    early_lengths = exchange.sent.ranks.lengths - sent.ranks.lengths
     early = []
-    for table in exchange.tables:
+    for members in alike(exchange.tables):
+        table = exchange.tables[members[0]]
         none = tf.zeros([0, *table.row_shape], table.dtype)
-        early.append(tf.placeholder_with_default(none, [None, *table.row_shape]))
-    late = dataclasses.replace(
-        exchange,
-        name=f"{exchange.name}/late",
-        arrived=tuple(tf.identity(each) for each in exchange.arrived),
-        sent_counts=tf.identity(exchange.sent_counts),
-        arrived_counts=tf.identity(exchange.arrived_counts),
-    )
-    return Wave(asked, tuple(early), late)
+        rows = tf.placeholder_with_default(none, [None, *table.row_shape])
+        early.append(cut(rows, tf.gather(early_lengths, members)))
+    return Wave(asked, tuple(early), late, cut(tf.identity(asked.positions.whole), asked.positions.lengths))
+
+
+def _same(one: Side) -> Side:
+    """Returns an equal side, whose tensors can be fed with different values."""
+    return side(tf.identity(one.ranks.whole), tf.identity(one.counts))
 
 
 def rows_of(wave: Wave, buckets: Sequence[Sequence[int]]) -> list[tf.Tensor]:
     """Returns the looked-up rows of the step, by table."""
     _count_early(wave)
     late = arrivals(wave.asked, wave.late, buckets)
-    return wave.asked.results([tf.concat(both, axis=0) for both in zip(wave.early, late, strict=True)])
+    rows = (tf.concat([early, came.in_order()], axis=0) for early, came in zip(wave.early_rows, late, strict=True))
+    return [
+        wave.asked.result(table, each, places)
+        for table, (each, places) in enumerate(zip(rows, wave.places.parts, strict=True))
+    ]
 
 
 @dataclass(frozen=True)
@@ -94,65 +116,61 @@ class Asking:
     @property
     def route(self) -> tuple[tf.Tensor, ...]:
         """The tensors that the exchange of early rows depends on."""
-        return (*self.early.arrived, self.early.sent_counts, self.early.arrived_counts)
+        early = self.early
+        sides = (early.sent, early.arrived)
+        return (early.own.whole, *(one.ranks.whole for one in sides), *(one.counts for one in sides))
 
 
 def ask_for_next(
     rewrite: Rewrite,
     placements: Sequence[OverRanks],
     next_ids: Sequence[tf.Tensor],
-    written: Sequence[tf.Tensor],
+    running: Sequence[Exchange],
     *,
     after: Sequence[tf.Operation],
 ) -> Asking:
     """Requests the rows of the next step, and fetches the rows that this step does not write.
 
-    `written[t]` contains the rows of table t that the step may write, as positions within this rank's own rows. Early
-    rows are read after the ops in `after`, which write rows for the previous step.
+    `running` are the exchanges of this step, which may write all rows that it requests. Early rows are read after the
+    ops in `after`, which write rows for the previous step.
     """
     asked = ask(rewrite, placements, next_ids, name="next")
     exchange = asked.exchange
-    is_late = [
-        are_among(places, other, placement.own.rows)
-        for places, other, placement in zip(exchange.arrived, written, asked.placements, strict=True)
-    ]
-    told = dataclasses.replace(
-        exchange,
-        name=f"{exchange.name}/is_late",
-        tables=tuple(Table(table.variable, table.rows, (), tf.uint8) for table in exchange.tables),
-        is_exact=True,
-    )
-    is_late_here = [tf.cast(each, tf.bool) for each in told.from_owners([tf.cast(each, tf.uint8) for each in is_late])]
-    ranks = rewrite.plan.workers
-    late = dataclasses.replace(
-        exchange,
-        arrived=tuple(tf.boolean_mask(places, late) for places, late in zip(exchange.arrived, is_late, strict=True)),
-        sent_counts=count_by_rank(is_late_here, exchange.sent_counts, ranks),
-        arrived_counts=count_by_rank(is_late, exchange.arrived_counts, ranks),
-    )
-    early = dataclasses.replace(
-        exchange,
-        name=f"{exchange.name}/early",
-        arrived=tuple(tf.boolean_mask(places, ~late) for places, late in zip(exchange.arrived, is_late, strict=True)),
-        sent_counts=exchange.sent_counts - late.sent_counts,
-        arrived_counts=exchange.arrived_counts - late.arrived_counts,
-    )
+    is_late = are_requested(exchange, running)
+    is_late_here = exchange.marks_from_owners(is_late, name=f"{exchange.name}/is_late")
+    late = exchange.part(is_late_here, is_late, name=f"{exchange.name}/late")
+    early = exchange.part(~is_late_here, ~is_late, name=f"{exchange.name}/early")
     with tf.control_dependencies(after):
-        come_early = arrivals(asked, early, [range(len(exchange.tables))])
-    places = tuple(
-        tf.gather(_early_first(late), places) for late, places in zip(is_late_here, asked.places, strict=True)
-    )
-    return Asking(
-        asked, early, all_late(asked), Wave(dataclasses.replace(asked, places=places), tuple(come_early), late)
-    )
+        come_early = _early_rows(asked, early)
+    places = tf.gather(early_first(is_late_here, asked.distinct), _in_whole(asked))
+    later = Wave(asked, come_early, late, cut(places, asked.positions.lengths))
+    return Asking(asked, early, all_late(asked), later)
 
 
-def _early_first(is_late: tf.Tensor) -> tf.Tensor:
-    """Returns the new position of each row (int32 [n]) after all early rows have been moved before all late rows."""
+def _early_rows(asked: Asked, early: Exchange) -> tuple[ByTable, ...]:
+    """Returns the early rows of each group of `alike` tables, in ascending order of ids."""
+    own = [asked.own_rows(table, places) for table, places in enumerate(early.own.parts)]
+    messages = sorted(early.from_owners(own), key=lambda message: message.members)
+    return tuple(cut(tf.gather(one.rows, one.places.whole), one.places.lengths) for one in messages)
+
+
+def _in_whole(asked: Asked) -> tf.Tensor:
+    """Returns the position of each id among the distinct ids of all tables."""
+    positions = asked.positions
+    return positions.whole + tf.gather(asked.distinct.starts, positions.numbers)
+
+
+def early_first(is_late: tf.Tensor, rows: ByTable) -> tf.Tensor:
+    """Returns the new position of each of `rows` within its table (int32) after the early rows of each table have been
+    moved before its late rows. `is_late` (bool) is ordered by table."""
+    number = rows.numbers
     late = tf.cast(is_late, tf.int32)
-    before = tf.cumsum(late, exclusive=True)
-    here = tf.range(tf.size(late))
-    return tf.where(is_late, tf.size(late) - tf.reduce_sum(late) + before, here - before)
+    late_before = tf.cumsum(late, exclusive=True)
+    early_of_table = count(number, rows.lengths.shape[0], ~is_late)
+    late_of_table = rows.lengths - early_of_table
+    late_before -= tf.gather(tf.cumsum(late_of_table, exclusive=True), number)
+    here = tf.range(tf.size(late)) - tf.gather(rows.starts, number)
+    return tf.where(is_late, tf.gather(early_of_table, number) + late_before, here - late_before)
 
 
 def _count_early(wave: Wave) -> None:
@@ -160,11 +178,12 @@ def _count_early(wave: Wave) -> None:
     marks the row as early or late."""
     whole, late = wave.asked.exchange, wave.late
     rewrite = whole.rewrite
-    early = whole.arrived_counts - late.arrived_counts
-    for number, (table, rows) in enumerate(zip(whole.tables, wave.early, strict=True)):
+    early = sums_of_others(whole.arrived.counts - late.arrived.counts, rewrite.rank)
+    asked = sums_of_others(whole.arrived.counts, rewrite.rank)
+    for table, rows, early_rows, marks in zip(whole.tables, wave.early_rows, early, asked, strict=True):
         half = half_dtype(rewrite, table.dtype) or table.dtype
         width, dtype_bytes = rows.shape[1:].num_elements(), table.dtype.size
         rewrite.sent += [
-            Sent(rows, width * half.size / dtype_bytes, table.variable, sum_of_others(early[:, number], rewrite.rank)),
-            Sent(rows, 1 / dtype_bytes, table.variable, sum_of_others(whole.arrived_counts[:, number], rewrite.rank)),
+            Sent(rows, width * half.size / dtype_bytes, table.variable, early_rows),
+            Sent(rows, 1 / dtype_bytes, table.variable, marks),
         ]

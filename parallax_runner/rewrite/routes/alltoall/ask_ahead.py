@@ -3,7 +3,6 @@ write."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -28,31 +27,26 @@ def ask_ahead(rewrite: Rewrite) -> None:
     after = [] if rewrite.behind is None else [rewrite.behind.apply]
     with tf.name_scope("next/"):
         ids = [batch.of(ids) for wave in rewrite.waves for ids in wave.asked.ids]
-        written = [_written(rewrite, placement.variable) for placement in placements]
-        asking = ask_for_next(rewrite, placements, ids, written, after=after)
+        asking = ask_for_next(rewrite, placements, ids, [wave.asked.exchange for wave in rewrite.waves], after=after)
         first, later = ([*batch.drawn, *_carried(rewrite.waves, wave)] for wave in (asking.first, asking.later))
-        early = {rows.name for rows in asking.later.early}
+        early = {fed.name for wave in rewrite.waves for fed in (rows.whole for rows in wave.early)}
         rewrite.ahead = Ahead(
             features=batch.features,
             first=tuple(first),
-            asked=tuple(one for one in later if one.fetched.name not in early),
+            asked=tuple(one for one in later if one.fed.name not in early),
             route=asking.route,
-            rows=tuple(one for one in later if one.fetched.name in early),
+            rows=tuple(one for one in later if one.fed.name in early),
             behind=None if rewrite.behind is None else _behind(rewrite, rewrite.behind, asking.asked),
         )
 
 
 def _behind(rewrite: Rewrite, update: LaterUpdate, asked: Asked) -> Behind:
-    touched: dict[str, list[tf.Tensor]] = defaultdict(list)
-    for table, places in zip(asked.exchange.tables, asked.exchange.arrived, strict=True):
-        touched[table.variable].append(places)
-    together = {variable: _joined(places) for variable, places in touched.items()}
     carried = [one for push in update.carried for one in push.carried(rewrite.applied)]
     return Behind(
         carried=(*carried, *update.numbers),
         apply=update.apply,
         alone=update.alone,
-        tell=tf.group(*(push.tell(together) for push in update.pushes)),
+        tell=tf.group(*(push.tell(asked.exchange) for push in update.pushes)),
         give_up=tf.group(*(push.queue.close() for push in update.pushes)),
     )
 
@@ -62,23 +56,7 @@ def _carried(waves: Sequence[Wave], found: Wave) -> Iterator[Carried]:
     all `waves`."""
     start = 0
     for number, wave in enumerate(waves):
-        end = start + len(wave.early)
+        end = start + len(wave.asked.ids)
         part = found.of(range(start, end), name=f"wave_{number}")
         yield from (Carried(*both) for both in zip(wave.tensors, part.tensors, strict=True))
         start = end
-
-
-def _written(rewrite: Rewrite, variable: str) -> tf.Tensor:
-    """Returns the positions of this rank's own rows that a step may write. These are the rows that at least one rank
-    looks up."""
-    asked = [
-        exchange.arrived[number]
-        for exchange in (wave.asked.exchange for wave in rewrite.waves)
-        for number, table in enumerate(exchange.tables)
-        if table.variable == variable
-    ]
-    return _joined(asked)
-
-
-def _joined(places: Sequence[tf.Tensor]) -> tf.Tensor:
-    return places[0] if len(places) == 1 else tf.concat([tf.cast(each, tf.int64) for each in places], axis=0)

@@ -1,13 +1,16 @@
-"""Reuses the ids of a lookup for the lookup's gradient: the owners have already received these ids."""
+"""Reuses the ids of a lookup for the lookup's gradient: the owners have already received these ids, and duplicates have
+already been found."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import tensorflow.compat.v1 as tf
+
 from parallax_runner.graph import edit
-from parallax_runner.graph.handed_on import sources
-from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange
+from parallax_runner.graph.handed_on import in_order, sources
+from parallax_runner.rewrite.routes.alltoall.lookup import Asked
 from parallax_runner.rewrite.state import RankGradient, Rewrite
 
 OF_ANY_LENGTH = "PlaceholderWithDefault"  # wraps a raw gradient's ids (graph/gradients_hook.py)
@@ -15,17 +18,16 @@ OF_ANY_LENGTH = "PlaceholderWithDefault"  # wraps a raw gradient's ids (graph/gr
 
 @dataclass(frozen=True)
 class KnownIds:
-    """A variable whose rows were looked up through table `number` of `exchange`. The ids come from the tensors named in
-    `sources`."""
+    """A variable whose rows were looked up by `ids`, through table `number` of `asked`."""
 
     variable: str
-    sources: frozenset[str]
-    exchange: Exchange
+    ids: tf.Tensor
+    asked: Asked
     number: int
 
 
-def exchange_of_known_ids(rewrite: Rewrite, gradients: Sequence[RankGradient], *, name: str) -> Exchange | None:
-    """Returns the exchange that looked up the rows of these merged gradients.
+def known_ids_of(rewrite: Rewrite, gradients: Sequence[RankGradient]) -> list[KnownIds] | None:
+    """Returns, for each of the merged gradients, the ids that looked up its rows.
 
     Returns None if a gradient's ids differ from the ids of the lookup, or if the rows came in several exchanges. The
     result is also None for several replicas per worker, because their merged gradients have more ids than the lookup of
@@ -35,20 +37,39 @@ def exchange_of_known_ids(rewrite: Rewrite, gradients: Sequence[RankGradient], *
         return None
     loss = rewrite.tensor(rewrite.single.loss).op
     in_step = edit.ancestors([loss, *(gradient.values.op for gradient in gradients)])
-    asked = [one for one in rewrite.known_ids if one.exchange.arrived[one.number].op in in_step]
+    asked = [one for one in rewrite.known_ids if one.asked.exchange.own.whole.op in in_step]
     found = [_lookup_of(rewrite, gradient.variables[0], asked) for gradient in gradients]
-    first = found[0]
-    if first is None or any(one is None or one.exchange is not first.exchange for one in found):
+    known = [one for one in found if one is not None]
+    if len(known) < len(found) or any(one.asked is not known[0].asked for one in known):
         return None
-    return first.exchange.of([one.number for one in found if one is not None], name=name)
+    return known
+
+
+def reuse_positions(rewrite: Rewrite, gradient: RankGradient, known: KnownIds) -> None:
+    """Makes the merge of a gradient use the distinct ids of the lookup, if the gradient has a row for each looked-up id
+    in the same order."""
+    raw = _raw_ids(rewrite, gradient.variables[0])
+    if raw is None or gradient.positions is None or gradient.indices is None or in_order(raw) != in_order(known.ids):
+        return
+    asked, old = known.asked, gradient.indices
+    edit.reconnect(gradient.positions, asked.positions.parts[known.number], where=lambda _: True)
+    gradient.indices = tf.cast(asked.distinct.parts[known.number], old.dtype)
+    edit.reconnect(old, gradient.indices, where=lambda _: True)
+    rewrite.replaced.add(old.name)
 
 
 def _lookup_of(rewrite: Rewrite, variable: str, asked: Sequence[KnownIds]) -> KnownIds | None:
+    ids = _raw_ids(rewrite, variable)
+    if ids is None:
+        return None
+    wanted = sources(ids)
+    return next((one for one in asked if one.variable == variable and sources(one.ids) == wanted), None)
+
+
+def _raw_ids(rewrite: Rewrite, variable: str) -> tf.Tensor | None:
+    """Returns the ids of a variable's only gradient. Returns None if it has several."""
     raw = [one.indices for one in rewrite.single.gradients if one.variable == variable and one.indices]
     if len(raw) != 1:
         return None
     ids = rewrite.tensor(raw[0])
-    if ids.op.type == OF_ANY_LENGTH:
-        ids = ids.op.inputs[0]
-    wanted = sources(ids)
-    return next((one for one in asked if one.variable == variable and one.sources == wanted), None)
+    return ids.op.inputs[0] if ids.op.type == OF_ANY_LENGTH else ids

@@ -11,32 +11,33 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph import edit
 from parallax_runner.rewrite.distributed_graph import Carried
 from parallax_runner.rewrite.routes.alltoall.behind import Push
-from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange
+from parallax_runner.rewrite.routes.alltoall.by_table import cut
+from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, Message, side
 
 
 @dataclass(frozen=True)
 class CarriedPush:
-    """The gradients that are sent behind a step. They are fetched with the step and fed to the next step."""
+    """The gradients that are sent behind a step. They are fetched with the step and fed to the next step.
+
+    `rows` are the gradients by table, `route` describes the rows of `exchange`, and `counts` counts them.
+    """
 
     exchange: Exchange
     rows: tuple[Carried, ...]
-    arrived: tuple[Carried, ...]
+    route: tuple[Carried, ...]
     counts: tuple[Carried, ...]
 
-    def arrive(self) -> list[tf.Tensor]:
-        """Sends the rows to their owners. Returns the rows that arrive, by table. This is a collective: all ranks must
-        run it."""
+    def arrive(self) -> list[Message]:
+        """Sends the rows to their owners. Returns the rows that arrive. This is a collective: all ranks must run it."""
         return self.exchange.to_owners([one.fed for one in self.rows])
 
     def carried(self, applied: tf.Tensor | None) -> list[Carried]:
         """Returns the values to carry to the next step. They contain no rows if `applied` (bool) is false. If `applied`
         is None, every step is applied."""
         if applied is None:
-            return [*self.rows, *self.arrived, *self.counts]
+            return [*self.rows, *self.route, *self.counts]
         factor = tf.cast(applied, tf.int32)
-        rows = [
-            Carried(one.fed, one.fetched[: factor * tf.shape(one.fetched)[0]]) for one in (*self.rows, *self.arrived)
-        ]
+        rows = [Carried(one.fed, one.fetched[: factor * tf.shape(one.fetched)[0]]) for one in (*self.rows, *self.route)]
         return [*rows, *(Carried(one.fed, one.fetched * factor) for one in self.counts)]
 
 
@@ -44,21 +45,19 @@ def carry(push: Push, gradients: Sequence[tf.Tensor]) -> CarriedPush:
     """Carries the part of `gradients` that is sent behind the step. Nothing is fed to the first step, so the first step
     receives no rows."""
     behind = push.behind
-    rows = []
-    for table, values, order in zip(behind.tables, gradients, behind.asked, strict=True):
-        left = tf.gather(values, order)
-        left.set_shape([None, *table.row_shape])
-        rows.append(carry_rows(left))
-    arrived = [carry_rows(each) for each in behind.arrived]
-    counts = carry_numbers(behind.sent_counts), carry_numbers(behind.arrived_counts)
+    rows = [carry_rows(left) for left in push.rows_behind(gradients)]
+    own, sent_ranks, arrived_ranks = (
+        carry_rows(each.whole) for each in (behind.own, behind.sent.ranks, behind.arrived.ranks)
+    )
+    sent_counts, arrived_counts = (carry_numbers(each.counts) for each in (behind.sent, behind.arrived))
+    arrived = side(arrived_ranks.fed, arrived_counts.fed)
     exchange = dataclasses.replace(
         behind,
-        asked=tuple(tf.range(tf.shape(one.fed)[0]) for one in rows),
-        arrived=tuple(one.fed for one in arrived),
-        sent_counts=counts[0].fed,
-        arrived_counts=counts[1].fed,
+        sent=side(sent_ranks.fed, sent_counts.fed),
+        arrived=arrived,
+        own=cut(own.fed, arrived.ranks.lengths),
     )
-    return CarriedPush(exchange, tuple(rows), tuple(arrived), counts)
+    return CarriedPush(exchange, tuple(rows), (own, sent_ranks, arrived_ranks), (sent_counts, arrived_counts))
 
 
 def carry_rows(rows: tf.Tensor) -> Carried:

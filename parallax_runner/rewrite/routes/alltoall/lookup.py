@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.rewrite.every_route.merge import ascending
 from parallax_runner.rewrite.placement import Shard
-from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, Table, ask_owners
+from parallax_runner.rewrite.routes.alltoall.by_table import ByTable, cut
+from parallax_runner.rewrite.routes.alltoall.request import ask_owners, keys_of
+from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, Table
 from parallax_runner.rewrite.state import Rewrite
 
 if TYPE_CHECKING:
@@ -19,34 +20,46 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request for rows of variables, which is sent to the owners of the rows. The `ids` can have any shape.
+    """A request for rows of variables, which is sent to the owners of the rows.
 
-    For each id of table t, `places[t]` (int32, flat) contains the position of the id's row among the rows that arrive.
+    The `ids` can have any shape. `distinct` contains the distinct ids of each table in ascending order, and `positions`
+    (int32) the position of each id among the distinct ids of its table.
     """
 
     placements: tuple[OverRanks, ...]
     ids: tuple[tf.Tensor, ...]
+    distinct: ByTable
+    positions: ByTable
     exchange: Exchange
-    places: tuple[tf.Tensor, ...]
 
     def of(self, members: Sequence[int], *, name: str) -> Asked:
         """Returns the request restricted to the tables `members`."""
-        chosen = (tuple(each[member] for member in members) for each in (self.placements, self.ids, self.places))
-        placements, ids, places = chosen
-        return Asked(placements, ids, self.exchange.of(members, name=name), places)
+        placements, ids = (tuple(each[member] for member in members) for each in (self.placements, self.ids))
+        distinct, positions = self.distinct.of(members), self.positions.of(members)
+        return Asked(placements, ids, distinct, positions, self.exchange.of(members, name=name))
 
     def own_rows(self, table: int, places: tf.Tensor) -> tf.Tensor:
         """Reads rows of this rank's own part of a table."""
         return _gather(self.placements[table].own, places)
 
-    def results(self, came: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns the looked-up rows [*shape of ids, ...] by table, given the distinct rows that arrived."""
-        found = []
-        for number, (ids, places) in enumerate(zip(self.ids, self.places, strict=True)):
-            result = tf.gather(came[number], tf.reshape(places, tf.shape(ids)))
-            result.set_shape(ids.shape.concatenate(self.exchange.tables[number].row_shape))
-            found.append(result)
+    def result(self, table: int, rows: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+        """Returns the looked-up rows [*shape of ids, ...] of a table. The row of the i-th id is `rows[places[i]]`."""
+        ids = self.ids[table]
+        found = tf.gather(rows, tf.reshape(places, tf.shape(ids)))
+        found.set_shape(ids.shape.concatenate(self.exchange.tables[table].row_shape))
         return found
+
+
+@dataclass(frozen=True)
+class Came:
+    """The distinct rows of a table, which arrived in a message. The row of the i-th id is `rows[places[i]]`."""
+
+    rows: tf.Tensor
+    places: tf.Tensor
+
+    def in_order(self) -> tf.Tensor:
+        """Returns the rows in ascending order of ids."""
+        return tf.gather(self.rows, self.places)
 
 
 def table_of(placement: OverRanks) -> Table:
@@ -65,30 +78,40 @@ def ask(
 ) -> Asked:
     """Requests rows from their owners, by ids of any shape. Each distinct id is sent once. This is a collective: all
     ranks must run it."""
-    distinct, positions = zip(*(ascending(tf.reshape(each, [-1])) for each in ids), strict=True)
-    exchange = ask_owners(rewrite, [table_of(each) for each in placements], distinct, name=name, is_exact=is_exact)
-    places = tuple(
-        tf.gather(tf.math.invert_permutation(order), position)
-        for order, position in zip(exchange.asked, positions, strict=True)
-    )
-    return Asked(tuple(placements), tuple(ids), exchange, places)
+    tables = [table_of(each) for each in placements]
+    keys = keys_of(tables, ids, rewrite.plan.workers)
+    exchange = ask_owners(rewrite, tables, keys, name=name, is_exact=is_exact)
+    distinct = cut(keys.ids, exchange.sent.ranks.lengths)
+    return Asked(tuple(placements), tuple(ids), distinct, keys.positions, exchange)
 
 
-def arrivals(asked: Asked, exchange: Exchange, buckets: Sequence[Sequence[int]]) -> list[tf.Tensor]:
+def looked_up(asked: Asked, buckets: Sequence[Sequence[int]]) -> list[tf.Tensor]:
+    """Returns the looked-up rows [*shape of ids, ...], by table. `buckets` has the same meaning as in `arrivals`."""
+    return [
+        asked.result(table, came.rows, tf.gather(came.places, positions))
+        for table, (came, positions) in enumerate(
+            zip(arrivals(asked, asked.exchange, buckets), asked.positions.parts, strict=True)
+        )
+    ]
+
+
+def arrivals(asked: Asked, exchange: Exchange, buckets: Sequence[Sequence[int]]) -> list[Came]:
     """Returns the rows that the owners send through `exchange`, by table.
 
     `exchange` is `asked.exchange` or a part of that exchange. `buckets` determines the order in which the variables'
     rows are sent, and which variables' rows are sent together. The buckets are sent one after the other.
     """
-    rows = [asked.own_rows(table, places) for table, places in enumerate(exchange.arrived)]
-    came: dict[int, tf.Tensor] = {}
+    rows = [asked.own_rows(table, places) for table, places in enumerate(exchange.own.parts)]
+    came: dict[int, Came] = {}
     departed: set[tf.Operation] = set()
     for number, members in enumerate(buckets):
         part = exchange.of(members, name=f"{exchange.name}/flight_{number}")
         with tf.control_dependencies(sorted(departed, key=lambda op: op.name)):
-            leaving = [tf.identity(rows[member]) for member in members]
+            leaving = [tf.identity(rows[member]) if departed else rows[member] for member in members]
         sent_before = len(exchange.rewrite.sent)
-        came |= zip(members, part.from_owners(leaving), strict=True)
+        for message in part.from_owners(leaving):
+            for member, places in zip(message.members, message.places.parts, strict=True):
+                came[members[member]] = Came(message.rows, places)
         departed = {one.tensor.op for one in exchange.rewrite.sent[sent_before:]}
     return [came[table] for table in range(len(rows))]
 

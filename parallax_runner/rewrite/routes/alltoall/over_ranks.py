@@ -16,7 +16,7 @@ from parallax_runner.rewrite.distributed_graph import Piece, PieceRead
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
 from parallax_runner.rewrite.placement import Placement, Shard
-from parallax_runner.rewrite.routes.alltoall.lookup import arrivals, ask
+from parallax_runner.rewrite.routes.alltoall.lookup import ask, looked_up
 from parallax_runner.rewrite.row_order import row_order
 from parallax_runner.rewrite.state import Rewrite
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
@@ -89,7 +89,7 @@ class OverRanks(Placement):
         """Requests the rows from their owners."""
         with tf.control_dependencies(update.controls_of(op)), tf.name_scope(f"over_ranks/{op.name}/"):
             asked = ask(update.rewrite, [self], [ids], name="lookup", is_exact=True)
-            (rows,) = asked.results(arrivals(asked, asked.exchange, [[0]]))
+            (rows,) = looked_up(asked, [[0]])
         return rows
 
     def total(self, update: ShardedUpdate, op: tf.Operation, parts: Sequence[tf.Tensor]) -> tf.Tensor:

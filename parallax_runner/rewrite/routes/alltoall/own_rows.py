@@ -15,13 +15,12 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.classify import SERVER_READS
 from parallax_runner.graph import edit
-from parallax_runner.graph.handed_on import sources
 from parallax_runner.plan.plan import Route, VariablePlan
 from parallax_runner.rewrite.placement import Shard
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.routes.alltoall.ahead import all_late, rows_of
 from parallax_runner.rewrite.routes.alltoall.known_ids import KnownIds
-from parallax_runner.rewrite.routes.alltoall.lookup import arrivals, ask
+from parallax_runner.rewrite.routes.alltoall.lookup import ask, looked_up
 from parallax_runner.rewrite.routes.alltoall.over_ranks import OverRanks, whole_on_all
 from parallax_runner.rewrite.schedule.buckets import buckets_from_owners
 from parallax_runner.rewrite.state import Rewrite
@@ -146,11 +145,11 @@ def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str, is_ahead: bo
     for lookup in lookups:
         by_variable[lookup.variable].append(lookup)
     placements = [over_ranks(rewrite, variable) for variable in by_variable]
-    looked_up = [
+    readers = [
         (placement.variable, [one.op for one in group])
         for placement, group in zip(placements, by_variable.values(), strict=True)
     ]
-    buckets = buckets_from_owners(rewrite, looked_up, edit.ancestors(op for ops in _fetched(rewrite) for op in ops))
+    buckets = buckets_from_owners(rewrite, readers, edit.ancestors(op for ops in _fetched(rewrite) for op in ops))
     with tf.control_dependencies(lookups[0].op.control_inputs), tf.name_scope(f"{name}/"):
         ids = [_ids_of(group) for group in by_variable.values()]
         asked = ask(rewrite, placements, ids, name=name)
@@ -159,9 +158,9 @@ def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str, is_ahead: bo
             rewrite.waves.append(wave)
             rows = rows_of(wave, buckets)
         else:
-            rows = asked.results(arrivals(asked, asked.exchange, buckets))
+            rows = looked_up(asked, buckets)
         rewrite.known_ids += [
-            KnownIds(variable, sources(each), asked.exchange, number)
+            KnownIds(variable, each, asked, number)
             for number, (variable, each) in enumerate(zip(by_variable, ids, strict=True))
         ]
         for group, found in zip(by_variable.values(), rows, strict=True):

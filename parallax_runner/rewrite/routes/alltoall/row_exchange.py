@@ -8,7 +8,7 @@ are sent in one message for each dtype.
 from __future__ import annotations
 
 import dataclasses
-import itertools
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,9 +16,8 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.rewrite.exchange.compression import compress, decompress
 from parallax_runner.rewrite.exchange.sent import Sent
+from parallax_runner.rewrite.routes.alltoall.by_table import ByTable, count, cut, is_all
 from parallax_runner.rewrite.state import Rewrite
-
-MAX_INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -33,118 +32,152 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """An exchange of distinct ascending ids, and of the rows with these ids.
+class Side:
+    """The rows on one side of an exchange: the rows that this rank requests, or the rows that ranks request from it.
 
-    `asked[t]` contains positions in table t's ids, ordered by owner. `arrived[t]` contains the ids of table t that this
-    rank received, ordered by sender. Each id is given as a position within this rank's own rows. `sent_counts` and
-    `arrived_counts` [ranks, tables] count the sent and the received ids by rank and table. With `is_exact`, rows are
-    never compressed, even if the plan uses compression.
+    `ranks` (int32) contains the rank on the other side of each row. `counts` (int32 [ranks, tables]) counts the rows by
+    rank and table. A message contains the rows in the order of ranks, then of tables, then of this object.
+    """
+
+    ranks: ByTable
+    counts: tf.Tensor
+
+    def of(self, members: Sequence[int]) -> Side:
+        """Returns the rows of the tables `members`."""
+        if is_all(members, len(self.ranks.parts)):
+            return self
+        return Side(self.ranks.of(members), tf.gather(self.counts, members, axis=1))
+
+    def marked(self, marks: tf.Tensor) -> Side:
+        """Returns the marked rows. `marks` (bool) is ordered by table."""
+        return side(tf.boolean_mask(self.ranks.whole, marks), self.count(marks))
+
+    def count(self, marks: tf.Tensor) -> tf.Tensor:
+        """Counts the marked rows by rank and table (int32 [ranks, tables])."""
+        return count_by_rank(self.ranks.whole, self.ranks.numbers, self.counts.shape, marks)
+
+    def places(self) -> ByTable:
+        """Returns the position of each row in a message (int32)."""
+        order = tf.dynamic_partition(tf.range(tf.size(self.ranks.whole)), self.ranks.whole, self.counts.shape[0])
+        return cut(tf.math.invert_permutation(tf.concat(order, axis=0)), self.ranks.lengths)
+
+
+def side(ranks: tf.Tensor, counts: tf.Tensor) -> Side:
+    """Returns a side, given the rank of each row, ordered by table."""
+    return Side(cut(ranks, tf.reduce_sum(counts, axis=0)), counts)
+
+
+def count_by_rank(
+    ranks: tf.Tensor, tables: tf.Tensor, shape: Sequence[int], marks: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Counts rows by rank and table (int32 `shape`), given the rank and the table of each row. Rows that `marks` (bool)
+    does not mark are left out."""
+    most_ranks, most_tables = shape
+    return tf.reshape(count(ranks * most_tables + tables, most_ranks * most_tables, marks), shape)
+
+
+@dataclass(frozen=True)
+class Message:
+    """Rows of the tables `members` that arrived together. Row i of a table is `rows[places[i]]`."""
+
+    members: tuple[int, ...]
+    rows: tf.Tensor
+    places: ByTable
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """An exchange of the rows of several tables.
+
+    `sent` are the rows that this rank requests, in ascending order of ids. `arrived` are the rows that ranks request
+    from this rank, in the order of ranks, and `own` contains their positions within this rank's own rows. With
+    `is_exact`, rows are never compressed, even if the plan uses compression.
     """
 
     rewrite: Rewrite
     name: str
     tables: tuple[Table, ...]
-    asked: tuple[tf.Tensor, ...]
-    arrived: tuple[tf.Tensor, ...]
-    sent_counts: tf.Tensor
-    arrived_counts: tf.Tensor
+    sent: Side
+    arrived: Side
+    own: ByTable
     is_exact: bool
 
     def of(self, members: Sequence[int], *, name: str) -> Exchange:
         """Returns the exchange restricted to the tables `members`. Its rows are exchanged under the name `name`."""
-        if list(members) == list(range(len(self.tables))):
-            return dataclasses.replace(self, name=name)
-        return Exchange(
-            self.rewrite,
-            name,
+        return dataclasses.replace(
+            self,
+            name=name,
             tables=tuple(self.tables[member] for member in members),
-            asked=tuple(self.asked[member] for member in members),
-            arrived=tuple(self.arrived[member] for member in members),
-            sent_counts=tf.gather(self.sent_counts, members, axis=1),
-            arrived_counts=tf.gather(self.arrived_counts, members, axis=1),
-            is_exact=self.is_exact,
+            sent=self.sent.of(members),
+            arrived=self.arrived.of(members),
+            own=self.own.of(members),
         )
 
-    def to_owners(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Sends `rows[t]` (shape [ids of t, ...], in the order of the ids) to the owners. Returns the rows that arrive
-        (shape [arrived ids of t, ...])."""
-        by_owner = [tf.gather(each, order) for each, order in zip(rows, self.asked, strict=True)]
-        return self._travel(by_owner, self.sent_counts, self.arrived_counts, f"{self.name}/to_owners")
+    def part(self, sent: tf.Tensor, arrived: tf.Tensor, *, name: str) -> Exchange:
+        """Returns the part of the exchange for marked rows: the marked rows that this rank requests, and the marked
+        rows that are requested from it. The marks (bool) are ordered by table."""
+        marked = self.arrived.marked(arrived)
+        own = cut(tf.boolean_mask(self.own.whole, arrived), marked.ranks.lengths)
+        return dataclasses.replace(self, name=name, sent=self.sent.marked(sent), arrived=marked, own=own)
 
-    def from_owners(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Sends `rows[t]` (shape [arrived ids of t, ...]) back to the ranks that requested them. Returns the rows that
-        arrive (shape [ids of t, ...]), in the order of `asked[t]`.
+    def to_owners(self, rows: Sequence[tf.Tensor]) -> list[Message]:
+        """Sends `rows[t]` (in the order of `sent`) to the owners. Returns the rows that arrive, in the order of
+        `arrived`."""
+        return self._travel(rows, self.sent, self.arrived, f"{self.name}/to_owners")
 
-        The rows are not sorted into the order of the ids: the caller gathers from the rows anyway, so sorting the rows
-        would cost an additional copy.
-        """
-        return self._travel(rows, self.arrived_counts, self.sent_counts, f"{self.name}/from_owners")
+    def from_owners(self, rows: Sequence[tf.Tensor]) -> list[Message]:
+        """Sends `rows[t]` (in the order of `arrived`) to the ranks that requested them. Returns the rows that arrive,
+        in the order of `sent`."""
+        return self._travel(rows, self.arrived, self.sent, f"{self.name}/from_owners")
 
-    def _travel(self, rows: Sequence[tf.Tensor], sent: tf.Tensor, received: tf.Tensor, name: str) -> list[tf.Tensor]:
-        found = list(rows) if self.is_exact else [compress(self.rewrite, each) for each in rows]
-        for dtype in dict.fromkeys(each.dtype for each in found):
-            members = [number for number, each in enumerate(found) if each.dtype == dtype]
-            travelled = self._of_one_dtype([found[m] for m in members], members, sent, received, f"{name}/{dtype.name}")
-            for number, result in zip(members, travelled, strict=True):
-                found[number] = result
-        if self.is_exact:
-            return found
-        return [decompress(self.rewrite, each, table.dtype) for each, table in zip(found, self.tables, strict=True)]
+    def marks_from_owners(self, marks: tf.Tensor, *, name: str) -> tf.Tensor:
+        """Sends a mark for each row (bool, in the order of `arrived`) to the rank that requested the row. Returns the
+        marks that arrive, in the order of `sent`."""
+        tables = tuple(dataclasses.replace(table, row_shape=(), dtype=tf.uint8) for table in self.tables)
+        told = dataclasses.replace(self, name=name, tables=tables, is_exact=True)
+        (message,) = told.from_owners(cut(tf.cast(marks, tf.uint8), self.arrived.ranks.lengths).parts)
+        return tf.cast(tf.gather(message.rows, message.places.whole), tf.bool)
+
+    def _travel(self, rows: Sequence[tf.Tensor], source: Side, target: Side, name: str) -> list[Message]:
+        found = []
+        for dtype in dict.fromkeys(table.dtype for table in self.tables):
+            groups = [members for members in alike(self.tables) if self.tables[members[0]].dtype == dtype]
+            messages = [_message(source.of(members), [rows[member] for member in members]) for members in groups]
+            came = self._of_one_dtype(messages, groups, source, target, f"{name}/{dtype.name}")
+            for members, arrived in zip(groups, came, strict=True):
+                found.append(Message(tuple(members), arrived, target.of(members).places()))
+        return found
 
     def _of_one_dtype(
-        self, rows: Sequence[tf.Tensor], members: Sequence[int], sent: tf.Tensor, received: tf.Tensor, name: str
+        self, messages: Sequence[tf.Tensor], groups: Sequence[Sequence[int]], source: Side, target: Side, name: str
     ) -> list[tf.Tensor]:
+        """Sends the messages of `groups`, whose rows differ in shape, together. Returns the messages that arrive."""
+        packed = list(messages) if self.is_exact else [compress(self.rewrite, each) for each in messages]
+        members = [member for group in groups for member in group]
         variables = [self.tables[member].variable for member in members]
-        if len(members) == 1:
-            (only,) = rows
-            only.set_shape([None, *self.tables[members[0]].row_shape])
-            return [swap(self.rewrite, only, tf.gather(sent, members, axis=1), variables, name=name)[0]]
-        widths = tf.constant([tf.TensorShape(self.tables[m].row_shape).num_elements() for m in members], tf.int32)
-        sent = tf.gather(sent, members, axis=1) * widths
-        received = tf.gather(received, members, axis=1) * widths
-        flat = [tf.reshape(each, [-1]) for each in rows]
-        message = _interleave(flat, sent, self.rewrite.plan.workers)
-        came, _ = swap(self.rewrite, message, sent, variables, name=name)
-        return [
-            tf.reshape(each, [-1, *self.tables[m].row_shape])
-            for each, m in zip(_deinterleave(came, received, self.rewrite.plan.workers), members, strict=True)
-        ]
+        counts = tf.gather(source.counts, members, axis=1)
+        if len(groups) == 1:
+            came = [swap(self.rewrite, packed[0], counts, variables, name=name)[0]]
+        else:
+            ranks = self.rewrite.plan.workers
+            widths = [each.shape[1:].num_elements() for each in packed]
+            together = _interleave(packed, _values_by_rank(source, groups, widths), ranks)
+            of_table = [width for width, group in zip(widths, groups, strict=True) for _ in group]
+            mixed, _ = swap(self.rewrite, together, counts * tf.constant(of_table), variables, name=name)
+            apart = _deinterleave(mixed, _values_by_rank(target, groups, widths), ranks)
+            came = [tf.reshape(flat, [-1, *one.shape[1:]]) for flat, one in zip(apart, packed, strict=True)]
+        if self.is_exact:
+            return came
+        return [decompress(self.rewrite, each, one.dtype) for each, one in zip(came, messages, strict=True)]
 
 
-def ask_owners(
-    rewrite: Rewrite, tables: Sequence[Table], ids: Sequence[tf.Tensor], *, name: str, is_exact: bool = False
-) -> Exchange:
-    """Sends distinct ascending ids ([n] for each table) to the ranks that own their rows.
-
-    This is a collective: all ranks must run it.
-    """
-    ranks = rewrite.plan.workers
-    ids = [_in_range(each, table) for each, table in zip(ids, tables, strict=True)]
-    starts = _first_rows(tables, ranks)
-    wide = tf.int64 if starts[-1] > MAX_INT32 else tf.int32
-    owners = [tf.cast(each % ranks, tf.int32) for each in ids]
-    shifted = [tf.cast(each // ranks, wide) + start for each, start in zip(ids, starts, strict=False)]
-    asked = tuple(tf.concat(tf.dynamic_partition(tf.range(tf.size(owner)), owner, ranks), axis=0) for owner in owners)
-    sent_counts = tf.stack([tf.math.bincount(owner, minlength=ranks, maxlength=ranks) for owner in owners], axis=1)
-    parts = tf.dynamic_partition(tf.concat(shifted, axis=0), tf.concat(owners, axis=0), ranks)
-    variables = [table.variable for table in tables]
-    came, counts = swap(rewrite, tf.concat(parts, axis=0), sent_counts, variables, name=f"{name}/ids")
-    if len(tables) == 1:
-        arrived, arrived_counts = (came,), tf.reshape(counts, [ranks, 1])
-    else:
-        arrived, arrived_counts = _by_table(came, counts, starts)
-    return Exchange(rewrite, name, tuple(tables), asked, arrived, sent_counts, arrived_counts, is_exact)
-
-
-def _in_range(ids: tf.Tensor, table: Table) -> tf.Tensor:
-    """Asserts that all ids belong to rows of the table. The owner of any other id would treat the id as a row of
-    another table."""
-    least, most = (tf.cast(reduce(ids), tf.int64) for reduce in (tf.reduce_min, tf.reduce_max))
-    is_right = tf.equal(tf.size(ids), 0) | ((least >= 0) & (most < table.rows))
-    told = [f"variable «{table.variable}» has {table.rows} rows, but its ids range from", least, "to", most]
-    with tf.control_dependencies([tf.debugging.Assert(is_right, told)]):
-        return tf.identity(ids)
+def alike(tables: Sequence[Table]) -> list[list[int]]:
+    """Groups tables whose rows have the same dtype and shape, so that one tensor can contain the rows of all of
+    them."""
+    groups: dict[tuple[tf.DType, tuple[int, ...]], list[int]] = defaultdict(list)
+    for number, table in enumerate(tables):
+        groups[table.dtype, table.row_shape].append(number)
+    return list(groups.values())
 
 
 def swap(
@@ -166,31 +199,26 @@ def swap(
     return came, came_counts
 
 
-def _first_rows(tables: Sequence[Table], ranks: int) -> list[int]:
-    """Concatenates a rank's rows of all tables. Returns the position of each table's first row in this concatenation,
-    and the total number of rows."""
-    return list(itertools.accumulate((-(-table.rows // ranks) for table in tables), initial=0))
+def _message(source: Side, rows: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns the rows of all tables in the order of a message."""
+    message = tf.dynamic_stitch(list(source.places().parts), list(rows))
+    message.set_shape([None, *rows[0].shape[1:]])
+    return message
 
 
-def _by_table(came: tf.Tensor, counts: tf.Tensor, starts: list[int]) -> tuple[tuple[tf.Tensor, ...], tf.Tensor]:
-    """Divides the received ids among the tables. Returns each table's ids relative to its first row, and the number of
-    ids [ranks, tables]."""
-    tables, ranks = len(starts) - 1, counts.shape[0]
-    number = tf.searchsorted(tf.constant(starts[1:-1], came.dtype), came, side="right")
-    sender = tf.repeat(tf.range(ranks), counts)
-    of_pair = tf.math.bincount(sender * tables + number, minlength=ranks * tables, maxlength=ranks * tables)
-    parts = tf.dynamic_partition(came, number, tables)
-    return tuple(part - start for part, start in zip(parts, starts, strict=False)), tf.reshape(of_pair, [ranks, tables])
+def _values_by_rank(side: Side, groups: Sequence[Sequence[int]], widths: Sequence[int]) -> tf.Tensor:
+    """Counts the values that are sent to each rank, or arrive from it, for each group (int32 [ranks, groups])."""
+    rows = [tf.reduce_sum(tf.gather(side.counts, members, axis=1), axis=1) for members in groups]
+    return tf.stack(rows, axis=1) * tf.constant(list(widths))
 
 
-def _interleave(flat: Sequence[tf.Tensor], counts: tf.Tensor, ranks: int) -> tf.Tensor:
-    """Concatenates the values of all tables: first all values for rank 0, then all values for rank 1, and so on. Each
-    table's values must be ordered by rank."""
-    pieces = [tf.split(each, counts[:, number], num=ranks) for number, each in enumerate(flat)]
-    return tf.concat([of_table[rank] for rank in range(ranks) for of_table in pieces], axis=0)
+def _interleave(messages: Sequence[tf.Tensor], counts: tf.Tensor, ranks: int) -> tf.Tensor:
+    """Returns the values of all messages: first all values for rank 0, then all values for rank 1, and so on."""
+    pieces = [tf.split(tf.reshape(each, [-1]), counts[:, number], num=ranks) for number, each in enumerate(messages)]
+    return tf.concat([of_message[rank] for rank in range(ranks) for of_message in pieces], axis=0)
 
 
-def _deinterleave(message: tf.Tensor, counts: tf.Tensor, ranks: int) -> list[tf.Tensor]:
-    tables = counts.shape[1]
-    pieces = tf.split(message, tf.reshape(counts, [-1]), num=ranks * tables)
-    return [tf.concat(pieces[number::tables], axis=0) for number in range(tables)]
+def _deinterleave(together: tf.Tensor, counts: tf.Tensor, ranks: int) -> list[tf.Tensor]:
+    messages = counts.shape[1]
+    pieces = tf.split(together, tf.reshape(counts, [-1]), num=ranks * messages)
+    return [tf.concat(pieces[number::messages], axis=0) for number in range(messages)]

@@ -13,14 +13,16 @@ from parallax_runner.analysis.update_region.contents import Ids, Rows
 from parallax_runner.analysis.update_region.row_list import GradientList
 from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route
-from parallax_runner.rewrite.every_route.merge import merge
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
+from parallax_runner.rewrite.routes.alltoall.add_up import merge_message
 from parallax_runner.rewrite.routes.alltoall.behind import Push, count_bytes_behind, in_two_parts
-from parallax_runner.rewrite.routes.alltoall.known_ids import exchange_of_known_ids
+from parallax_runner.rewrite.routes.alltoall.by_table import cut
+from parallax_runner.rewrite.routes.alltoall.known_ids import known_ids_of, reuse_positions
 from parallax_runner.rewrite.routes.alltoall.later_update import CarriedPush, LaterUpdate, UpdateCopies, carry
 from parallax_runner.rewrite.routes.alltoall.lookup import table_of
 from parallax_runner.rewrite.routes.alltoall.own_rows import over_ranks
-from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, ask_owners
+from parallax_runner.rewrite.routes.alltoall.request import ask_owners, keys_of
+from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, Message
 from parallax_runner.rewrite.schedule.buckets import buckets_to_owners
 from parallax_runner.rewrite.state import RankGradient, Rewrite
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
@@ -39,8 +41,9 @@ def update_own_rows(rewrite: Rewrite) -> None:
     for number, together in enumerate(buckets_to_owners(rewrite, gradients)):
         with tf.name_scope(f"push_{number}/"):
             exchange, push = _exchange(rewrite, together, alone, name=f"push_{number}")
-            arrived = exchange.to_owners([gradient.values for gradient in together])
-            values |= _aggregates(rewrite, together, arrived, exchange.arrived)
+            rows = [gradient.values for gradient in together]
+            arrived = exchange.to_owners(rows if push is None else push.rows_now(rows))
+            values |= _aggregates(rewrite, together, arrived, exchange)
             if push is not None:
                 pushes.append((push, together))
     update = ShardedUpdate(rewrite=rewrite, values=values)
@@ -57,11 +60,14 @@ def _exchange(
 ) -> tuple[Exchange, Push | None]:
     """Returns the exchange for gradients that are sent within the step, and the push if some gradients are sent behind
     the step."""
-    exchange = exchange_of_known_ids(rewrite, gradients, name=name)
-    if exchange is None:
+    known = known_ids_of(rewrite, gradients)
+    if known is None:
         tables = [table_of(over_ranks(rewrite, gradient.variables[0])) for gradient in gradients]
         ids = [gradient.indices for gradient in gradients if gradient.indices is not None]
-        return ask_owners(rewrite, tables, ids, name=name), None
+        return ask_owners(rewrite, tables, keys_of(tables, ids, rewrite.plan.workers), name=name), None
+    for gradient, one in zip(gradients, known, strict=True):
+        reuse_positions(rewrite, gradient, one)
+    exchange = known[0].asked.exchange.of([one.number for one in known], name=name)
     behind = {variable.name for variable in rewrite.plan.by_route(Route.ALLTOALL) if variable.is_behind}
     goes_behind = [gradient.variables[0] in behind for gradient in gradients]
     if not any(goes_behind):
@@ -72,18 +78,21 @@ def _exchange(
 
 
 def _aggregates(
-    rewrite: Rewrite, gradients: list[RankGradient], arrived: Sequence[tf.Tensor], own_ids: Sequence[tf.Tensor]
+    rewrite: Rewrite, gradients: list[RankGradient], messages: Sequence[Message], exchange: Exchange
 ) -> dict[str, ShardedValue]:
     """Merges the gradients that arrived for this rank's own rows. Returns the aggregates by tensor name."""
     found = {}
-    for gradient, rows, ids in zip(gradients, arrived, own_ids, strict=True):
-        assert gradient.indices is not None
-        total, merged_ids = merge(rows, ids)
-        mean = total / tf.cast(rewrite.plan.replicas, total.dtype) if rewrite.plan.options.average_sparse else total
-        placement, rows_of = over_ranks(rewrite, gradient.variables[0]), GradientList(gradient.name)
-        places = tf.cast(merged_ids, gradient.indices.dtype)
-        found[gradient.values.name] = ShardedValue((mean,), placement, Rows(rows_of))
-        found[gradient.indices.name] = ShardedValue((places,), placement, Ids(rows_of))
+    for message in messages:
+        total, merged_ids = merge_message(message, exchange)
+        if rewrite.plan.options.average_sparse:
+            total = cut(total.whole / tf.cast(rewrite.plan.replicas, total.whole.dtype), total.lengths)
+        for number, rows, ids in zip(message.members, total.parts, merged_ids.parts, strict=True):
+            gradient = gradients[number]
+            assert gradient.indices is not None
+            placement, rows_of = over_ranks(rewrite, gradient.variables[0]), GradientList(gradient.name)
+            places = tf.cast(ids, gradient.indices.dtype)
+            found[gradient.values.name] = ShardedValue((rows,), placement, Rows(rows_of))
+            found[gradient.indices.name] = ShardedValue((places,), placement, Ids(rows_of))
     return found
 
 
@@ -99,7 +108,7 @@ def _apply_later(
     writes = set[tf.Operation]()
     for push, gradients in pushes:
         carried.append(carry(push, [gradient.values for gradient in gradients]))
-        later = _aggregates(rewrite, gradients, carried[-1].arrive(), carried[-1].exchange.arrived)
+        later = _aggregates(rewrite, gradients, carried[-1].arrive(), carried[-1].exchange)
         stands_for |= {values[name].parts[0].name: value.parts[0] for name, value in later.items()}
         for gradient, goes_behind in zip(gradients, push.goes_behind, strict=True):
             writes |= _writes_of(rewrite, gradient.variables[0]) if goes_behind else set()

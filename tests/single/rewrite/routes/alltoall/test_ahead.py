@@ -9,8 +9,9 @@ from parallax_runner.analysis.classify import classify
 from parallax_runner.plan.comm_options import Lookahead
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from parallax_runner.rewrite.routes.alltoall.ahead import _early_first
-from parallax_runner.rewrite.routes.alltoall.marks import are_among, count_by_rank
+from parallax_runner.rewrite.routes.alltoall.ahead import early_first
+from parallax_runner.rewrite.routes.alltoall.by_table import cut
+from parallax_runner.rewrite.routes.alltoall.marks import are_among
 from tests.single.plans import plan_of
 from tests.single.rewrite.one_device import OneDevice, batch
 from tests.single.small_models import ROWS, captured
@@ -20,16 +21,15 @@ def test_rows_that_a_step_writes_are_late() -> None:
     with tf.Graph().as_default(), tf.Session() as session:
         late = are_among(tf.constant([4, 0, 2, 4]), tf.constant([2, 4, 2]), ROWS)
         assert session.run(late).tolist() == [True, False, True, True]
-        assert session.run(_early_first(late)).tolist() == [1, 0, 2, 3]
         none = are_among(tf.constant([4, 0]), tf.constant([], tf.int32), ROWS)
         assert session.run(none).tolist() == [False, False]
 
 
-def test_late_rows_are_counted_by_rank_and_table() -> None:
+def test_the_early_rows_of_each_table_come_before_its_late_ones() -> None:
     with tf.Graph().as_default(), tf.Session() as session:
-        chosen = [tf.constant([True, False, True]), tf.constant([False, True])]
-        counts = tf.constant([[1, 0], [2, 2]])  # of rank 0 one and none, of rank 1 two and two
-        assert session.run(count_by_rank(chosen, counts, 2)).tolist() == [[1, 0], [1, 1]]
+        rows = cut(tf.constant([4, 0, 2, 4, 1, 3]), tf.constant([4, 0, 2]))
+        late = tf.constant([True, False, True, True, True, False])
+        assert session.run(early_first(late, rows)).tolist() == [1, 0, 2, 3, 1, 0]
 
 
 def rewritten(**options: object) -> DistributedGraph:
