@@ -109,6 +109,17 @@ class Origins:
                 return Origin(file.where(key), file.values[key])
         return None
 
+    def chosen(self, group: str) -> Origin | None:
+        """Returns the last setting that chooses an option of `group`, or None if only a main configuration does."""
+        for override in reversed(self._assignments):
+            if override.key_or_group == group and isinstance(override.value(), str):
+                return Origin(COMMAND_LINE, override.value())
+        for file in reversed(self.files):
+            for other, choice, where in file.defaults(overrides=True):
+                if other == group:
+                    return Origin(where, choice)
+        return None
+
     def given(self, prefix: str = "") -> list[str]:
         """Returns the keys below `prefix` that the command line sets. Without a prefix, returns all keys that it
         sets."""

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from parallax_runner.config.cluster_size import check_cluster
 from parallax_runner.config.explain import describe, known_keys, refusal, unknown_key, written
-from parallax_runner.config.frozen import SCRIPT, run_config
+from parallax_runner.config.frozen import SCRIPT, as_written
 from parallax_runner.config.launchers import check_launcher
 from parallax_runner.config.learning_rates import check_learning_rates
 from parallax_runner.config.origins import Origins
@@ -22,6 +22,7 @@ from parallax_runner.config.schema import FREE_GROUPS, RunConfig
 from parallax_runner.config.structured import STRUCTURED
 from parallax_runner.config.sweep_keys import check_sweep_keys
 from parallax_runner.config.trackers import check_tracking
+from parallax_runner.config.unused_keys import without_unused
 from parallax_runner.config.validate_backup import check_backup
 from parallax_runner.config.validate_epochs import check_epochs
 from parallax_runner.config.validate_partition import check_partition
@@ -39,7 +40,8 @@ def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     for group in FREE_GROUPS:
         _check_free_group(composed, group, origins)
     _check_fields(composed, STRUCTURED, "", origins)
-    config = run_config(composed)
+    wished = as_written(composed)
+    config = without_unused(wished)
     _check_steps(config, origins)
     check_cluster(config, origins)
     check_rendezvous(config, origins)
@@ -47,10 +49,10 @@ def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     check_epochs(config, origins)
     check_launcher(config, origins)
     check_backup(config, origins)
-    check_partition(config, origins)
+    check_partition(wished, origins)  # values that contradict each other are wrong even if the choice has no effect
     _check_data(config, origins)
     check_learning_rates(config, origins)
-    check_profile(config, origins)
+    check_profile(wished, origins)
     _check_resume(config, origins)
     _check_folders(config, origins)
     _check_simulate(config, origins)

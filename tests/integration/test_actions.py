@@ -45,7 +45,8 @@ sys.meta_path.insert(0, Spoiler())
 
 @pytest.fixture(scope="module")
 def planned(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return launch(*lm, "action=plan", "comm=hybrid", cwd=tmp_path_factory.mktemp("planned")).expect_success()
+    overrides = ("action=plan", "comm=hybrid", "profile=steps", "profile.steps=[1]")
+    return launch(*lm, *overrides, cwd=tmp_path_factory.mktemp("planned")).expect_success()
 
 
 def rows_of(table: str) -> dict[str, list[str]]:
@@ -86,6 +87,8 @@ def test_plan_writes_plan_and_summary(planned: Run) -> None:
 
 def test_plan_starts_nothing(planned: Run) -> None:
     planned.expect_nothing_started()
+    assert "profile=steps (command line): this choice has no effect" in planned.stderr
+    assert not (planned.run_dir / "profile").exists()
     assert not planned.ckpt_dir.exists()
     assert not (planned.run_dir.parent / "mlflow.db").exists()
 
