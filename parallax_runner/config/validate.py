@@ -39,7 +39,7 @@ def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     """
     for group in FREE_GROUPS:
         _check_free_group(composed, group, origins)
-    _check_fields(composed, STRUCTURED, "", origins)
+    _check_fields(composed, STRUCTURED, "", origins, composed)
     wished = as_written(composed)
     config = without_unused(wished)
     _check_steps(config, origins)
@@ -89,20 +89,30 @@ def validate_sweep(
         folders.add(folder)
 
 
-def _check_fields(node: Any, schema: Any, prefix: str, origins: Origins) -> None:
+def _check_fields(node: Any, schema: Any, prefix: str, origins: Origins, whole: DictConfig) -> None:
+    """Checks the keys of `node`, a part of the configuration `whole`, whose schema is `schema`."""
     fields = {entry.name: entry for entry in dataclasses.fields(schema)}
     for name in node:
         key = f"{prefix}{name}"
         if name not in fields:
-            raise unknown_key(key, origins, [prefix + other for other in fields])
+            inner = [] if origins.of(key) else origins.given(key)  # +trian.steps=5 sets only the inner key
+            raise unknown_key(inner[-1] if inner else key, origins, _known(whole, origins))
         entry = fields[name]
         if OmegaConf.is_missing(node, name):
             raise refusal(key, origins, f"this key has no value; {describe(entry)}", value="???")
         value = node[name]
         if dataclasses.is_dataclass(entry.type):
-            _check_fields(value, entry.type, f"{key}.", origins)
+            _check_fields(value, entry.type, f"{key}.", origins, whole)
         elif get_origin(entry.type) is not dict and value is not None:
             _check_range(key, value, entry, origins)
+
+
+def _known(whole: DictConfig, origins: Origins) -> list[str]:
+    """Returns the keys of a configuration that the schema or the file of a free group declares. The configuration may
+    also have unknown keys, which a plus has added."""
+    declared = {key for file in origins.files if file.group in FREE_GROUPS for key in file.values}
+    declared.update(known_keys(OmegaConf.structured(STRUCTURED)))
+    return [key for key in known_keys(whole) if key in declared]
 
 
 def _check_range(key: str, value: Any, entry: "dataclasses.Field[Any]", origins: Origins) -> None:

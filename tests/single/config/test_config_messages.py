@@ -115,6 +115,13 @@ COMMAND_LINES = {
     "key by another name in a group without it": ("train.lr=0.1", "Did you mean optimizer.learning_rate=0.1?"),
     "key by another name alone": ("num_workers=3", "Did you mean cluster.workers=3?"),
     "key that Hydra has deep down": ("output_dir=x", "Did you mean run_dir=x?"),
+    "added key by another name alone": ("+lr=3", "lr=3 (command line)", "Did you mean optimizer.learning_rate=3?"),
+    "added key by another name in a group without it": ("+train.lr=3", "Did you mean optimizer.learning_rate=3?"),
+    "added key without its group": ("+learning_rate=3", "Did you mean optimizer.learning_rate=3?"),
+    "forced key without its group": ("++steps=5", "steps=5 (command line)", "Did you mean train.steps=5?"),
+    "added key of a misspelt group": ("+trian.steps=5", "trian.steps=5 (command line)", "Did you mean train.steps=5?"),
+    "added key beside the right one": ("++train.steps=4 +steps=5", "steps=5 (command", "Did you mean train.steps=5?"),
+    "added key beside another added key": ("+optimizer.lr=2 +lr=3", "Did you mean optimizer.learning_rate=3?"),
     "key in capitals": ("train.Steps=5", "Did you mean train.steps=5?"),
     "setting with dashes": (
         "--train.steps 100",
