@@ -32,9 +32,14 @@ FIT = "parallax_runner.api.fit.start_it_plainly"
 def run_config(composed: object) -> RunConfig:
     """Returns the configuration that Hydra has composed, with every interpolation resolved. The values must already be
     checked. Keys that the configuration does not use get the values that the run behaves by."""
+    return without_unused(as_written(composed))
+
+
+def as_written(composed: object) -> RunConfig:
+    """Returns the same configuration, in which unused keys keep the values that the user gives them."""
     assert isinstance(composed, DictConfig)
     content: Any = OmegaConf.to_container(composed, resolve=True)
-    return without_unused(from_plain(content))
+    return from_plain(content)
 
 
 def job_config(composed: object, sweep_dir: Path, title: str) -> RunConfig:

@@ -109,6 +109,20 @@ class Origins:
                 return Origin(file.where(key), file.values[key])
         return None
 
+    def chosen(self, group: str, *, with_defaults: bool = False) -> Origin | None:
+        """Returns the last setting that chooses an option of `group`, or None if only a main configuration does. With
+        `with_defaults`, also returns the default in a main configuration."""
+        is_group = any(file.group == group for file in self.files)
+        for override in reversed(self._assignments if is_group else ()):
+            if override.key_or_group == group and isinstance(override.value(), str):
+                return Origin(COMMAND_LINE, override.value())
+        for only_overrides in (True, False) if with_defaults else (True,):
+            for file in reversed(self.files):
+                for other, choice, where in file.defaults(overrides=only_overrides):
+                    if other == group:
+                        return Origin(where, choice)
+        return None
+
     def given(self, prefix: str = "") -> list[str]:
         """Returns the keys below `prefix` that the command line sets. Without a prefix, returns all keys that it
         sets."""

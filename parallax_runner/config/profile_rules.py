@@ -7,6 +7,7 @@ from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.explain import refusal, written
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.unused_keys import UNTRAINED
 
 
 def check_profile(config: RunConfig, origins: Origins) -> None:
@@ -15,9 +16,8 @@ def check_profile(config: RunConfig, origins: Origins) -> None:
     check_choice_name("profile", origins)
     if profile.name == "off":
         return
-    if config.action in ("search", "plan", "simulate"):
-        reason = f"action={config.action} does not train, so there is nothing to profile; omit one of the two settings"
-        raise refusal("profile.name", origins, reason, value=profile.name)
+    if config.action in UNTRAINED and not (profile.steps or profile.range):
+        return  # the choice has no effect, so it needs no steps; steps that are given are still checked
     if profile.dir is None:
         raise refusal("profile.dir", origins, "expected a folder", hint="profile.dir=${run_dir}/profile")
     if profile.name == "steps":

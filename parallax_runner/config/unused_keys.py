@@ -1,7 +1,8 @@
-"""The keys that a configuration does not use: a table with a row for each key, the condition, and the reason.
+"""The keys and choices that a configuration does not use: a table with a row for each, the condition, and the reason.
 
 Such a key is not an error, because a sweep over modes gives the same keys to all modes. `without_unused` gives the key
-the value that the run behaves by, and config/unused_notes.py names it. This module does not need Hydra.
+the value that the run behaves by, and config/unused_notes.py names it. A key such as `partition.name` stands for the
+choice of its group. This module does not need Hydra.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ KEPT: Any = object()  # in place of a value: nothing reads the key, so its value
 OTHER_ROUTES = frozenset({"local", "allreduce", "allgather", "alltoall"})  # the routes of this project without servers
 OF_SLURM = ("nodes", "tasks_per_node", "time_limit", "submit", "follow", "sbatch_options")
 OF_MANUAL = ("rendezvous", "rendezvous_timeout_secs")
+UNTRAINED = ("search", "plan", "simulate")  # the actions without training steps of their own
 OF_SEARCH = ("min", "max", "steps_per_trial")
 PROFILED_BY = {"dir": ("steps", "range"), "steps": ("steps",), "range": ("range",), "worker": ("steps", "range")}
 
@@ -37,6 +39,12 @@ class Rule(NamedTuple):
     key: str
     reason: Callable[[RunConfig], str | None]
     value: Any = KEPT
+
+    @property
+    def group(self) -> str | None:
+        """The group whose choice this key names, or None if the key does not name a choice."""
+        group, _, name = self.key.rpartition(".")
+        return group if name == "name" else None
 
 
 def without_unused(config: RunConfig) -> RunConfig:
@@ -135,6 +143,19 @@ def _backup(config: RunConfig) -> str | None:
     return None if config.comm.sync else "with comm.sync=false no worker waits for another; it needs comm.sync=true"
 
 
+def _search(config: RunConfig) -> str | None:
+    if config.action == "search" or config.partition.name == "fixed":  # the plan has a note on partition=fixed
+        return None
+    if config.action == "simulate":
+        return "action=simulate does not search"
+    reason = f"comm={config.comm.name} has no servers, so no variable is split; it needs comm=ps or comm=hybrid"
+    return None if _has_servers(config) else reason
+
+
+def _profile(config: RunConfig) -> str | None:
+    return f"action={config.action} does not train" if config.action in UNTRAINED else None
+
+
 def _shards(config: RunConfig) -> str | None:
     if config.partition.name == "search":
         return "the search determines this number; to set it, choose partition=fixed"
@@ -205,11 +226,13 @@ RULES = (
     Rule("comm.mpi.mpirun_options", _mpirun, _default(MpiConfig, "mpirun_options")),
     Rule("comm.mpi.use_allgatherv", _gathering, _default(MpiConfig, "use_allgatherv")),
     *(Rule(f"comm.ps.{name}", _OF_PS.get(name, _server_option), _default(PsConfig, name)) for name in _names(PsConfig)),
+    Rule("partition.name", _search, "off"),
     Rule("partition.num", _shards, 1),
     Rule("partition.cut", _cut, _default(PartitionConfig, "cut")),
     Rule("partition.cut", _cut_of_search, "by_bytes"),
     *(Rule(f"partition.{name}", _trials, _default(PartitionConfig, name)) for name in OF_SEARCH),
     *(Rule(f"ckpt.{name}", _ckpt) for name in _names(CkptConfig, "enabled")),
+    Rule("profile.name", _profile, "off"),
     *(Rule(f"profile.{name}", _profiled(name)) for name in _names(ProfileConfig, "name")),
     Rule("tracking.options", _tracker_option),
     *(Rule(f"tracking.{name}", _tracking) for name in _names(TrackingConfig, "enabled", "options")),

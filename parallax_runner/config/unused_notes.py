@@ -1,4 +1,4 @@
-"""Notes on the keys that the user sets and that the configuration does not use (config/unused_keys.py)."""
+"""Notes on the keys and choices that the user sets and that the configuration does not use (config/unused_keys.py)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,27 @@ from parallax_runner.config.unused_keys import KEPT, RULES
 
 
 def unused(config: RunConfig, origins: Origins) -> dict[str, str]:
-    """Returns the keys that the command line or a file of another group sets without an effect, each with a sentence
-    that states this."""
-    notes: dict[str, str] = {}
+    """Returns the keys and choices that the command line or a file of another group sets without an effect, each with a
+    sentence that states this. The note on a choice includes the keys of its group."""
+    notes = _choices(config, origins)
+    groups = tuple(f"{group}." for group in notes)
     for rule in RULES:
         reason = rule.reason(config)
         for key in [] if reason is None else origins.wished(rule.key):
             origin = origins.of(key)
-            if origin is not None and (rule.value is KEPT or origin.value != rule.value):
+            if key.startswith(groups) or origin is None:
+                continue
+            if rule.value is KEPT or origin.value != rule.value:
                 notes.setdefault(key, str(refusal(key, origins, f"this key has no effect, because {reason}")))
+    return notes
+
+
+def _choices(config: RunConfig, origins: Origins) -> dict[str, str]:
+    notes: dict[str, str] = {}
+    for rule in RULES:
+        reason = None if rule.group is None else rule.reason(config)
+        chosen = None if rule.group is None or reason is None else origins.chosen(rule.group)
+        if rule.group is not None and chosen is not None and chosen.value != rule.value:
+            told = f"{rule.group}={chosen.value} ({chosen.where})"
+            notes[rule.group] = f"{told}: this choice has no effect, because {reason}."
     return notes

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from parallax_runner.config.cluster_size import check_cluster
 from parallax_runner.config.explain import describe, known_keys, refusal, unknown_key, written
-from parallax_runner.config.frozen import SCRIPT, run_config
+from parallax_runner.config.frozen import SCRIPT, as_written
 from parallax_runner.config.launchers import check_launcher
 from parallax_runner.config.learning_rates import check_learning_rates
 from parallax_runner.config.origins import Origins
@@ -22,6 +22,7 @@ from parallax_runner.config.schema import FREE_GROUPS, RunConfig
 from parallax_runner.config.structured import STRUCTURED
 from parallax_runner.config.sweep_keys import check_sweep_keys
 from parallax_runner.config.trackers import check_tracking
+from parallax_runner.config.unused_keys import without_unused
 from parallax_runner.config.validate_backup import check_backup
 from parallax_runner.config.validate_epochs import check_epochs
 from parallax_runner.config.validate_partition import check_partition
@@ -38,8 +39,9 @@ def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     """
     for group in FREE_GROUPS:
         _check_free_group(composed, group, origins)
-    _check_fields(composed, STRUCTURED, "", origins)
-    config = run_config(composed)
+    _check_fields(composed, STRUCTURED, "", origins, composed)
+    wished = as_written(composed)
+    config = without_unused(wished)
     _check_steps(config, origins)
     check_cluster(config, origins)
     check_rendezvous(config, origins)
@@ -47,10 +49,10 @@ def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     check_epochs(config, origins)
     check_launcher(config, origins)
     check_backup(config, origins)
-    check_partition(config, origins)
+    check_partition(wished, origins)  # values that contradict each other are wrong even if the choice has no effect
     _check_data(config, origins)
     check_learning_rates(config, origins)
-    check_profile(config, origins)
+    check_profile(wished, origins)
     _check_resume(config, origins)
     _check_folders(config, origins)
     _check_simulate(config, origins)
@@ -87,20 +89,30 @@ def validate_sweep(
         folders.add(folder)
 
 
-def _check_fields(node: Any, schema: Any, prefix: str, origins: Origins) -> None:
+def _check_fields(node: Any, schema: Any, prefix: str, origins: Origins, whole: DictConfig) -> None:
+    """Checks the keys of `node`, a part of the configuration `whole`, whose schema is `schema`."""
     fields = {entry.name: entry for entry in dataclasses.fields(schema)}
     for name in node:
         key = f"{prefix}{name}"
         if name not in fields:
-            raise unknown_key(key, origins, [prefix + other for other in fields])
+            inner = [] if origins.of(key) else origins.given(key)  # +trian.steps=5 sets only the inner key
+            raise unknown_key(inner[-1] if inner else key, origins, _known(whole, origins))
         entry = fields[name]
         if OmegaConf.is_missing(node, name):
             raise refusal(key, origins, f"this key has no value; {describe(entry)}", value="???")
         value = node[name]
         if dataclasses.is_dataclass(entry.type):
-            _check_fields(value, entry.type, f"{key}.", origins)
+            _check_fields(value, entry.type, f"{key}.", origins, whole)
         elif get_origin(entry.type) is not dict and value is not None:
             _check_range(key, value, entry, origins)
+
+
+def _known(whole: DictConfig, origins: Origins) -> list[str]:
+    """Returns the keys of a configuration that the schema or the file of a free group declares. The configuration may
+    also have unknown keys, which a plus has added."""
+    declared = {key for file in origins.files if file.group in FREE_GROUPS for key in file.values}
+    declared.update(known_keys(OmegaConf.structured(STRUCTURED)))
+    return [key for key in known_keys(whole) if key in declared]
 
 
 def _check_range(key: str, value: Any, entry: "dataclasses.Field[Any]", origins: Origins) -> None:

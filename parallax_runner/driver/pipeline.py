@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from parallax_runner.config import frozen
 from parallax_runner.config.cluster_size import devices_of_worker, size_cluster
+from parallax_runner.config.late_refusals import name_origins
 from parallax_runner.config.objective import Goal, Objective
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RoutesConfig, RunConfig
@@ -89,10 +90,11 @@ def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None =
     if config.action == "sync":
         raise ConfigError("action=sync does not run a job; use this action alone, as in action=sync run_dir=runs/first")
     more = slurm_job.ending_signals(config)
-    with Interrupts(*more) as interrupts, slurm_job.started_again(interrupts), _alone_in(run_dir):
+    with Interrupts(*more) as interrupts, slurm_job.started_again(interrupts), _alone_in(config, run_dir):
         try:
             objective = _drive(config, source, run_dir, state, interrupts, epochs)
         except (Exception, Interrupted) as error:
+            name_origins(error, config)
             if interrupts.received:
                 command = resume_command(run_dir, has_own_checkpoint=False, resume=config.ckpt.resume)
                 _end_interrupted(run_dir, state.known(), interrupts, command)
@@ -107,10 +109,13 @@ def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None =
 
 
 @contextmanager
-def _alone_in(run_dir: Path) -> Iterator[None]:
+def _alone_in(config: RunConfig, run_dir: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             stack.enter_context(alone_in(run_dir))
+        except ConfigError as error:
+            name_origins(error, config)
+            raise
         except OSError as error:
             raise report.explain_storage(error, run_dir) from error
         yield

@@ -45,7 +45,8 @@ sys.meta_path.insert(0, Spoiler())
 
 @pytest.fixture(scope="module")
 def planned(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return launch(*lm, "action=plan", "comm=hybrid", cwd=tmp_path_factory.mktemp("planned")).expect_success()
+    overrides = ("action=plan", "comm=hybrid", "profile=steps", "profile.steps=[1]")
+    return launch(*lm, *overrides, cwd=tmp_path_factory.mktemp("planned")).expect_success()
 
 
 def rows_of(table: str) -> dict[str, list[str]]:
@@ -86,6 +87,8 @@ def test_plan_writes_plan_and_summary(planned: Run) -> None:
 
 def test_plan_starts_nothing(planned: Run) -> None:
     planned.expect_nothing_started()
+    assert "profile=steps (command line): this choice has no effect" in planned.stderr
+    assert not (planned.run_dir / "profile").exists()
     assert not planned.ckpt_dir.exists()
     assert not (planned.run_dir.parent / "mlflow.db").exists()
 
@@ -95,7 +98,7 @@ def test_more_partitions_than_rows_are_refused(lm: tuple[str, ...], tmp_path: Pa
     run = launch(*lm, "partition=fixed", f"partition.num={number}", "tracking=off", cwd=tmp_path)
     assert run.exit_status == 2
     (message,) = [line for line in run.stderr.splitlines() if line.startswith("parallax_runner: ")]
-    assert f"partition.num={number}" in message
+    assert f"partition.num={number} (command line): " in message
     assert "«embedding»" in message
     assert f"{VOCAB_SIZE} rows" in message
     assert "Traceback" not in run.stderr
@@ -132,7 +135,8 @@ def test_verify_tells_what_it_has_repeated_and_refuses_to_repeat_nothing(lm: tup
     assert "verified: after 3 steps from step 2, every variable equals the result of one device" in run.stderr
     refused = launch(*arguments, "action=verify", "train.steps=2", cwd=tmp_path)
     assert refused.exit_status == 2
-    has = f"action=verify: {trained.ckpt_dir / 'model.ckpt-2'} has 2 steps, so train.steps=2 leaves no steps to verify"
+    has = f"{trained.ckpt_dir / 'model.ckpt-2'} has 2 steps, so train.steps=2 leaves no steps to verify"
+    has = f"action=verify (command line): {has}"
     assert f"{has}; give train.steps=12, or ckpt.resume=never" in refused.stderr
     assert "verified" not in refused.summary and refused.summary["status"] == "failed"
 

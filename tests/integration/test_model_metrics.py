@@ -124,9 +124,9 @@ def test_a_metric_decides(folder: Path) -> None:
     [
         (
             ("train.objective=acu",),
-            "train.objective=acu: validations of this model compute only auc, loss, size",
+            "train.objective=acu (command line): validations of this model compute only auc, loss, size",
         ),
-        (("train.objective=size",), "train.objective=size: the direction of this metric is unknown"),
+        (("train.objective=size",), "train.objective=size (command line): the direction of this metric is unknown"),
         (("train.direction=maximize",), "train.direction=maximize (command line): this key needs train.objective"),
         (("train.patience=1",), "train.patience=1 (command line): patience counts validations"),
     ],

@@ -259,7 +259,7 @@ def test_without_sparse_variables_there_is_nothing_to_search(tmp_path: Path) -> 
     arguments = ("model=simple", "comm=ps", "partition=search", "tracking=off", "train.steps=1")
     run = launch(*arguments, "action=search", cwd=tmp_path / "alone")
     assert run.exit_status == 2
-    assert "action=search: no sparse variable is on a server" in run.stderr
+    assert "action=search (command line): no sparse variable is on a server" in run.stderr
     run.expect_nothing_started()
     run = launch(*arguments, cwd=tmp_path / "in train").expect_success()
     assert "partition=search has no effect: no sparse variable is on a server" in run.plan["notes"]

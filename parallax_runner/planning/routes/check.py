@@ -17,10 +17,9 @@ def check_routes(config: RunConfig, origins: Origins) -> None:
     has_servers = uses_servers(config)
     if config.comm.name != AUTO and has_servers and config.cluster.servers < 1:
         raise refusal("cluster.servers", origins, f"comm={config.comm.name} needs at least 1 server", value=0)
-    if config.partition.name == "search" and not has_servers:
-        chosen = "partition" if origins.of("partition") else "partition.name"
+    if config.action == "search" and not has_servers:
         needed = f"comm={config.comm.name} has no servers, so no variable can be split; use comm=hybrid or comm=ps"
-        raise refusal(chosen, origins, needed, value="search")
+        raise refusal("action", origins, needed, value="search")
 
 
 def uses_servers(config: RunConfig) -> bool:

@@ -79,11 +79,28 @@ def write_model(saved_model: Path, folder: Path, *, run_id: str | None = None, m
             mlflow_model=model,
             signature=ModelSignature(_schema(described["inputs"]), _schema(described["outputs"])),
             input_example=example,
-            pip_requirements=[f"mlflow=={mlflow.__version__}", f"tensorflow=={described['tensorflow']}"],
+            pip_requirements=[f"mlflow=={mlflow.__version__}"],
             # Without this argument, MLflow would treat a lock file in the current folder as the model's lock file.
             uv_project_path=no_project,
         )
+    _require(folder, f"tensorflow=={described['tensorflow']}")
     shutil.copytree(saved_model, folder / SAVED_MODEL, copy_function=link_or_copy)
+
+
+def _require(folder: Path, requirement: str) -> None:
+    """Adds a package to the two lists of a model's requirements.
+
+    MLflow imports a package that is passed to it, to compare versions, if the package is installed under another name,
+    such as tensorflow-cpu. Importing TensorFlow takes seconds, and prints lines about the machine.
+    """
+    import yaml
+
+    requirements, conda = folder / "requirements.txt", folder / "conda.yaml"
+    requirements.write_text(f"{requirements.read_text(encoding='utf-8').rstrip()}\n{requirement}", encoding="utf-8")
+    environment = yaml.safe_load(conda.read_text(encoding="utf-8"))
+    (pip,) = [entry for entry in environment["dependencies"] if isinstance(entry, dict)]
+    pip["pip"].append(requirement)
+    conda.write_text(yaml.safe_dump(environment, default_flow_style=False), encoding="utf-8")
 
 
 def _schema(specs: Mapping[str, Any]) -> Schema | None:

@@ -115,6 +115,13 @@ COMMAND_LINES = {
     "key by another name in a group without it": ("train.lr=0.1", "Did you mean optimizer.learning_rate=0.1?"),
     "key by another name alone": ("num_workers=3", "Did you mean cluster.workers=3?"),
     "key that Hydra has deep down": ("output_dir=x", "Did you mean run_dir=x?"),
+    "added key by another name alone": ("+lr=3", "lr=3 (command line)", "Did you mean optimizer.learning_rate=3?"),
+    "added key by another name in a group without it": ("+train.lr=3", "Did you mean optimizer.learning_rate=3?"),
+    "added key without its group": ("+learning_rate=3", "Did you mean optimizer.learning_rate=3?"),
+    "forced key without its group": ("++steps=5", "steps=5 (command line)", "Did you mean train.steps=5?"),
+    "added key of a misspelt group": ("+trian.steps=5", "trian.steps=5 (command line)", "Did you mean train.steps=5?"),
+    "added key beside the right one": ("++train.steps=4 +steps=5", "steps=5 (command", "Did you mean train.steps=5?"),
+    "added key beside another added key": ("+optimizer.lr=2 +lr=3", "Did you mean optimizer.learning_rate=3?"),
     "key in capitals": ("train.Steps=5", "Did you mean train.steps=5?"),
     "setting with dashes": (
         "--train.steps 100",
@@ -309,7 +316,11 @@ COMMAND_LINES = {
         "/etc/passwd is a file",
     ),
     "home": ("ckpt.dir='~/ckpt'", "ckpt.dir=~/ckpt (command line)", f"write {os.path.expanduser('~')}/ckpt"),
-    "search under sharded": ("comm=sharded partition=search", "partition=search (command line)", "has no servers"),
+    "search of an action under sharded": (
+        "comm=sharded action=search partition=search",
+        "action=search (command line)",
+        "comm=sharded has no servers, so no variable can be split",
+    ),
     "mpirun's options": ("comm.mpi.mpirun_options=3", "comm.mpi.mpirun_options=3 (command line)", "a list of strings"),
     "a choice without rows": (
         "comm=auto comm.measure_rows=false",
@@ -321,11 +332,16 @@ COMMAND_LINES = {
         "comm.measure_rows=true (command line)",
         "a script feeds its own data",
     ),
-    "search without servers": (
-        "comm=mpi partition=search",
-        "partition=search (command line)",
+    "search of an action without servers": (
+        "comm=mpi action=search partition=search",
+        "action=search (command line)",
         "comm=mpi has no servers",
         "comm=hybrid",
+    ),
+    "bounds of a search without effect": (
+        "comm=mpi partition=search partition.min=4 partition.max=2",
+        "partition.max=2 (command line)",
+        "at least partition.min=4",
     ),
     "bounds of a search": (
         "partition=search partition.min=4 partition.max=2",
@@ -346,10 +362,10 @@ COMMAND_LINES = {
         "profile.steps=[5, 201] (command line)",
         "from 1 to train.steps=200, but found 201",
     ),
-    "profile of a search": (
-        "action=search partition=search profile=steps profile.steps=[1]",
-        "profile.name=steps",
-        "action=search does not train, so there is nothing to profile",
+    "profile of a step too many, without effect": (
+        "action=plan profile=steps profile.steps=[5,201]",
+        "profile.steps=[5, 201] (command line)",
+        "from 1 to train.steps=200, but found 201",
     ),
     "profile of step 0": ("profile=steps profile.steps=[0]", "profile.steps=[0] (command line)", "but found 0"),
     "profile of a word": (

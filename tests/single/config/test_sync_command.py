@@ -1,5 +1,6 @@
 """`action=sync` on the command line: what it takes, and that it leaves nothing behind."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.track.mlflow.journal import Header, Journal
+from parallax_runner.track.mlflow.model import DESCRIPTION
 
 ROOT = Path(__file__).parents[3]
 
@@ -66,6 +68,27 @@ def test_a_run_is_sent_by_its_own_account_of_the_store(tmp_path: Path) -> None:
     # Nothing to send needs no MLflow.
     assert again.stdout.endswith("\nloaded\n")
     assert "nothing to send" in again.stdout
+
+
+def test_a_model_is_sent_without_tensorflow_and_its_lines_about_the_machine(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    saved_model = run_dir / "saved_model"
+    (saved_model / DESCRIPTION).parent.mkdir(parents=True)
+    features = {"x": {"dtype": "float32", "shape": [-1]}}
+    described = {"checkpoint": "model.ckpt-3", "tags": ["serve"], "signature": "serving_default", "tensorflow": "2.9.9"}
+    described |= {"inputs": features, "outputs": features, "example": {"x": [0.5]}}
+    (saved_model / DESCRIPTION).write_text(json.dumps(described))
+    journal = Journal(run_dir / "journal.jsonl", Header(f"sqlite:///{tmp_path}/store.db", "exp", None))
+    journal.append_start(summary={})
+    journal.append("event", event="model", fields={"saved_model": "saved_model"})
+    journal.append_end("finished")
+    result = sync(f"run_dir={run_dir}", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.endswith("\nloaded mlflow\n")
+    (requirements,) = (tmp_path / "mlartifacts").rglob("model/requirements.txt")
+    assert requirements.read_text().splitlines()[1:] == ["tensorflow==2.9.9"]
+    (conda,) = (tmp_path / "mlartifacts").rglob("model/conda.yaml")
+    assert "  - tensorflow==2.9.9\n" in conda.read_text()
 
 
 def test_a_corrected_address_on_the_command_line_counts(tmp_path: Path) -> None:

@@ -56,6 +56,73 @@ def test_nothing_is_said_of_what_is_used(arguments: tuple[str, ...], capsys: pyt
     assert notes(capsys, *arguments) == []
 
 
+# The words, the choice that is named, and the reason. The keys that belong to the choice get no note of their own.
+UNUSED_CHOICES = {
+    "search under mpi": (
+        "comm=mpi partition=search",
+        "partition=search",
+        "comm=mpi has no servers, so no variable is split; it needs comm=ps or comm=hybrid.",
+    ),
+    "search under local": ("comm=local partition=search partition.max=4", "partition=search", "comm=local has no"),
+    "search under sharded": ("comm=sharded partition=search partition.num=3", "partition=search", "has no servers"),
+    "search of a simulation": (
+        "comm=ps partition=search action=simulate",
+        "partition=search",
+        "action=simulate does not search.",
+    ),
+    "search of fit's epochs": (
+        "comm=mpi partition=search train.patience=2 train.validate_steps=2",
+        "partition=search",
+        "comm=mpi has no servers",
+    ),
+    "profile of a plan": ("action=plan profile=steps", "profile=steps", "action=plan does not train."),
+    "range of a plan": ("action=plan profile=range profile.range=[1,3]", "profile=range", "does not train."),
+    "profile of a search": (
+        "action=search partition=search profile=steps profile.steps=[1] profile.dir=x",
+        "profile=steps",
+        "action=search does not train.",
+    ),
+    "profile of a simulation": (
+        "action=simulate profile=steps profile.steps=[1] profile.worker=0",
+        "profile=steps",
+        "action=simulate does not train.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNUSED_CHOICES)
+def test_each_choice_without_use_is_accepted_and_named(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    line, choice, reason = UNUSED_CHOICES[name]
+    (told,) = notes(capsys, *line.split(" "))
+    assert told.startswith(f"parallax_runner: {choice} (command line): this choice has no effect, because ")
+    assert reason in told
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "comm=mpi partition=off",
+        "comm=hybrid partition=search",
+        "comm=mpi partition=fixed partition.num=4",  # the plan has a note
+        "comm=ps action=search partition=search",
+        "comm=ps action=plan partition=search",
+        "action=plan profile=off",
+        "action=verify profile=steps profile.steps=[1]",
+    ],
+)
+def test_nothing_is_said_of_a_choice_that_is_used(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert notes(capsys, *line.split(" ")) == []
+
+
+def test_a_choice_in_the_file_of_another_group_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "own" / "experiment"
+    folder.mkdir(parents=True)
+    defaults = "defaults:\n  - override /partition: search\n"
+    (folder / "mine.yaml").write_text(f"# @package _global_\n{defaults}partition: {{max: 4}}\n")
+    (told,) = notes(capsys, "--config-dir", "own", "experiment=mine", "comm=mpi")
+    assert "partition=search (own/experiment/mine.yaml:3): this choice has no effect" in told
+
+
 # The words, the key that is named, and the reason.
 UNUSED = {
     "profile": ("profile.steps=[3]", "profile.steps=[3]", "profile is off; add profile=steps."),
@@ -139,6 +206,9 @@ def test_each_key_without_use_is_accepted_and_named(name: str, capsys: pytest.Ca
         "ckpt=off,default ckpt.save_steps=5",
         "tracking=off,mlflow tracking.experiment=x",
         "partition=off,fixed,search partition.num=4",
+        "comm=mpi,ps,hybrid partition=search",
+        "comm=mpi,ps,hybrid partition=search partition.min=2 partition.max=8",
+        "action=plan,train,search profile=steps profile.steps=[1] partition=search",
     ],
 )
 def test_each_sweep_over_a_group_names_a_key_once(line: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,9 +236,21 @@ def test_a_run_behaves_as_the_note_says() -> None:
     assert simulated.comm.ps.boundary_among_servers is False, "a simulation includes the modes with servers"
 
 
+def test_a_choice_without_effect_is_not_made() -> None:
+    for line, choice, _ in UNUSED_CHOICES.values():
+        config = config_of(*line.split(" "))
+        group = choice.partition("=")[0]
+        assert {"partition": config.partition.name, "profile": config.profile.name}[group] == "off"
+    partition = config_of("comm=mpi", "partition=search", "partition.max=4", "partition.num=2").partition
+    assert partition == config_of("comm=mpi").partition
+    searching = config_of("comm=hybrid", "partition=search", "partition.max=4").partition
+    assert (searching.name, searching.max) == ("search", 4)
+    assert config_of("action=verify", "profile=steps", "profile.steps=[1]").profile.name == "steps"
+
+
 def test_a_key_is_unused_for_the_same_reason_afterwards() -> None:
     """The notes are made from the configuration that the rules have changed."""
-    for line, *_ in UNUSED.values():
+    for line, *_ in (UNUSED | UNUSED_CHOICES).values():
         config = config_of(*line.split(" "))
         assert without_unused(config) == config
     assert [rule.key for rule in RULES if rule.value is KEPT and rule.key.startswith("comm.")] == []
