@@ -138,10 +138,6 @@ class _Finished:
     run_dir: Path
     steps: int
 
-    @classmethod
-    def of(cls, run_dir: Path, history: Any) -> _Finished:
-        return cls(run_dir, len(history.epoch) * history.params["steps"])
-
 
 _finished: list[_Finished] = []
 
@@ -189,8 +185,8 @@ def _check(wanted: _Wanted) -> None:
 def _as_before(worker: Worker, model: Any) -> Any:
     """Loads the result of an earlier call into the model, in a worker of a later call, and returns the History."""
     run_dir = Path(worker.config.model["earlier"][len(_finished)])
-    history = fit_result.take_over(run_dir, model)
-    _finished.append(_Finished.of(run_dir, history))
+    history, steps = fit_result.take_over(run_dir, model)
+    _finished.append(_Finished(run_dir, steps))
     return history
 
 
@@ -258,7 +254,6 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
             model,
             callbacks,
             params={"epochs": wanted.epochs, "steps": epoch_steps, "verbose": wanted.verbose},
-            first=wanted.initial_epoch,
             logs=record.take_epoch,
             validation_logs=validation_logs,
             load=lambda: load_into_keras(model, checkpoints),
@@ -271,8 +266,8 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
         return None
     (calls,) = made
     calls.finish()
-    fit_result.leave(run_dir, model, calls.history)
-    _finished.append(_Finished.of(run_dir, calls.history))
+    fit_result.leave(run_dir, model, calls.history, calls.steps)
+    _finished.append(_Finished(run_dir, calls.steps))
     return calls.history
 
 

@@ -106,3 +106,14 @@ def test_validation_data_in_another_form_and_less_output(tmp_path: Path) -> None
     _, first, second = (sharded / "stderr").read_text().split("call\n")
     assert [line.partition(":")[0] for line in first.splitlines()] == ["epoch 1/2", "epoch 2/2"]
     assert second == (sharded / "stdout").read_text() == ""
+
+
+def test_an_epoch_that_begins_with_a_stop_has_one_step(tmp_path: Path) -> None:
+    """Three calls: a stop before the last epoch, before a middle epoch and before the first epoch. The first two
+    validate after a list of epochs."""
+    expected, found = map(left_in, train(tmp_path, "stops"))
+    assert expected["epochs"] == [[0, 1, 2, 3], [3, 4, 5], [0]]
+    assert [len(each["val_loss"]) for each in expected["histories"]] == [2, 1, 1]
+    steps = [call[-1][1] for call in expected["calls"] if call[0] == "train_end"]
+    assert steps == [25, 42, 43]  # three epochs of 8 steps and 1 step, two epochs and 1 step, 1 step
+    expect_equal(found, expected)

@@ -79,7 +79,7 @@ def sparse(x: Any, y: Any) -> Any:
         ({"validation_data": dataset(), "validation_batch_size": 6}, r"validation_batch_size \(fit\)"),
         ({"validation_steps": 0}, r"validation_steps=0 \(fit\): expected an integer, at least 1, or None"),
         ({"validation_freq": 0}, r"validation_freq=0 \(fit\): expected an integer, at least 1, or a list of epochs"),
-        ({"validation_freq": (2, 3)}, r"validation_freq=\(2, 3\) \(fit\): expected .* a list of epochs, counted from 1"),
+        ({"validation_freq": (2, 3)}, r"validation_freq=\(2, 3\) \(fit\): expected .* list of epochs, counted from 1"),
         ({"validation_freq": [2, 0]}, r"validation_freq=\[2, 0\] \(fit\)"),
         ({"verbose": 3}, r"verbose=3 \(fit\): expected 'auto', 0, 1 or 2"),
     ],
