@@ -115,6 +115,8 @@ def repeated() -> tf.data.Dataset:
 
 
 own, told = Own(), []
+# The workers must draw the same examples.
+drawn = tf.data.Dataset.from_tensor_slices(held_back).shuffle(60, seed=5, reshuffle_each_iteration=False)
 lines = keras.callbacks.LambdaCallback(
     on_epoch_begin=lambda epoch, logs: told.append(["begin", epoch]),
     on_epoch_end=lambda epoch, logs: told.append(["end", epoch, logs["val_loss"]]),
@@ -166,6 +168,14 @@ CASES = {
             "epochs": 2,
             "steps_per_epoch": 9,
             "validation_data": held_back,
+        },
+        {
+            "x": repeated(),
+            "y": None,
+            "batch_size": None,
+            "epochs": 2,
+            "steps_per_epoch": 5,
+            "validation_data": drawn.take(40).batch(10),
         },
     ],
     "validation": [

@@ -97,6 +97,11 @@ def test_arguments(arguments: dict[str, Any], told: str) -> None:
         ({"validation_split": 0.5}, r"validation_split=0.5 \(fit\): this argument needs arrays"),
         ({"x": dataset().repeat()}, "the data never ends; set the number of steps per epoch"),
         ({"x": unseeded()}, "a shuffle has no seed"),
+        ({"validation_data": unseeded()}, "validation_data: its order cannot be repeated: a shuffle has no seed"),
+        (
+            {"x": unseeded(), "validation_data": unseeded(), "overrides": ["data.resume=approximate"]},
+            "validation_data: its order cannot be repeated: a shuffle has no seed",
+        ),
         ({"class_weight": {1: 2.0}, "x": tf.data.Dataset.from_tensor_slices(X).batch(6)}, r"the data must be \(x, y\)"),
         ({"workers": 4}, "a batch of 6 examples cannot be divided into 4 equal parts"),
     ],
