@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -82,7 +82,8 @@ def fit(
     _check(wanted)
     worker = this_worker()
     if worker is not None and len(_finished) < len(worker.config.model.get("earlier", ())):
-        return _as_before(worker, model)
+        with _keras_names_kept():
+            return _as_before(worker, model)
     dataset = dataset_of(
         x,
         y,
@@ -101,7 +102,16 @@ def fit(
     source = FitSource(model, dataset, steps_before=sum(earlier.steps for earlier in _finished))
     if worker is not None:
         _work(worker, source)
-    return _drive(wanted, source, steps_per_epoch or dataset.train_size // dataset.global_batch)
+    with _keras_names_kept():
+        return _drive(wanted, source, steps_per_epoch or dataset.train_size // dataset.global_batch)
+
+
+def _keras_names_kept() -> AbstractContextManager[None]:
+    """A model that the script creates after this call must have the same names in each process, but this process has
+    captured a model, and the workers of the next call have not."""
+    from parallax_runner.graph.capture import keras_names_kept
+
+    return keras_names_kept()
 
 
 def _listed(callbacks: Sequence[Any] | Any | None) -> list[Any]:
