@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -15,6 +14,7 @@ from parallax_runner.api import fit_result
 from parallax_runner.api.fit_callbacks import FitCalls, rate_variable, reads_weights, usable
 from parallax_runner.api.fit_data import dataset_of
 from parallax_runner.api.fit_source import FitSource
+from parallax_runner.api.fit_validation import check_frequency, ends_with_validation, epochs_between
 from parallax_runner.api.one_by_one import cluster_lines
 from parallax_runner.api.overrides import value_of
 from parallax_runner.api.script import started_as
@@ -44,7 +44,7 @@ def fit(
     validation_split: float = 0.0,
     validation_steps: int | None = None,
     validation_batch_size: int | None = None,
-    validation_freq: int = 1,
+    validation_freq: int | list[int] = 1,
     verbose: int | str = "auto",
     callbacks: Sequence[Any] | Any | None = None,
     class_weight: dict[int, float] | None = None,
@@ -57,12 +57,13 @@ def fit(
     With `workers=None`, the cluster's hosts or the Slurm allocation determine the number of workers.
 
     `x` is a `tf.data.Dataset` of batches, or arrays with `y` and `batch_size` (32 if None). For arrays without
-    `validation_data`, the fraction `validation_split` of the rows, taken from the end, is used for validation. Each
-    worker runs the script again up to this call and exits inside this call. When the call returns, the model has the
-    trained weights and the optimizer has its final state. Callbacks are called in this process, between epochs. With
-    `verbose` 1 (or "auto"), the terminal shows the plan and the progress of steps, with 2 one line per epoch, and with
-    0 neither. `overrides` are command-line overrides, such as "ckpt.save_steps=100". With an action other than "train",
-    the call returns None and does not change the model.
+    `validation_data`, the fraction `validation_split` of the rows, taken from the end, is used for validation.
+    `validation_freq` is the number of epochs per validation, or a list of the epochs, counted from 1, that end with a
+    validation. Each worker runs the script again up to this call and exits inside this call. When the call returns, the
+    model has the trained weights and the optimizer has its final state. Callbacks are called in this process, between
+    epochs. With `verbose` 1 (or "auto"), the terminal shows the plan and the progress of steps, with 2 one line per
+    epoch, and with 0 neither. `overrides` are command-line overrides, such as "ckpt.save_steps=100". With an action
+    other than "train", the call returns None and does not change the model.
 
     Raises ConfigError, DataError, CaptureError or PlanError for invalid arguments, and SystemExit with the run's exit
     status if the run failed or was stopped, or with status 0 in an additional task that `srun` has started.
@@ -81,7 +82,8 @@ def fit(
     _check(wanted)
     worker = this_worker()
     if worker is not None and len(_finished) < len(worker.config.model.get("earlier", ())):
-        return _as_before(worker, model)
+        with _keras_names_kept():
+            return _as_before(worker, model)
     dataset = dataset_of(
         x,
         y,
@@ -100,7 +102,16 @@ def fit(
     source = FitSource(model, dataset, steps_before=sum(earlier.steps for earlier in _finished))
     if worker is not None:
         _work(worker, source)
-    return _drive(wanted, source, steps_per_epoch or dataset.train_size // dataset.global_batch)
+    with _keras_names_kept():
+        return _drive(wanted, source, steps_per_epoch or dataset.train_size // dataset.global_batch)
+
+
+def _keras_names_kept() -> AbstractContextManager[None]:
+    """A model that the script creates after this call must have the same names in each process, but this process has
+    captured a model, and the workers of the next call have not."""
+    from parallax_runner.graph.capture import keras_names_kept
+
+    return keras_names_kept()
 
 
 def _listed(callbacks: Sequence[Any] | Any | None) -> list[Any]:
@@ -137,10 +148,6 @@ class _Finished:
     run_dir: Path
     steps: int
 
-    @classmethod
-    def of(cls, run_dir: Path, history: Any) -> _Finished:
-        return cls(run_dir, len(history.epoch) * history.params["steps"])
-
 
 _finished: list[_Finished] = []
 
@@ -150,7 +157,7 @@ class _Wanted:
     model: Any
     epochs: int
     initial_epoch: int
-    validation_freq: int
+    validation_freq: int | list[int]
     validation_steps: int | None
     validation_batch_size: int | None
     verbose: int | str
@@ -167,9 +174,9 @@ def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
 
 def _check(wanted: _Wanted) -> None:
     model = wanted.model
-    for name in ("epochs", "validation_freq"):
-        if not isinstance(getattr(wanted, name), int) or getattr(wanted, name) < 1:
-            raise ConfigError(f"{name}={getattr(wanted, name)!r} (fit): expected an integer, at least 1")
+    if not isinstance(wanted.epochs, int) or wanted.epochs < 1:
+        raise ConfigError(f"epochs={wanted.epochs!r} (fit): expected an integer, at least 1")
+    check_frequency(wanted.validation_freq)
     for name in ("validation_steps", "validation_batch_size"):
         given = getattr(wanted, name)
         if given is not None and (not isinstance(given, int) or given < 1):
@@ -188,8 +195,8 @@ def _check(wanted: _Wanted) -> None:
 def _as_before(worker: Worker, model: Any) -> Any:
     """Loads the result of an earlier call into the model, in a worker of a later call, and returns the History."""
     run_dir = Path(worker.config.model["earlier"][len(_finished)])
-    history = fit_result.take_over(run_dir, model)
-    _finished.append(_Finished.of(run_dir, history))
+    history, steps = fit_result.take_over(run_dir, model)
+    _finished.append(_Finished(run_dir, steps))
     return history
 
 
@@ -250,14 +257,13 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
 
     def epochs(record: Any) -> Epochs:
         def validation_logs(epoch: int) -> dict[str, float]:
-            is_validated = dataset.validation_size and (epoch + 1) % wanted.validation_freq == 0
-            return dict(record.last_validation_metrics) if is_validated else {}
+            is_due = dataset.validation_size and ends_with_validation(epoch + 1, wanted.validation_freq)
+            return dict(record.last_validation_metrics) if is_due else {}
 
         calls = FitCalls(
             model,
             callbacks,
             params={"epochs": wanted.epochs, "steps": epoch_steps, "verbose": wanted.verbose},
-            first=wanted.initial_epoch,
             logs=record.take_epoch,
             validation_logs=validation_logs,
             load=lambda: load_into_keras(model, checkpoints),
@@ -270,8 +276,8 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
         return None
     (calls,) = made
     calls.finish()
-    fit_result.leave(run_dir, model, calls.history)
-    _finished.append(_Finished.of(run_dir, calls.history))
+    fit_result.leave(run_dir, model, calls.history, calls.steps)
+    _finished.append(_Finished(run_dir, calls.steps))
     return calls.history
 
 
@@ -300,16 +306,14 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
     from parallax_runner.driver.own_optimizer import check_no_optimizer
 
     steps = (wanted.epochs - wanted.initial_epoch) * epoch_steps
-    # Steps are counted from initial_epoch, but validation_freq counts from epoch 0. This interval fits both. Logs omit
-    # the additional validations.
-    every = epoch_steps * math.gcd(wanted.initial_epoch, wanted.validation_freq)
+    every = epoch_steps * epochs_between(wanted.validation_freq, wanted.initial_epoch, wanted.epochs)
     lines = [
         f"train.steps={steps}",
         f"model.epoch_steps={epoch_steps}",
         f"model.verbose={int(wanted.verbose)}",
         f"model.learning_rate={value_of(rate_variable(wanted.model))}",
         f"model.earlier={value_of([str(earlier.run_dir) for earlier in _finished])}",
-        *([f"train.validate_steps={every}"] if dataset.validation_size and every < steps else []),
+        *([f"train.validate_steps={every}"] if dataset.validation_size and 0 < every < steps else []),
         *([f"ckpt.save_steps={epoch_steps}"] if saves_epochs else []),
     ]
     with _blamed_on_fit():

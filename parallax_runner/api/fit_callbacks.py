@@ -102,8 +102,8 @@ class FitCalls:
     """Calls the callbacks, and reports whether they have requested a stop or changed the learning rate.
 
     `logs` returns the training metrics of an epoch. `validation_logs` returns the validation metrics of an epoch, or an
-    empty dict if the epoch has no validation. `load` loads the weights of the newest checkpoint into the model. `first`
-    is the number of the first epoch.
+    empty dict if the epoch has no validation. `load` loads the weights of the newest checkpoint into the model.
+    `steps` is the number of steps at the end of the last epoch.
     """
 
     def __init__(
@@ -112,7 +112,6 @@ class FitCalls:
         callbacks: Sequence[Any],
         *,
         params: Mapping[str, Any],
-        first: int,
         logs: Callable[[], dict[str, float]],
         validation_logs: Callable[[int], dict[str, float]],
         load: Callable[[], object],
@@ -125,7 +124,7 @@ class FitCalls:
         self._started = False
         self._last_logs: dict[str, float] | None = None
         self._rate = rate_of(model)
-        self._first, self._epoch_steps, self._steps_before = first, params["steps"], int(model.optimizer.iterations)
+        self.steps, self._steps_before = 0, int(model.optimizer.iterations)
         self._epochs, self._verbose = params["epochs"], params["verbose"]
         model.stop_training = False
 
@@ -152,13 +151,13 @@ class FitCalls:
             self._list.on_train_begin()
         self._list.on_epoch_begin(epoch)
 
-    def end(self, epoch: int) -> None:
-        """Calls the callbacks after an epoch and its validation."""
+    def end(self, epoch: int, step: int) -> None:
+        """Calls the callbacks after an epoch and its validation, when `step` steps of this run are done."""
+        self.steps = step
         if self._reads_weights:
             self._load_weights()
         else:  # TensorBoard reads the number of steps
-            done = (epoch + 1 - self._first) * self._epoch_steps
-            self._model.optimizer.iterations.assign(self._steps_before + done)
+            self._model.optimizer.iterations.assign(self._steps_before + step)
         logs, validation_logs = self._logs(), self._validation_logs(epoch)
         if validation_logs:
             self._list.on_test_begin()

@@ -14,16 +14,21 @@ HISTORY = "fit_history.json"
 VALUES = "fit_values.npz"
 
 
-def leave(run_dir: Path, model: Any, history: Any) -> None:
-    """Writes the history and the values of all variables into the run's folder."""
-    facts = {"history": history.history, "epoch": list(history.epoch), "params": dict(history.params)}
+def leave(run_dir: Path, model: Any, history: Any, steps: int) -> None:
+    """Writes the history, the number of steps and the values of all variables into the run's folder."""
+    facts = {
+        "history": history.history,
+        "epoch": list(history.epoch),
+        "params": dict(history.params),
+        "steps": steps,
+    }
     write_whole(run_dir / HISTORY, json.dumps(facts, default=float))
     with open(run_dir / VALUES, "wb") as file:
         np.savez(file, **{path: variable.numpy() for path, variable in variables_of(model).items()})
 
 
-def take_over(run_dir: Path, model: Any) -> Any:
-    """Loads the stored values into a model and returns the History."""
+def take_over(run_dir: Path, model: Any) -> tuple[Any, int]:
+    """Loads the stored values into a model. Returns the History and the number of steps."""
     import keras
 
     facts = json.loads((run_dir / HISTORY).read_text(encoding="utf-8"))
@@ -36,7 +41,7 @@ def take_over(run_dir: Path, model: Any) -> Any:
         for path, variable in variables_of(model).items():
             variable.assign(values[path])
     model.history = history
-    return history
+    return history, int(facts["steps"])
 
 
 def variables_of(model: Any) -> dict[str, Any]:

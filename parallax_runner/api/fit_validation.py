@@ -1,7 +1,9 @@
-"""Converts the validation data of `fit` to the form of the training data: arrays or a `tf.data.Dataset`."""
+"""Decides which epochs of `fit` end with a validation, and converts the validation data to the form of the training
+data: arrays or a `tf.data.Dataset`."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,27 @@ import numpy as np
 from parallax_runner.errors import ConfigError
 
 KERAS_BATCH = 32  # Keras' default
+
+
+def check_frequency(frequency: Any) -> None:
+    """Raises ConfigError if Keras would not accept `validation_freq`, or would never find one of its epochs."""
+    numbers = frequency if isinstance(frequency, list) else [frequency]
+    if any(not isinstance(one, int) or isinstance(one, bool) or one < 1 for one in numbers):
+        raise ConfigError(
+            f"validation_freq={frequency!r} (fit): expected an integer, at least 1, or a list of epochs, counted from 1"
+        )
+
+
+def ends_with_validation(number: int, frequency: int | list[int]) -> bool:
+    """Returns whether epoch `number`, counted from 1, ends with a validation."""
+    return number in frequency if isinstance(frequency, list) else number % frequency == 0
+
+
+def epochs_between(frequency: int | list[int], initial_epoch: int, epochs: int) -> int:
+    """Returns the largest number of epochs between two validations such that each wanted validation takes place, or 0
+    if none is wanted. The run counts from `initial_epoch`, and logs omit the validations that are not wanted."""
+    numbers = range(initial_epoch + 1, epochs + 1)
+    return math.gcd(*(number - initial_epoch for number in numbers if ends_with_validation(number, frequency)))
 
 
 def as_arrays(given: Any, *, batch_size: int, steps: int | None) -> Any:

@@ -15,12 +15,14 @@ class EpochCalls(Protocol):
     def begin(self, epoch: int) -> None:
         """Called before the first step of an epoch."""
 
-    def end(self, epoch: int) -> None:
-        """Called after the last step of an epoch, when its checkpoint is written and its validation is done."""
+    def end(self, epoch: int, step: int) -> None:
+        """Called after the last step of an epoch, when its checkpoint is written and its validation is done. `step` is
+        the number of steps done in total."""
 
     @property
     def stops(self) -> bool:
-        """Whether training must end now."""
+        """Whether training must end. If this is requested when an epoch begins, training ends after the epoch's first
+        step, as in Keras."""
 
     @property
     def learning_rate(self) -> float | None:
@@ -37,6 +39,7 @@ class Epochs:
     first: int = 0
     _begun: int | None = None
     _ended: int | None = None
+    _last_step: int | None = None  # set once a callback has requested to stop
     _rates: dict[int, float | None] = field(default_factory=dict)  # keys are epochs; a restart repeats some of them
     _waiting: set[int] = field(default_factory=set)
 
@@ -54,24 +57,36 @@ class Epochs:
         self._waiting = set()
         epoch = self.first + step // self.steps
         if step % self.steps == 0:
-            self._end(epoch - 1)
-        if not self.calls.stops and (self._begun is None or self._begun < epoch):
+            self._end(epoch - 1, step)
+        if self._last_step is None and (self._begun is None or self._begun < epoch):
             self._begun = epoch
             self.calls.begin(epoch)
             self._rates[epoch] = self.calls.learning_rate
+            if self.calls.stops:
+                self._last_step = step + 1
         rate = self._rates.get(epoch)
         until = (step // self.steps + 1) * self.steps
-        return {"plan": None, "until": until, "ends": self.calls.stops, "learning_rate": rate}
+        is_last = self._last_step is not None and self._last_step <= until
+        return {
+            "plan": None,
+            "until": self._last_step if is_last else until,
+            "is_last": is_last,
+            "ends": self._last_step is not None and self._last_step <= step,
+            "learning_rate": rate,
+        }
 
     def finish(self, step: int) -> None:
-        """Ends the last epoch if it is complete. Call this method after the run, when `step` steps are done."""
-        if step % self.steps == 0 and step > 0:
-            self._end(self.first + step // self.steps - 1)
+        """Ends the last epoch if it is complete, or if a callback stopped it. Call this method after the run, when
+        `step` steps are done."""
+        if step > 0 and (step % self.steps == 0 or step == self._last_step):
+            self._end(self.first + (step - 1) // self.steps, step)
 
-    def _end(self, epoch: int) -> None:
+    def _end(self, epoch: int, step: int) -> None:
         if self._begun is not None and self._begun == epoch and self._ended != epoch:
             self._ended = epoch
-            self.calls.end(epoch)
+            self.calls.end(epoch, step)
+            if self.calls.stops:
+                self._last_step = step
 
 
 # A function that takes the record of a run and creates the run's epochs.

@@ -28,8 +28,9 @@ class Patience:
     def begin(self, epoch: int) -> None:
         """Does nothing."""
 
-    def end(self, epoch: int) -> None:
+    def end(self, epoch: int, step: int) -> None:
         """Checks the validation at the end of the epoch."""
+        del step
         goal = self.record.goal
         value = goal.in_validation(self.record.validation)
         if value is None or not math.isfinite(value):

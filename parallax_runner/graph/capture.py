@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -29,6 +31,8 @@ tf.logging.set_verbosity(tf.logging.ERROR)
 AGGREGATION = "VARIABLE_AGGREGATION_"
 # The attribute of Keras' global state that contains the seed generator for layers without their own generator.
 KERAS_SEEDS = "global_seed_generator"
+# The attribute that contains the number of objects with each name.
+KERAS_NAMES = "object_name_uids"
 
 
 def capture(
@@ -202,6 +206,20 @@ def begin_afresh() -> None:
         naming.reset_uids()
         state = sys.modules["keras.src.backend.common.global_state"]
         state.set_global_attribute(KERAS_SEEDS, None)
+
+
+@contextmanager
+def keras_names_kept() -> Iterator[None]:
+    """After the `with` block, Keras numbers layers and draws seeds as if the block had not run."""
+    import keras.src.backend.common.global_state as state
+
+    names, seeds = (state.get_global_attribute(each) for each in (KERAS_NAMES, KERAS_SEEDS))
+    names = copy.copy(names)
+    try:
+        yield
+    finally:
+        state.set_global_attribute(KERAS_NAMES, names)
+        state.set_global_attribute(KERAS_SEEDS, seeds)
 
 
 def variables_of(meta_graph: tf.MetaGraphDef) -> tuple[Variable, ...]:

@@ -64,7 +64,7 @@ class Loop:
                 runner.report_if_due()
                 is_end = runner.is_last()
                 if runner.distributed.leave is None or not is_end:  # otherwise, `end` saves after all pushes
-                    self._save_and_validate(steps)
+                    self._save_and_validate()
                 if runner.step == self._until and not is_end:
                     goes_on = self._begin_segment()
         runner.end(self._validate)
@@ -90,6 +90,8 @@ class Loop:
             return False
         runner.throughput.begin_again()
         self._until = segment.until
+        if segment.is_last:
+            runner.last_step = segment.until
         if segment.graph is not None:
             runner.go_on_with(segment.graph)
         return True
@@ -138,9 +140,10 @@ class Loop:
         replicas = zip(self.runner.distributed.features, batches, strict=False)
         return {features[name]: array for features, batch in replicas for name, array in batch.items()}
 
-    def _save_and_validate(self, steps: int) -> None:
-        step = self.runner.step
-        is_due = self.validate_steps is not None and step % self.validate_steps == 0 and step < steps
+    def _save_and_validate(self) -> None:
+        step, last_step = self.runner.step, self.runner.last_step
+        assert last_step is not None
+        is_due = self.validate_steps is not None and step % self.validate_steps == 0 and step < last_step
         self.runner.save_if_due(is_wanted=is_due)
         if is_due:
             self._validate()

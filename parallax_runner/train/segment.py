@@ -26,8 +26,10 @@ class Graph:
 class Segment:
     """A segment that ends after step `until`, or at the end of the training if `until` is None.
 
-    If `graph` is None, the segment continues with the previous segment's plan.
+    If `graph` is None, the segment continues with the previous segment's plan. If `is_last`, training ends with the
+    segment.
     """
 
     until: int | None
     graph: Graph | None = None
+    is_last: bool = False

@@ -46,7 +46,7 @@ class Segments:
         if self.learning_rate is not None and order.get("learning_rate") is not None:
             self.learning_rate.set(session, order["learning_rate"])
         if order["plan"] is None:
-            return Segment(order["until"])
+            return Segment(order["until"], is_last=order.get("is_last", False))
         self.client.doing = f"resharding variables after step {step}"
         return Segment(order["until"], self._change(session, plans.of_json(order["plan"]), step))
 

@@ -15,6 +15,9 @@ from tensorflow.core.util.event_pb2 import Event
 from tests.integration.test_fit import run
 
 SCRIPT = Path(__file__).parent / "scripts" / "train_as_keras.py"
+WEIGHTED = Path(__file__).parent / "scripts" / "train_weighted.py"
+# One phrase of each note on a loss (graph/traced/keras_losses.py).
+NOTES = ("is a sum over examples", "is masked", "divides by the sum of weights")
 
 
 def train(folder: Path, case: str) -> tuple[Path, Path]:
@@ -89,12 +92,11 @@ def test_callbacks_see_and_write_what_they_do_in_keras(tmp_path: Path) -> None:
 
 
 def test_arguments_do_what_they_do_in_keras(tmp_path: Path) -> None:
-    """Three calls: steps_per_epoch, initial_epoch, class_weight, sample_weight and validation_freq, of arrays and of
-    an endless data set, with an optimizer that averages weights."""
+    """Four calls: steps_per_epoch, initial_epoch, class_weight, sample_weight and validation_freq, of arrays and of
+    endless data sets, which begin again in each call, with an optimizer that averages weights."""
     expected, found = map(left_in, train(tmp_path, "arguments"))
-    first, second, third = expected["histories"]
-    assert expected["epochs"] == [[1, 2, 3, 4], [0, 1, 2], [0, 1]]
-    assert [len(each["val_loss"]) for each in (first, second, third)] == [2, 1, 2]
+    assert expected["epochs"] == [[1, 2, 3, 4], [0, 1, 2], [0, 1], [0, 1]]
+    assert [len(each["val_loss"]) for each in expected["histories"]] == [2, 1, 2, 2]
     expect_equal(found, expected)
 
 
@@ -106,3 +108,41 @@ def test_validation_data_in_another_form_and_less_output(tmp_path: Path) -> None
     _, first, second = (sharded / "stderr").read_text().split("call\n")
     assert [line.partition(":")[0] for line in first.splitlines()] == ["epoch 1/2", "epoch 2/2"]
     assert second == (sharded / "stdout").read_text() == ""
+
+
+def test_an_epoch_that_begins_with_a_stop_has_one_step(tmp_path: Path) -> None:
+    """Three calls: a stop before the last epoch, before a middle epoch and before the first epoch. The first two
+    validate after a list of epochs."""
+    expected, found = map(left_in, train(tmp_path, "stops"))
+    assert expected["epochs"] == [[0, 1, 2, 3], [3, 4, 5], [0]]
+    assert [len(each["val_loss"]) for each in expected["histories"]] == [2, 1, 1]
+    steps = [call[-1][1] for call in expected["calls"] if call[0] == "train_end"]
+    assert steps == [25, 42, 43]  # three epochs of 8 steps and 1 step, two epochs and 1 step, 1 step
+    expect_equal(found, expected)
+
+
+def test_weights_and_masks_that_are_not_equal_on_all_workers(tmp_path: Path) -> None:
+    """One worker has small weights or short sequences. If a loss divides by a number that is the same for all workers,
+    the result is that of plain Keras. Otherwise the loss is the mean of the workers' losses, and a note says so."""
+    left, told = {}, {}
+    for comm in ("plain", "sharded"):
+        done = run(WEIGHTED, comm, str(tmp_path / comm), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        left[comm] = json.loads((tmp_path / comm).read_text())
+        told[comm] = dict(call.split("\n", 1) for call in done.stderr.split("call ")[1:])
+    expected, found = left["plain"], left["sharded"]
+    for case in ("weights", "mask before the output", "sum"):
+        expect_equal(found[case]["history"], expected[case]["history"], case)
+        np.testing.assert_allclose(found[case]["change"], expected[case]["change"], rtol=1e-9, atol=1e-12, err_msg=case)
+    for case in ("mask", "mean of weights"):
+        in_keras, here = (each[case]["history"]["loss"][0] for each in (expected, found))
+        assert here == pytest.approx(np.mean(expected[case]["halves"]), rel=1e-9)
+        assert abs(here - in_keras) > 0.01
+    notes = {case: [word for word in NOTES if word in text] for case, text in told["sharded"].items()}
+    assert notes == {
+        "weights": [],
+        "mask before the output": [],
+        "sum": ["is a sum over examples"],
+        "mask": ["is masked"],
+        "mean of weights": ["divides by the sum of weights"],
+    }

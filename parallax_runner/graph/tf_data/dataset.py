@@ -20,7 +20,7 @@ from parallax_runner.data.dataset import Feature
 from parallax_runner.errors import DataError
 from parallax_runner.graph.components import components, count_rows, feature_of, rows, with_long_splits
 from parallax_runner.graph.tf_data.fresh_copy import FreshCopies
-from parallax_runner.graph.tf_data.repeatable import why_not_repeatable
+from parallax_runner.graph.tf_data.repeatable import draws_order, why_not_repeatable, why_without_order
 
 log = logging.getLogger(__name__)
 # Steps that yield the batches of their input unchanged.
@@ -60,8 +60,8 @@ class TfDataset:
         data is read once and counted. If `is_counted` is False, data of unknown length, such as a generator, is treated
         as endless.
 
-        Raises DataError if the batches have no common size or if shapes are unknown. With `exact`, also raises
-        DataError if the order of the data cannot be repeated.
+        Raises DataError if the batches have no common size, if shapes are unknown, or if workers would disagree on the
+        examples of `validation`. With `exact`, also raises DataError if the order of the data cannot be repeated.
         """
         batches = Batches(train, "the data")
         self.structure, self.features, self.global_batch = batches.structure, batches.features, batches.size
@@ -84,6 +84,7 @@ class TfDataset:
         self._validation = None if validation is None else Batches(validation, "validation_data")
         self.validation_size = 0
         if self._validation is not None:
+            _check_validation_order(validation, exact=exact)
             if self._validation.structure != self.structure:
                 raise DataError(
                     f"validation_data has the parts {self._validation.structure.names}, but the training data has "
@@ -95,11 +96,11 @@ class TfDataset:
 
     def after(self, steps: int) -> TfDataset:
         """Returns a data set that continues after `steps` steps. It skips every pass that these steps have begun, so a
-        shuffle continues with the order of the next pass. Endless data has only one pass, and continues with the next
-        batch."""
+        shuffle continues with the order of the next pass. Endless data begins again, as in Keras. If it is shuffled,
+        it has only one pass, and continues with the next batch."""
         found = copy.copy(self)
         if self.is_endless:
-            found.first_step += steps
+            found.first_step += steps if self._train.draws_order else 0
         else:
             found.first_pass += -(-steps // self.pass_steps)
         return found
@@ -146,7 +147,7 @@ class Batches:
     """A data set whose batches have `size` examples.
 
     If only prefetching or options follow `batch`, `by_example` is True and `copies` yield single examples. Otherwise,
-    `copies` yield batches.
+    `copies` yield batches. `draws_order` says whether a shuffle or a random choice of data sets orders the examples.
     """
 
     def __init__(self, dataset: Any, what: str) -> None:
@@ -162,6 +163,7 @@ class Batches:
         source = dataset if batched is None else batched._input_dataset.with_options(dataset.options())
         with eagerly():
             self.copies = FreshCopies(source, what)
+            self.draws_order = draws_order(dataset)
             self._known = int(source.cardinality())
 
     @property
@@ -323,6 +325,19 @@ def eagerly() -> Iterator[None]:
     """Runs the `with` block eagerly and on the CPU, regardless of the default graph."""
     with context.eager_mode(), tf.device("CPU:0"):
         yield
+
+
+def _check_validation_order(validation: Any, *, exact: bool) -> None:
+    """Raises DataError if workers would read the validation data in different orders. Without `exact`, trusts what
+    only the script knows, such as the order of a generator."""
+    with eagerly():
+        reason = why_not_repeatable(validation) if exact else why_without_order(validation)
+    if reason is not None:
+        remedy = "" if not exact else ". For a generator or a Python function, set ++data.resume=approximate"
+        raise DataError(
+            f"validation_data: its order cannot be repeated: {reason}. Each worker validates every N-th batch, so all "
+            f"workers must read it in the same order: remove the shuffle, or give it a seed{remedy}"
+        )
 
 
 def every(batch: Any, first: int, step: int) -> Any:

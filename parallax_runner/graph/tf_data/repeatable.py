@@ -26,27 +26,46 @@ CHANGING = ("Assign", "ResourceScatter", "RngReadAndSkip", "RngSkip")
 
 
 def why_not_repeatable(dataset: Any) -> str | None:
-    """Returns the reason why the order of the data cannot be repeated, or None if it can be repeated."""
+    """Returns the reason why the examples or their order cannot be repeated, or None if they can be repeated."""
+    scopes = _scopes(dataset)
+    if any(node.op == "GeneratorDataset" for nodes in scopes for node in nodes):
+        return why_without_order(dataset) or "it comes from a Python generator"
+    return why_without_order(dataset) or next((reason for nodes in scopes for reason in _reasons(nodes)), None)
+
+
+def why_without_order(dataset: Any) -> str | None:
+    """Returns the reason why TensorFlow itself yields the examples in another order each time, or None."""
     if dataset.options().deterministic is False:
         return "its options have deterministic=False"
+    return next((reason for nodes in _scopes(dataset) for reason in _reasons_of_order(nodes)), None)
+
+
+def draws_order(dataset: Any) -> bool:
+    """Returns whether random numbers determine the order of the examples, with or without a seed."""
+    return any(node.op in DRAWING for nodes in _scopes(dataset) for node in nodes)
+
+
+def _scopes(dataset: Any) -> list[Any]:
+    """Returns the nodes of the data set's graph, and the nodes of each function in it."""
     graph_def = graph_of(dataset)
-    scopes = [graph_def.node, *(function.node_def for function in graph_def.library.function)]
-    if any(node.op == "GeneratorDataset" for nodes in scopes for node in nodes):
-        return "it comes from a Python generator"
-    return next((reason for nodes in scopes for reason in _reasons(nodes)), None)
+    return [graph_def.node, *(function.node_def for function in graph_def.library.function)]
 
 
-def _reasons(nodes: Iterable[Any]) -> Iterator[str]:
+def _reasons_of_order(nodes: Iterable[Any]) -> Iterator[str]:
     names = {node.name: node for node in nodes}
     for node in nodes:
-        if node.op in PYTHON:
-            yield "it calls a Python function (py_function, numpy_function)"
         if node.op in DRAWING and not any(_seeds(node, names)):
             yield "a shuffle has no seed" if "Shuffle" in node.op else "a choice of data sets has no seed"
         if any(
             key in node.attr and node.attr[key].s == b"false" for key in ("deterministic", "experimental_deterministic")
         ):
             yield "a map has deterministic=False"
+
+
+def _reasons(nodes: Iterable[Any]) -> Iterator[str]:
+    for node in nodes:
+        if node.op in PYTHON:
+            yield "it calls a Python function (py_function, numpy_function)"
         if "seed2" in node.attr and "Dataset" not in node.op:
             yield f"a map draws random numbers ({node.op})"
         if node.op.startswith(CHANGING):

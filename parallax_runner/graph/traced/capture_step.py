@@ -184,7 +184,7 @@ def _traced(steps: Steps, features: Specs, mode: SparseUpdates, variables: Varia
     evaluate = None if steps.evaluate is None else _trace_evaluation(steps.evaluate, features, mode, probe)
     every = variables.all()
     traces = [each for each in (train, evaluate) if each is not None]
-    notes = steps.notes
+    notes = tuple(steps.notes)
     written = [start_anew(each.graph, [one for one in every if one.is_metric]) for each in traces]
     if steps.model is None:
         sums = [returned_sums(each) for each in traces]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -31,13 +31,14 @@ class Steps:
 
     `train` trains on a batch. `evaluate` does not train, and returns a dict with the batch's «loss» (or None), its
     «outputs» by name and, optionally, «metrics». `model` is the Keras model that the steps belong to, or None. `notes`
-    tell the user which settings the steps ignore.
+    tell the user which settings the steps ignore, and how a step differs from plain Keras. They are complete when both
+    steps are traced.
     """
 
     train: StepFunction
     evaluate: StepFunction | None = None
     model: Any = None
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,23 @@ class Own(keras.callbacks.Callback):
         self._note("test_end", logs)
 
 
+class StopsBefore(keras.callbacks.Callback):
+    """Stops the training before an epoch, or before the first epoch if there is no number."""
+
+    def __init__(self, epoch: int | None) -> None:
+        super().__init__()
+        self.epoch = epoch
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Stops, or does nothing."""
+        self.model.stop_training = self.epoch is None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Stops before its epoch."""
+        if epoch == self.epoch:
+            self.model.stop_training = True
+
+
 def slower(epoch: int, rate: float) -> float:
     """Returns the learning rate of an epoch."""
     return rate * 0.9 if epoch == 1 else rate
@@ -98,6 +115,8 @@ def repeated() -> tf.data.Dataset:
 
 
 own, told = Own(), []
+# The workers must draw the same examples.
+drawn = tf.data.Dataset.from_tensor_slices(held_back).shuffle(60, seed=5, reshuffle_each_iteration=False)
 lines = keras.callbacks.LambdaCallback(
     on_epoch_begin=lambda epoch, logs: told.append(["begin", epoch]),
     on_epoch_end=lambda epoch, logs: told.append(["end", epoch, logs["val_loss"]]),
@@ -150,6 +169,14 @@ CASES = {
             "steps_per_epoch": 9,
             "validation_data": held_back,
         },
+        {
+            "x": repeated(),
+            "y": None,
+            "batch_size": None,
+            "epochs": 2,
+            "steps_per_epoch": 5,
+            "validation_data": drawn.take(40).batch(10),
+        },
     ],
     "validation": [
         {
@@ -159,6 +186,11 @@ CASES = {
             "verbose": 2,
         },
         {"epochs": 1, "validation_batch_size": 7, "validation_steps": 3, "verbose": 0},
+    ],
+    "stops": [
+        {"epochs": 4, "validation_freq": [2, 4], "callbacks": [own, StopsBefore(3)]},
+        {"epochs": 7, "initial_epoch": 3, "validation_freq": [5, 7], "callbacks": [StopsBefore(5), own]},
+        {"epochs": 2, "callbacks": [StopsBefore(None), own]},
     ],
 }
 left: dict[str, Any] = {"histories": [], "epochs": []}

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import parallax_runner
 from parallax_runner.api.fit_data import dataset_of
+from parallax_runner.api.fit_validation import epochs_between
 from parallax_runner.errors import ConfigError, DataError, LaunchError
 
 X, Y = np.zeros([12, 2], np.float32), np.zeros([12, 1], np.float32)
@@ -77,6 +78,9 @@ def sparse(x: Any, y: Any) -> Any:
         ({"validation_data": dataset().take(0)}, r"validation_data \(fit\): it has no batches"),
         ({"validation_data": dataset(), "validation_batch_size": 6}, r"validation_batch_size \(fit\)"),
         ({"validation_steps": 0}, r"validation_steps=0 \(fit\): expected an integer, at least 1, or None"),
+        ({"validation_freq": 0}, r"validation_freq=0 \(fit\): expected an integer, at least 1, or a list of epochs"),
+        ({"validation_freq": (2, 3)}, r"validation_freq=\(2, 3\) \(fit\): expected .* list of epochs, counted from 1"),
+        ({"validation_freq": [2, 0]}, r"validation_freq=\[2, 0\] \(fit\)"),
         ({"verbose": 3}, r"verbose=3 \(fit\): expected 'auto', 0, 1 or 2"),
     ],
 )
@@ -93,6 +97,11 @@ def test_arguments(arguments: dict[str, Any], told: str) -> None:
         ({"validation_split": 0.5}, r"validation_split=0.5 \(fit\): this argument needs arrays"),
         ({"x": dataset().repeat()}, "the data never ends; set the number of steps per epoch"),
         ({"x": unseeded()}, "a shuffle has no seed"),
+        ({"validation_data": unseeded()}, "validation_data: its order cannot be repeated: a shuffle has no seed"),
+        (
+            {"x": unseeded(), "validation_data": unseeded(), "overrides": ["data.resume=approximate"]},
+            "validation_data: its order cannot be repeated: a shuffle has no seed",
+        ),
         ({"class_weight": {1: 2.0}, "x": tf.data.Dataset.from_tensor_slices(X).batch(6)}, r"the data must be \(x, y\)"),
         ({"workers": 4}, "a batch of 6 examples cannot be divided into 4 equal parts"),
     ],
@@ -161,6 +170,26 @@ def test_the_first_batches_of_the_validation_data(
         rows_of = found.validation_batch(0, expected)["x"]
         np.testing.assert_array_equal(rows_of, np.concatenate([rows, rows])[:expected])
         assert rows_of.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("frequency", "initial_epoch", "epochs", "expected"),
+    [
+        (1, 0, 5, 1),
+        (2, 0, 5, 2),
+        (2, 1, 5, 1),  # after epochs 2 and 4, which are the first and third here
+        (4, 1, 5, 3),
+        (9, 0, 5, 0),
+        ([2, 4, 5], 1, 5, 1),
+        ([3, 5, 99], 1, 5, 2),
+        ([1, 2], 3, 5, 0),
+        ([], 0, 5, 0),
+    ],
+)
+def test_each_wanted_validation_has_its_step(
+    frequency: int | list[int], initial_epoch: int, epochs: int, expected: int
+) -> None:
+    assert epochs_between(frequency, initial_epoch, epochs) == expected
 
 
 def test_what_nobody_can_count_is_not_counted_where_steps_are_given() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 
+import keras
 import pytest
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import generators
+from parallax_runner.graph.capture import begin_afresh, keras_names_kept
 from parallax_runner.graph.keras_seeds import _Draws
 
 
@@ -37,3 +39,14 @@ def test_processes_draw_their_own_where_the_script_has_seeded_pythons_generator(
         monkeypatch.setattr(random, "randint", random.Random(rank).randint)
         found.append(drawn_by_a_process(None))
     assert found[0] != found[1] == found[2]
+
+
+def test_what_fit_does_in_one_process_does_not_number_the_layers_of_later_models() -> None:
+    keras.layers.Dense(1)
+    with keras_names_kept():
+        begin_afresh()
+        assert keras.layers.Dense(1).name == "dense"
+        keras.layers.Dropout(0.5)
+    names = [keras.layers.Dense(1).name for _ in range(2)]
+    number = int(names[0].partition("_")[2])
+    assert number >= 1 and names[1] == f"dense_{number + 1}"

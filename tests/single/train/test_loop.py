@@ -285,3 +285,19 @@ def test_a_segment_may_be_the_last() -> None:
     rank.loop.next_segment = lambda session, step, secs: Segment(4) if step == 0 else None
     assert rank.run(9)["steps"] == 4
     assert len(rank.losses) == 4
+
+
+def test_the_last_segment_ends_the_run_with_a_checkpoint_and_a_validation(tmp_path: Path) -> None:
+    rank = Rank(tmp_path)
+    rank.loop.validate_steps = 5
+    asked: list[int] = []
+
+    def next_segment(session: tf.Session, step: int, step_secs: list[float]) -> Segment:
+        asked.append(step)
+        return Segment(4 if step == 0 else 5, is_last=step == 4)
+
+    rank.loop.next_segment = next_segment
+    assert rank.run(9)["steps"] == 5
+    assert asked == [0, 4] and len(rank.losses) == 5
+    assert [read_sidecar(path).step for path in list_checkpoints(tmp_path)] == [5]
+    assert [one["step"] for one in rank.control.reports if one["kind"] == "validation"] == [5]

@@ -145,6 +145,16 @@ def test_a_later_call_goes_on_in_endless_data() -> None:
         assert feed.train_batches(step * BATCH)[0]["id"].tolist() == expected[7 + step], step
 
 
+@pytest.mark.parametrize("cached", [False, True])
+def test_endless_data_that_is_not_shuffled_begins_again_in_a_later_call(cached: bool) -> None:
+    """As in Keras, which makes a new iterator in each call."""
+    examples = tf.data.Dataset.range(EXAMPLES).map(lambda x: ({"id": x}, x * 2))
+    data = TfDataset((examples.cache() if cached else examples).repeat().batch(BATCH))
+    assert data.is_endless
+    feed = Feed(data.after(3), BATCH, rank=0, size=1)
+    assert feed.train_batches(BATCH)[0]["id"].tolist() == [4, 5, 6, 7]
+
+
 def test_a_filler_does_not_move_on() -> None:
     feed = Feed(TfDataset(in_order()), BATCH // 2, rank=1, size=2)
     assert feed.train_batches(0)[0]["id"].tolist() == [1, 3]
@@ -226,6 +236,22 @@ def test_ranks_validate_on_each_whole_batch_once(make: Callable[[], Any]) -> Non
     assert {len(ids) for ids in read} == {2} and len(np.concatenate(read)) == len(set(np.concatenate(read))) == whole
 
 
+def test_ranks_agree_on_the_examples_that_a_validation_draws() -> None:
+    """Each validation draws other examples."""
+
+    def drawn() -> Any:
+        return in_order().unbatch().shuffle(EXAMPLES, seed=5).take(12).batch(5)
+
+    plain = drawn()
+    expected = [sorted(x["id"].numpy() for x, _ in plain.unbatch()) for _ in range(2)]
+    feeds = [Feed(TfDataset(in_order(), drawn()), BATCH // 2, rank, 2) for rank in range(2)]
+    passes = []
+    for _ in range(2):
+        read = [batch["id"] for feed in feeds for batch in feed.validation_batches(whole_only=False)]
+        passes.append(sorted(np.concatenate(read)))
+    assert passes == expected and passes[0] != passes[1]
+
+
 def test_what_is_known_of_it() -> None:
     data = TfDataset(shuffled(), in_order())
     assert (data.global_batch, data.pass_steps, data.train_size, data.validation_size) == (4, 5, 20, 22)
@@ -287,6 +313,16 @@ def test_an_order_that_nobody_can_repeat_is_refused(dataset: Callable[[], Any], 
     with pytest.raises(DataError, match=told):
         TfDataset(dataset())
     assert TfDataset(dataset(), exact=False).global_batch
+    validated = f"validation_data: its order cannot be repeated: .*{told}"
+    with pytest.raises(DataError, match=validated):
+        TfDataset(in_order(), dataset())
+    # Workers would validate some examples twice and others never; only what Python or a variable decides is trusted.
+    if any(word in told for word in ("seed", "deterministic")):
+        with pytest.raises(DataError, match=validated):
+            TfDataset(in_order(), dataset(), exact=False)
+    else:
+        like = tf.data.Dataset.from_tensors(tf.zeros([], dataset().element_spec.dtype)).batch(1)
+        assert TfDataset(like, dataset(), exact=False).validation_size
 
 
 def test_a_global_seed_is_a_seed() -> None:
