@@ -29,7 +29,10 @@ from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 
-@rewrite_pass(reads=["gradients", "placements", "known_ids"], writes=["train_op", "sent", "row_orders", "behind"])
+@rewrite_pass(
+    reads=["gradients", "placements", "known_ids"],
+    writes=["train_op", "gradients", "replaced", "sent", "row_orders", "behind"],
+)
 def update_own_rows(rewrite: Rewrite) -> None:
     """Makes each rank sum or average the gradients of all ranks for its own rows, and update these rows."""
     gradients = rewrite.gradients_by(Route.ALLTOALL)
