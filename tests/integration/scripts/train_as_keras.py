@@ -209,6 +209,10 @@ left |= {
     "weights": {variable.path: variable.numpy().tolist() for variable in model.variables},
     "optimizer": {variable.path: variable.numpy().tolist() for variable in model.optimizer.variables},
     "evaluated": model.evaluate(*held_back, verbose=0, return_dict=True),
+    "predicted": model.predict(held_back[0], verbose=0).tolist(),
 }
+# Plain Keras continues from the trained model.
+continued = model.fit(*train, batch_size=BATCH, epochs=2, validation_data=held_back, shuffle=False, verbose=0)
+left["continued"] = {name: [float(value) for value in each] for name, each in continued.history.items()}
 with open(folder / "left.json", "w", encoding="utf-8") as file:
     json.dump(left, file)
