@@ -48,8 +48,16 @@ def steps_on(model: Any, features: Specs, as_batch: AsBatch) -> Steps:
     """Returns the steps on the batch that `as_batch` builds from the features. First builds the model and its
     optimizer.
 
-    Raises CaptureError if the model is not compiled.
+    Raises CaptureError if the model is not compiled, or does not use TensorFlow.
     """
+    import keras
+
+    backend = keras.config.backend()
+    if backend != "tensorflow":
+        raise CaptureError(
+            f"the Keras model «{model.name}» uses the backend {backend}, but only TensorFlow can be distributed: set "
+            'KERAS_BACKEND=tensorflow, or "backend": "tensorflow" in ~/.keras/keras.json'
+        )
     if not model.compiled or model.optimizer is None:
         raise CaptureError(f"the Keras model «{model.name}» is not compiled: call model.compile(optimizer=…, loss=…)")
     _build(model, as_batch(_symbols(features)))

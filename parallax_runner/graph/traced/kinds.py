@@ -43,6 +43,7 @@ def steps_of(made: Any, features: Specs, options: Mapping[str, Any]) -> Steps:
     """
     if is_keras_model(made):
         return keras_steps(made, features, labels=options.get("labels"), sample_weight=options.get("sample_weight"))
+    _check_no_other_keras(made)
     for key in ("labels", "sample_weight"):
         if options.get(key) is not None:
             raise CaptureError(f"model.{key} needs a Keras model; a step takes the batch as a dict of all features")
@@ -57,6 +58,26 @@ def steps_of(made: Any, features: Specs, options: Mapping[str, Any]) -> Steps:
         "on a batch and returns its loss, or a pair of functions that train on and evaluate a batch; it returned "
         f"{made!r}"
     )
+
+
+def _check_no_other_keras(made: Any) -> None:
+    """Raises CaptureError for an object of Keras that is not a Keras 3 model.
+
+    Models of Keras 2, layers and losses are callable, and would otherwise be taken for training steps.
+    """
+    kind = type(made)
+    packages = {base.__module__.split(".")[0] for base in kind.__mro__}
+    returned = f"the model's function returned a {kind.__qualname__} of {kind.__module__}"
+    if "tf_keras" in packages:
+        raise CaptureError(
+            f"{returned}, which belongs to tf_keras (Keras 2); only models of Keras 3 can be distributed: build the "
+            "model with «import keras» instead of «import tf_keras», and unset TF_USE_LEGACY_KERAS"
+        )
+    if "keras" in packages:
+        raise CaptureError(
+            f"{returned}, which belongs to Keras but is not a keras.Model: return a compiled keras.Model that uses it, "
+            "or a function that trains on a batch and returns its loss"
+        )
 
 
 def returned_sums(traced: Trace) -> StepSums | None:

@@ -34,6 +34,17 @@ print('keras' in sys.modules, 'horovod' in sys.modules)
     assert said_by(program) == ["False", "True"]
 
 
+def test_a_driver_plans_a_model_without_keras(tmp_path: Path) -> None:
+    program = f"""
+os.chdir({str(tmp_path)!r})
+sys.argv = ["parallax", "model=simple", "data=linear", "action=plan", "tracking=off"]
+from parallax_runner.__main__ import main
+print(main(), "tensorflow" in sys.modules, "keras" in sys.modules)
+"""
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    assert said_by(program, PYTHONPATH=path)[-3:] == ["0", "True", "False"]
+
+
 def test_a_model_finds_keras_when_it_asks_for_it() -> None:
     program = """
 import tensorflow as tf

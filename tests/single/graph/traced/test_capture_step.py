@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from parallax_runner.analysis.classify import classify
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph.seeds import derive_seeds
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -90,7 +91,10 @@ def test_variables_of_tensorflow_have_their_own_names() -> None:
 SCRIPT = """
 import keras
 from tests.single.graph.traced.test_capture_step import captured, model
-print(captured(lambda: model(global_clipnorm=0.1, use_ema=True)).fingerprint)
+from tests.single.graph.traced.test_capture_step import dropping, scaled
+for make in (lambda: model(global_clipnorm=0.1, use_ema=True), dropping, scaled):
+    keras.utils.clear_session()
+    print(captured(make).fingerprint)
 """
 
 
@@ -102,9 +106,10 @@ def test_one_fingerprint_whatever_the_hash_seed_is() -> None:
         )
         for seed in ("1", "2")
     ]
-    found = [process.communicate(timeout=120)[0].strip() for process in processes]
-    assert found[0]
-    assert found[0] == found[1] == captured(lambda: model(global_clipnorm=0.1, use_ema=True)).fingerprint
+    found = [process.communicate(timeout=120)[0].split() for process in processes]
+    assert len(set(found[0])) == 3
+    assert found[0] == found[1]
+    assert found[0][0] == captured(lambda: model(global_clipnorm=0.1, use_ema=True)).fingerprint
 
 
 def test_another_model_has_another_fingerprint() -> None:
@@ -278,6 +283,21 @@ def test_what_is_neither_a_model_nor_a_step_is_refused(made: Any) -> None:
         captured(lambda: made, {})
 
 
+@pytest.mark.parametrize("made", [keras.layers.Dense(1), keras.losses.MeanSquaredError()])
+@pytest.mark.parametrize("options", [{}, LABELS])
+def test_an_object_of_keras_that_is_no_model_is_refused(made: Any, options: dict[str, Any]) -> None:
+    """It can be called, as a step can."""
+    expected = rf"returned a {type(made).__name__} of keras\..* is not a keras\.Model: return a compiled keras\.Model"
+    with pytest.raises(CaptureError, match=expected):
+        captured(lambda: made, options)
+
+
+def test_a_model_of_another_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keras.config, "backend", lambda: "jax")
+    with pytest.raises(CaptureError, match=r"uses the backend jax, .* set KERAS_BACKEND=tensorflow"):
+        captured(model)
+
+
 def dropping() -> Any:
     """A model whose every step draws."""
     ids, x = keras.Input((), dtype="int32", name="ids"), keras.Input((3,), name="x")
@@ -285,6 +305,77 @@ def dropping() -> Any:
     made = keras.Model([ids, x], keras.layers.Dense(1, name="out")(rows))
     made.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse")
     return made
+
+
+def scaled() -> Any:
+    """A model with updates in branches of its optimizer."""
+    made = model()
+    inner = keras.optimizers.Adam(0.01, gradient_accumulation_steps=2)
+    made.compile(optimizer=keras.optimizers.LossScaleOptimizer(inner), loss="mse")
+    return made
+
+
+def test_draws_differ_by_rank_and_by_step() -> None:
+    """No weight changes, and all batches are the same, so losses differ only by what is dropped."""
+
+    def make() -> Any:
+        made = dropping()
+        made.compile(optimizer=keras.optimizers.SGD(0.0), loss="mse")
+        return made
+
+    single = captured(make)
+    initializers = [variable.initializer for variable in single.variables]
+    draw = np.random.default_rng(3)
+    batch = {"ids": draw.integers(0, ROWS, BATCH), "x": draw.normal(size=(BATCH, 3)), "y": draw.normal(size=BATCH)}
+    with Reference(
+        single,
+        ranks=2,
+        average_sparse=True,
+        seeds=lambda graph, rank: derive_seeds(graph, seed=1, rank=rank, first_step=0, initializers=initializers),
+    ) as reference:
+        reference.initialize()
+        losses = [float(loss) for _ in range(3) for loss in reference.step([batch, batch])]
+    assert len(set(losses)) == 6, losses
+
+
+def test_averages_are_slots() -> None:
+    (table,) = [one for one in classify(captured(lambda: model(use_ema=True))) if one.name == "table/embeddings"]
+    assert sorted(table.slots) == [
+        "adam/table_embeddings_average",
+        "adam/table_embeddings_momentum",
+        "adam/table_embeddings_velocity",
+    ]
+
+
+def compiled_within() -> Any:
+    """A step whose compiled function calls another compiled function."""
+    weights = tf.Variable(tf.ones([3, 1]), name="weights")
+    inner = tf.function(lambda batch: squares(weights, batch), jit_compile=True)
+    outer = tf.function(lambda batch: inner(batch) + 1.0, jit_compile=True)
+
+    @tf.function(jit_compile=True)
+    def step(batch: dict[str, Any]) -> Any:
+        with tf.GradientTape() as tape:
+            loss = outer(batch)
+        weights.assign_sub(0.1 * tape.gradient(loss, weights))
+        return loss
+
+    return step
+
+
+def compiled_by_keras() -> Any:
+    """A model whose step `fit` would compile."""
+    made = model()
+    made.compile(optimizer="adam", loss="mse", jit_compile=True)
+    return made
+
+
+@pytest.mark.parametrize(("make", "options"), [(compiled_within, {}), (compiled_by_keras, LABELS)])
+def test_functions_are_inlined_and_nothing_is_compiled(make: Any, options: dict[str, Any]) -> None:
+    definition = captured(make, options).meta_graph.graph_def
+    assert not [node.name for node in definition.node if "PartitionedCall" in node.op]
+    assert not definition.library.function
+    assert "Xla" not in str(definition)
 
 
 def test_a_resumed_run_goes_on_with_the_draws_that_come_next() -> None:

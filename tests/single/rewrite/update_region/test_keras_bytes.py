@@ -60,3 +60,19 @@ def test_bytes_are_those_of_sgd_and_do_not_grow_with_the_table(
     few, many = (sent_bytes(captured(made, rows=rows, batch=BATCH), comm) for rows in (FEW, MANY))
     assert few == many
     assert many <= 1.1 * of_sgd[comm]
+
+
+@pytest.mark.usefixtures("mirrored")
+@pytest.mark.parametrize(("made", "grows"), [(optimizers.Adafactor, True), (optimizers.Lamb, False)])
+def test_bytes_that_grow_with_the_table_are_named_in_the_plan(made: Callable[[], Any], grows: bool) -> None:
+    """Adafactor uses means over all rows in ways that cannot be computed in parts."""
+    few, many = (captured(made, rows=rows, batch=BATCH) for rows in (FEW, MANY))
+    more_bytes = sent_bytes(many, "sharded") - sent_bytes(few, "sharded")
+    assert (more_bytes > 0) == grows
+    plans = [planned(single, "sharded", partitions=2) for single in (few, many)]
+    named = [sum(one.size_bytes for each in plan.variables for one in each.whole_tables) for plan in plans]
+    # Half of the rows are on the other rank.
+    assert more_bytes <= (named[1] - named[0]) / 2
+    notes = [note for note in plans[1].notes if note.startswith("whole table «table/embeddings» is sent for op «")]
+    assert len(notes) == sum(len(each.whole_tables) for each in plans[1].variables)
+    assert bool(notes) == grows
