@@ -18,6 +18,7 @@ from parallax_runner.api.fit_validation import check_frequency, ends_with_valida
 from parallax_runner.api.one_by_one import cluster_lines
 from parallax_runner.api.overrides import value_of
 from parallax_runner.api.script import started_as
+from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.epochs import Epochs
 from parallax_runner.errors import ConfigError, LaunchError
@@ -325,7 +326,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
     if not config.ckpt.enabled:
         raise ConfigError("ckpt=off (fit): fit reads the trained weights from a checkpoint; remove this override")
     cluster = size_cluster(config).cluster
-    parts = 1 if config.comm.name == "local" else cluster.workers * cluster.replicas_per_worker
+    parts = 1 if mode_of(config.comm).is_one_process else cluster.workers * cluster.replicas_per_worker
     if dataset.global_batch % parts:
         raise ConfigError(
             f"a batch of {dataset.global_batch} examples cannot be divided into {parts} equal parts, one for each "

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 
 from parallax_runner.config import rendezvous, slurm_allocation
+from parallax_runner.config.comm_mode import CommMode, mode_of
 from parallax_runner.config.explain import refusal, written
 from parallax_runner.config.gpus import detect_gpus
 from parallax_runner.config.origins import Origins
@@ -29,7 +30,7 @@ def size_cluster(config: RunConfig) -> RunConfig:
     if lines is None:
         return config
     hosts = read_hosts(lines)
-    workers, replicas_per_worker, servers = _numbers(hosts, config.comm.name)
+    workers, replicas_per_worker, servers = _numbers(hosts, mode_of(config.comm))
     cluster = dataclasses.replace(
         config.cluster,
         resource_info=tuple(str(host) for host in hosts),
@@ -70,16 +71,15 @@ def check_cluster(config: RunConfig, origins: Origins) -> None:
     _check_even(hosts, config, origins)
     if not all(host.is_here for host in hosts):
         _check_remote(config, origins)
-    if config.comm.name == "local" and slots > 1:
-        raise refusal(
-            "comm.name", origins, f"this mode runs one process, but {key} lists {slots} ids; list one id", value="local"
-        )
+    if mode_of(config.comm).is_one_process and slots > 1:
+        needed = f"this mode runs one process, but {key} lists {slots} ids; list one id"
+        raise refusal("comm.name", origins, needed, value=config.comm.name)
 
 
 def _check_even(hosts: Sequence[Host], config: RunConfig, origins: Origins) -> None:
-    if config.comm.name == "ps" and len({len(host.slots) for host in hosts}) > 1:
+    if mode_of(config.comm).is_all_on_servers and len({len(host.slots) for host in hosts}) > 1:
         counts = ", ".join(f"{len(host.slots)} on {host.name}" for host in hosts)
-        reason = f"under comm=ps all hosts must have the same number of ids, but there are {counts}"
+        reason = f"under comm={config.comm.name} all hosts must have the same number of ids, but there are {counts}"
         raise refusal("cluster.resource_info", origins, reason)
 
 
@@ -103,9 +103,9 @@ def _check_slurm(config: RunConfig, origins: Origins) -> None:
             "under Slurm the job determines the hosts; omit this key",
             value=cluster.resource_info,
         )
-    if config.comm.name == "local":
+    if mode_of(config.comm).is_one_process:
         needed = "this mode runs one process, but a Slurm job has several tasks"
-        raise refusal("comm.name", origins, needed, value="local", hint="cluster=local, in a job of your own")
+        raise refusal("comm.name", origins, needed, value=config.comm.name, hint="cluster=local, in a job of your own")
     limit = cluster.time_limit
     if limit is not None and not TIME_LIMIT.fullmatch(str(limit)):
         expected = (
@@ -120,9 +120,9 @@ def _check_slurm(config: RunConfig, origins: Origins) -> None:
 
 def _check_remote(config: RunConfig, origins: Origins) -> None:
     """Raises ConfigError if the mode starts no remote processes or `cluster.remote_shell` is not a program."""
-    if config.comm.name == "local":
+    if mode_of(config.comm).is_one_process:
         needed = "this mode runs one process on this machine, but cluster.resource_info lists another host"
-        raise refusal("comm.name", origins, needed, value="local")
+        raise refusal("comm.name", origins, needed, value=config.comm.name)
     key, value = "cluster.remote_shell", config.cluster.remote_shell
     try:
         words = shlex.split(value)
@@ -157,11 +157,11 @@ def visible_gpus(cluster: ClusterConfig, *, rank: int, gpus: Sequence[int] | Non
     return tuple(dict.fromkeys(found[number % len(found)] for number in wanted))
 
 
-def _numbers(hosts: Sequence[Host], comm: str) -> tuple[int, int, int]:
+def _numbers(hosts: Sequence[Host], mode: CommMode) -> tuple[int, int, int]:
     """Returns the numbers of workers, replicas per worker, and servers.
 
-    There is one worker per host under ps and otherwise one per slot, and one server per host."""
+    There is one worker per host if all variables are on servers and otherwise one per slot, and one server per host."""
     slots = sum(len(host.slots) for host in hosts)
-    if comm == "ps":
+    if mode.is_all_on_servers:
         return len(hosts), slots // len(hosts), len(hosts)
     return slots, 1, len(hosts)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from parallax_runner.config import rendezvous, slurm_allocation
+from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.explain import nearest, refusal
 from parallax_runner.config.named_class import find_class, known_names
 from parallax_runner.config.origins import Origins
@@ -45,7 +46,7 @@ def check_launcher(config: RunConfig, origins: Origins) -> None:
         near = None if "." in name else nearest(name, known)
         hint = None if near is None else f"{KEY}={near}"
         raise refusal(KEY, origins, str(error), value=name, hint=hint) from error
-    reason = None if config.comm.name == "local" else found.unfit(config, config.comm.name)
+    reason = None if mode_of(config.comm).is_one_process else found.unfit(config, config.comm.name)
     if reason is not None:
         raise refusal(KEY, origins, reason, value=name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from parallax_runner.config.choice_names import check_choice_name
 from parallax_runner.config.cluster_size import size_cluster
+from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.explain import refusal, written
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
@@ -24,7 +25,7 @@ def check_profile(config: RunConfig, origins: Origins) -> None:
         _check_steps(config, origins)
     else:
         _check_range(config, origins)
-    workers = 1 if config.comm.name == "local" else size_cluster(config).cluster.workers
+    workers = 1 if mode_of(config.comm).is_one_process else size_cluster(config).cluster.workers
     if profile.worker is not None and profile.worker >= workers:
         raise refusal(
             "profile.worker", origins, f"expected a rank of at most {workers - 1}, or null", value=profile.worker

@@ -2,6 +2,7 @@
 
 from urllib.parse import SplitResult, urlsplit
 
+from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
@@ -48,6 +49,6 @@ def check_rendezvous(config: RunConfig, origins: Origins) -> None:
     if cluster.resource_info is not None:
         needed = "under cluster=manual you choose the host of each process; omit this key"
         raise refusal("cluster.resource_info", origins, needed, value=cluster.resource_info)
-    if config.comm.name == "local":
+    if mode_of(config.comm).is_one_process:
         needed = "this mode runs one process, which the driver starts itself"
-        raise refusal("comm.name", origins, needed, value="local", hint="cluster=local")
+        raise refusal("comm.name", origins, needed, value=config.comm.name, hint="cluster=local")

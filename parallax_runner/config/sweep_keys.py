@@ -1,5 +1,6 @@
 """Checks the keys of `sweep` that affect each job."""
 
+from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.gpus import detect_gpus
 from parallax_runner.config.origins import Origins
@@ -31,7 +32,7 @@ def _check_device(config: RunConfig, origins: Origins) -> None:
     if cluster.resource_info is not None or cluster.launcher != "auto":
         needed = "the cluster settings already place a job's processes; use cluster=local without resource_info"
         raise refusal(key, origins, needed, value=True)
-    if config.comm.name != "local" and cluster.workers * cluster.replicas_per_worker > 1:
+    if not mode_of(config.comm).is_one_process and cluster.workers * cluster.replicas_per_worker > 1:
         needed = "a job with one device has one worker; use comm=local or cluster.workers=1"
         raise refusal(key, origins, needed, value=True)
     if not detect_gpus():

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.schema import (
     CkptConfig,
     CommConfig,
@@ -24,7 +25,6 @@ from parallax_runner.config.schema import (
 )
 
 KEPT: Any = object()  # in place of a value: nothing reads the key, so its value can stay
-OTHER_ROUTES = frozenset({"local", "allreduce", "allgather", "alltoall"})  # the routes of this project without servers
 OF_SLURM = ("nodes", "tasks_per_node", "time_limit", "submit", "follow", "sbatch_options")
 OF_MANUAL = ("rendezvous", "rendezvous_timeout_secs")
 UNTRAINED = ("search", "plan", "simulate")  # the actions without training steps of their own
@@ -60,28 +60,27 @@ def _with(node: Any, path: list[str], value: Any) -> Any:
     return dataclasses.replace(node, **{name: _with(getattr(node, name), rest, value) if rest else value})
 
 
-def _has_servers(config: RunConfig) -> bool:
-    """Returns whether variables can be on servers. A route of another package may use them."""
-    routes = config.comm.routes
-    return routes is None or not {routes.dense, routes.sparse} <= OTHER_ROUTES
+def _if_one_process(config: RunConfig, reason: str) -> str | None:
+    return f"comm={config.comm.name} {reason}" if mode_of(config.comm).is_one_process else None
 
 
 def _workers(config: RunConfig) -> str | None:
-    return "comm=local uses one process" if config.comm.name == "local" and config.cluster.workers > 1 else None
+    return _if_one_process(config, "uses one process") if config.cluster.workers > 1 else None
 
 
 def _servers(config: RunConfig) -> str | None:
-    return None if not config.cluster.servers or _has_servers(config) else f"comm={config.comm.name} has no servers"
+    has_use = not config.cluster.servers or mode_of(config.comm).has_servers
+    return None if has_use else f"comm={config.comm.name} has no servers"
 
 
 def _replicas(config: RunConfig) -> str | None:
-    name = config.comm.name
-    return None if name == "ps" else f"under comm={name} a worker has one replica; add workers, or choose comm=ps"
+    reason = f"under comm={config.comm.name} a worker has one replica; add workers, or choose comm=ps"
+    return None if mode_of(config.comm).is_all_on_servers else reason
 
 
 def _launcher(config: RunConfig) -> str | None:
-    is_needless = config.comm.name == "local" and config.cluster.launcher != "auto"
-    return "under comm=local the driver starts the only process itself" if is_needless else None
+    is_needless = mode_of(config.comm).is_one_process and config.cluster.launcher != "auto"
+    return f"under comm={config.comm.name} the driver starts the only process itself" if is_needless else None
 
 
 def _submission(config: RunConfig) -> str | None:
@@ -95,33 +94,32 @@ def _rendezvous(config: RunConfig) -> str | None:
 
 def _sending(config: RunConfig) -> str | None:
     # A simulation applies the compression to all modes.
-    return "comm=local sends nothing" if config.comm.name == "local" and config.action != "simulate" else None
+    return _measuring(config) if config.action != "simulate" else None
 
 
 def _measuring(config: RunConfig) -> str | None:
-    return "comm=local sends nothing" if config.comm.name == "local" else None
+    return _if_one_process(config, "sends nothing")
 
 
 def _averaging(config: RunConfig) -> str | None:
-    if config.comm.name == "local":
-        return "comm=local has one worker"
-    return None if config.comm.sync else "with comm.sync=false each worker applies its own gradients"
+    own = None if config.comm.sync else "with comm.sync=false each worker applies its own gradients"
+    return _if_one_process(config, "has one worker") or own
 
 
 def _mpirun(config: RunConfig) -> str | None:
-    return "comm=local does not use mpirun" if config.comm.name == "local" else None
+    return _if_one_process(config, "does not use mpirun")
 
 
 def _gathering(config: RunConfig) -> str | None:
-    name = config.comm.name
-    gathers = "uses only Horovod to gather" if name == "auto" else "gathers nothing"
-    return None if name in ("mpi", "hybrid") else f"comm={name} {gathers}; it needs comm=mpi or comm=hybrid"
+    mode = mode_of(config.comm)
+    gathers = "uses only Horovod to gather" if mode.is_chosen_by_cost else "gathers nothing"
+    return None if mode.gathers else f"comm={config.comm.name} {gathers}; it needs comm=mpi or comm=hybrid"
 
 
 def _server_option(config: RunConfig) -> str | None:
-    if _has_servers(config) or config.action == "simulate":  # a simulation includes the modes with servers
-        return None
-    return f"comm={config.comm.name} has no servers; it needs comm=ps or comm=hybrid"
+    # A simulation includes the modes with servers.
+    has_use = mode_of(config.comm).has_servers or config.action == "simulate"
+    return None if has_use else f"comm={config.comm.name} has no servers; it needs comm=ps or comm=hybrid"
 
 
 def _replication(config: RunConfig) -> str | None:
@@ -135,11 +133,11 @@ def _staleness(config: RunConfig) -> str | None:
 
 
 def _backup(config: RunConfig) -> str | None:
-    name = config.comm.name
-    if name in ("hybrid", "auto"):
-        return f"the allreduce of comm={name} waits for every worker in each step; it needs comm=ps"
-    if name != "ps":
+    name, mode = config.comm.name, mode_of(config.comm)
+    if not mode.has_servers:
         return f"comm={name} has no servers; it needs comm=ps"
+    if not mode.is_all_on_servers:
+        return f"the allreduce of comm={name} waits for every worker in each step; it needs comm=ps"
     return None if config.comm.sync else "with comm.sync=false no worker waits for another; it needs comm.sync=true"
 
 
@@ -149,7 +147,7 @@ def _search(config: RunConfig) -> str | None:
     if config.action == "simulate":
         return "action=simulate does not search"
     reason = f"comm={config.comm.name} has no servers, so no variable is split; it needs comm=ps or comm=hybrid"
-    return None if _has_servers(config) else reason
+    return None if mode_of(config.comm).has_servers else reason
 
 
 def _profile(config: RunConfig) -> str | None:

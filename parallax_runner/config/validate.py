@@ -11,6 +11,7 @@ from typing import Any, get_origin
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from parallax_runner.config.cluster_size import check_cluster
+from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.explain import describe, known_keys, refusal, unknown_key, written
 from parallax_runner.config.frozen import SCRIPT, as_written
 from parallax_runner.config.launchers import check_launcher
@@ -182,8 +183,8 @@ def _check_steps(config: RunConfig, origins: Origins) -> None:
 
 
 def _check_comm(config: RunConfig, origins: Origins) -> None:
-    comm = config.comm
-    if not comm.sync and comm.name != "ps":
+    comm, mode = config.comm, mode_of(config.comm)
+    if not comm.sync and not mode.is_all_on_servers:
         needed = f"asynchronous training needs the servers of comm=ps, but the choice is comm={comm.name}"
         raise refusal("comm.sync", origins, needed, value=False)
     if not comm.sync and config.action == "verify":
@@ -206,19 +207,19 @@ def _check_comm(config: RunConfig, origins: Origins) -> None:
             reason = f"a shell cannot split these options: {error}"
             raise refusal("comm.mpi.mpirun_options", origins, reason, value=options) from error
     _check_measured(config, origins)
-    if comm.name == "auto" and config.model["_target_"] == SCRIPT:
+    if mode.is_chosen_by_cost and config.model["_target_"] == SCRIPT:
         needed = "a script feeds its own data, so the rows that its steps touch are unknown; choose comm=hybrid"
         raise refusal("comm.name", origins, needed, value=comm.name)
-    if comm.name == "sharded" and config.model["_target_"] == SCRIPT:
+    if mode.needs_all_ranks and config.model["_target_"] == SCRIPT:
         needed = "a script may run ops on one worker, but only all ranks together can read rows; choose comm=hybrid"
         raise refusal("comm.name", origins, needed, value=comm.name)
 
 
 def _check_measured(config: RunConfig, origins: Origins) -> None:
-    key, name = "comm.measure_rows", config.comm.name
-    if not config.comm.measure_rows and name == "auto" and origins.wishes(key):
+    key, is_chosen = "comm.measure_rows", mode_of(config.comm).is_chosen_by_cost
+    if not config.comm.measure_rows and is_chosen and origins.wishes(key):
         raise refusal(key, origins, "comm=auto chooses routes by measured rows; omit this key", value=False)
-    if config.comm.measure_rows and name != "auto" and config.model["_target_"] == SCRIPT:
+    if config.comm.measure_rows and not is_chosen and config.model["_target_"] == SCRIPT:
         needed = "a script feeds its own data, so the rows that its steps touch are unknown; omit this key"
         raise refusal(key, origins, needed, value=True)
 

@@ -1,5 +1,6 @@
 """Checks that the settings of group `partition` are valid for its choice and for the choice of `comm`."""
 
+from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import PartitionConfig, RunConfig
@@ -14,7 +15,7 @@ def check_partition(config: RunConfig, origins: Origins) -> None:
             raise refusal("action", origins, needed, value="search")
         return
     chosen = "partition" if origins.of("partition") else "partition.name"
-    if config.comm.name == "auto":
+    if mode_of(config.comm).is_chosen_by_cost:
         needed = "a search measures one mode, but comm=auto chooses routes itself; choose comm=hybrid or comm=ps"
         raise refusal(chosen, origins, needed, value="search")
     for name, least in (("min", 1), ("steps_per_trial", 2)):

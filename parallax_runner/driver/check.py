@@ -18,8 +18,8 @@ from parallax_runner.config.origins import COMMAND_LINE, Origins
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.unused_notes import unused
 from parallax_runner.config.validate import unwritable, validate, validate_sweep
+from parallax_runner.config.validate_routes import check_routes
 from parallax_runner.errors import ConfigError
-from parallax_runner.planning.routes.check import check_routes
 
 
 @dataclass(frozen=True)

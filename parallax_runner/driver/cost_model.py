@@ -6,6 +6,7 @@ import os
 import platform
 from pathlib import Path
 
+from parallax_runner.config.comm_mode import mode_with
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.files.cache import cache_key, cache_root
 from parallax_runner.planning.cost import constants
@@ -15,7 +16,6 @@ from parallax_runner.planning.cost.server_load import ServerLoad
 from parallax_runner.planning.cut import cut_variables
 from parallax_runner.planning.lookahead import in_effect
 from parallax_runner.planning.plan_request import PlanRequest
-from parallax_runner.planning.presets import is_all_on_servers
 
 
 def cost_model(request: PlanRequest, known: Constants) -> CostModel:
@@ -31,7 +31,7 @@ def cost_model(request: PlanRequest, known: Constants) -> CostModel:
             request.servers,
             request.measured,
             known,
-            together=is_all_on_servers(request.preset),
+            together=mode_with(request.preset).is_all_on_servers,
             ps=request.options.ps,
         ),
     )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from parallax_runner.config import frozen
 from parallax_runner.config.cluster_size import devices_of_worker, size_cluster
+from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.late_refusals import name_origins
 from parallax_runner.config.objective import Goal, Objective
 from parallax_runner.config.resume_command import resume_command
@@ -201,8 +202,8 @@ def _measured(config: RunConfig, single: SingleDeviceGraph, run_dir: Path, inter
     """
     if config.model["_target_"] == frozen.SCRIPT:
         return None
-    measures = config.comm.measure_rows and config.comm.name != "local"
-    if measures or config.comm.name == "auto":
+    mode = mode_of(config.comm)
+    if mode.is_chosen_by_cost or (config.comm.measure_rows and not mode.is_one_process):
         return measurement.measure(config, single, plan_alone(config, single), run_dir, interrupts)
     return measurement.known(config, single.fingerprint)
 
@@ -228,7 +229,7 @@ def plan_alone(config: RunConfig, single: SingleDeviceGraph) -> Plan:
     alone_routes = RoutesConfig(dense=LOCAL.name, sparse=LOCAL.name)
     alone = dataclasses.replace(
         config,
-        comm=dataclasses.replace(config.comm, name="local", routes=alone_routes, sync=True, ps=ps),
+        comm=dataclasses.replace(config.comm, name=LOCAL.name, routes=alone_routes, sync=True, ps=ps),
         cluster=dataclasses.replace(config.cluster, replicas_per_worker=1),
     )
     return plan_run(alone, without_tasks(single))

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from parallax_runner.analysis.variable_info import VariableInfo
 from parallax_runner.config import rendezvous
 from parallax_runner.config.cluster_size import spans_hosts
+from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.planning.cut import Cut
 from parallax_runner.planning.plan_request import PlanRequest
-from parallax_runner.planning.presets import preset_of
 
 
 def plan_request(
@@ -24,14 +24,14 @@ def plan_request(
         comm=config.comm.name,
         variables=tuple(variables),
         fingerprint=fingerprint,
-        workers=1 if config.comm.name == "local" else config.cluster.workers,
+        workers=1 if mode_of(config.comm).is_one_process else config.cluster.workers,
         servers=config.cluster.servers,
         replicas_per_worker=config.cluster.replicas_per_worker,
         options=CommOptions.of(config.comm),
         partitions=config.partition.num,
         cut=cut_of(config),
         measured=measured,
-        preset=preset_of(config.comm),
+        preset=config.comm.routes,
         spans_hosts=spans_hosts(config.cluster),
         by_gloo=config.cluster.launcher == rendezvous.LAUNCHER,
     )

@@ -6,11 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.frozen import plain
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.planning.presets import preset_of
-from parallax_runner.planning.routes.check import uses_servers
-from parallax_runner.planning.routes.registry import route_named
 
 
 def used_params(config: RunConfig) -> dict[str, Any]:
@@ -18,10 +16,10 @@ def used_params(config: RunConfig) -> dict[str, Any]:
     disables it is kept. If a search will choose the number of partitions, that number is omitted, because a recorded
     parameter cannot change."""
     params = plain(config)
-    comm, partition = params["comm"], params["partition"]
-    if not uses_servers(config):
+    comm, partition, mode = params["comm"], params["partition"], mode_of(config.comm)
+    if not mode.has_servers:
         del comm["ps"]
-    if not _uses_mpi(config):
+    if not mode.has_collectives:
         del comm["mpi"]
     if partition["name"] == "search":
         del partition["num"]
@@ -36,11 +34,6 @@ def used_params(config: RunConfig) -> dict[str, Any]:
     if config.sweep.dir is None:
         del params["sweep"]
     return _without_null(params)
-
-
-def _uses_mpi(config: RunConfig) -> bool:
-    preset = preset_of(config.comm)
-    return preset is None or any(route_named(name).is_collective for name in (preset.dense, preset.sparse))
 
 
 def _without_null(value: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from parallax_runner.analysis.variable_info import VariableInfo
+from parallax_runner.config.schema import RoutesConfig
 from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.choose import Choice
 from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.planning.cut import Cut
-from parallax_runner.planning.presets import Preset
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class PlanRequest:
     partitions: int = 1
     cut: Cut = Cut.ALIKE
     measured: Measured | None = None
-    preset: Preset | None = None
+    preset: RoutesConfig | None = None
     choice: Choice | None = None
     spans_hosts: bool = False
     slower_ahead: str | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from parallax_runner.analysis.variable_info import GradientKind, RowsWritten, VariableInfo
+from parallax_runner.config.comm_mode import choices
+from parallax_runner.config.schema import RoutesConfig
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.plan.plan import Plan, VariablePlan, WholeTable
@@ -14,7 +16,6 @@ from parallax_runner.planning.cut import cut_variables, refuse_more_pieces_than_
 from parallax_runner.planning.lookahead import in_effect, lookahead_notes
 from parallax_runner.planning.placement import held_unevenly, place
 from parallax_runner.planning.plan_request import PlanRequest
-from parallax_runner.planning.presets import Preset, preset_named
 from parallax_runner.planning.routes.allgather import ROUTE as ALLGATHER
 from parallax_runner.planning.routes.local import ROUTE as LOCAL
 from parallax_runner.planning.routes.registry import route_named, route_of_kept
@@ -34,7 +35,9 @@ def make_plan(request: PlanRequest) -> Plan:
     comm, options, preset, choice = request.comm, request.options, request.preset, request.choice
     variables = cut_variables(request.variables, request.partitions, request.cut)
     if choice is None:
-        preset = preset or preset_named(comm)
+        preset = preset or choices().get(comm)
+        if preset is None:
+            raise PlanError(f"comm={comm}: set comm.routes, which chooses the routes of dense and sparse gradients")
         choice = _by_preset(preset, variables, request)
     routes = choice.routes
     _refuse_what_ranks_cannot_send(variables, routes, comm)
@@ -63,7 +66,7 @@ def make_plan(request: PlanRequest) -> Plan:
         )
         for variable in variables
     )
-    notes = [*choice.notes, *_notes(variables, comm, preset, request.partitions, routes)]
+    notes = [*choice.notes, *_notes(variables, request, preset, routes)]
     notes += _notes_on_repeated_ids(variables)
     notes += _notes_on_options(request, routes, served)
     notes += lookahead_notes(variables, routes, request)
@@ -84,7 +87,7 @@ def make_plan(request: PlanRequest) -> Plan:
     )
 
 
-def _by_preset(preset: Preset, variables: Sequence[VariableInfo], request: PlanRequest) -> Choice:
+def _by_preset(preset: RoutesConfig, variables: Sequence[VariableInfo], request: PlanRequest) -> Choice:
     """Returns the routes that a preset chooses for the variables, and the reasons for these routes."""
     routes = {variable.name: _route(variable, request.comm, preset, request.servers) for variable in variables}
     reasons = {variable.name: _reason(variable, routes[variable.name], request.options) for variable in variables}
@@ -152,13 +155,13 @@ def _counters(variables: Sequence[VariableInfo], options: CommOptions) -> tuple[
     return tuple(variable.name for variable in counters)
 
 
-def _route(variable: VariableInfo, comm: str, preset: Preset, servers: int) -> str:
+def _route(variable: VariableInfo, comm: str, preset: RoutesConfig, servers: int) -> str:
     """Returns the preset's route for a variable, or a replacement.
 
     If the preset has servers, a variable whose device scope names a server is placed on servers. If the preset has
     collectives, a variable that cannot be moved stays with the ranks.
     """
-    wanted = preset.of(variable.gradient)
+    wanted = {GradientKind.DENSE: preset.dense, GradientKind.SPARSE: preset.sparse}.get(variable.gradient)
     if wanted is None or wanted == LOCAL.name:
         return LOCAL.name
     if variable.server is not None and not variable.immovable_op and route_named(preset.sparse).on_servers:
@@ -175,14 +178,14 @@ def _route(variable: VariableInfo, comm: str, preset: Preset, servers: int) -> s
 
 
 def _notes(
-    variables: Sequence[VariableInfo], comm: str, preset: Preset | None, partitions: int, routes: Mapping[str, str]
+    variables: Sequence[VariableInfo], request: PlanRequest, preset: RoutesConfig | None, routes: Mapping[str, str]
 ) -> list[str]:
     kinds = {variable.gradient for variable in variables}
     on_servers = {name for name, route in routes.items() if route_named(route).on_servers}
     splits = any(v.gradient is GradientKind.SPARSE and v.name in on_servers for v in variables)
-    notes = _notes_on_a_mixed_preset(comm, preset, kinds, set(routes.values()))
-    if partitions > 1 and not splits:
-        notes.append(f"partition.num={partitions} has no effect: no sparse variable is on a server")
+    notes = _notes_on_mixed(request.comm, preset, kinds, set(routes.values()))
+    if request.partitions > 1 and not splits:
+        notes.append(f"partition.num={request.partitions} has no effect: no sparse variable is on a server")
     notes += [
         f"«{variable.name}» stays whole on every rank, because «{variable.immovable_op}» uses it directly"
         for variable in variables
@@ -228,12 +231,12 @@ def _notes_on_options(request: PlanRequest, routes: Mapping[str, str], served: S
         yield f"comm.ps.local_aggregation=false has no effect: {why}"
 
 
-def _is_mixed(preset: Preset | None) -> bool:
+def _is_mixed(preset: RoutesConfig | None) -> bool:
     """Returns whether a preset uses collectives for dense gradients, and owners of rows for sparse gradients."""
     return preset is not None and route_named(preset.dense).is_collective and route_named(preset.sparse).has_owners
 
 
-def _notes_on_a_mixed_preset(comm: str, preset: Preset | None, kinds: set[GradientKind], used: set[str]) -> list[str]:
+def _notes_on_mixed(comm: str, preset: RoutesConfig | None, kinds: set[GradientKind], used: set[str]) -> list[str]:
     if preset is None or not _is_mixed(preset):
         return []
     has_servers = route_named(preset.sparse).on_servers

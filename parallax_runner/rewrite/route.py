@@ -9,20 +9,16 @@ from parallax_runner.rewrite.rewrite_pass import RewritePass
 
 @dataclass(frozen=True)
 class RouteRewriting:
-    """The passes of a route, grouped by when they run, and whether a read of the route's variables needs all ranks.
+    """The passes of a route, grouped by when they run.
 
     rewrite/passes.py defines the order of all passes. `exchange` passes replace gradients with the gradients of all
     ranks. Until the `place` passes run, each rank holds whole variables. `place` passes move variables away from the
     ranks, redirect reads, and set `Rewrite.placements`. A placement creates the pieces that checkpoints read and
     restore. `update` passes make the update of placed variables run where the variables are. After these passes, no op
     may use a variable in its old place. `after` passes run when the graph of the step is complete.
-
-    `needs_all_ranks` is true if a read of the route's variables is a collective. The ranks then vote on whether to
-    read.
     """
 
     exchange: tuple[RewritePass, ...] = ()
     place: tuple[RewritePass, ...] = ()
     update: tuple[RewritePass, ...] = ()
     after: tuple[RewritePass, ...] = ()
-    needs_all_ranks: bool = False

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from parallax_runner.config.comm_mode import choices, mode_with
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.comm_options import CommOptions, PsOptions
 from parallax_runner.planning.cost.constants import Constants
@@ -19,7 +20,6 @@ from parallax_runner.planning.decide import decided, with_options
 from parallax_runner.planning.lookahead import in_effect
 from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.planner import make_plan
-from parallax_runner.planning.presets import is_all_on_servers, preset_named
 from parallax_runner.planning.routes.local import ROUTE as LOCAL
 
 COMMS = ("mpi", "ps", "hybrid", "sharded", "auto")
@@ -92,7 +92,7 @@ def simulate(
             for number in numbers_of_workers(workers):
                 hosts = -(-number // workers_per_host)
                 cluster = Cluster(number, hosts, workers_per_host, servers_beside_workers=True)
-                servers = load(hosts, comm != "auto" and is_all_on_servers(preset_named(comm)))
+                servers = load(hosts, mode_with(choices()[comm]).is_all_on_servers)
                 points.append(_point(comm, CostModel(cluster, constants, options, measured, servers)))
         except PlanError as error:
             left_out.append(f"{comm} is omitted: {error}")

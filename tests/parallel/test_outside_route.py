@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parallax_runner.comm import routes as registry
 from parallax_runner.launch.launchers.local import Local
-from parallax_runner.planning.routes import registry
 from tests.parallel.cases import Case
 from tests.parallel.conftest import ROOT, Launched, launch
 from tests.parallel.test_equivalence import compared

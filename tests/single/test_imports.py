@@ -11,14 +11,14 @@ import parallax_runner
 PACKAGE = Path(parallax_runner.__file__).parent
 # Each folder, and each module at the root, is a stage. docs/design/0002 says what each of them makes.
 STAGES = (
-    *("files", "errors", "process", "config", "data", "graph", "analysis"),
+    *("files", "errors", "process", "comm", "config", "data", "graph", "analysis"),
     *("plan", "planning", "simulation", "search", "launch", "frontdoors"),
     *("rewrite", "shard", "metrics", "mpi_collectives"),
     *("profile", "checkpoints", "export", "train", "verify", "calibration", "track"),
     *("worker", "server", "driver", "api", "sweep", "calibrate", "__main__", "__init__"),
 )
 WITHOUT_TENSORFLOW = (
-    *("files", "errors", "process", "config", "data", "plan", "planning", "simulation", "search", "launch"),
+    *("files", "errors", "process", "comm", "config", "data", "plan", "planning", "simulation", "search", "launch"),
     *("frontdoors", "calibration", "track", "driver", "sweep", "calibrate", "__main__"),
 )
 # Entries of processes: they answer before TensorFlow is there, which takes four seconds.

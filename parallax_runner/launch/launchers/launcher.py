@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
+from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.launch import bind_address
 from parallax_runner.launch.control import wire
@@ -61,7 +62,8 @@ class Launcher(ABC):
         if it can. This method is called when the configuration is validated, before anything else happens."""
         if cls.starts_mpi:
             return None
-        if comm != "ps":
+        # The mode of a calibration, which differs from the configuration's own, has collectives.
+        if comm != config.comm.name or mode_of(config.comm).has_collectives:
             return f"it does not start MPI, which comm={comm} needs to exchange gradients; choose comm=ps"
         if config.comm.mpi.mpirun_options:
             return "it does not use mpirun; omit comm.mpi.mpirun_options"

@@ -22,6 +22,7 @@ class Allgather(Route):
     rewriting = "parallax_runner.rewrite.routes.allgather"
     exchanges: ClassVar[Mapping[str, Volume]] = {"allgather": lambda ranks, size, _: (ranks - 1, size * (ranks - 1))}
     is_collective = True
+    leads_to_gathering = True
     kept_gradient = GradientKind.SPARSE
     all_of_it = "all allgathers"
 

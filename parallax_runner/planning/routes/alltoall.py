@@ -26,6 +26,7 @@ class Alltoall(Route):
         "alltoall": lambda ranks, size, _: (ranks - 1, size * (ranks - 1) / ranks)
     }
     is_collective = True
+    needs_all_ranks = True
     has_owners = True
     asks_ahead = True
     all_of_it = "all alltoalls"

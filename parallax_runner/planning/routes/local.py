@@ -19,6 +19,7 @@ class Local(Route):
     name = "local"
     rewriting = ""
     sends_whole = True
+    sends_nothing = True
 
     def takes(self, variable: VariableInfo, *, servers: int) -> bool:
         """Returns true for a variable without a gradient."""

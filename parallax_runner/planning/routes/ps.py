@@ -27,6 +27,7 @@ class Ps(Route):
         "push": lambda ranks, size, servers: (2, size * max(1.0, ranks / servers)),
     }
     on_servers = True
+    leads_to_gathering = True
     has_owners = True
     all_of_it = "all servers"
 

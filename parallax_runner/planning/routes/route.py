@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.comm.routes import RouteTraits
 from parallax_runner.plan.comm_options import CommOptions, Lookahead
 from parallax_runner.plan.plan import Plan, VariablePlan
 from parallax_runner.planning.cost.constants import Exchange
@@ -55,19 +56,16 @@ class PaidOnce(NamedTuple):
 Volume = Callable[[int, int, int], tuple[int, float]]
 
 
-class Route(ABC):
+class Route(RouteTraits, ABC):
     """A way to exchange the gradients of variables, and a place for the variables' values.
 
-    `planning/routes/registry.py` finds routes by name.
+    `comm/routes.py` finds routes by name.
 
-    Attributes:
-        name: the name in plans, tables and `comm.routes`.
+    Attributes, besides those of RouteTraits:
         rewriting: the dotted name of the module whose `REWRITING` contains the passes. Only the rewrite imports this
             module. The name is empty if there is nothing to rewrite.
         exchanges: the exchanges from `Constants` that the route uses, with their volumes. A calibration measures these
             exchanges.
-        is_collective: whether ranks exchange data among themselves through Horovod.
-        on_servers: whether values are on servers.
         has_owners: whether each row has an owner that serves and updates the row. A plan has at most one kind of owner.
         asks_ahead: whether rows can be requested from owners during the previous step.
         kept_gradient: the kind of gradient that takes this route if every rank must keep the whole variable.
@@ -75,11 +73,8 @@ class Route(ABC):
         all_of_it: the name that a plan's table uses for all exchanges on this route.
     """
 
-    name: ClassVar[str]
     rewriting: ClassVar[str]
     exchanges: ClassVar[Mapping[str, Volume]] = {}
-    is_collective: ClassVar[bool] = False
-    on_servers: ClassVar[bool] = False
     has_owners: ClassVar[bool] = False
     asks_ahead: ClassVar[bool] = False
     kept_gradient: ClassVar[GradientKind | None] = None

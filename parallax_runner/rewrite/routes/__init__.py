@@ -39,4 +39,4 @@ def shared_variables(plan: Plan) -> set[str]:
 
 def needs_all_ranks(plan: Plan) -> bool:
     """Returns whether a read of all variables is a collective."""
-    return any(rewriting_of(route).needs_all_ranks for route in routes_of(plan) if route.rewriting)
+    return any(route.needs_all_ranks for route in routes_of(plan))

@@ -7,9 +7,8 @@ from hydra._internal.utils import get_args_parser
 
 from parallax_runner.config.compose import Composer
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.config.unused_keys import KEPT, OTHER_ROUTES, RULES, without_unused
+from parallax_runner.config.unused_keys import KEPT, RULES, without_unused
 from parallax_runner.driver.check import check, validated
-from parallax_runner.planning.routes.registry import BUILT_IN, route_named
 
 
 @pytest.fixture(autouse=True)
@@ -254,7 +253,3 @@ def test_a_key_is_unused_for_the_same_reason_afterwards() -> None:
         config = config_of(*line.split(" "))
         assert without_unused(config) == config
     assert [rule.key for rule in RULES if rule.value is KEPT and rule.key.startswith("comm.")] == []
-
-
-def test_the_routes_without_servers_are_those_of_the_planner() -> None:
-    assert {name for name in BUILT_IN if not route_named(name).on_servers} == OTHER_ROUTES

@@ -5,6 +5,4 @@ from parallax_runner.rewrite.routes.alltoall.ask_ahead import ask_ahead
 from parallax_runner.rewrite.routes.alltoall.own_rows import spread_over_ranks
 from parallax_runner.rewrite.routes.alltoall.update_own_rows import update_own_rows
 
-REWRITING = RouteRewriting(
-    place=(spread_over_ranks,), update=(update_own_rows,), after=(ask_ahead,), needs_all_ranks=True
-)
+REWRITING = RouteRewriting(place=(spread_over_ranks,), update=(update_own_rows,), after=(ask_ahead,))

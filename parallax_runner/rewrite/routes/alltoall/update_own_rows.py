@@ -30,7 +30,7 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 
 @rewrite_pass(
-    reads=["gradients", "placements", "known_ids"],
+    reads=["placements", "known_ids"],
     writes=["train_op", "gradients", "replaced", "sent", "row_orders", "behind"],
 )
 def update_own_rows(rewrite: Rewrite) -> None:

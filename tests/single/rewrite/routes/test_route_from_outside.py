@@ -8,10 +8,10 @@ from types import ModuleType
 
 import pytest
 
+from parallax_runner.comm import routes as registry
 from parallax_runner.errors import PlanError
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.plan import Plan
-from parallax_runner.planning.routes import registry
 from parallax_runner.planning.routes.registry import route_named
 from parallax_runner.rewrite.passes import all_passes, rewrite_for_rank
 from parallax_runner.rewrite.rewrite_pass import PassOrderError, rewrite_pass
@@ -34,14 +34,15 @@ def too_early(rewrite: Rewrite) -> None:
     pass
 
 
-def brought(monkeypatch: pytest.MonkeyPatch, rewriting: object, *, on_servers: bool = False) -> None:
+def brought(monkeypatch: pytest.MonkeyPatch, rewriting: object, **traits: bool) -> None:
     """Adds a route to those that are known, as an entry point does."""
 
     class Halves(type(route_named("allreduce"))):  # type: ignore[misc]
         name = ROUTE
         rewriting = "package_outside.rewriting"
 
-    Halves.on_servers = on_servers
+    for trait, value in traits.items():
+        setattr(Halves, trait, value)
     planning, module = ModuleType("package_outside.planning"), ModuleType(Halves.rewriting)
     planning.ROUTE = Halves()  # type: ignore[attr-defined]
     module.REWRITING = rewriting  # type: ignore[attr-defined]
@@ -73,7 +74,7 @@ def test_it_says_what_its_variables_are_to_the_ranks(monkeypatch: pytest.MonkeyP
     _, plan = planned_by_it()
     brought(monkeypatch, RouteRewriting())
     assert not needs_all_ranks(plan) and shared_variables(plan) == set()
-    brought(monkeypatch, RouteRewriting(needs_all_ranks=True), on_servers=True)
+    brought(monkeypatch, RouteRewriting(), on_servers=True, needs_all_ranks=True)
     assert needs_all_ranks(plan)
     assert shared_variables(plan) == {"table", "weights", "table/Adagrad", "weights/Adagrad"}
 

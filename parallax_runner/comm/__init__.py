@@ -1,0 +1,1 @@
+"""The names of the routes, and what each route states to every stage. Without TensorFlow."""

@@ -1,0 +1,124 @@
+"""What a choice of `comm` means for the processes: its routes state it, and no rule asks for a name."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import parallax_runner
+from parallax_runner.comm import routes as registry
+from parallax_runner.config.comm_mode import CommMode, choices, mode_of, mode_with
+from parallax_runner.config.compose import Composer
+from parallax_runner.config.schema import CommConfig, RoutesConfig, RunConfig
+from parallax_runner.driver.check import validated
+from parallax_runner.errors import ConfigError
+from parallax_runner.planning.routes.registry import route_named
+
+MODES = {
+    "auto": CommMode(is_chosen_by_cost=True, has_servers=True, has_collectives=True),
+    "hybrid": CommMode(has_servers=True, has_collectives=True, gathers=True),
+    "local": CommMode(is_one_process=True),
+    "mpi": CommMode(has_collectives=True, gathers=True),
+    "ps": CommMode(has_servers=True, is_all_on_servers=True),
+    "sharded": CommMode(has_collectives=True, needs_all_ranks=True),
+}
+PACKAGE = Path(parallax_runner.__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_each_choice_has_its_properties() -> None:
+    assert {name: mode_with(routes) for name, routes in choices().items()} == MODES
+
+
+def bring(monkeypatch: pytest.MonkeyPatch, base: str, **traits: bool) -> None:
+    """Adds a route `mine`, which differs from the route `base` by `traits`, as an entry point does."""
+    module = ModuleType("package_outside.planning")
+    module.ROUTE = type("Mine", (type(route_named(base)),), {"name": "mine", **traits})()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(registry, "_modules", lambda: {**registry.BUILT_IN, "mine": module.__name__})
+    registry._loaded.cache_clear()
+
+
+def config_of(tmp_path: Path, dense: str, sparse: str, *overrides: str) -> RunConfig:
+    """The configuration of a choice `own` with these routes."""
+    (tmp_path / "comm").mkdir()
+    (tmp_path / "comm" / "own.yaml").write_text(f"name: own\nroutes: {{dense: {dense}, sparse: {sparse}}}\n")
+    job = Composer(config_dir=str(tmp_path)).job(["comm=own", *overrides])
+    return validated(job)
+
+
+def test_a_route_of_another_package_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    bring(monkeypatch, "ps")
+    assert mode_with(RoutesConfig(dense="mine", sparse="mine")) == MODES["ps"]
+    bring(monkeypatch, "ps", on_servers=False, needs_all_ranks=True)
+    assert mode_with(RoutesConfig(dense="allreduce", sparse="mine")) == CommMode(
+        has_collectives=True, gathers=True, needs_all_ranks=True
+    )
+
+
+def test_rules_ask_the_routes_of_a_choice_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bring(monkeypatch, "ps")
+    config = config_of(tmp_path, "mine", "mine", "comm.sync=false", "cluster.replicas_per_worker=2")
+    assert (config.comm.sync, config.cluster.replicas_per_worker) == (False, 2)
+
+
+@pytest.mark.parametrize(
+    "traits, overrides, message",
+    [
+        ({}, ["comm.sync=false"], "asynchronous training needs the servers of comm=ps, but the choice is comm=own"),
+        ({}, ["cluster.servers=0"], "comm=own needs at least 1 server"),
+        ({"on_servers": False}, ["partition=search"], "comm=own has no servers, so no variable can be split"),
+        (
+            {"needs_all_ranks": True},
+            ["model=script", "data=script", "model.path=train.py"],
+            "only all ranks together can read rows",
+        ),
+    ],
+)
+def test_rules_refuse_by_the_routes(
+    traits: dict[str, bool], overrides: list[str], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bring(monkeypatch, "ps", **traits)
+    (tmp_path / "train.py").touch()
+    with pytest.raises(ConfigError, match=message):
+        config_of(tmp_path, "allreduce", "mine", *overrides)
+
+
+def test_a_name_counts_until_its_routes_are_refused() -> None:
+    """A rule does not blame another key for routes that contradict the name."""
+    for_mpi = RoutesConfig(dense="allreduce", sparse="allgather")
+    assert mode_of(CommConfig(name="ps", routes=for_mpi)) == MODES["ps"]
+    assert mode_of(CommConfig(name="own", routes=for_mpi)) == MODES["mpi"]
+    job = Composer().job(["comm=ps", "comm.routes.sparse=pss", "comm.sync=false"])
+    with pytest.raises(ConfigError, match="no such route; expected one of local, allreduce, allgather, ps, alltoall"):
+        validated(job)
+
+
+def named_in(text: str) -> Iterator[str]:
+    """The comparisons of `comm.name` with names."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Compare):
+            left, *others = map(ast.unparse, (node.left, *node.comparators))
+            if left.endswith("comm.name") and any("'" in other for other in others):
+                yield ast.unparse(node)
+
+
+def test_no_rule_asks_for_the_name_of_a_choice() -> None:
+    paths = [path for stage in ("config", "driver", "api") for path in (PACKAGE / stage).rglob("*.py")]
+    assert len(paths) > 50
+    assert [found for path in paths for found in named_in(path.read_text(encoding="utf-8"))] == []
+
+
+def test_a_rule_that_asks_for_a_name_is_found() -> None:
+    """Otherwise the test above could not fail."""
+    assert list(named_in("a = config.comm.name == 'ps' or comm.name in ('mpi', 'ps')\nb = comm.name == other")) == [
+        "config.comm.name == 'ps'",
+        "comm.name in ('mpi', 'ps')",
+    ]
