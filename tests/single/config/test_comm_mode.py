@@ -74,7 +74,11 @@ def test_rules_ask_the_routes_of_a_choice_from_outside(monkeypatch: pytest.Monke
     [
         ({}, ["comm.sync=false"], "asynchronous training needs the servers of comm=ps, but the choice is comm=own"),
         ({}, ["cluster.servers=0"], "comm=own needs at least 1 server"),
-        ({"on_servers": False}, ["partition=search"], "comm=own has no servers, so no variable can be split"),
+        (
+            {"on_servers": False},
+            ["partition=search", "action=search"],
+            "comm=own has no servers, so no variable can be",
+        ),
         (
             {"needs_all_ranks": True},
             ["model=script", "data=script", "model.path=train.py"],
