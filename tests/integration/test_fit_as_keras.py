@@ -123,7 +123,8 @@ def test_an_epoch_that_begins_with_a_stop_has_one_step(tmp_path: Path) -> None:
 
 def test_weights_and_masks_that_are_not_equal_on_all_workers(tmp_path: Path) -> None:
     """One worker has small weights or short sequences. If a loss divides by a number that is the same for all workers,
-    the result is that of plain Keras. Otherwise the loss is the mean of the workers' losses, and a note says so."""
+    the result equals the result of plain Keras. Otherwise the loss is the mean of the workers' losses, and a note says
+    so."""
     left, told = {}, {}
     for comm in ("plain", "sharded"):
         done = run(WEIGHTED, comm, str(tmp_path / comm), cwd=tmp_path)
