@@ -143,7 +143,7 @@ def variables(run: Run) -> list[str]:
 def test_what_a_group_names_and_is_not_there(override: str, fault: str, tmp_path: Path) -> None:
     run = launch("model=simple", "comm=mpi", override, cwd=tmp_path)
     assert run.exit_status == 2
-    assert f"parallax_runner: {override}: cannot be imported: {fault}" in run.stderr
+    assert f"parallax_runner: {override} (command line): cannot be imported: {fault}" in run.stderr
     assert "Traceback" not in run.stderr
     run.expect_nothing_started()
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parallax_runner.files.link_or_copy import link_or_copy
+from parallax_runner.files.whole import write_whole
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -96,11 +97,11 @@ def _require(folder: Path, requirement: str) -> None:
     import yaml
 
     requirements, conda = folder / "requirements.txt", folder / "conda.yaml"
-    requirements.write_text(f"{requirements.read_text(encoding='utf-8').rstrip()}\n{requirement}", encoding="utf-8")
+    write_whole(requirements, f"{requirements.read_text(encoding='utf-8').rstrip()}\n{requirement}")
     environment = yaml.safe_load(conda.read_text(encoding="utf-8"))
     (pip,) = [entry for entry in environment["dependencies"] if isinstance(entry, dict)]
     pip["pip"].append(requirement)
-    conda.write_text(yaml.safe_dump(environment, default_flow_style=False), encoding="utf-8")
+    write_whole(conda, yaml.safe_dump(environment, default_flow_style=False))
 
 
 def _schema(specs: Mapping[str, Any]) -> Schema | None:
