@@ -23,7 +23,7 @@ WITHOUT_TENSORFLOW = (
 )
 # Entries of processes: they answer before TensorFlow is there, which takes four seconds.
 ENTRIES = ("worker.__main__", "worker.row_trial.__main__", "worker.calibration.__main__", "server.__main__")
-HEAVY = frozenset({"tensorflow", "keras", "mlflow", "horovod"})
+HEAVY = frozenset({"tensorflow", "keras", "mlflow", "horovod", "scipy.optimize"})
 ONLY_IMPORTERS = {
     "tensorflow": "process.tensorflow_import",  # among the stages without TensorFlow
     "horovod": "rewrite.exchange.collectives",

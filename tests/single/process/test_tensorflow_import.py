@@ -29,9 +29,10 @@ from parallax_runner.worker import rank
 from parallax_runner.export import end_of_run
 from parallax_runner.rewrite.routes.allgather import allgatherv
 from parallax_runner.rewrite.exchange import collectives
-print('keras' in sys.modules, 'horovod' in sys.modules)
+import gc
+print('keras' in sys.modules, 'horovod' in sys.modules, gc.isenabled(), gc.get_freeze_count() > 100_000)
 """
-    assert said_by(program) == ["False", "True"]
+    assert said_by(program) == ["False", "True", "True", "True"]
 
 
 def test_a_driver_plans_a_model_without_keras(tmp_path: Path) -> None:
