@@ -389,7 +389,7 @@ def _run(
                 restarts=summary.restarts,
                 ckpt_path=summary.ckpt_path,
             )
-        state.summary = summary = dataclasses.replace(summary, mlflow_run_id=tracker.run_id)
+        state.summary = summary = dataclasses.replace(summary, tracker_run_id=tracker.run_id)
         summary_path = report.leave_summary(run_dir, summary)
         if config.action == "train" and result.status == "finished":
             shows = not frozen.is_quiet(config)
@@ -407,7 +407,7 @@ def _run(
     except BaseException:
         newest = start.newest()
         ckpt_path = None if newest is None else str(newest)
-        state.summary = dataclasses.replace(state.known(), ckpt_path=ckpt_path, mlflow_run_id=tracker.run_id)
+        state.summary = dataclasses.replace(state.known(), ckpt_path=ckpt_path, tracker_run_id=tracker.run_id)
         tracker.end("interrupted" if interrupts.received else "failed")
         if interrupts.received:
             _end_interrupted(run_dir, state.summary, interrupts, start.command(ckpt_path))
