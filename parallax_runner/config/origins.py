@@ -129,12 +129,12 @@ class Origins:
         names = [name for override in self._assignments for name, _ in self._set_by(override)]
         return [name for name in names if not prefix or name.startswith(f"{prefix}.")]
 
-    def wishes(self, key: str) -> bool:
+    def is_set(self, key: str) -> bool:
         """Returns whether the command line, or a file of another group, sets `key`."""
         group = key.partition(".")[0]
         return key in self.given(group) or any(key in file.values for file in self.files if file.group != group)
 
-    def wished(self, key: str) -> list[str]:
+    def keys_set(self, key: str) -> list[str]:
         """Returns the keys that the command line, or a file of another group, sets: `key`, or keys below it."""
         group = key.partition(".")[0]
         in_files = [name for file in self.files if file.group != group for name in file.values]

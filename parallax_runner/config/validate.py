@@ -41,8 +41,8 @@ def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     for group in FREE_GROUPS:
         _check_free_group(composed, group, origins)
     _check_fields(composed, STRUCTURED, "", origins, composed)
-    wished = as_written(composed)
-    config = without_unused(wished)
+    given = as_written(composed)
+    config = without_unused(given)
     _check_steps(config, origins)
     check_cluster(config, origins)
     check_rendezvous(config, origins)
@@ -50,10 +50,10 @@ def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     check_epochs(config, origins)
     check_launcher(config, origins)
     check_backup(config, origins)
-    check_partition(wished, origins)  # values that contradict each other are wrong even if the choice has no effect
+    check_partition(given, origins)  # values that contradict each other are wrong even if the choice has no effect
     _check_data(config, origins)
     check_learning_rates(config, origins)
-    check_profile(wished, origins)
+    check_profile(given, origins)
     _check_resume(config, origins)
     _check_folders(config, origins)
     _check_simulate(config, origins)
@@ -217,7 +217,7 @@ def _check_comm(config: RunConfig, origins: Origins) -> None:
 
 def _check_measured(config: RunConfig, origins: Origins) -> None:
     key, is_chosen = "comm.measure_rows", mode_of(config.comm).is_chosen_by_cost
-    if not config.comm.measure_rows and is_chosen and origins.wishes(key):
+    if not config.comm.measure_rows and is_chosen and origins.is_set(key):
         raise refusal(key, origins, "comm=auto chooses routes by measured rows; omit this key", value=False)
     if config.comm.measure_rows and not is_chosen and config.model["_target_"] == SCRIPT:
         needed = "a script feeds its own data, so the rows that its steps touch are unknown; omit this key"

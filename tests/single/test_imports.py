@@ -101,6 +101,22 @@ def test_a_wrong_import_is_found(tmp_path: Path) -> None:
     assert faults("rewrite.wrong", path)[1:] == ["rewrite.wrong imports mlflow"]
 
 
+def names_mlflow(module: str, text: str) -> bool:
+    """Whether a module outside MLflow's own modules and the configuration names MLflow."""
+    return "mlflow" in text.lower() and not module.startswith(("track.mlflow", "config."))
+
+
+def test_only_configuration_and_its_own_modules_name_mlflow() -> None:
+    assert [module for module, path in MODULES.items() if names_mlflow(module, path.read_text(encoding="utf-8"))] == []
+
+
+def test_a_module_that_names_mlflow_is_found() -> None:
+    """Otherwise the test above could not fail."""
+    assert names_mlflow("driver.report", "run_id = summary['mlflow_run_id']")
+    assert names_mlflow("track.tracker", "# MLflow has no such field")
+    assert not names_mlflow("track.mlflow.sender", "import mlflow")
+
+
 def test_models_import_nothing_of_the_project() -> None:
     paths = list((PACKAGE.parent / "models").rglob("*.py"))
     assert len(paths) >= 3

@@ -70,7 +70,7 @@ def publish_steps(folder, *steps):
         model = make_model()
         train(model, 0, step)
         written = save(begin(folder, step), model)
-        publish(written, folder, Sidecar(step=step, examples=step * BATCH, seed=1, fingerprint="", mlflow_run_id=None))
+        publish(written, folder, Sidecar(step=step, examples=step * BATCH, seed=1, fingerprint="", tracker_run_id=None))
     return model
 
 
