@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import random
@@ -103,6 +104,8 @@ if __name__ == "__main__":
     import numpy as np
 
     assert len(os.listdir("/proc/self/task")) <= 2, "a thread beside jemalloc's own would be lost in a fork"
+    gc.collect()
+    gc.freeze()
     request = serve(sys.argv[1])
     np.random.seed()
     become(request)
