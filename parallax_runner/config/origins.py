@@ -50,6 +50,12 @@ class ConfigFile:
         content.pop("defaults", None)
         return dict(flatten(content, self.package))
 
+    @cached_property
+    def _tree(self) -> yaml.Node | None:
+        """The content with the lines on which it stands."""
+        node: yaml.Node | None = yaml.compose(self.path.read_text(encoding="utf-8"))
+        return node
+
     def where(self, key: str) -> str:
         """Returns the file and the line that sets `key`."""
         relative = key.removeprefix(self.package).lstrip(".").split(".")
@@ -58,7 +64,7 @@ class ConfigFile:
     def defaults(self, *, overrides: bool = False) -> Iterator[tuple[str, str, str]]:
         """Yields the group, the choice and the file:line of each entry in the file's defaults list. With `overrides`,
         yields only entries that override another choice."""
-        for key, value in _entries(yaml.compose(self.path.read_text(encoding="utf-8"))):
+        for key, value in _entries(self._tree):
             if key.value != "defaults" or not isinstance(value, yaml.SequenceNode):
                 continue
             for item in value.value:
@@ -70,8 +76,7 @@ class ConfigFile:
                     yield group, choice.value, f"{readable(self.path)}:{choice.start_mark.line + 1}"
 
     def _line(self, parts: Sequence[str]) -> int:
-        node = yaml.compose(self.path.read_text(encoding="utf-8"))
-        line = 1
+        node, line = self._tree, 1
         for part in parts:
             for key, value in _entries(node):
                 if str(key.value) == part:
