@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from parallax_runner.config import frozen
 from parallax_runner.config.cluster_size import devices_of_worker, size_cluster
 from parallax_runner.config.comm_mode import mode_of
-from parallax_runner.config.late_refusals import name_origins
+from parallax_runner.config.late_refusals import name_origins, with_origins
 from parallax_runner.config.objective import Goal, Objective
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RoutesConfig, RunConfig
@@ -372,6 +372,7 @@ def _run(
                     search.close()
             if config.action == "search":
                 record = None  # the steps of a search are not part of the result
+        result = _with_origins(result, config)
         summary = dataclasses.replace(state.known(), status=result.status)
         if record is not None:
             record.end()
@@ -421,6 +422,16 @@ def _run(
     if config.action != "train" or validation.lacks_examples(config, single, dataset):
         return None  # the training loss is not comparable with the validation loss of other runs
     return summary.objective
+
+
+def _with_origins(result: RunResult, config: RunConfig) -> RunResult:
+    """Names the origins of the settings with which the error of a worker or server begins."""
+    failure = result.failure
+    if failure is None or not failure.recurs:
+        return result
+    return dataclasses.replace(
+        result, failure=dataclasses.replace(failure, reason=with_origins(failure.reason, config))
+    )
 
 
 def _last_words(result: RunResult) -> dict[int, dict[str, Any]]:
