@@ -175,7 +175,8 @@ def test_the_arguments_are_those_of_pytest_and_of_the_mutation_tests(command: st
     write_program(folder / ".venv" / "bin" / "python", NOTES_ITS_ARGUMENTS)
     in_copy(command, folder)
     _, module, *words = (folder / ".venv" / "bin" / "arguments").read_text(encoding="utf-8").splitlines()
-    assert module == {"scripts/test": "pytest", "scripts/mutate": "tests.mutation"}[re.sub(r"^\w+=\w+ ", "", command).split()[0]]
+    program = re.sub(r"^\w+=\w+ ", "", command).split()[0]
+    assert module == {"scripts/test": "pytest", "scripts/mutate": "tests.mutation"}[program]
     assert [word for word in words if word.startswith("tests/") and not (ROOT / word).exists()] == []
     told = subprocess.run(
         [sys.executable, "-m", module, *words, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60
