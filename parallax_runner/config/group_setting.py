@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from parallax_runner.config.explain import shown, written
-from parallax_runner.config.origins import COMMAND_LINE, Origins
+from parallax_runner.config.origins import Origins
 
 
 def setting_of(group: str, origins: Origins) -> str | None:
@@ -18,7 +18,7 @@ def setting_of(group: str, origins: Origins) -> str | None:
 def _settings(group: str, origins: Origins) -> Iterator[str]:
     for override in reversed(origins.overrides):
         if _is_within(override.key_or_group, group):
-            yield f"{shown(str(override.input_line))} ({COMMAND_LINE})"
+            yield f"{shown(str(override.input_line))} ({origins.giver})"
     for file in reversed(origins.files):
         for chosen, choice, where in file.defaults(overrides=True):
             if chosen == group:

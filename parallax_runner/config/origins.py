@@ -1,11 +1,12 @@
 """Tracks where each value comes from: the command line, or a line of a file."""
 
+import copy
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 from hydra.core.override_parser.types import Override
@@ -96,19 +97,27 @@ def readable(path: Path) -> str:
 
 
 class Origins:
-    """Finds, for one job, the last setting of each key."""
+    """Finds, for one job, the last setting of each key. `giver` is who gives the overrides."""
+
+    giver = COMMAND_LINE
 
     def __init__(self, overrides: Sequence[Override], files: Sequence[ConfigFile]) -> None:
         self.files = files
         self.overrides = overrides
         self._assignments = [override for override in overrides if not override.is_delete()]
 
+    def given_by(self, giver: str) -> Self:
+        """Returns the same origins, with another giver of the overrides, such as `fit`."""
+        changed = copy.copy(self)
+        changed.giver = giver
+        return changed
+
     def of(self, key: str) -> Origin | None:
         """Returns the last setting of `key`, or None if only the schema has a value."""
         for override in reversed(self._assignments):
             for name, value in self._set_by(override):
                 if name == key:
-                    return Origin(COMMAND_LINE, value)
+                    return Origin(self.giver, value)
         for file in reversed(self.files):
             if key in file.values:
                 return Origin(file.where(key), file.values[key])
@@ -120,7 +129,7 @@ class Origins:
         is_group = any(file.group == group for file in self.files)
         for override in reversed(self._assignments if is_group else ()):
             if override.key_or_group == group and isinstance(override.value(), str):
-                return Origin(COMMAND_LINE, override.value())
+                return Origin(self.giver, override.value())
         for only_overrides in (True, False) if with_defaults else (True,):
             for file in reversed(self.files):
                 for other, choice, where in file.defaults(overrides=only_overrides):

@@ -20,7 +20,7 @@ from parallax_runner.config.origins import Origins
 from parallax_runner.config.profile_rules import check_profile
 from parallax_runner.config.rendezvous import check_rendezvous
 from parallax_runner.config.schema import FREE_GROUPS, RunConfig
-from parallax_runner.config.structured import STRUCTURED
+from parallax_runner.config.structured import STRUCTURED, group_in, optional_groups
 from parallax_runner.config.sweep_keys import check_sweep_keys
 from parallax_runner.config.trackers import check_tracking
 from parallax_runner.config.unused_keys import without_unused
@@ -102,8 +102,9 @@ def _check_fields(node: Any, schema: Any, prefix: str, origins: Origins, whole: 
         if OmegaConf.is_missing(node, name):
             raise refusal(key, origins, f"this key has no value; {describe(entry)}", value="???")
         value = node[name]
-        if dataclasses.is_dataclass(entry.type):
-            _check_fields(value, entry.type, f"{key}.", origins, whole)
+        group = entry.type if dataclasses.is_dataclass(entry.type) else group_in(entry.type)
+        if group is not None and value is not None:
+            _check_fields(value, group, f"{key}.", origins, whole)
         elif get_origin(entry.type) is not dict and value is not None:
             _check_range(key, value, entry, origins)
 
@@ -113,6 +114,8 @@ def _known(whole: DictConfig, origins: Origins) -> list[str]:
     also have unknown keys, which a plus has added."""
     declared = {key for file in origins.files if file.group in FREE_GROUPS for key in file.values}
     declared.update(known_keys(OmegaConf.structured(STRUCTURED)))
+    for parent, group in optional_groups(STRUCTURED):
+        declared.update(f"{parent}.{entry.name}" for entry in dataclasses.fields(group))
     return [key for key in known_keys(whole) if key in declared]
 
 

@@ -24,7 +24,7 @@ def without_optimizer(config: RunConfig, single: SingleDeviceGraph) -> RunConfig
     if not single.has_optimizer:
         return config
     origins = origins_of_running_job()
-    if origins is not None:  # None in a script, which checks its own overrides
+    if origins is not None:  # None if only the graph is built, as in a test
         check_no_optimizer(
             origins,
             f"model._target_={config.model['_target_']} creates a Keras model or a training step",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from parallax_runner.config import frozen
 from parallax_runner.config.cluster_size import size_cluster
-from parallax_runner.config.late_refusals import name_origins
+from parallax_runner.config.late_refusals import name_origins, with_origins
 from parallax_runner.config.objective import Goal, Objective
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RunConfig
@@ -232,6 +232,7 @@ def _run(
                     search.close()
             if config.action == "search":
                 record = None  # the steps of a search are not part of the result
+        result = _with_origins(result, config)
         if record is not None:
             record.end()
         summary = _with_result(state.known(), start, plan, record, result, before)
@@ -294,6 +295,16 @@ def _with_result(
     if result.status != "finished" and (newest := start.newest()) is not None:
         summary = dataclasses.replace(summary, ckpt_path=str(newest))
     return summary if result.failure is None else dataclasses.replace(summary, error=str(result.failure))
+
+
+def _with_origins(result: RunResult, config: RunConfig) -> RunResult:
+    """Names the origins of the settings with which the error of a worker or server begins."""
+    failure = result.failure
+    if failure is None or not failure.recurs:
+        return result
+    return dataclasses.replace(
+        result, failure=dataclasses.replace(failure, reason=with_origins(failure.reason, config))
+    )
 
 
 def _last_words(result: RunResult) -> dict[int, dict[str, Any]]:
