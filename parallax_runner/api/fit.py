@@ -17,7 +17,7 @@ from parallax_runner.api.fit_source import FitSource
 from parallax_runner.api.fit_validation import check_frequency, ends_with_validation, epochs_between
 from parallax_runner.api.one_by_one import cluster_lines
 from parallax_runner.api.overrides import value_of
-from parallax_runner.api.own_groups import check_own_groups
+from parallax_runner.api.own_groups import check_not_arguments, check_own_groups
 from parallax_runner.api.script import started_as
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.schema import RunConfig
@@ -141,6 +141,11 @@ def _known(data: Mapping[str, Any]) -> dict[str, Any]:
 
 APPROXIMATE = "approximate"
 USABLE = ("data.resume", "model.sparse_updates")  # the settings of `data` and `model` that overrides may contain
+# Maps keys that `fit` computes to the arguments that it computes them from.
+COMPUTED = {
+    "train.steps": "epochs, initial_epoch and steps_per_epoch",
+    "train.validate_steps": "validation_freq",
+}
 ACTIONS = ("train", "verify", "plan")
 # Names of the counts that the first process passes to the workers, so that they do not have to count again.
 COUNTED = ("pass_steps", "validation_size")
@@ -329,6 +334,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
             raise refusal("action", job.origins, f"with fit it must be one of {', '.join(ACTIONS)}")
         check_no_optimizer(job.origins, "fit trains a compiled keras.Model", "change model.compile(optimizer=…)")
         config = checked_job(job, "fit")
+    check_not_arguments(wanted.lines, "fit", COMPUTED)
     if not config.ckpt.enabled:
         raise ConfigError("ckpt=off (fit): fit reads the trained weights from a checkpoint; remove this override")
     cluster = size_cluster(config).cluster

@@ -1,9 +1,9 @@
-"""Refuses overrides of the groups `model` and `data` in a script that has its own model and data."""
+"""Refuses overrides of what a script sets itself: its model, its data, and what the arguments of a call determine."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from parallax_runner.errors import ConfigError
 
@@ -21,4 +21,16 @@ def check_own_groups(lines: Iterable[str], function: str, usable: Collection[str
             raise ConfigError(
                 f"{line} ({function}): {function} uses the model and the data of the script; remove this override, and "
                 f"change the script{but}"
+            )
+
+
+def check_not_arguments(lines: Iterable[str], function: str, arguments: Mapping[str, str]) -> None:
+    """Raises ConfigError for an override in `lines` of a key that `function` computes. `arguments` maps these keys to
+    the arguments that determine them."""
+    for line in lines:
+        key = line.strip().lstrip("+~").partition("=")[0]
+        if key in arguments:
+            raise ConfigError(
+                f"{line} ({function}): {function} computes {key} from {arguments[key]}; remove this override, and "
+                "change the arguments of the call"
             )

@@ -68,6 +68,11 @@ def sparse(x: Any, y: Any) -> Any:
             {"overrides": ["train.patience=2", "train.validate_steps=2"]},
             "pass keras.callbacks.EarlyStopping to fit",
         ),
+        (
+            {"overrides": ["train.steps=7"]},
+            r"train.steps=7 \(fit\): fit computes train.steps from epochs, initial_epoch and steps_per_epoch",
+        ),
+        ({"overrides": ["++train.validate_steps=2"]}, r"fit computes train.validate_steps from validation_freq"),
         ({"overrides": ["train.log_every=1,2"]}, r"train.log_every=1,2"),
         ({"overrides": ["ckpt=off"]}, r"ckpt=off \(fit\): fit reads the trained weights from a checkpoint"),
         ({"sample_weight": np.ones(12), "class_weight": {0: 1.0}}, "pass only one of the two"),
