@@ -72,7 +72,7 @@ def measure_loop(
 @contextmanager
 def _loop(overrides: Sequence[str], run_dir: Path) -> Iterator[Loop]:
     """Makes a loop under comm=local with one thread, as rank.py does. The loop's reports are discarded."""
-    from parallax_runner.driver.pipeline import plan_run
+    from parallax_runner.driver.make_plan import plan_run
     from parallax_runner.graph.build import build_graph, load_dataset
 
     config = compose(("comm=local", "tracking=off", "ckpt=off", *overrides, f"run_dir={run_dir}"))

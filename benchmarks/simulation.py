@@ -23,7 +23,7 @@ from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.cost import constants, measured
 from parallax_runner.planning.cost.constants import Constants
 from parallax_runner.planning.cost.measured import Measured
-from parallax_runner.simulation.simulate import COMMS, simulate
+from parallax_runner.simulation.simulate import simulate
 
 IDEAL = "ideal"
 
@@ -59,7 +59,9 @@ def compare(profile: Measured, results: Mapping[str, Any], base: Constants, *, c
         workers_per_host=1,
         options=CommOptions(),
     )
-    return [Compared(hosts, mode, medians[mode], found.at(mode, hosts).step_ms) for mode in COMMS if mode in medians]
+    return [
+        Compared(hosts, mode, medians[mode], found.at(mode, hosts).step_ms) for mode in found.comms if mode in medians
+    ]
 
 
 def rows_of(compared: Sequence[Compared]) -> Rows:

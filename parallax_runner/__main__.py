@@ -1,4 +1,4 @@
-"""`python -m parallax_runner` and `parallax`: composes and checks all jobs, and then has Hydra run them."""
+"""`python -m parallax_runner` and `parallax`: composes and checks all jobs, and then lets Hydra run them."""
 
 import argparse
 import contextlib

@@ -29,11 +29,13 @@ class Glance:
 class Occupancy:
     """Times per step, in milliseconds.
 
-    `full_ms` is the time during which at least one link was full. `idle_ms` is the idle time of the cores, as a mean
-    over cores. `neither_ms` is the part of `idle_ms` during which no link was full.
+    `full_ms` is the time during which at least one link was full. `busy_ms` is the time that the cores computed, and
+    `idle_ms` their idle time, both as a mean over cores. `neither_ms` is the part of `idle_ms` during which no link was
+    full.
     """
 
     full_ms: float
+    busy_ms: float
     idle_ms: float
     neither_ms: float
 
@@ -70,15 +72,16 @@ def occupancy(
     seen = [glance for glance in glances if begin_secs <= glance.secs <= end_secs]
     if len(seen) < 2:
         return None
-    full = idle = neither = 0.0
+    full = busy = idle = neither = 0.0
     for before, after in pairwise(seen):
         secs = after.secs - before.secs
         carried = zip(before.carried_bytes, after.carried_bytes, strict=True)
         is_full = max(end - begin for begin, end in carried) * 8 >= FULL * link_mbit * 1e6 * secs
         idle_secs = (after.idle_secs - before.idle_secs) / cores
         full += secs if is_full else 0
+        busy += secs - idle_secs
         idle += idle_secs
         neither += 0 if is_full else idle_secs
     # The samples and the steps cover different durations, so totals are scaled by the ratio of the two durations.
     per_step = 1000 * (end_secs - begin_secs) / (seen[-1].secs - seen[0].secs) / steps
-    return Occupancy(full * per_step, idle * per_step, neither * per_step)
+    return Occupancy(full * per_step, busy * per_step, idle * per_step, neither * per_step)

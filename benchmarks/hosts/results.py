@@ -40,13 +40,14 @@ def rows_of_hosts(measurements: Sequence[Measurement]) -> Rows:
                 _bytes([one.counted_bytes for one in own]),
                 str(own[-1].predicted or UNKNOWN),
                 _ms([one.occupancy.full_ms for one in own if one.occupancy]),
+                _ms([one.occupancy.busy_ms for one in own if one.occupancy]),
                 _ms([one.occupancy.neither_ms for one in own if one.occupancy]),
                 *(_times(ratios(measurements, mode, other)) for other in others),
             )
         )
     unit = measurements[0].unit
-    head = ("mode", unit, "min – max", "ms a step", "interface sent", "counted", "predicted", "link full", "idle")
-    return Rows((*head, *(f"× {other}" for other in others)), tuple(body))
+    head = ("mode", unit, "min – max", "ms a step", "interface sent", "counted", "predicted")
+    return Rows((*head, "link full", "busy", "idle", *(f"× {other}" for other in others)), tuple(body))
 
 
 def draw(measurements: Sequence[Measurement], path: Path, caption: str) -> None:

@@ -17,6 +17,7 @@ from parallax_runner.api.fit_source import FitSource
 from parallax_runner.api.fit_validation import check_frequency, ends_with_validation, epochs_between
 from parallax_runner.api.one_by_one import cluster_lines
 from parallax_runner.api.overrides import value_of
+from parallax_runner.api.own_groups import check_not_arguments, check_own_groups
 from parallax_runner.api.script import started_as
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.schema import RunConfig
@@ -28,6 +29,7 @@ from parallax_runner.worker.script import Worker, this_worker
 
 if TYPE_CHECKING:
     from parallax_runner.config.compose import Job
+    from parallax_runner.config.origins import Origins
     from parallax_runner.track.run_record import RunRecord
 
 
@@ -82,6 +84,7 @@ def fit(
         lines=[*([] if workers is None else [f"cluster.workers={value_of(workers)}"]), f"comm={comm}", *overrides],
     )
     _check(wanted)
+    check_own_groups(overrides, "fit", USABLE)
     worker = this_worker()
     if worker is not None and len(_finished) < len(worker.config.model.get("earlier", ())):
         with _keras_names_kept():
@@ -138,6 +141,12 @@ def _known(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 APPROXIMATE = "approximate"
+USABLE = ("data.resume", "model.sparse_updates")  # the settings of `data` and `model` that overrides may contain
+# Maps keys that `fit` computes to the arguments that it computes them from.
+COMPUTED = {
+    "train.steps": "epochs, initial_epoch and steps_per_epoch",
+    "train.validate_steps": "validation_freq",
+}
 ACTIONS = ("train", "verify", "plan")
 # Names of the counts that the first process passes to the workers, so that they do not have to count again.
 COUNTED = ("pass_steps", "validation_size")
@@ -244,13 +253,14 @@ def _work(worker: Worker, source: FitSource) -> NoReturn:
 
 
 def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
+    from parallax_runner.config.running_job import job_of_call
     from parallax_runner.driver.check import end_surplus_task
     from parallax_runner.driver.pipeline import drive
 
     keep_going()
     model, dataset = source.model, source.dataset
     callbacks, notes = usable(wanted.callbacks)
-    config = _config(wanted, dataset, epoch_steps, saves_epochs=any(map(reads_weights, callbacks)))
+    config, origins = _config(wanted, dataset, epoch_steps, saves_epochs=any(map(reads_weights, callbacks)))
     end_surplus_task(config)
     for note in notes:
         print(f"parallax_runner: {note}", file=sys.stderr)
@@ -273,7 +283,8 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
         made.append((calls, record))
         return Epochs(epoch_steps, calls, record.workers, wanted.initial_epoch)
 
-    drive(config, source, epochs)
+    with job_of_call(origins):
+        drive(config, source, epochs)
     if not made or config.action != "train":  # planning and verifying produce no weights
         return None
     ((calls, record),) = made
@@ -299,9 +310,9 @@ def _blamed_on_fit() -> Iterator[None]:
         raise ConfigError(str(error).replace("(command line)", "(fit)")) from error
 
 
-def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bool) -> RunConfig:
-    """Composes the configuration of the run. Raises ConfigError if the configuration is invalid or a batch cannot be
-    divided equally."""
+def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bool) -> tuple[RunConfig, Origins]:
+    """Composes the configuration of the run, and the origins of its settings. Raises ConfigError if the configuration
+    is invalid or a batch cannot be divided equally."""
     from parallax_runner.config.cluster_size import size_cluster
     from parallax_runner.config.explain import refusal
     from parallax_runner.driver.check import checked_job
@@ -324,6 +335,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
             raise refusal("action", job.origins, f"with fit it must be one of {', '.join(ACTIONS)}")
         check_no_optimizer(job.origins, "fit trains a compiled keras.Model", "change model.compile(optimizer=…)")
         config = checked_job(job, "fit")
+    check_not_arguments(wanted.lines, "fit", COMPUTED)
     if not config.ckpt.enabled:
         raise ConfigError("ckpt=off (fit): fit reads the trained weights from a checkpoint; remove this override")
     cluster = size_cluster(config).cluster
@@ -334,4 +346,5 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
             f"replica; choose a batch of {max(1, dataset.global_batch // parts) * parts} or another number of workers"
         )
     counted = {name: getattr(dataset, name, None) for name in COUNTED}
-    return dataclasses.replace(config, data={**config.data, **counted, "batch_size": dataset.global_batch // parts})
+    data = {**config.data, **counted, "batch_size": dataset.global_batch // parts}
+    return dataclasses.replace(config, data=data), job.origins.given_by("fit")

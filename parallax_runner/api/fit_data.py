@@ -42,14 +42,7 @@ def dataset_of(
         raise ConfigError("validation_batch_size (fit): a tf.data.Dataset already has a batch size; remove it")
     validation_batch = validation_batch_size or batch_size or KERAS_BATCH
     if isinstance(x, tf.data.Dataset):
-        for name, value in (("y", y), ("sample_weight", sample_weight), ("batch_size", batch_size)):
-            if value is not None:
-                raise ConfigError(f"{name} (fit): a tf.data.Dataset already contains it; remove {name}")
-        if validation_split:
-            raise ConfigError(
-                f"validation_split={validation_split} (fit): this argument needs arrays; for a tf.data.Dataset, split "
-                "off validation_data with .take(…) and .skip(…)"
-            )
+        _refuse_for_dataset(validation_split, y=y, sample_weight=sample_weight, batch_size=batch_size)
         from parallax_runner.graph.tf_data.dataset import TfDataset
 
         weighted = x if class_weight is None else _weighted(x, class_weight)
@@ -78,6 +71,18 @@ def dataset_of(
         validation=validation_data,
         floatx=keras.config.floatx(),
     )
+
+
+def _refuse_for_dataset(validation_split: float, **contained: Any) -> None:
+    """Raises ConfigError for an argument that is only for arrays, or that a data set already contains."""
+    for name, value in contained.items():
+        if value is not None:
+            raise ConfigError(f"{name} (fit): a tf.data.Dataset already contains it; remove {name}")
+    if validation_split:
+        raise ConfigError(
+            f"validation_split={validation_split} (fit): this argument needs arrays; for a tf.data.Dataset, split "
+            "off validation_data with .take(…) and .skip(…)"
+        )
 
 
 def _split(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[Any, Any]:

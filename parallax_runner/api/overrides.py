@@ -7,19 +7,21 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from parallax_runner.api.config import Config, ProfileConfig
+from parallax_runner.config.comm_mode import choices, mode_with
 from parallax_runner.config.hydra_quotes import in_quotes
 from parallax_runner.errors import ConfigError
 
 RUN_OPTIONS = {"PS": "ps", "MPI": "mpi", "HYBRID": "hybrid"}
-# Maps each option of PSConfig to the values of comm under which the option has an effect. For these values of comm, the
-# option sets the key of the same name in `comm.ps`.
-PS_OPTIONS = {
-    "protocol": ("ps", "hybrid"),
-    "replicate_variables": ("ps",),
-    "local_aggregation": ("ps",),
-    "boundary_among_servers": ("ps", "hybrid"),
-    "boundary_between_workers_and_servers": ("ps", "hybrid"),
-}
+# The options of PSConfig. With servers, an option sets the key of the same name in `comm.ps`.
+PS_OPTIONS = (
+    "protocol",
+    "replicate_variables",
+    "local_aggregation",
+    "boundary_among_servers",
+    "boundary_between_workers_and_servers",
+)
+# Options that are passed on only if all variables are on servers.
+ALL_ON_SERVERS_ONLY = ("replicate_variables", "local_aggregation")
 # Options that are passed on only if each step waits for every worker.
 WAITING_ONLY = ("replicate_variables",)
 BACKUP = "comm.ps.backup_workers="
@@ -74,8 +76,10 @@ def _comm(run_option: Any) -> str:
 def _communication(config: Config, *, comm: str, sync: bool) -> Iterator[str]:
     ps, mpi = config.communication_config.ps_config, config.communication_config.mpi_config
     waits_for_all = sync and not any(line.startswith(BACKUP) and line != f"{BACKUP}0" for line in config.overrides)
-    for option, comms in PS_OPTIONS.items():
-        if comm in comms and (waits_for_all or option not in WAITING_ONLY):
+    mode = mode_with(choices()[comm])
+    for option in PS_OPTIONS if mode.has_servers else ():
+        is_used = mode.is_all_on_servers or option not in ALL_ON_SERVERS_ONLY
+        if is_used and (waits_for_all or option not in WAITING_ONLY):
             yield f"comm.ps.{option}={value_of(getattr(ps, option))}"
     if mpi.use_allgatherv:
         yield "comm.mpi.use_allgatherv=true"

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from parallax_runner.api.session import Session
 
+FUNCTION = "parallel_run"
+
 
 def parallel_run(
     single_gpu_graph: tf.Graph,
@@ -53,13 +55,17 @@ def _drive(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -
 
 def _run(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> int:
     from parallax_runner.api.overrides import overrides_of
+    from parallax_runner.api.own_groups import check_own_groups
     from parallax_runner.config.compose import Composer
+    from parallax_runner.config.running_job import job_of_call
     from parallax_runner.driver.check import checked_job, end_surplus_task
+    from parallax_runner.driver.own_optimizer import check_no_optimizer
     from parallax_runner.driver.pipeline import drive
     from parallax_runner.graph.script_graph import has_partitioner
 
     keep_going()
     try:
+        check_own_groups(config.overrides, FUNCTION)
         lines = overrides_of(
             config,
             resource_info=resource_info,  # type: ignore[arg-type]
@@ -69,11 +75,15 @@ def _run(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> 
         seed = [] if graph.seed is None else [f"train.seed={graph.seed % 2**31}"]
         try:
             job = Composer().job([*seed, *lines, *cluster_lines(), *started_as()])
-            composed = checked_job(job, "parallel_run")
+            check_no_optimizer(
+                job.origins, f"{FUNCTION} trains the script's graph", "change the optimizer in the script"
+            )
+            composed = checked_job(job, FUNCTION)
         except ConfigError as error:
-            raise ConfigError(str(error).replace("(command line)", "(parallel_run)")) from error
+            raise ConfigError(str(error).replace("(command line)", f"({FUNCTION})")) from error
         end_surplus_task(composed)
-        drive(composed, ScriptSource(graph))
+        with job_of_call(job.origins.given_by(FUNCTION)):
+            drive(composed, ScriptSource(graph))
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return tell(error)
     return 0

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.api.border import Border
+from parallax_runner.api.fetch_check import FetchCheck
 from parallax_runner.api.fetches import Leaf, Translator, flatten
 from parallax_runner.api.hooks import Hooks, Values
 from parallax_runner.api.queue_runners import start_queue_runners
@@ -31,7 +31,7 @@ class Session:
     ) -> None:
         self.graph, self.plan, self.translator, self.runner = graph, plan, translator, runner
         self._steps = steps
-        self._border = Border(plan, steps, runner.distributed)
+        self._fetch_check = FetchCheck(plan, steps, runner.distributed)
         self._hooks = Hooks(hooks, self)
         self._closed = False
         self._queues = start_queue_runners(graph, runner)
@@ -70,9 +70,9 @@ class Session:
         updates = self._steps.updates_needed(name for leaf in leaves for name in leaf.needs)
         is_whole = updates == self._steps.updates
         if updates and not is_whole:
-            self._border.check_part(updates)
+            self._fetch_check.check_part(updates)
         tensors = [tensor for leaf in leaves for replica in leaf.tensors for tensor in replica]
-        self._border.check_fetches([name for leaf in leaves for name in leaf.needs], tensors, updates=updates)
+        self._fetch_check.check_fetches([name for leaf in leaves for name in leaf.needs], tensors, updates=updates)
         ops = self._ops(leaves, is_whole=is_whole)
         if updates:
             fetched = self._run_step([tensors, ops], dict(feeds), options, run_metadata, is_whole=is_whole)[0]
@@ -144,7 +144,7 @@ class Session:
         names: list[str] = []
         for leaf in leaves:
             if leaf.op is not None and not (is_whole and leaf.op in self._steps.whole):
-                names += self._border.without_initial_values(leaf.op, has_trained=self._has_trained)
+                names += self._fetch_check.without_initial_values(leaf.op, has_trained=self._has_trained)
         whole = [distributed.train_op] if is_whole else []
         return whole + [
             distributed.graph.get_operation_by_name(prefix + name) for name in names for prefix in distributed.prefixes

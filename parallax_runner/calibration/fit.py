@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import lsq_linear
 
 from parallax_runner.calibration.samples import Sample
 from parallax_runner.planning.cost.constants import DEFAULTS, EXCHANGES, Constants, Exchange
@@ -104,6 +103,8 @@ def _least_squares(
     columns: dict[str, np.ndarray], values: np.ndarray, secs: np.ndarray, name: str, spread: dict[str, float]
 ) -> dict[str, float]:
     """Returns non-negative coefficients by column, and adds their relative standard errors to `spread`."""
+    from scipy.optimize import lsq_linear  # Every driver imports this module, and this import takes 0.25 s.
+
     terms = np.stack(list(columns.values()), axis=1) / secs[:, None]
     # Bytes and seconds are nine orders of magnitude apart.
     scales = np.abs(terms).max(axis=0)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.config.trackers import RUN_ID_KEY
 from parallax_runner.errors import CheckpointError
 from parallax_runner.files.plain import read_object, reason_of
 from parallax_runner.files.regular import open_regular
@@ -27,7 +28,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "examples": (int,),
     "seed": (int,),
     "fingerprint": (str,),
-    "mlflow_run_id": (str, type(None)),
+    RUN_ID_KEY: (str, type(None)),
     "write_number": (int,),
     "saved_secs": (int, float),
     "numbering": (str,),
@@ -59,7 +60,7 @@ class Sidecar:
     examples: int
     seed: int
     fingerprint: str
-    mlflow_run_id: str | None
+    tracker_run_id: str | None = field(metadata={"key": RUN_ID_KEY})
     files: Mapping[str, FileState] = field(default_factory=dict)
     write_number: int = 0
     saved_secs: float = 0.0
@@ -68,7 +69,10 @@ class Sidecar:
 
     def text(self) -> str:
         """Returns the sidecar as JSON, with a checksum."""
-        return _text(dataclasses.asdict(self))
+        return _text({_KEYS[name]: value for name, value in dataclasses.asdict(self).items()})
+
+
+_KEYS = {entry.name: entry.metadata.get("key", entry.name) for entry in dataclasses.fields(Sidecar)}
 
 
 def prefix_of(folder: Path, step: int) -> Path:
@@ -240,13 +244,13 @@ def _read_all(folder: Path) -> tuple[dict[Path, Sidecar], list[Path]]:
 def _sidecar(fields: Mapping[str, Any]) -> Sidecar:
     """Makes a sidecar from JSON fields. Raises ValueError if the fields are not valid for a sidecar."""
     # A later version can add optional fields without changing the format. A new required field changes the format.
-    known = {entry.name for entry in dataclasses.fields(Sidecar)} & set(fields) - {"files"}
-    for name in known:
-        if type(fields[name]) not in _TYPES[name]:  # isinstance would accept true as an int
-            raise ValueError(f"its field «{name}» has the wrong type: {fields[name]!r}")
+    known = {name: fields[key] for name, key in _KEYS.items() if key in fields and name != "files"}
+    for name, value in known.items():
+        if type(value) not in _TYPES[_KEYS[name]]:  # isinstance would accept true as an int
+            raise ValueError(f"its field «{_KEYS[name]}» has the wrong type: {value!r}")
     try:
         files = {ending: _file_state(ending, state) for ending, state in fields["files"].items()}
-        return Sidecar(**{name: fields[name] for name in known}, files=files)
+        return Sidecar(**known, files=files)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"a field is missing or has the wrong type ({error})") from error
 

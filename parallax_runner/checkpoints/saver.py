@@ -224,7 +224,7 @@ class CheckpointSaver:
                 examples=examples,
                 seed=self.seed,
                 fingerprint=self.fingerprint,
-                mlflow_run_id=self.run_id(),
+                tracker_run_id=self.run_id(),
                 numbering=self.numbering,
             )
             prefix = checkpoint_folder.publish(written, self.folder, sidecar)

@@ -8,7 +8,7 @@ def check_choice_names(origins: Origins) -> None:
     """Raises ConfigError if `comm.name` or `partition.name` differs from the group's choice.
 
     If a configuration sets its own `comm.routes`, `comm.name` can be any name."""
-    has_own_routes = origins.wishes("comm.routes") or bool(origins.given("comm.routes"))
+    has_own_routes = origins.is_set("comm.routes") or bool(origins.given("comm.routes"))
     for group in ("comm", "partition"):
         if group != "comm" or not has_own_routes:
             check_choice_name(group, origins)

@@ -57,3 +57,8 @@ def choices() -> Mapping[str, RoutesConfig | None]:
     paths = sorted((conf_dir() / "comm").glob("*.yaml"))
     routes = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")).get("routes") for path in paths}
     return {name: None if found is None else RoutesConfig(**found) for name, found in routes.items()}
+
+
+def name_by_cost() -> str:
+    """Returns the name of the choice for which the cost model chooses the routes."""
+    return next(name for name, routes in choices().items() if routes is None)

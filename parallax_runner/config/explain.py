@@ -16,7 +16,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from parallax_runner.config.frozen import plain
 from parallax_runner.config.origins import COMMAND_LINE, Origins, flatten
 from parallax_runner.config.schema import FREE_GROUPS, REMOVED_KEYS, RunConfig
-from parallax_runner.config.structured import STRUCTURED
+from parallax_runner.config.structured import STRUCTURED, optional_groups
 from parallax_runner.config.synonyms import choice_meant, key_meant, remedy
 from parallax_runner.errors import ConfigError
 
@@ -222,6 +222,10 @@ def unknown_key(key: str, origins: Origins, known: Sequence[str]) -> ConfigError
         return refusal(key, origins, "a new tag needs a plus", hint=f"+{key}={written(_value(key, origins))}")
     hint = nearest_key(key, known)
     beside = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == parent]
+    if not beside and parent in dict(optional_groups(STRUCTURED)):
+        group = parent.partition(".")[0]
+        reason = f"{parent} is null under this choice of {group}, so no key below it can be set; choose another {group}"
+        return refusal(key, origins, reason)
     place = f"; {parent} has {', '.join(beside)}" if parent and beside else " or group"
     value = _value(key, origins)
     if hint is not None and value is not None and not isinstance(value, dict):

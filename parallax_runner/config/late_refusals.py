@@ -21,23 +21,27 @@ _SETTING = re.compile(r"(?P<key>[a-z_]+(?:\.\w+)*)(?P<item>\[\d+\])?=")
 def name_origins(error: BaseException, config: RunConfig) -> None:
     """Adds the origin of each setting with which the error's message begins, as in «partition.num=9 (command line): …».
 
-    Does nothing if the message does not begin with a setting of the configuration, or if Hydra runs no job."""
-    if not isinstance(error, ParallaxError) or not error.args or not isinstance(error.args[0], str):
-        return
-    message, content = error.args[0], plain(config)
-    ends = list(_ends(message, content))
+    Does nothing if the message does not begin with a setting of the configuration, or if this process runs no job."""
+    if isinstance(error, ParallaxError) and error.args and isinstance(error.args[0], str):
+        error.args = (with_origins(error.args[0], config), *error.args[1:])
+
+
+def with_origins(message: str, config: RunConfig) -> str:
+    """Returns the message of an error with the origin of each setting with which it begins. The error may be from
+    another process of the run, such as a worker."""
+    ends = list(_ends(message, plain(config)))
     if not ends:
-        return
+        return message
     from parallax_runner.config.running_job import origins_of_running_job
 
     origins = origins_of_running_job()
     if origins is None:
-        return
+        return message
     for key, end in reversed(ends):
         where = _where(key, message[:end], origins)
         if where is not None:
             message = f"{message[:end]} ({where}){message[end:]}"
-    error.args = (message, *error.args[1:])
+    return message
 
 
 def _ends(message: str, content: dict[str, Any]) -> Iterator[tuple[str, int]]:

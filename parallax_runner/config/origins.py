@@ -1,11 +1,12 @@
 """Tracks where each value comes from: the command line, or a line of a file."""
 
+import copy
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 from hydra.core.override_parser.types import Override
@@ -50,6 +51,12 @@ class ConfigFile:
         content.pop("defaults", None)
         return dict(flatten(content, self.package))
 
+    @cached_property
+    def _tree(self) -> yaml.Node | None:
+        """The content with the lines on which it stands."""
+        node: yaml.Node | None = yaml.compose(self.path.read_text(encoding="utf-8"))
+        return node
+
     def where(self, key: str) -> str:
         """Returns the file and the line that sets `key`."""
         relative = key.removeprefix(self.package).lstrip(".").split(".")
@@ -58,7 +65,7 @@ class ConfigFile:
     def defaults(self, *, overrides: bool = False) -> Iterator[tuple[str, str, str]]:
         """Yields the group, the choice and the file:line of each entry in the file's defaults list. With `overrides`,
         yields only entries that override another choice."""
-        for key, value in _entries(yaml.compose(self.path.read_text(encoding="utf-8"))):
+        for key, value in _entries(self._tree):
             if key.value != "defaults" or not isinstance(value, yaml.SequenceNode):
                 continue
             for item in value.value:
@@ -70,8 +77,7 @@ class ConfigFile:
                     yield group, choice.value, f"{readable(self.path)}:{choice.start_mark.line + 1}"
 
     def _line(self, parts: Sequence[str]) -> int:
-        node = yaml.compose(self.path.read_text(encoding="utf-8"))
-        line = 1
+        node, line = self._tree, 1
         for part in parts:
             for key, value in _entries(node):
                 if str(key.value) == part:
@@ -91,19 +97,27 @@ def readable(path: Path) -> str:
 
 
 class Origins:
-    """Finds, for one job, the last setting of each key."""
+    """Finds, for one job, the last setting of each key. `giver` is who gives the overrides."""
+
+    giver = COMMAND_LINE
 
     def __init__(self, overrides: Sequence[Override], files: Sequence[ConfigFile]) -> None:
         self.files = files
         self.overrides = overrides
         self._assignments = [override for override in overrides if not override.is_delete()]
 
+    def given_by(self, giver: str) -> Self:
+        """Returns the same origins, with another giver of the overrides, such as `fit`."""
+        changed = copy.copy(self)
+        changed.giver = giver
+        return changed
+
     def of(self, key: str) -> Origin | None:
         """Returns the last setting of `key`, or None if only the schema has a value."""
         for override in reversed(self._assignments):
             for name, value in self._set_by(override):
                 if name == key:
-                    return Origin(COMMAND_LINE, value)
+                    return Origin(self.giver, value)
         for file in reversed(self.files):
             if key in file.values:
                 return Origin(file.where(key), file.values[key])
@@ -115,7 +129,7 @@ class Origins:
         is_group = any(file.group == group for file in self.files)
         for override in reversed(self._assignments if is_group else ()):
             if override.key_or_group == group and isinstance(override.value(), str):
-                return Origin(COMMAND_LINE, override.value())
+                return Origin(self.giver, override.value())
         for only_overrides in (True, False) if with_defaults else (True,):
             for file in reversed(self.files):
                 for other, choice, where in file.defaults(overrides=only_overrides):
@@ -129,12 +143,12 @@ class Origins:
         names = [name for override in self._assignments for name, _ in self._set_by(override)]
         return [name for name in names if not prefix or name.startswith(f"{prefix}.")]
 
-    def wishes(self, key: str) -> bool:
+    def is_set(self, key: str) -> bool:
         """Returns whether the command line, or a file of another group, sets `key`."""
         group = key.partition(".")[0]
         return key in self.given(group) or any(key in file.values for file in self.files if file.group != group)
 
-    def wished(self, key: str) -> list[str]:
+    def keys_set(self, key: str) -> list[str]:
         """Returns the keys that the command line, or a file of another group, sets: `key`, or keys below it."""
         group = key.partition(".")[0]
         in_files = [name for file in self.files if file.group != group for name in file.values]

@@ -1,5 +1,8 @@
 """Finds the origins of the running job's keys, for errors that occur after Hydra has started the job."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -7,9 +10,23 @@ from hydra.core.hydra_config import HydraConfig
 from parallax_runner.config.compose import Composer
 from parallax_runner.config.origins import COMMAND_LINE, Origins
 
+_of_call: ContextVar[Origins | None] = ContextVar("_of_call", default=None)
+
+
+@contextmanager
+def job_of_call(origins: Origins) -> Iterator[None]:
+    """Makes `origins` the origins of the running job, for a function such as `fit`, which runs a job without Hydra."""
+    token = _of_call.set(origins)
+    try:
+        yield
+    finally:
+        _of_call.reset(token)
+
 
 def origins_of_running_job() -> Origins | None:
-    """Returns the origins of the running job's keys, or None if Hydra runs no job, as in a worker or a test."""
+    """Returns the origins of the running job's keys, or None if this process runs no job, as in a worker or a test."""
+    if (of_call := _of_call.get()) is not None:
+        return of_call
     settings: Any = HydraConfig.instance().cfg
     if settings is None or not settings.hydra.job.config_name:
         return None

@@ -1,7 +1,7 @@
 """The schema in the form that OmegaConf needs: mutable, with `list` and `dict`."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import GenericAlias
 from typing import Any, cast, get_args, get_origin
 
@@ -40,6 +40,16 @@ def _known(kind: Any) -> Any:
 def group_in(kind: Any) -> type[Any] | None:
     """Returns the dataclass in the type of an optional group, or None for any other type."""
     return next((cast(type[Any], one) for one in get_args(kind) if dataclasses.is_dataclass(one)), None)
+
+
+def optional_groups(schema: Any, prefix: str = "") -> Iterator[tuple[str, type[Any]]]:
+    """Yields the key and the dataclass of each group that can be null, such as `comm.routes`."""
+    for entry in dataclasses.fields(schema):
+        key, group = f"{prefix}{entry.name}", group_in(entry.type)
+        if group is not None:
+            yield key, group
+        elif dataclasses.is_dataclass(entry.type):
+            yield from optional_groups(entry.type, f"{key}.")
 
 
 STRUCTURED = mutable(RunConfig)

@@ -13,6 +13,9 @@ KEY = "tracking.tracker"
 BUILT_IN = {"mlflow": "parallax_runner.track.mlflow.tracker.MlflowTracker"}
 ENTRY_POINTS = "parallax_runner.trackers"
 BASE = "parallax_runner.track.tracker.Tracker"
+# The key of the run's id in the tracker's store, in summary.json, in sidecars of checkpoints and in results.json. It
+# has the name of the first tracker, because users' programs read these files.
+RUN_ID_KEY = "mlflow_run_id"
 
 
 def tracker_class(name: str) -> Any:

@@ -15,7 +15,7 @@ def unused(config: RunConfig, origins: Origins) -> dict[str, str]:
     groups = tuple(f"{group}." for group in notes)
     for rule in RULES:
         reason = rule.reason(config)
-        for key in [] if reason is None else origins.wished(rule.key):
+        for key in [] if reason is None else origins.keys_set(rule.key):
             origin = origins.of(key)
             if key.startswith(groups) or origin is None:
                 continue

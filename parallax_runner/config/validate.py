@@ -20,7 +20,7 @@ from parallax_runner.config.origins import Origins
 from parallax_runner.config.profile_rules import check_profile
 from parallax_runner.config.rendezvous import check_rendezvous
 from parallax_runner.config.schema import FREE_GROUPS, RunConfig
-from parallax_runner.config.structured import STRUCTURED
+from parallax_runner.config.structured import STRUCTURED, group_in, optional_groups
 from parallax_runner.config.sweep_keys import check_sweep_keys
 from parallax_runner.config.trackers import check_tracking
 from parallax_runner.config.unused_keys import without_unused
@@ -41,8 +41,8 @@ def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     for group in FREE_GROUPS:
         _check_free_group(composed, group, origins)
     _check_fields(composed, STRUCTURED, "", origins, composed)
-    wished = as_written(composed)
-    config = without_unused(wished)
+    given = as_written(composed)
+    config = without_unused(given)
     _check_steps(config, origins)
     check_cluster(config, origins)
     check_rendezvous(config, origins)
@@ -50,10 +50,10 @@ def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     check_epochs(config, origins)
     check_launcher(config, origins)
     check_backup(config, origins)
-    check_partition(wished, origins)  # values that contradict each other are wrong even if the choice has no effect
+    check_partition(given, origins)  # values that contradict each other are wrong even if the choice has no effect
     _check_data(config, origins)
     check_learning_rates(config, origins)
-    check_profile(wished, origins)
+    check_profile(given, origins)
     _check_resume(config, origins)
     _check_folders(config, origins)
     _check_simulate(config, origins)
@@ -102,8 +102,9 @@ def _check_fields(node: Any, schema: Any, prefix: str, origins: Origins, whole: 
         if OmegaConf.is_missing(node, name):
             raise refusal(key, origins, f"this key has no value; {describe(entry)}", value="???")
         value = node[name]
-        if dataclasses.is_dataclass(entry.type):
-            _check_fields(value, entry.type, f"{key}.", origins, whole)
+        group = entry.type if dataclasses.is_dataclass(entry.type) else group_in(entry.type)
+        if group is not None and value is not None:
+            _check_fields(value, group, f"{key}.", origins, whole)
         elif get_origin(entry.type) is not dict and value is not None:
             _check_range(key, value, entry, origins)
 
@@ -113,6 +114,8 @@ def _known(whole: DictConfig, origins: Origins) -> list[str]:
     also have unknown keys, which a plus has added."""
     declared = {key for file in origins.files if file.group in FREE_GROUPS for key in file.values}
     declared.update(known_keys(OmegaConf.structured(STRUCTURED)))
+    for parent, group in optional_groups(STRUCTURED):
+        declared.update(f"{parent}.{entry.name}" for entry in dataclasses.fields(group))
     return [key for key in known_keys(whole) if key in declared]
 
 
@@ -217,7 +220,7 @@ def _check_comm(config: RunConfig, origins: Origins) -> None:
 
 def _check_measured(config: RunConfig, origins: Origins) -> None:
     key, is_chosen = "comm.measure_rows", mode_of(config.comm).is_chosen_by_cost
-    if not config.comm.measure_rows and is_chosen and origins.wishes(key):
+    if not config.comm.measure_rows and is_chosen and origins.is_set(key):
         raise refusal(key, origins, "comm=auto chooses routes by measured rows; omit this key", value=False)
     if config.comm.measure_rows and not is_chosen and config.model["_target_"] == SCRIPT:
         needed = "a script feeds its own data, so the rows that its steps touch are unknown; omit this key"

@@ -6,7 +6,6 @@ import os
 import platform
 from pathlib import Path
 
-from parallax_runner.config.comm_mode import mode_with
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.files.cache import cache_key, cache_root
 from parallax_runner.planning.cost import constants
@@ -31,7 +30,7 @@ def cost_model(request: PlanRequest, known: Constants) -> CostModel:
             request.servers,
             request.measured,
             known,
-            together=mode_with(request.preset).is_all_on_servers,
+            together=request.mode.is_all_on_servers,
             ps=request.options.ps,
         ),
     )

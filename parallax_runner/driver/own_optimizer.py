@@ -24,7 +24,7 @@ def without_optimizer(config: RunConfig, single: SingleDeviceGraph) -> RunConfig
     if not single.has_optimizer:
         return config
     origins = origins_of_running_job()
-    if origins is not None:  # None in a script, which checks its own overrides
+    if origins is not None:  # None if only the graph is built, as in a test
         check_no_optimizer(
             origins,
             f"model._target_={config.model['_target_']} creates a Keras model or a training step",
@@ -38,8 +38,8 @@ def check_no_optimizer(origins: Origins, cause: str, remedy: str) -> None:
 
     `cause` states which model has its own optimizer, and `remedy` states how to change that optimizer.
     """
-    from parallax_runner.config.wishes import wish_for
+    from parallax_runner.config.group_setting import setting_of
 
-    wish = wish_for("optimizer", origins)
-    if wish is not None:
-        raise ConfigError(f"{wish}: {cause}, which has its own optimizer; remove this setting, and {remedy}")
+    setting = setting_of("optimizer", origins)
+    if setting is not None:
+        raise ConfigError(f"{setting}: {cause}, which has its own optimizer; remove this setting, and {remedy}")

@@ -9,38 +9,36 @@ import dataclasses
 import functools
 import logging
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from parallax_runner.config import frozen
-from parallax_runner.config.cluster_size import devices_of_worker, size_cluster
-from parallax_runner.config.comm_mode import mode_of
-from parallax_runner.config.late_refusals import name_origins
+from parallax_runner.config.cluster_size import size_cluster
+from parallax_runner.config.late_refusals import name_origins, with_origins
 from parallax_runner.config.objective import Goal, Objective
 from parallax_runner.config.resume_command import resume_command
-from parallax_runner.config.schema import RoutesConfig, RunConfig
-from parallax_runner.data.dataset import Dataset, numbering_of
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver import partition_search, recovery, report, slurm_job, validation
 from parallax_runner.driver.artifacts import RunArtifacts
-from parallax_runner.driver.cost_model import constants_of, cost_model
+from parallax_runner.driver.cost_model import constants_of
 from parallax_runner.driver.datasets import dataset_facts
 from parallax_runner.driver.epochs import MakeEpochs
 from parallax_runner.driver.goal import goal_of
-from parallax_runner.driver.jobs import row_trial as measurement
 from parallax_runner.driver.jobs.partition_trials import search_apart
+from parallax_runner.driver.make_plan import advice_on, measure, measured_rows, plan_run
 from parallax_runner.driver.own_optimizer import without_optimizer
 from parallax_runner.driver.partition_search import PartitionSearch
 from parallax_runner.driver.patience import epochs_of
-from parallax_runner.driver.plan_request import plan_request
 from parallax_runner.driver.recording import open_tracker, tracker_class
 from parallax_runner.driver.recovery import Recovery
 from parallax_runner.driver.run_lock import alone_in
 from parallax_runner.driver.run_state import RunState
 from parallax_runner.driver.run_summary import RunSummary, global_batch, with_training
 from parallax_runner.driver.simulate import run_simulation
+from parallax_runner.driver.starting_point import leave_for_workers, with_start
 from parallax_runner.driver.supervise import supervise
 from parallax_runner.errors import ConfigError, ParallaxError
 from parallax_runner.graph.build import MODEL, Source
@@ -48,18 +46,12 @@ from parallax_runner.launch.interrupts import Interrupted, Interrupts
 from parallax_runner.launch.logs import LogFile, redirect_logs
 from parallax_runner.launch.processes import RunResult
 from parallax_runner.plan import plan as plans
-from parallax_runner.plan.plan import Moved, Plan
-from parallax_runner.planning.advice import advice
+from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.cost.measured import Measured
-from parallax_runner.planning.decide import decided
-from parallax_runner.planning.explain import explain
-from parallax_runner.planning.placement import rows_matter
-from parallax_runner.planning.planner import make_plan
-from parallax_runner.planning.routes.local import ROUTE as LOCAL
 from parallax_runner.process import stage_times as stages
 from parallax_runner.process.stage_times import stage
 from parallax_runner.process.terminal import log_losses
-from parallax_runner.track.run_record import SUMMARY, read_summary, write_summary
+from parallax_runner.track.run_record import SUMMARY, RunRecord, read_summary, write_summary
 from parallax_runner.track.system_metrics import sampling
 from parallax_runner.track.tracker import NoTracker, Tracker
 
@@ -67,11 +59,6 @@ if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 log = logging.getLogger(__name__)
-
-BALANCED_BY_BOUNDS = (
-    "servers are balanced by the maximum number of rows that a step may touch; "
-    "comm.measure_rows=true measures the touched rows"
-)
 
 
 def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None = None) -> Objective | None:
@@ -140,14 +127,14 @@ def _drive(
     if (recorder := tracker_class(config)) is not None:
         recorder.check(frozen.plain(config))
     if config.action == "simulate":
-        run_simulation(config, run_dir, lambda: _measure(config, source, run_dir, interrupts))
+        run_simulation(config, run_dir, functools.partial(_measure, config, source, run_dir, interrupts))
         write_summary(run_dir, dataclasses.replace(state.summary, status="finished").flat())
         return None
     dataset = source.load_dataset(config)
     single = source.build_graph(config, dataset)
     report.tell_notes((*single.notes, *getattr(dataset, "notes", ())))
     config = without_optimizer(config, single)
-    measured = _measured(config, single, run_dir, interrupts)
+    measured = measured_rows(config, single, run_dir, interrupts)
     plan = partition_search.planned(config, plan_run(config, single, measured=measured))
     plan = validation.planned(config, plan, single, dataset)
     goal = goal_of(config, single, dataset)
@@ -169,7 +156,7 @@ def _drive(
             report.show_plan(
                 plan,
                 constants=constants_of(config) if explains else None,
-                advice=_advice(config, single, plan, measured) if explains else None,
+                advice=advice_on(plan, config, single, measured) if explains else None,
             )
     if config.action == "plan":
         write_summary(run_dir, dataclasses.replace(state.summary, status="finished").flat())
@@ -178,34 +165,14 @@ def _drive(
         command = resume_command(run_dir, has_own_checkpoint=False, resume=config.ckpt.resume)
         state.job_script = slurm_job.write_script(config, plan, run_dir, command)
         return None
-    start = Recovery.of(_with_start(config, single, dataset, run_dir), config.ckpt.resume)
-    _leave_for_workers(config, single, run_dir)
+    start = Recovery.of(with_start(config, single, dataset, run_dir), config.ckpt.resume)
+    leave_for_workers(config, single, run_dir)
     frozen.freeze(start.config, run_dir)
     return _run(start, plan, single, dataset, state, before, interrupts, measured, goal, epochs)
 
 
-def _leave_for_workers(config: RunConfig, single: SingleDeviceGraph, run_dir: Path) -> None:
-    """Writes the files that workers need to build the same graph, or to report how their graph differs."""
-    from parallax_runner.graph import fingerprint, generators
-
-    fingerprint.Outline.of(single.meta_graph.graph_def).save(run_dir / fingerprint.FILE_NAME)
-    if frozen.is_of_script(config):
-        generators.begin.save(run_dir / generators.FILE_NAME)
-
-
-def _measured(config: RunConfig, single: SingleDeviceGraph, run_dir: Path, interrupts: Interrupts) -> Measured | None:
-    """Returns the measurement of the rows that steps touch. The measurement comes from a trial if the configuration
-    requests a trial, otherwise from an earlier run if there was one.
-
-    Returns None for a script with parallel_run, which feeds its data itself. The plan then uses upper bounds for the
-    number of rows.
-    """
-    if config.model["_target_"] == frozen.SCRIPT:
-        return None
-    mode = mode_of(config.comm)
-    if mode.is_chosen_by_cost or (config.comm.measure_rows and not mode.is_one_process):
-        return measurement.measure(config, single, plan_alone(config, single), run_dir, interrupts)
-    return measurement.known(config, single.fingerprint)
+def _measure(config: RunConfig, source: Source, run_dir: Path, interrupts: Interrupts) -> Measured:
+    return measure(config, source.build_graph(config, source.load_dataset(config)), run_dir, interrupts)
 
 
 def _end_interrupted(run_dir: Path, summary: RunSummary, interrupts: Interrupts, command: str | None) -> NoReturn:
@@ -214,113 +181,6 @@ def _end_interrupted(run_dir: Path, summary: RunSummary, interrupts: Interrupts,
     report.leave_summary(run_dir, summary)
     report.tell_end(summary, None, run_dir, command)
     raise SystemExit(interrupts.exit_status)
-
-
-def _measure(config: RunConfig, source: Source, run_dir: Path, interrupts: Interrupts) -> Measured:
-    single = source.build_graph(config, source.load_dataset(config))
-    return measurement.measure(config, single, plan_alone(config, single), run_dir, interrupts)
-
-
-def plan_alone(config: RunConfig, single: SingleDeviceGraph) -> Plan:
-    """Returns the plan for a single process with one replica. This process does not wait for any other process."""
-    from parallax_runner.graph.devices import without_tasks
-
-    ps = dataclasses.replace(config.comm.ps, staleness=None, backup_workers=0)
-    alone_routes = RoutesConfig(dense=LOCAL.name, sparse=LOCAL.name)
-    alone = dataclasses.replace(
-        config,
-        comm=dataclasses.replace(config.comm, name=LOCAL.name, routes=alone_routes, sync=True, ps=ps),
-        cluster=dataclasses.replace(config.cluster, replicas_per_worker=1),
-    )
-    return plan_run(alone, without_tasks(single))
-
-
-@stage("plan")
-def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured | None = None) -> Plan:
-    """Returns the plan for this graph and cluster. `measured` describes the rows that steps touch, or is None if these
-    rows are unknown."""
-    from parallax_runner.analysis.classify import classify
-    from parallax_runner.analysis.devices import check_devices
-    from parallax_runner.analysis.held_back import check_held_back
-    from parallax_runner.analysis.merged import check_merged
-
-    if config.train.on_nan == "skip":
-        check_held_back(single)
-    request = plan_request(config, classify(single), single.fingerprint, measured)
-    constants = constants_of(config)
-    request = decided(request, cost_model(request, constants))
-    plan = make_plan(request)
-    check_merged(single, steps_are_common=plan.options.sync and not plan.options.backup_workers)
-    tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
-    moved = check_devices(
-        single,
-        comm=config.comm.name,
-        tasks=tasks,
-        worker=devices_of_worker(config.cluster),
-        replicas=plan.replicas_per_worker,
-        soft=config.cluster.soft_placement,
-    )
-    plan = dataclasses.replace(plan, moved=tuple(Moved(*one) for one in moved))
-    if measured is None and config.model["_target_"] != frozen.SCRIPT and rows_matter(plan):
-        plan = dataclasses.replace(plan, notes=(*plan.notes, BALANCED_BY_BOUNDS))
-    return explain(plan, request.variables, cost_model(request, constants))
-
-
-def _advice(config: RunConfig, single: SingleDeviceGraph, plan: Plan, measured: Measured | None) -> str | None:
-    from parallax_runner.analysis.classify import classify
-
-    request = plan_request(config, classify(single), single.fingerprint, measured)
-    constants = constants_of(config)
-    auto = dataclasses.replace(request, comm="auto", preset=None)
-    own, other = (cost_model(decided(one, cost_model(one, constants)), constants) for one in (request, auto))
-    return advice(plan, request.variables, own, other)
-
-
-@stage("find a checkpoint")
-def _with_start(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset, run_dir: Path) -> RunConfig:
-    """Returns the configuration with `ckpt.resume` resolved to a checkpoint's prefix or `never`."""
-    from parallax_runner.checkpoints.best import fault_of_best
-    from parallax_runner.checkpoints.folder import prepare
-    from parallax_runner.checkpoints.start import find_start
-
-    model, profile, ckpt, start = config.model, config.profile, config.ckpt, None
-    if frozen.is_of_script(config):
-        model = {**model, "first_process": str(run_dir)}
-    if profile.dir is not None:
-        profile = dataclasses.replace(profile, dir=str(Path(profile.dir).resolve()))
-    if config.action == "search":  # the result is a chosen number of shards, not a trained model
-        ckpt = dataclasses.replace(ckpt, enabled=False)
-    if ckpt.enabled:
-        ckpt = dataclasses.replace(ckpt, dir=os.path.realpath(ckpt.folder))
-        folder = Path(ckpt.folder)
-        notes = prepare(folder)
-        found = find_start(config.ckpt.resume, folder)
-        # `prepare` and `find_start` both clean up the folder, and both report the files that they cannot remove.
-        for note in filter(None, dict.fromkeys((*notes, *found.notes, fault_of_best(folder)))):
-            log.warning("%s", note)
-            print(f"parallax_runner: {note}", file=sys.stderr)
-        start = found.prefix
-    if start is not None:
-        from parallax_runner.checkpoints.ops import check_fits
-
-        check_fits(start, single.variables, numbering=numbering_of(dataset))
-        log.info("resuming from %s", start)
-    resume = "never" if start is None else os.path.join(os.path.realpath(start.parent), start.name)
-    ckpt = dataclasses.replace(ckpt, resume=resume)
-    settled = dataclasses.replace(config, run_dir=str(run_dir), model=model, profile=profile, ckpt=ckpt)
-    _check_repeats(settled)
-    return settled
-
-
-def _check_repeats(config: RunConfig) -> None:
-    """Raises ConfigError for a verification without steps, because such a verification would find all variables
-    equal."""
-    done = recovery.step_of(config)
-    if config.action == "verify" and config.train.steps is not None and done >= config.train.steps:
-        raise ConfigError(
-            f"action=verify: {config.ckpt.resume} has {done} steps, so train.steps={config.train.steps} leaves no "
-            f"steps to verify; give train.steps={done + 10}, or ckpt.resume=never"
-        )
 
 
 def _run(
@@ -372,24 +232,18 @@ def _run(
                     search.close()
             if config.action == "search":
                 record = None  # the steps of a search are not part of the result
-        summary = dataclasses.replace(state.known(), status=result.status)
+        result = _with_origins(result, config)
         if record is not None:
             record.end()
-            summary = with_training(summary, record, _last_words(result), before)
-        if (verification := summary.verification) is not None:
-            verification = dataclasses.replace(verification, differ_unmerged=plan.differ_unmerged)
-            summary = dataclasses.replace(summary, verification=verification)
-        if result.status != "finished" and (newest := start.newest()) is not None:
-            summary = dataclasses.replace(summary, ckpt_path=str(newest))
+        summary = _with_result(state.known(), start, plan, record, result, before)
         if result.failure is not None:
-            summary = dataclasses.replace(summary, error=str(result.failure))
             start.leave_failure(
                 result.failure,
                 step=0 if record is None else record.last_step,
                 restarts=summary.restarts,
                 ckpt_path=summary.ckpt_path,
             )
-        state.summary = summary = dataclasses.replace(summary, mlflow_run_id=tracker.run_id)
+        state.summary = summary = dataclasses.replace(summary, tracker_run_id=tracker.run_id)
         summary_path = report.leave_summary(run_dir, summary)
         if config.action == "train" and result.status == "finished":
             shows = not frozen.is_quiet(config)
@@ -407,7 +261,7 @@ def _run(
     except BaseException:
         newest = start.newest()
         ckpt_path = None if newest is None else str(newest)
-        state.summary = dataclasses.replace(state.known(), ckpt_path=ckpt_path, mlflow_run_id=tracker.run_id)
+        state.summary = dataclasses.replace(state.known(), ckpt_path=ckpt_path, tracker_run_id=tracker.run_id)
         tracker.end("interrupted" if interrupts.received else "failed")
         if interrupts.received:
             _end_interrupted(run_dir, state.summary, interrupts, start.command(ckpt_path))
@@ -421,6 +275,36 @@ def _run(
     if config.action != "train" or validation.lacks_examples(config, single, dataset):
         return None  # the training loss is not comparable with the validation loss of other runs
     return summary.objective
+
+
+def _with_result(
+    summary: RunSummary,
+    start: Recovery,
+    plan: Plan,
+    record: RunRecord | None,
+    result: RunResult,
+    before: Mapping[str, Any],
+) -> RunSummary:
+    """Returns the summary with the result of the processes. `before` is the summary of an earlier run in the folder."""
+    summary = dataclasses.replace(summary, status=result.status)
+    if record is not None:
+        summary = with_training(summary, record, _last_words(result), before)
+    if (verification := summary.verification) is not None:
+        verification = dataclasses.replace(verification, differ_unmerged=plan.differ_unmerged)
+        summary = dataclasses.replace(summary, verification=verification)
+    if result.status != "finished" and (newest := start.newest()) is not None:
+        summary = dataclasses.replace(summary, ckpt_path=str(newest))
+    return summary if result.failure is None else dataclasses.replace(summary, error=str(result.failure))
+
+
+def _with_origins(result: RunResult, config: RunConfig) -> RunResult:
+    """Names the origins of the settings with which the error of a worker or server begins."""
+    failure = result.failure
+    if failure is None or not failure.recurs:
+        return result
+    return dataclasses.replace(
+        result, failure=dataclasses.replace(failure, reason=with_origins(failure.reason, config))
+    )
 
 
 def _last_words(result: RunResult) -> dict[int, dict[str, Any]]:

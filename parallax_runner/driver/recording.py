@@ -67,4 +67,4 @@ def _start_of(config: RunConfig) -> Start | None:
     from parallax_runner.checkpoints.files import read_sidecar
 
     prefix = Path(config.ckpt.resume)
-    return Start(prefix, read_sidecar(prefix).mlflow_run_id)
+    return Start(prefix, read_sidecar(prefix).tracker_run_id)

@@ -168,9 +168,12 @@ def tell_end(summary: RunSummary, failure: Failure | None, run_dir: Path, resume
             file=sys.stderr,
         )
         if summary.verification.differ_unmerged:
-            names = ", ".join(f"«{name}»" for name in summary.verification.differ_unmerged)
+            # The plan has a note with the names.
+            number = len(summary.verification.differ_unmerged)
+            variables = "1 variable" if number == 1 else f"{number} variables"
             print(
-                f"stock TensorFlow and Keras differ in {names} if a batch repeats an id (docs/repeated-ids.md)",
+                f"stock TensorFlow and Keras differ in {variables} if a batch repeats an id; {run_dir / SUMMARY} lists "
+                "the names under differ_unmerged (docs/repeated-ids.md)",
                 file=sys.stderr,
             )
     elif summary.action == "search":

@@ -10,6 +10,7 @@ from typing import Any
 from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.config.objective import TRAINING_LOSS, Direction, Objective
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.trackers import RUN_ID_KEY
 from parallax_runner.driver.partition_results import SearchSummary
 from parallax_runner.track.origin import program
 from parallax_runner.track.run_record import RunRecord, counts_of, histogram_of
@@ -61,7 +62,7 @@ class VerifySummary:
 class RunSummary:
     """All fields of `summary.json` (docs/concepts.md, «What a run leaves behind»), in the order of the file. In the
     file, nested parts are flattened: their fields appear at the top level. A field that is `optional` and None is
-    omitted.
+    omitted, and a field with a `key` has another name in the file.
 
     `version` and `commit` identify this program. `observed` contains the counts of staleness and dropped gradients,
     `training` the metrics of the last training steps, and `validation` the results of the last validation.
@@ -86,7 +87,7 @@ class RunSummary:
     step_ms_p90: float | None = None
     sent_bytes_per_step: float | None = None
     startup_secs: float | None = None
-    mlflow_run_id: str | None = None
+    tracker_run_id: str | None = field(default=None, metadata={"key": RUN_ID_KEY})
     ckpt_path: str | None = None
     error: str | None = None
     version: str | None = None
@@ -205,5 +206,5 @@ def _flat(part: Any) -> dict[str, Any]:
         elif dataclasses.is_dataclass(value):
             found |= _flat(value)
         elif value is not None or not entry.metadata.get("optional"):
-            found[entry.name] = value
+            found[entry.metadata.get("key", entry.name)] = value
     return found

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import ExportError
+from parallax_runner.graph.all_nodes import all_nodes
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph, Variable
 
 WRITES = re.compile(r"Assign\w*VariableOp|Resource(Scatter|Apply|SparseApply|StridedSliceAssign)\w*")
@@ -73,7 +74,7 @@ def _cut(graph_def: tf.GraphDef, ops: Iterable[str]) -> tf.GraphDef:
     cut = tf.GraphDef(versions=graph_def.versions)
     cut.node.extend(node for node in graph_def.node if node.name in kept)
     _copy_functions(graph_def, cut)
-    for node in _all_nodes(cut):
+    for node in all_nodes(cut):
         node.device = ""
         for attr in DROPPED_ATTRS:
             node.attr.pop(attr, None)
@@ -93,14 +94,8 @@ def _copy_functions(graph_def: tf.GraphDef, cut: tf.GraphDef) -> None:
     cut.library.function.extend(functions[name] for name in sorted(called))
 
 
-def _all_nodes(graph_def: tf.GraphDef) -> Iterable[tf.NodeDef]:
-    yield from graph_def.node
-    for function in graph_def.library.function:
-        yield from function.node_def
-
-
 def _refuse_updates(graph_def: tf.GraphDef) -> None:
-    for node in _all_nodes(graph_def):
+    for node in all_nodes(graph_def):
         if WRITES.fullmatch(node.op):
             raise ExportError(
                 f"an output depends on «{node.name}» ({node.op}), which changes a variable. A served "

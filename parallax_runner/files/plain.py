@@ -37,6 +37,14 @@ def read_object(path: Path) -> tuple[str, dict[str, Any]]:
     return text, fields
 
 
+def object_in(path: Path) -> dict[str, Any]:
+    """Returns the object in a JSON file. Returns an empty dict if there is no readable file with an object."""
+    try:
+        return read_object(path)[1]
+    except (OSError, ValueError):
+        return {}
+
+
 def reason_of(error: OSError | ValueError) -> str:
     """Returns the message of an error, without the path."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

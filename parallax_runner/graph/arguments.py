@@ -99,7 +99,7 @@ def _set_by_user(group: str, content: Mapping[str, Any]) -> list[str]:
         return []
     given = origins.given(group)
     typed = [key for key in _arguments(content) if f"{group}.{key}" in given]
-    return typed or [key for key in _arguments(content) if origins.wished(f"{group}.{key}")]
+    return typed or [key for key in _arguments(content) if origins.keys_set(f"{group}.{key}")]
 
 
 def _names(message: str, key: str, value: Any) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.graph.all_nodes import all_nodes
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 PS, WORKER = "ps", "worker"
@@ -19,7 +20,7 @@ def server_device(server: int) -> str:
 
 def scopes_of(graph_def: tf.GraphDef) -> Iterator[tuple[str, tf.DeviceSpec]]:
     """Yields (name, device) for every op in a device scope, including ops inside functions."""
-    for node in _nodes(graph_def):
+    for node in all_nodes(graph_def):
         if node.device:
             yield node.name, tf.DeviceSpec.from_string(node.device)
 
@@ -39,7 +40,7 @@ def without_devices(graph_def: tf.GraphDef) -> tf.GraphDef:
     """Returns a copy of the graph without device scopes."""
     copy = tf.GraphDef()
     copy.CopyFrom(graph_def)
-    for node in _nodes(copy):
+    for node in all_nodes(copy):
         node.device = ""
     return copy
 
@@ -48,7 +49,7 @@ def without_tasks(single: SingleDeviceGraph) -> SingleDeviceGraph:
     """Returns the same graph for a process outside any cluster. Scopes keep the device, but not the job and task."""
     meta_graph = tf.MetaGraphDef()
     meta_graph.CopyFrom(single.meta_graph)
-    for node in _nodes(meta_graph.graph_def):
+    for node in all_nodes(meta_graph.graph_def):
         device = tf.DeviceSpec.from_string(node.device)
         node.device = device.replace(job=None, replica=None, task=None).to_string()
     return dataclasses.replace(single, meta_graph=meta_graph)
@@ -56,13 +57,7 @@ def without_tasks(single: SingleDeviceGraph) -> SingleDeviceGraph:
 
 def leave_devices(graph_def: tf.GraphDef, missing: Collection[str]) -> None:
     """Removes the `missing` devices from scopes, but keeps each scope's job and task."""
-    for node in _nodes(graph_def):
+    for node in all_nodes(graph_def):
         device = tf.DeviceSpec.from_string(node.device)
         if node.device and device.to_string() in missing:
             node.device = device.replace(device_type=None, device_index=None).to_string()
-
-
-def _nodes(graph_def: tf.GraphDef) -> Iterable[tf.NodeDef]:
-    yield from graph_def.node
-    for function in graph_def.library.function:
-        yield from function.node_def

@@ -16,6 +16,7 @@ from tensorflow.python.framework import meta_graph as meta_graph_lib
 from tensorflow.python.framework import op_def_registry, ops
 
 from parallax_runner.errors import CaptureError
+from parallax_runner.graph.all_nodes import nodes_in_functions
 
 VARIABLES = ("VariableV2", "Variable")
 
@@ -56,7 +57,7 @@ def to_resources(meta_graph: tf.MetaGraphDef) -> tf.MetaGraphDef:
     Raises CaptureError if an op that takes a reference has no counterpart for resources, if a condition determines
     which variable is updated, or if the shape of a variable is not fully defined.
     """
-    for node in (node for function in meta_graph.graph_def.library.function for node in function.node_def):
+    for node in nodes_in_functions(meta_graph.graph_def):
         if node.op in VARIABLES:
             raise CaptureError(f"reference variable «{node.name}» is inside a function: use resource variables")
     if not any(node.op in VARIABLES for node in meta_graph.graph_def.node):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import attr_value_pb2
 
+from parallax_runner.graph.all_nodes import all_nodes
+
 # An attribute that marks the constants with these numbers. Unlike a name or a collection, the attribute survives
 # export, import and copying into a function.
 ATTRIBUTE = "_parallax_runner_shard"
@@ -30,9 +32,8 @@ def set_shards(graph_def: tf.GraphDef, *, num_shards: int, shard_id: int) -> tf.
     numbers = {NUM_SHARDS: num_shards, SHARD_ID: shard_id}
     sharded = tf.GraphDef()
     sharded.CopyFrom(graph_def)
-    for nodes in (sharded.node, *(function.node_def for function in sharded.library.function)):
-        for node in nodes:
-            if ATTRIBUTE in node.attr:
-                number = numbers[node.attr[ATTRIBUTE].s.decode()]
-                node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(number, tf.int64, []))
+    for node in all_nodes(sharded):
+        if ATTRIBUTE in node.attr:
+            number = numbers[node.attr[ATTRIBUTE].s.decode()]
+            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(number, tf.int64, []))
     return sharded

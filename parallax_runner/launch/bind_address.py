@@ -82,7 +82,8 @@ def _loaded() -> ctypes.CDLL:
     process = ctypes.CDLL(None)
     if not hasattr(process, "parallax_bind_towards"):
         raise LaunchError(
-            f"{LIBRARY} is not loaded into this process, so other machines could reach it. Expected the dynamic linker "
-            f"to load it because of {PRELOAD}={os.environ.get(PRELOAD)!r}; the run's logs contain the reason"
+            f"{LIBRARY} is not loaded into this process, so other machines could connect to the process. Expected the "
+            f"dynamic linker to load the library because of {PRELOAD}={os.environ.get(PRELOAD)!r}; the "
+            "run's logs contain the reason"
         )
     return process

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.comm.routes import traits_of_route
 from parallax_runner.files.whole import write_whole
 from parallax_runner.plan.comm_options import CommOptions
 
@@ -178,7 +179,7 @@ class Plan:
     @property
     def is_alone(self) -> bool:
         """Whether one process does all of the work and exchanges nothing."""
-        return self.comm == "local"
+        return self.workers == 1 and all(traits_of_route(one.route).sends_nothing for one in self.variables)
 
     @property
     def replicas(self) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from parallax_runner.analysis.variable_info import VariableInfo
+from parallax_runner.config.comm_mode import name_by_cost
 from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.choose import ALIKE, choose_routes
 from parallax_runner.planning.cost.model import CostModel
@@ -21,7 +22,8 @@ def advice(plan: Plan, variables: Sequence[VariableInfo], model: CostModel, auto
     `model` is the cost model for the plan's own `comm`, and `auto` is the cost model for `comm=auto` on the same
     cluster.
     """
-    if plan.comm == "auto" or plan.workers < 2 or not plan.options.waits_for_all or plan.replicas_per_worker > 1:
+    is_auto = plan.comm == name_by_cost()
+    if is_auto or plan.workers < 2 or not plan.options.waits_for_all or plan.replicas_per_worker > 1:
         return None
     own = {planned.name: planned.route for planned in plan.variables}
     choice = choose_routes(variables, auto).routes

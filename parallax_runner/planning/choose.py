@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.plan.plan import RouteCost
 from parallax_runner.planning.cost.model import CostModel
-from parallax_runner.planning.routes.local import ROUTE as LOCAL
 from parallax_runner.planning.routes.registry import all_routes, route_named, route_of_kept
 
 # Dtypes that servers can sum. TensorFlow's accumulators have kernels for these dtypes, except for bfloat16, which is
@@ -73,7 +72,7 @@ def _candidates(variables: Sequence[VariableInfo], model: CostModel) -> Iterator
 
 def _named(routes: Mapping[str, str]) -> str:
     """Returns the names of the routes in use. A family's cheapest plan does not always use all routes of the family."""
-    taken = [route.name for route in all_routes() if route.name in routes.values() and route is not LOCAL]
+    taken = [route.name for route in all_routes() if route.name in routes.values() and not route.sends_nothing]
     return " and ".join(taken) or "no exchange"
 
 
@@ -83,7 +82,7 @@ def families() -> Iterator[tuple[str, ...]]:
     Whole sets are compared, because some costs of a route are paid once for all variables on the route. A plan has at
     most one kind of row owner.
     """
-    travelling = [route for route in all_routes() if route is not LOCAL]
+    travelling = [route for route in all_routes() if not route.sends_nothing]
     others = [route.name for route in travelling if not route.has_owners]
     owners = [(route.name,) for route in travelling if route.has_owners]
     for number in range(len(others), -1, -1):
@@ -124,7 +123,7 @@ def _routes(
         owners = [route for route in possible if route_named(route).has_owners]
         if variable.server is not None:  # the variable's device scope names a server
             possible = tuple(route for route in owners if route_named(route).on_servers) or possible
-        routes = [route for route in possible if route in (*family, LOCAL.name)]
+        routes = [route for route in possible if route in family or route_named(route).sends_nothing]
         costs = {route: cost_of(cost) for route in routes if (cost := model.cost(variable, route)) is not None}
         if not costs:  # the number of rows is unknown, so rows are sent to their owner
             routes = [route for route in routes if route in owners or not set(owners) & set(possible)]
@@ -172,8 +171,8 @@ def _total(variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[
 
 
 def _reason(variable: VariableInfo, model: CostModel, route: str) -> str:
-    if route == LOCAL.name:
-        return LOCAL.reason(variable)
+    if route_named(route).sends_nothing:
+        return route_named(route).reason(variable)
     possible = possible_routes(variable, model.cluster.servers)
     costs = {other: cost.secs for other in possible if (cost := model.cost(variable, other)) is not None}
     if route not in costs:

@@ -13,8 +13,6 @@ from parallax_runner.planning.lookahead import in_effect
 from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.planner import make_plan
 
-COMM = "auto"
-
 
 def decided(request: PlanRequest, model: CostModel) -> PlanRequest:
     """Returns the request with the decisions of the cost model.
@@ -26,7 +24,7 @@ def decided(request: PlanRequest, model: CostModel) -> PlanRequest:
     """
     if request.options.lookahead is Lookahead.AUTO and in_effect(request).lookahead is not Lookahead.OFF:
         request = dataclasses.replace(request, slower_ahead=_slower_ahead(request, model))
-    if request.comm != COMM:
+    if not request.mode.is_chosen_by_cost:
         return request
     return dataclasses.replace(
         request, choice=choose_routes(request.variables, with_options(model, in_effect(request)))
@@ -57,6 +55,6 @@ def _step_secs(request: PlanRequest, model: CostModel) -> float | None:
 
 
 def _routes(request: PlanRequest, model: CostModel) -> Mapping[str, str]:
-    if request.comm == COMM:
+    if request.mode.is_chosen_by_cost:
         return choose_routes(request.variables, model).routes
     return {planned.name: planned.route for planned in make_plan(request).variables}

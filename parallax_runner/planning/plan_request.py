@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from parallax_runner.analysis.variable_info import VariableInfo
+from parallax_runner.config.comm_mode import CommMode, choices, mode_with
 from parallax_runner.config.schema import RoutesConfig
 from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.choose import Choice
@@ -42,3 +43,13 @@ class PlanRequest:
     spans_hosts: bool = False
     slower_ahead: str | None = None
     by_gloo: bool = False
+
+    @property
+    def routes(self) -> RoutesConfig | None:
+        """The routes of `comm`, or None if the cost model chooses them."""
+        return self.preset or choices().get(self.comm)
+
+    @property
+    def mode(self) -> CommMode:
+        """The properties of `comm`."""
+        return mode_with(self.routes)

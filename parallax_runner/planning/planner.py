@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from parallax_runner.analysis.variable_info import GradientKind, RowsWritten, VariableInfo
-from parallax_runner.config.comm_mode import choices
 from parallax_runner.config.schema import RoutesConfig
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.comm_options import CommOptions
@@ -32,10 +31,9 @@ def make_plan(request: PlanRequest) -> Plan:
 
     Raises PlanError if a variable would have more shards than rows (never with Cut.BY_BYTES), or if a route is unknown.
     """
-    comm, options, preset, choice = request.comm, request.options, request.preset, request.choice
+    comm, options, preset, choice = request.comm, request.options, request.routes, request.choice
     variables = cut_variables(request.variables, request.partitions, request.cut)
     if choice is None:
-        preset = preset or choices().get(comm)
         if preset is None:
             raise PlanError(f"comm={comm}: set comm.routes, which chooses the routes of dense and sparse gradients")
         choice = _by_preset(preset, variables, request)
@@ -162,8 +160,10 @@ def _route(variable: VariableInfo, comm: str, preset: RoutesConfig, servers: int
     collectives, a variable that cannot be moved stays with the ranks.
     """
     wanted = {GradientKind.DENSE: preset.dense, GradientKind.SPARSE: preset.sparse}.get(variable.gradient)
-    if wanted is None or wanted == LOCAL.name:
+    if wanted is None:
         return LOCAL.name
+    if route_named(wanted).sends_nothing:
+        return wanted
     if variable.server is not None and not variable.immovable_op and route_named(preset.sparse).on_servers:
         return preset.sparse
     if route_named(wanted).takes(variable, servers=servers):

@@ -1,11 +1,17 @@
-"""Imports TensorFlow without Keras, because Keras takes a third of the import time. `tf.keras` is loaded on its first
-use."""
+"""Imports TensorFlow without what a process does not need, because imports take most of a start.
 
+No process imports Keras, which takes a third of the import time, before `tf.keras` is first used. A server imports only
+a part of TensorFlow.
+"""
+
+import gc
+import importlib
 import importlib.util
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 
 from parallax_runner.process.stage_times import stage
 
@@ -15,8 +21,45 @@ def import_tensorflow() -> None:
     nothing."""
     if "tensorflow" in sys.modules:
         return
-    with stage("import TensorFlow"), _keras_later():
+    with stage("import TensorFlow"), _keras_later(), _no_collections():
         import tensorflow.compat.v1  # noqa: F401
+
+
+def import_servers_part() -> None:
+    """Imports the part of TensorFlow that a server needs, without the package's `__init__`, which imports four fifths
+    of all modules. The process must not import `tensorflow` afterwards. All kernels are registered, except those that
+    Python code loads later (of the whole package, only `AudioMicrofrontend`)."""
+    if "tensorflow" in sys.modules:
+        return
+    spec = importlib.util.find_spec("tensorflow")
+    if spec is None or spec.submodule_search_locations is None:
+        raise ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
+    with stage("import TensorFlow"):
+        part = ModuleType("tensorflow")
+        part.__path__ = list(spec.submodule_search_locations)
+        part.__spec__ = spec
+        sys.modules["tensorflow"] = part
+        # The package's `__init__` sets both. TensorFlow's code reads the variable when it is imported.
+        os.environ["TF2_BEHAVIOR"] = "1"
+        importlib.import_module("tensorflow.python.tf2").enable()
+        importlib.import_module("tensorflow.python.training.server_lib")
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Turns the garbage collector off, and then keeps it from visiting the objects of the imported modules again.
+
+    The modules stay until the process ends. Looking for garbage among their objects takes a sixth of the import time,
+    and as much again while a graph is built.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager

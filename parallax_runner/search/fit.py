@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from parallax_runner.search.trial import Choice, Curve, Trial
 
@@ -120,6 +119,8 @@ def _terms(partitions: float) -> np.ndarray:
 
 
 def _solve(matrix: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    from scipy.optimize import nnls  # Every process of a run imports this module, and this import takes 0.25 s.
+
     found: np.ndarray = nnls(matrix, wanted)[0]
     return found
 

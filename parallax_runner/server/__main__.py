@@ -13,14 +13,14 @@ from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.launch.entry import run_child
 from parallax_runner.launch.proof import claim
 from parallax_runner.process.stage_times import log_to_stderr, process_age_secs, stage, tell
-from parallax_runner.process.tensorflow_import import import_tensorflow
+from parallax_runner.process.tensorflow_import import import_servers_part
 
 
 def serve(run_dir: Path, index: int, client: ControlClient) -> None:
     """Serves until the driver reports that all workers are done."""
     log_to_stderr()
     tell("start of Python", process_age_secs())
-    import_tensorflow()
+    import_servers_part()
     client.prove(claim(run_dir, None))
     from parallax_runner.train.cluster import join_cluster
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from rich.table import Table
 
+from parallax_runner.config.comm_mode import name_by_cost
 from parallax_runner.plan.format_bytes import format_bytes
-from parallax_runner.simulation.simulate import COMMS, Point, Simulation, shown_numbers
+from parallax_runner.simulation.simulate import Point, Simulation, shown_numbers
 
 SIZE_INCHES = (11.0, 4.5)
 HEAD = (
@@ -29,9 +30,9 @@ def rows(simulation: Simulation) -> list[tuple[str, ...]]:
     shown = [
         point
         for number in shown_numbers(most)
-        for comm in COMMS
+        for comm in simulation.comms
         for point in simulation.points
-        if (point.workers, point.comm) == (number, comm) and (number > 1 or comm == COMMS[0])
+        if (point.workers, point.comm) == (number, comm) and (number > 1 or comm == simulation.comms[0])
     ]
     return [_row(point) for point in shown]
 
@@ -70,13 +71,11 @@ def draw(simulation: Simulation, path: Path, title: str) -> None:
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")
     left, right = figure.subplots(1, 2)
     has_words = all(point.words_per_sec is not None for point in simulation.points)
-    for comm in COMMS:
+    for comm in simulation.comms:
         points = [point for point in simulation.points if point.comm == comm]
-        if not points:
-            continue
         workers = [point.workers for point in points]
         rates = [(point.words_per_sec if has_words else point.examples_per_sec) or 0.0 for point in points]
-        style = "--" if comm == "auto" else "-"
+        style = "--" if comm == name_by_cost() else "-"
         left.plot(workers, rates, style, label=comm)
         right.plot(workers, [100 * point.efficiency for point in points], style, label=comm)
     alone = next(point for point in simulation.points if point.workers == 1)

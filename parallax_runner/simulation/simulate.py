@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from parallax_runner.config.comm_mode import choices, mode_with
+from parallax_runner.comm.routes import route_names
+from parallax_runner.config.comm_mode import CommMode, choices, mode_with
+from parallax_runner.config.schema import RoutesConfig
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.comm_options import CommOptions, PsOptions
 from parallax_runner.planning.cost.constants import Constants
@@ -21,8 +24,8 @@ from parallax_runner.planning.lookahead import in_effect
 from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.planner import make_plan
 from parallax_runner.planning.routes.local import ROUTE as LOCAL
+from parallax_runner.planning.routes.registry import route_named
 
-COMMS = ("mpi", "ps", "hybrid", "sharded", "auto")
 # Up to this number, every number of workers is simulated. Above it, only the numbers shown in a table are simulated.
 MOST_IN_A_ROW = 64
 
@@ -54,6 +57,11 @@ class Simulation:
 
     points: tuple[Point, ...]
     assumptions: tuple[str, ...]
+
+    @property
+    def comms(self) -> tuple[str, ...]:
+        """The names of the choices of `comm` that have points."""
+        return tuple(dict.fromkeys(point.comm for point in self.points))
 
     def at(self, comm: str, workers: int) -> Point:
         """Returns one point. Raises KeyError if there is no such point."""
@@ -87,12 +95,12 @@ def simulate(
 
     points: list[Point] = []
     left_out = []
-    for comm in COMMS:
+    for comm, mode in simulated_modes().items():
         try:
             for number in numbers_of_workers(workers):
                 hosts = -(-number // workers_per_host)
                 cluster = Cluster(number, hosts, workers_per_host, servers_beside_workers=True)
-                servers = load(hosts, mode_with(choices()[comm]).is_all_on_servers)
+                servers = load(hosts, mode.is_all_on_servers)
                 points.append(_point(comm, CostModel(cluster, constants, options, measured, servers)))
         except PlanError as error:
             left_out.append(f"{comm} is omitted: {error}")
@@ -100,6 +108,21 @@ def simulate(
     if not points:
         raise PlanError(f"action=simulate: no mode can be modelled: {'; '.join(left_out)}")
     return Simulation(tuple(points), (*_assumptions(measured, constants, workers_per_host), *left_out))
+
+
+def simulated_modes() -> dict[str, CommMode]:
+    """Returns the choices of `comm` that exchange gradients, in the order of the routes of their sparse gradients.
+
+    Of two choices with the same route, the choice with this route alone comes first. The choice whose routes the cost
+    model chooses comes last.
+    """
+
+    def position(routes: RoutesConfig | None) -> tuple[float, bool]:
+        return (math.inf, False) if routes is None else (known.index(routes.sparse), routes.dense != routes.sparse)
+
+    known = route_names()
+    modes = {name: mode_with(routes) for name, routes in sorted(choices().items(), key=lambda one: position(one[1]))}
+    return {name: mode for name, mode in modes.items() if not mode.is_one_process}
 
 
 def _load(measured: Measured, servers: int, constants: Constants, ps: PsOptions, *, together: bool) -> ServerLoad:
@@ -157,7 +180,7 @@ def _point(comm: str, model: CostModel) -> Point:
         words_per_sec=None if words is None else words * examples_per_sec,
         efficiency=measured.step_secs / step_secs,
         sent_bytes=sum(cost.sent_bytes for cost in costs if cost is not None),
-        routes=dict(Counter(route for route in routes.values() if route != LOCAL.name)),
+        routes=dict(Counter(route for route in routes.values() if not route_named(route).sends_nothing)),
     )
 
 

@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from parallax_runner.config.objective import Direction, Goal
+from parallax_runner.config.trackers import RUN_ID_KEY
 from parallax_runner.files.whole import write_whole
 from parallax_runner.sweep.ledger import Account, Job
-from parallax_runner.track.run_record import SUMMARY
+from parallax_runner.track.run_record import read_summary
 
 FILE_NAME = "results.json"
 NOT_RUN = "not run"
@@ -35,7 +36,7 @@ class Result:
     steps: int | None
     run_dir: str
     overrides: tuple[str, ...]
-    mlflow_run_id: str | None
+    tracker_run_id: str | None = field(metadata={"key": RUN_ID_KEY})
     error: str | None
     objective_name: str | None
     direction: Direction = "minimize"
@@ -63,7 +64,7 @@ def save(results: Sequence[Result], sweep_dir: Path, status: str) -> Path:
         "status": status,
         "objective": name,
         "direction": None if name is None else direction_of(results),
-        "jobs": [{key: _finite(value) for key, value in vars(one).items()} for one in results],
+        "jobs": [_flat(one) for one in results],
     }
     write_whole(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
     return path
@@ -147,7 +148,7 @@ def _names_of(results: Iterable[Result]) -> set[str]:
 
 def _result(account: Account, job: Job) -> Result:
     standing = account.standings.get(job.name)
-    summary = {} if standing is None else _summary(Path(job.run_dir))
+    summary = {} if standing is None else read_summary(Path(job.run_dir))
     return Result(
         rank=None,
         job=job.title,
@@ -158,7 +159,7 @@ def _result(account: Account, job: Job) -> Result:
         steps=summary.get("steps"),
         run_dir=job.run_dir,
         overrides=job.overrides,
-        mlflow_run_id=summary.get("mlflow_run_id"),
+        tracker_run_id=summary.get(RUN_ID_KEY),
         error=None if standing is None or not standing.exit_status else standing.error or summary.get("error"),
         objective_name=None if standing is None else standing.objective_name,
         direction="minimize" if standing is None else standing.direction,
@@ -170,14 +171,6 @@ def _with_rank(one: Result, number: int) -> Result:
     return Result(**vars(one) | {"rank": number})
 
 
-def _summary(run_dir: Path) -> dict[str, Any]:
-    try:
-        fields = json.loads((run_dir / SUMMARY).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return fields if isinstance(fields, dict) else {}
-
-
 def _below(run_dir: str, sweep_dir: Path) -> str:
     """Shortens a path below the sweep's folder, since the table's title already names that folder."""
     path = Path(run_dir)
@@ -186,6 +179,11 @@ def _below(run_dir: str, sweep_dir: Path) -> str:
 
 def _is_number(value: float | None) -> bool:
     return value is not None and not math.isnan(value)
+
+
+def _flat(one: Result) -> dict[str, Any]:
+    """Returns the fields as they are written to the file."""
+    return {entry.metadata.get("key", entry.name): _finite(getattr(one, entry.name)) for entry in fields(one)}
 
 
 def _finite(value: Any) -> Any:

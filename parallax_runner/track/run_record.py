@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from parallax_runner.config.objective import VALIDATION_LOSS, Goal
-from parallax_runner.files.regular import read_regular
+from parallax_runner.files.plain import object_in
 from parallax_runner.files.whole import write_whole
 from parallax_runner.track.metric_totals import MetricTotals, Results, added_up, as_arrays
 from parallax_runner.track.progress import ProgressDisplay, Standing, format_validation
@@ -277,8 +277,4 @@ def write_summary(run_dir: Path, fields: Mapping[str, Any]) -> Path:
 def read_summary(run_dir: Path) -> dict[str, Any]:
     """Returns the summary that an earlier run left in the directory. Returns an empty dict if there is no summary or it
     cannot be read."""
-    try:
-        found = json.loads(read_regular(run_dir / SUMMARY))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return object_in(run_dir / SUMMARY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf.config_pb2 import ConfigProto
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class GpuLimits:
     memory_fraction: float | None = None
     allow_growth: bool = False
 
-    def apply(self, config: tf.ConfigProto) -> None:
+    def apply(self, config: ConfigProto) -> None:
         """Sets the limits in a session's or a server's configuration."""
         options = config.gpu_options
         options.visible_device_list = ",".join(map(str, self.visible))
@@ -29,7 +29,7 @@ class GpuLimits:
             options.per_process_gpu_memory_fraction = self.memory_fraction
 
 
-def hide_gpus(config: tf.ConfigProto) -> None:
+def hide_gpus(config: ConfigProto) -> None:
     """Hides all GPUs from a process that computes only on the CPU. Otherwise, the process would take GPU memory that
     workers need."""
     config.device_count["GPU"] = 0

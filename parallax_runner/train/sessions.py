@@ -10,13 +10,15 @@ from parallax_runner.checkpoints.literal_path import literal
 from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.config.cluster_size import devices_of_worker, visible_gpus
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.graph.devices import named_workers
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.train.ahead import give_pools
-from parallax_runner.train.cluster import device_filters, join_cluster, merged, session_config
+from parallax_runner.train.cluster import join_cluster
 from parallax_runner.train.gpu_limits import GpuLimits
+from parallax_runner.train.session_config import merged, session_config
 
 
 def open_session_of(
@@ -75,6 +77,15 @@ def open_session(
     filters = device_filters(distributed)
     config = session_config(threads, filters, gpus, cpu_devices, soft_placement=soft_placement)
     return tf.Session(server.target, graph=distributed.graph, config=merged(config, sess_config))
+
+
+def device_filters(distributed: DistributedGraph) -> list[str]:
+    """Returns filters that admit only the servers, this worker, and the workers that the model's device scopes name.
+
+    A step then does not require any other worker to be alive.
+    """
+    workers = {distributed.rank, *named_workers(distributed.graph.as_graph_def())}
+    return ["/job:ps", *(f"/job:worker/task:{worker}" for worker in sorted(workers))]
 
 
 def session_config_of(config: RunConfig, distributed: DistributedGraph) -> tf.ConfigProto:

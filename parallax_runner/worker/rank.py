@@ -266,7 +266,7 @@ def start_of(config: RunConfig) -> Sidecar:
     """
     if config.ckpt.resume != "never":
         return read_sidecar(Path(config.ckpt.resume))
-    return Sidecar(step=0, examples=0, seed=config.train.seed, fingerprint="", mlflow_run_id=None)
+    return Sidecar(step=0, examples=0, seed=config.train.seed, fingerprint="", tracker_run_id=None)
 
 
 def _on_checkpoint(config: RunConfig, client: ControlClient, prefix: Path) -> None:

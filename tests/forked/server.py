@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import random
@@ -98,11 +99,20 @@ if __name__ == "__main__":
     # What an interpreter finds by itself: without this folder, and without PYTHONPATH.
     PATH = [entry for entry in sys.path[1:] if entry not in os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     import_tensorflow()
+    import keras  # noqa: F401
     import mlflow.pyfunc
     import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
     import numpy as np
 
+    import parallax_runner.driver.check
+    import parallax_runner.driver.pipeline
+    import parallax_runner.sweep.job
+    import parallax_runner.worker.rank  # noqa: F401
+
     assert len(os.listdir("/proc/self/task")) <= 2, "a thread beside jemalloc's own would be lost in a fork"
+    # No fork collects these objects, nor frees them at its end, which would take it a second.
+    gc.collect()
+    gc.freeze()
     request = serve(sys.argv[1])
     np.random.seed()
     become(request)

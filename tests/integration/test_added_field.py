@@ -11,7 +11,7 @@ import pytest
 from tests.integration.runs import launch
 
 ROOT = Path(__file__).parents[2]
-SCHEMA, CONSUMER = "parallax_runner/config/schema.py", "parallax_runner/driver/pipeline.py"
+SCHEMA, CONSUMER = "parallax_runner/config/schema.py", "parallax_runner/driver/make_plan.py"
 FIELD = """    # MiB of gradients that travel together.
     bucket_mib: int = field(default=64, metadata={"minimum": 1})
 """

@@ -9,7 +9,6 @@ import re
 import secrets
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.hosts.cluster import guarded
+from tests import forked
 from tests.free_port import pick_free_port
 from tests.integration.runs import LAUNCH_SECS
 from tests.integration.scripted import ROOT, SCRIPT, STEPS, Done, expect
@@ -34,11 +34,12 @@ class Processes:
         self.started: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *argv: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-        """Starts `python ARGV`; when it ends, its children end too."""
+        """Starts `python ARGV` as a process that begins with TensorFlow imported; when it ends, its children end
+        too."""
         with open(self.folder / f"{name}.log", "wb") as log:
             self.started[name] = subprocess.Popen(
-                guarded([sys.executable, *argv], signal.SIGTERM),
-                env={**os.environ, **(env or {})},
+                guarded([str(forked.STUB), *argv], signal.SIGTERM),
+                env={**os.environ, **forked.environment(), **(env or {})},
                 cwd=self.folder,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -40,7 +40,7 @@ MODEL = ("model=simple", "data=linear", "optimizer=gradient_descent", "comm=mpi"
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     (tmp_path / "singles.py").write_text(MODULE)
     launcher = f"cluster.launcher=singles.{request.param}"
-    return launch(*MODEL, launcher, "train.max_restarts=3", cwd=tmp_path, python_path=tmp_path, is_forked=False)
+    return launch(*MODEL, launcher, "train.max_restarts=3", cwd=tmp_path, python_path=tmp_path)
 
 
 @pytest.mark.parametrize("run", ["Singles"], indirect=True)

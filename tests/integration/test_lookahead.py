@@ -9,18 +9,11 @@ import tensorflow.compat.v1 as tf
 
 from tests.integration.runs import Run, launch
 
-ARGUMENTS = (
-    "experiment=quick",
-    "ckpt=default",
-    "comm=sharded",
-    "train.steps=20",
-    "ckpt.save_steps=7",
-    "train.validate_steps=10",
-)
+ARGUMENTS = ("comm=sharded", "train.steps=20", "ckpt.save_steps=7", "train.validate_steps=10", "train.log_every=1")
 
 
-def trained(folder: Path, lookahead: str) -> Run:
-    arguments = (*ARGUMENTS, "train.log_every=1", f"comm.lookahead={lookahead}", "tracking=off")
+def trained(lm: tuple[str, ...], folder: Path, lookahead: str) -> Run:
+    arguments = (*lm, *ARGUMENTS, f"comm.lookahead={lookahead}", "tracking=off")
     return launch(*arguments, cwd=folder, name=lookahead).expect_success()
 
 
@@ -29,8 +22,8 @@ def variables(run: Run, step: int) -> dict[str, np.ndarray]:
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def test_what_is_saved_and_validated_on_the_way_is_the_same(tmp_path: Path) -> None:
-    ahead, plain = trained(tmp_path, "1"), trained(tmp_path, "off")
+def test_what_is_saved_and_validated_on_the_way_is_the_same(lm: tuple[str, ...], tmp_path: Path) -> None:
+    ahead, plain = trained(lm, tmp_path, "1"), trained(lm, tmp_path, "off")
     for half in ("is_ahead", "is_behind"):
         assert [any(one[half] for one in run.plan["variables"]) for run in (ahead, plain)] == [True, False]
     assert list(ahead.losses()) == list(plain.losses()) == list(range(1, 21))

@@ -20,6 +20,7 @@ import redis
 
 from benchmarks.hosts.cluster import guarded
 from parallax_runner.planning.planner import SLOWER_BY_GLOO
+from tests import forked
 from tests.free_port import pick_free_port
 from tests.integration.command_lines import control_secrets, showing
 from tests.integration.listening import listening, with_descendants
@@ -46,10 +47,11 @@ class StandBy:
     def __init__(self, address: str, folder: Path, env: dict[str, str]) -> None:
         self.address, self.folder, self.env = address, folder, env
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.python = sys.executable
 
     def start(self, role: str, *arguments: str) -> psutil.Process:
         name = " ".join([role, *arguments, str(len(self.processes))])
-        argv = [sys.executable, "-m", f"parallax_runner.{role}", f"--rendezvous={self.address}", *arguments]
+        argv = [self.python, "-m", f"parallax_runner.{role}", f"--rendezvous={self.address}", *arguments]
         with open(self.folder / f"{name}.log", "wb") as log:
             self.processes[name] = subprocess.Popen(
                 guarded(argv, signal.SIGTERM),
@@ -88,6 +90,7 @@ def overrides(made: StandBy, *more: str) -> Sequence[str]:
 
 
 def test_they_train_as_processes_of_mpirun_do_whoever_comes_first(tmp_path: Path, at_folder: StandBy) -> None:
+    at_folder.python, at_folder.env = str(forked.STUB), forked.environment()
     at_folder.start("worker", "--rank=1")
     with started(*overrides(at_folder, "comm=hybrid"), cwd=tmp_path / "manual") as running:
         at_folder.start("server")

@@ -82,9 +82,7 @@ def install(folder: Path, *, is_entry_point: bool) -> None:
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("outside")
     install(folder, is_entry_point=request.param == "entry point")
-    return launch(
-        "--config-dir", "myconf", *ARGUMENTS, "train.steps=4", cwd=folder, python_path=folder, is_forked=False
-    )
+    return launch("--config-dir", "myconf", *ARGUMENTS, "train.steps=4", cwd=folder, python_path=folder)
 
 
 def test_both_workers_train(trained: Run) -> None:

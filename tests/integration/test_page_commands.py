@@ -167,14 +167,16 @@ def test_the_reference_is_written_again(copy: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [one for one in OF_DEVELOPMENT if one.startswith(("scripts/test", "scripts/mutate"))]
+    "command",
+    [one for one in OF_DEVELOPMENT if one.startswith(("scripts/test", "scripts/mutate", "UPDATE_SCREENSHOTS"))],
 )
 def test_the_arguments_are_those_of_pytest_and_of_the_mutation_tests(command: str, tmp_path: Path) -> None:
     folder = copy_scripts(tmp_path / "project")
     write_program(folder / ".venv" / "bin" / "python", NOTES_ITS_ARGUMENTS)
     in_copy(command, folder)
     _, module, *words = (folder / ".venv" / "bin" / "arguments").read_text(encoding="utf-8").splitlines()
-    assert module == {"scripts/test": "pytest", "scripts/mutate": "tests.mutation"}[command.split()[0]]
+    program = re.sub(r"^\w+=\w+ ", "", command).split()[0]
+    assert module == {"scripts/test": "pytest", "scripts/mutate": "tests.mutation"}[program]
     assert [word for word in words if word.startswith("tests/") and not (ROOT / word).exists()] == []
     told = subprocess.run(
         [sys.executable, "-m", module, *words, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import forked
 from tests.integration.runs import launch
 
 CODE = '''
@@ -127,8 +128,8 @@ def test_the_loop_of_the_documentation(tmp_path: Path) -> None:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(code)
     (command,) = re.findall(r"^python -m parallax_runner (--config-dir=myconf .*)$", text, re.M)
-    loop = [sys.executable, tmp_path / "loop.py"]
-    printed = subprocess.run(loop, capture_output=True, text=True, check=True, timeout=120).stdout
+    loop, env = [forked.STUB, tmp_path / "loop.py"], {**os.environ, **forked.environment()}
+    printed = subprocess.run(loop, env=env, capture_output=True, text=True, check=True, timeout=120).stdout
     lines = [*command.replace("myconf", str(tmp_path / "myconf")).split(), "tracking=off"]
     run = launch(*lines, cwd=tmp_path / "out", python_path=tmp_path).expect_success()
     saved = checkpoint(str(run.summary["ckpt_path"]))

@@ -21,8 +21,9 @@ from parallax_runner.rewrite.exchange import collectives
 from parallax_runner.rewrite.routes.alltoall.over_ranks import RankRows
 from parallax_runner.rewrite.routes.ps.reshard import reshard
 from parallax_runner.train.ahead import StepsAhead, give_pools
-from parallax_runner.train.cluster import device_filters, join_cluster, session_config
-from parallax_runner.train.sessions import initialize
+from parallax_runner.train.cluster import join_cluster
+from parallax_runner.train.session_config import session_config
+from parallax_runner.train.sessions import device_filters, initialize
 from parallax_runner.worker.segments import take_over
 from tests.parallel import ahead_faults, traced_faults
 from tests.parallel.cases import CPU_DEVICES, SEED, STEPS, Case

@@ -1,7 +1,9 @@
 """What the README, the pages and the design notes name exists."""
 
+import ast
 import functools
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 CHANGELOG = ROOT / "CHANGELOG.md"
 DEVELOPMENT = ROOT / "docs" / "development.md"
+STAGE_NOTE = (ROOT / "docs" / "design" / "0002-stages-and-processes.md").read_text(encoding="utf-8")
+PACKAGE = ROOT / "parallax_runner"
 NOTES = sorted((ROOT / "docs" / "design").glob("*.md"))
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 PATH = re.compile(r"(?<![\w/.-])(?:parallax_runner|conf|models|scripts|tests|docs|benchmarks|\.ci)/[\w./-]*")
@@ -115,19 +119,62 @@ def test_design_notes_are_numbered_without_gaps() -> None:
     assert [int(path.name[:4]) for path in NOTES] == list(range(1, len(NOTES) + 1))
 
 
-def test_reading_order_begins_with_the_pipeline() -> None:
+def stages_in(files: Sequence[str]) -> list[int]:
+    """The positions of the stages that the files belong to."""
+    return [STAGES.index(Path(file).parts[1]) for file in files]
+
+
+def test_the_reading_order_is_that_of_the_stages() -> None:
+    """The first item leads through the processes; the others follow the stages."""
     _, _, order = DEVELOPMENT.read_text(encoding="utf-8").partition("## Reading the code")
-    files = [path for path in PATH.findall(order.partition("\n## ")[0]) if path.endswith(".py")]
-    assert files[0] == "parallax_runner/driver/pipeline.py"
-    assert len(files) > 8
+    _, processes, *others = re.split(r"^\d+\. ", order.partition("\n## ")[0], flags=re.MULTILINE)
+    first = [path for path in PATH.findall(processes) if path.endswith(".py")]
+    assert first[0] == "parallax_runner/driver/pipeline.py"
+    assert {Path(path).parts[1] for path in first} == {"driver", "worker"}
+    named = [[path for path in PATH.findall(item) if path.startswith("parallax_runner/")] for item in others]
+    assert len(named) > 8 and all(named)
+    positions = stages_in([path for item in named for path in item])
+    assert positions == sorted(positions)
+
+
+def test_a_wrong_reading_order_is_seen() -> None:
+    """Otherwise the test above could not fail."""
+    positions = stages_in(["parallax_runner/rewrite/passes.py", "parallax_runner/plan/plan.py"])
+    assert positions != sorted(positions)
+
+
+def folders_of(stage: str) -> list[str]:
+    """The folders below a stage's folder."""
+    inner = sorted(path for path in (PACKAGE / stage).rglob("*") if path.is_dir() and path.name != "__pycache__")
+    return [f"{path.relative_to(PACKAGE / stage).as_posix()}/" for path in inner]
 
 
 def test_stages_of_the_design_note_are_the_folders_in_their_order() -> None:
-    text = (ROOT / "docs" / "design" / "0002-stages-and-processes.md").read_text(encoding="utf-8")
-    named = re.findall(r"^\| [^|]+ \| `(\w+)/` \|", text, re.MULTILINE)
-    folders = {path.parent.name for path in (ROOT / "parallax_runner").glob("*/__init__.py")}
+    rows = [codes(cell) for cell in re.findall(r"^\| [^|]+ \| (`\w+/`[^|]*) \|", STAGE_NOTE, re.MULTILINE)]
+    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    named = [stage.removesuffix("/") for stage, *_ in rows]
     assert named == [stage for stage in STAGES if stage in folders]
     assert set(named) == folders
+    assert {stage: inner for stage, *inner in rows} == {f"{stage}/": folders_of(stage) for stage in named}
+    assert sum(len(inner) for _, *inner in rows) > 20
+
+
+def test_the_design_note_names_each_module_at_the_root() -> None:
+    """Its other names of modules exist (`test_named_paths_exist`), and those of a stage are in the stage's folder."""
+    at_root = {path.name for path in PACKAGE.glob("*.py")}
+    (sentence,) = re.findall(r"^Only public names are at the root: .+?\.$", STAGE_NOTE, re.MULTILINE | re.DOTALL)
+    assert {code for code in codes(sentence) if code.endswith(".py")} == at_root
+    rows = re.findall(r"^\| [^|]+ \| `(\w+)/`[^|]* \| [^|]+ \| ([^|]+) \|$", STAGE_NOTE, re.MULTILINE)
+    named = [(stage, code) for stage, cell in rows for code in codes(cell) if code.endswith(".py")]
+    assert len(named) > 5
+    assert [(stage, name) for stage, name in named if not (PACKAGE / stage / name).is_file()] == []
+
+
+def test_each_folder_of_the_package_says_what_it_is_for() -> None:
+    folders = [path for path in (PACKAGE, *PACKAGE.rglob("*")) if path.is_dir() and path.name != "__pycache__"]
+    assert len(folders) > 40
+    for folder in folders:
+        assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))), folder
 
 
 COMING_FROM = ROOT / "docs" / "coming-from.md"

@@ -23,7 +23,7 @@ WITHOUT_TENSORFLOW = (
 )
 # Entries of processes: they answer before TensorFlow is there, which takes four seconds.
 ENTRIES = ("worker.__main__", "worker.row_trial.__main__", "worker.calibration.__main__", "server.__main__")
-HEAVY = frozenset({"tensorflow", "keras", "mlflow", "horovod"})
+HEAVY = frozenset({"tensorflow", "keras", "mlflow", "horovod", "scipy.optimize"})
 ONLY_IMPORTERS = {
     "tensorflow": "process.tensorflow_import",  # among the stages without TensorFlow
     "horovod": "rewrite.exchange.collectives",
@@ -99,6 +99,22 @@ def test_a_wrong_import_is_found(tmp_path: Path) -> None:
     ]
     assert faults("sweep.wrong", path) == ["sweep.wrong imports mlflow", "sweep.wrong imports tensorflow"]
     assert faults("rewrite.wrong", path)[1:] == ["rewrite.wrong imports mlflow"]
+
+
+def names_mlflow(module: str, text: str) -> bool:
+    """Whether a module outside MLflow's own modules and the configuration names MLflow."""
+    return "mlflow" in text.lower() and not module.startswith(("track.mlflow", "config."))
+
+
+def test_only_configuration_and_its_own_modules_name_mlflow() -> None:
+    assert [module for module, path in MODULES.items() if names_mlflow(module, path.read_text(encoding="utf-8"))] == []
+
+
+def test_a_module_that_names_mlflow_is_found() -> None:
+    """Otherwise the test above could not fail."""
+    assert names_mlflow("driver.report", "run_id = summary['mlflow_run_id']")
+    assert names_mlflow("track.tracker", "# MLflow has no such field")
+    assert not names_mlflow("track.mlflow.sender", "import mlflow")
 
 
 def test_models_import_nothing_of_the_project() -> None:

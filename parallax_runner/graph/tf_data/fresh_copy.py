@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 
 from parallax_runner.errors import DataError
+from parallax_runner.graph.all_nodes import all_nodes, nodes_in_functions
 from parallax_runner.graph.tf_data.early_shard import shard_early
 from parallax_runner.graph.tf_data.length import equally_long
 
@@ -51,11 +52,10 @@ class FreshCopies:
                 "the arrays (x, y) to fit, or read them from files"
             )
         graph_def = graph_of(dataset)
-        nodes = [*graph_def.node, *(node for function in graph_def.library.function for node in function.node_def)]
         datasets = {node.op for node in graph_def.node if "Dataset" in node.op}
-        self.keeps_nothing = not any(node.op in KEEPING for node in nodes)
+        self.keeps_nothing = not any(node.op in KEEPING for node in all_nodes(graph_def))
         # Data sets inside functions, as in flat_map, are opened later.
-        inner = {node.op for function in graph_def.library.function for node in function.node_def}
+        inner = {node.op for node in nodes_in_functions(graph_def)}
         self.opening_takes_seeds = datasets <= OPENING_AT_ONCE and not inner & set(KEEPING)
         _renew(graph_def)
         self._large = _without_large(graph_def)

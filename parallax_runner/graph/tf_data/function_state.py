@@ -8,6 +8,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
+from parallax_runner.graph.all_nodes import nodes_in_functions
+
 # Ops that TensorFlow marks as stateful only because they can call stateful functions.
 CALLING = ("StatefulPartitionedCall", "If", "While", "Case")
 # Ops that read a variable or a lookup table without changing it.
@@ -26,8 +28,7 @@ class FunctionState:
 
     def __init__(self, graph_def: Any) -> None:
         self._functions = {function.signature.name: function for function in graph_def.library.function}
-        inner = [node for function in graph_def.library.function for node in function.node_def]
-        self._resources_change = any(map(_may_change_resources, inner))
+        self._resources_change = any(map(_may_change_resources, nodes_in_functions(graph_def)))
 
     def calls_depend(self, node: Any) -> bool:
         """Returns whether a function that `node` calls has side effects or depends on earlier calls. Such a function

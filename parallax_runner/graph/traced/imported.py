@@ -14,6 +14,7 @@ from tensorflow.python.framework import func_graph
 
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph import edit, gradients_hook
+from parallax_runner.graph.all_nodes import all_nodes
 from parallax_runner.graph.traced.order import keep_only_needed
 from parallax_runner.graph.traced.trace import Trace
 from parallax_runner.graph.traced.variables import TracedVariable
@@ -142,7 +143,6 @@ def without_captured(definition: Any, fed: Iterable[str]) -> Any:
 
 def without_colocation(definition: Any) -> Any:
     """Removes colocation constraints, because some constraints refer to placeholders that are not imported."""
-    for nodes in (definition.node, *(function.node_def for function in definition.library.function)):
-        for node in nodes:
-            node.attr.pop("_class", None)
+    for node in all_nodes(definition):
+        node.attr.pop("_class", None)
     return definition

@@ -38,7 +38,7 @@ class OverHosts(Mpirun):
 
     @classmethod
     def unfit(cls, config: RunConfig, comm: str) -> str | None:
-        """Returns a reason if the configuration names no other host."""
+        """Returns why this launcher is unsuitable if the configuration names no other host, otherwise None."""
         if not names_other_hosts(config):
             return "cluster.resource_info names no other host; choose auto or local"
         return None

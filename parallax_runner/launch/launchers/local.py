@@ -18,7 +18,7 @@ class Local(Mpirun):
 
     @classmethod
     def unfit(cls, config: RunConfig, comm: str) -> str | None:
-        """Returns a reason if the configuration names other hosts."""
+        """Returns why this launcher is unsuitable if the configuration names other hosts, otherwise None."""
         if names_other_hosts(config):
             return "cluster.resource_info names another host; choose auto or hosts"
         return None

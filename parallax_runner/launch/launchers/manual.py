@@ -43,7 +43,7 @@ class Manual(Launcher):
 
     @classmethod
     def unfit(cls, config: RunConfig, comm: str) -> str | None:
-        """Returns a reason if the configuration needs MPI."""
+        """Returns why this launcher is unsuitable if the configuration needs MPI, otherwise None."""
         if config.comm.mpi.use_allgatherv:
             return (
                 "comm.mpi.use_allgatherv needs MPI, but this launcher's workers use Gloo; omit comm.mpi.use_allgatherv"

@@ -9,8 +9,6 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-ROLES = ("worker", "server")
-
 
 @dataclass(frozen=True)
 class Entry:

@@ -30,6 +30,9 @@ RANK_ORDER = ("--rank-by", "--rankby", "rmaps", "prte_rmaps")
 # Marks each line of mpirun's output with the rank that wrote it. This makes it possible to attribute a crash to a rank
 # that does not have its own log yet.
 TAG_OUTPUT = ("--output", "tag")
+# Horovod's thread looks for new tensors once per cycle (by default, each millisecond), and the exchanges of a step wait
+# for one another. On one machine, shorter cycles make steps shorter (docs/benchmarks.md). Over links, they do not.
+LOOK_OFTEN = {"HOROVOD_CYCLE_TIME": "0.25"}
 # By default, NCCL listens on the address of a network interface. This variable chooses the interface.
 NCCL_INTERFACE = "NCCL_SOCKET_IFNAME"
 ALLOW_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -79,7 +82,8 @@ def worker_command(
     argv += [*options, *job.worker_argv()]
     if os.geteuid() == 0 if as_root is None else as_root:
         env |= ALLOW_ROOT
-    env |= mpi_environment(by_user) | (over_hosts.mpi_environment(hosts, by_user) if hosts else {})
+    env |= mpi_environment(by_user)
+    env |= over_hosts.mpi_environment(hosts, by_user) if hosts else look_often(environ)
     # On SIGTERM, mpirun ends its ranks first.
     return Command(argv, env, last_signal=int(signal.SIGTERM))
 
@@ -107,6 +111,11 @@ def bind_on_one_machine(by_user: Set[str], environ: Mapping[str, str]) -> dict[s
         # loopback interface.
         env["OMPI_MCA_btl_tcp_if_include"] = "lo"
     return env
+
+
+def look_often(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables that set the length of Horovod's cycle in ms, unless the user sets it."""
+    return {name: value for name, value in LOOK_OFTEN.items() if name not in environ}
 
 
 def mpi_environment(by_user: Set[str]) -> dict[str, str]:

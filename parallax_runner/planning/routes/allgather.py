@@ -54,7 +54,8 @@ class Allgather(Route):
         return "sparse, without servers: ranks exchange the rows they touched"
 
     def lengths_vary(self, plan: Plan) -> bool:
-        """Returns whether Horovod, rather than MPI, gathers the rows."""
+        """Returns whether Horovod gathers the rows, whose number changes from step to step. False if MPI gathers
+        them."""
         return not plan.options.use_allgatherv
 
     def may_fuse(self, plan: Plan) -> bool:

@@ -32,8 +32,8 @@ class Allreduce(Route):
         return variable.gradient is not GradientKind.NONE
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
-        """Returns the bytes that a rank sends when the whole gradient, without the rank's own part, goes twice around
-        the ring."""
+        """Returns the bytes that a rank sends in a ring allreduce, which passes all but one part of the gradient twice
+        to the next rank."""
         return 2 * parts.whole * (workers - 1) / workers
 
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:

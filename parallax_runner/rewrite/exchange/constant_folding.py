@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf.config_pb2 import ConfigProto, OptimizerOptions
 from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 
-def turn_off_constant_folding(config: tf.ConfigProto) -> None:
+def turn_off_constant_folding(config: ConfigProto) -> None:
     """Turns constant folding off in a session's configuration.
 
     TensorFlow treats a collective as a pure function. If a collective's inputs were constant, TensorFlow would run the
     collective while it optimizes one rank's graph, and that rank would wait for the other ranks.
     """
-    config.graph_options.optimizer_options.opt_level = tf.OptimizerOptions.L0
+    config.graph_options.optimizer_options.opt_level = OptimizerOptions.L0
     config.graph_options.rewrite_options.constant_folding = RewriterConfig.OFF

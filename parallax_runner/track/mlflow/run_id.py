@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.config.trackers import RUN_ID_KEY
 from parallax_runner.files.credentials import masked_uri
-from parallax_runner.files.regular import read_regular
+from parallax_runner.files.plain import object_in
 from parallax_runner.files.whole import write_whole
 
 FILE_NAME = "mlflow_run.json"
@@ -16,11 +17,7 @@ FILE_NAME = "mlflow_run.json"
 
 def read_run(run_dir: Path) -> dict[str, Any]:
     """Returns `run_id`, `uri` and `experiment_id`, or an empty dict while they are unknown."""
-    try:
-        fields = json.loads(read_regular(run_dir / FILE_NAME))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return fields if isinstance(fields, dict) else {}
+    return object_in(run_dir / FILE_NAME)
 
 
 def read_run_id(run_dir: Path) -> str | None:
@@ -35,12 +32,9 @@ def write_run(run_dir: Path, *, run_id: str, uri: str, experiment_id: str) -> No
 
 def name_run(summary: Path, run_id: str) -> None:
     """Adds the MLflow run's id to a summary that was written before the id was known."""
-    try:
-        fields = json.loads(read_regular(summary))
-    except (OSError, ValueError, RecursionError):
-        return
-    if isinstance(fields, dict) and fields.get("mlflow_run_id") is None:
-        write_whole(summary, json.dumps(fields | {"mlflow_run_id": run_id}, indent=1) + "\n")
+    fields = object_in(summary)
+    if fields and fields.get(RUN_ID_KEY) is None:
+        write_whole(summary, json.dumps(fields | {RUN_ID_KEY: run_id}, indent=1) + "\n")
 
 
 def forget_run(run_dir: Path) -> None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from parallax_runner.config.trackers import RUN_ID_KEY
 from parallax_runner.errors import ConfigError
 from parallax_runner.files.credentials import masked_uri
 from parallax_runner.track.mlflow import journal as journals
@@ -161,5 +162,5 @@ def _summary_of(standing: Standing, run_dir: Path) -> dict[str, object]:
         "error": KILLED,
         "steps": standing.last_steps.get("train/loss", 0),
         "loss_last": standing.last_values.get("train/loss"),
-        "mlflow_run_id": read_run_id(run_dir),
+        RUN_ID_KEY: read_run_id(run_dir),
     }

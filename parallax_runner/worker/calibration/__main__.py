@@ -29,7 +29,8 @@ def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
     import tensorflow.compat.v1 as tf
 
     from parallax_runner.rewrite.exchange import collectives
-    from parallax_runner.train.cluster import join_cluster, session_config
+    from parallax_runner.train.cluster import join_cluster
+    from parallax_runner.train.session_config import session_config
     from parallax_runner.worker.calibration import probes
 
     config, servers = frozen.load(run_dir), plan.load(run_dir / plan.FILE_NAME).servers

@@ -22,7 +22,7 @@ from parallax_runner.graph.script_graph import capture_script
 from parallax_runner.launch.ports import pick_port
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from parallax_runner.train.cluster import session_config
+from parallax_runner.train.session_config import session_config
 from parallax_runner.train.sessions import initialize
 from parallax_runner.train.step_runner import StepRunner
 from tests.single.plans import plan_of

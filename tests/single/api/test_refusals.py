@@ -55,7 +55,23 @@ def test_an_unknown_run_option(refused: Any) -> None:
 def test_a_protocol_that_this_tensorflow_lacks(refused: Any) -> None:
     communication = parallax.CommunicationConfig(parallax.PSConfig(protocol="grpc+gdr"))
     told = refused(run_option="PS", communication_config=communication)
-    assert "comm.ps.protocol=grpc+gdr: this TensorFlow does not support it; expected one of: grpc" in told
+    needed = "this TensorFlow does not support it; expected one of: grpc"
+    assert f"comm.ps.protocol=grpc+gdr (parallel_run): {needed}" in told
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["model=lm", "model.path=other.py", "data=stdlib", "+data.extra=1", "++data.batch_size=8", "~data.batch_size"],
+)
+def test_the_script_has_its_own_model_and_data(line: str, refused: Any) -> None:
+    needed = "parallel_run uses the model and the data of the script; remove this override, and change the script"
+    assert f"parallax_runner: {line} (parallel_run): {needed}\n" in refused(overrides=[line])
+
+
+@pytest.mark.parametrize("line", ["optimizer=momentum", "optimizer.learning_rate=0.5", "+optimizer.extra=1"])
+def test_the_script_has_its_own_optimizer(line: str, refused: Any) -> None:
+    needed = "parallel_run trains the script's graph, which has its own optimizer; remove this setting, and change the"
+    assert f"{line} (parallel_run): {needed} optimizer in the script" in refused(overrides=[line])
 
 
 def test_lines_of_hosts(refused: Any, tmp_path: Path) -> None:

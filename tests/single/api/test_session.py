@@ -12,7 +12,7 @@ from tensorflow.python.framework.indexed_slices import IndexedSlicesValue
 
 import parallax_runner as parallax
 from parallax_runner.analysis.classify import classify
-from parallax_runner.api.border import Border
+from parallax_runner.api.fetch_check import FetchCheck
 from parallax_runner.api.steps import Steps
 from parallax_runner.errors import TrainingError
 from parallax_runner.graph.script_graph import capture_script
@@ -294,11 +294,11 @@ def test_what_is_made_of_rows_that_are_spread_over_the_workers_is_refused() -> N
     plan = plan_of(classify(single), comm="sharded", servers=0, average_sparse=False, fingerprint=fingerprint)
     distributed = rewrite_for_rank(single, plan, rank=0, seed=1)
     tensor, steps = distributed.graph.get_tensor_by_name, Steps(single)
-    border = Border(plan, steps, distributed)
-    border.check_fetches(["norm"], [tensor("norm:0"), tensor("loss:0")], updates=steps.updates)
+    check = FetchCheck(plan, steps, distributed)
+    check.check_fetches(["norm"], [tensor("norm:0"), tensor("loss:0")], updates=steps.updates)
     for name in ("largest", "clipped_norm", "summary"):
         with pytest.raises(TrainingError, match=rf"«{name}:0» needs .* by the owners of the rows \(each worker has"):
-            border.check_fetches([name], [tensor(f"{name}:0")], updates=steps.updates)
+            check.check_fetches([name], [tensor(f"{name}:0")], updates=steps.updates)
 
 
 def two_players(scope: str) -> tf.Graph:

@@ -22,13 +22,13 @@ GLANCES = [
 def test_of_a_step() -> None:
     found = occupancy(GLANCES, begin_secs=0.0, end_secs=4.0, steps=4, link_mbit=8, cores=2)
     assert found is not None
-    assert (found.full_ms, found.idle_ms, found.neither_ms) == pytest.approx((500, 500, 187.5))
+    assert (found.full_ms, found.busy_ms, found.idle_ms, found.neither_ms) == pytest.approx((500, 500, 500, 187.5))
 
 
 def test_what_was_before_and_behind_is_left_out() -> None:
     found = occupancy(GLANCES, begin_secs=0.9, end_secs=2.1, steps=1, link_mbit=8, cores=2)
     assert found is not None
-    assert (found.full_ms, found.idle_ms, found.neither_ms) == pytest.approx((1200, 300, 0))
+    assert (found.full_ms, found.busy_ms, found.idle_ms, found.neither_ms) == pytest.approx((1200, 900, 300, 0))
     assert occupancy(GLANCES, begin_secs=0.9, end_secs=1.1, steps=1, link_mbit=8, cores=2) is None
 
 

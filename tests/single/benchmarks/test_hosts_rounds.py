@@ -118,7 +118,7 @@ def measured(number: int, mode: str, rate: float, sent_bytes: float | None = 5e6
         step_ms=1e6 / rate,
         sent_bytes=sent_bytes,
         of_each_host=(),
-        occupancy=Occupancy(full_ms=300, idle_ms=200, neither_ms=50) if mode == "mpi" else None,
+        occupancy=Occupancy(full_ms=300, busy_ms=800, idle_ms=200, neither_ms=50) if mode == "mpi" else None,
         counted_bytes=4e6 if mode == "mpi" else None,
         predicted=Predicted(6_000_000, measured=number > 0) if mode == "mpi" else None,
         loss_last=1.0,
@@ -150,13 +150,26 @@ def test_the_table_has_a_column_a_peer() -> None:
     rows = rows_of_hosts(ROUNDS)
     assert rows.head[-1] == "× horovod"
     assert rows.body == (
-        ("mpi", "1,000", "900 – 1,000", "1000.0", "5 MB", "4 MB", "≈ 6 MB", "300 ms", "50 ms", "2.50 (2.00 – 3.00)"),
+        (
+            "mpi",
+            "1,000",
+            "900 – 1,000",
+            "1000.0",
+            "5 MB",
+            "4 MB",
+            "≈ 6 MB",
+            "300 ms",
+            "800 ms",
+            "50 ms",
+            "2.50 (2.00 – 3.00)",
+        ),
         (
             "horovod",
             "400",
             "300 – 500",
             "2500.0",
             "5 MB",
+            "unknown",
             "unknown",
             "unknown",
             "unknown",

@@ -184,7 +184,7 @@ def test_another_shape_is_named(tmp_path: Path) -> None:
 
 def test_another_vocabulary_is_refused(tmp_path: Path) -> None:
     prefix = Rank(captured(), "local").save(tmp_path / "model.ckpt-5")
-    sidecar = Sidecar(step=5, examples=5, seed=1, fingerprint="f", mlflow_run_id=None, numbering="one")
+    sidecar = Sidecar(step=5, examples=5, seed=1, fingerprint="f", tracker_run_id=None, numbering="one")
     for numbering, fits in (("one", True), ("", True), ("two", False)):
         sidecar_path(prefix).write_text(sidecar.text())
         with nullcontext() if fits else pytest.raises(CheckpointError, match=r"another vocabulary.*ckpt\.resume=never"):

@@ -23,7 +23,7 @@ SUFFIXES = ("data-00000-of-00002", "data-00001-of-00002", "index", "json")
 
 
 def sidecar(step: int) -> Sidecar:
-    return Sidecar(step=step, examples=step * 8, seed=1, fingerprint="f", mlflow_run_id="run")
+    return Sidecar(step=step, examples=step * 8, seed=1, fingerprint="f", tracker_run_id="run")
 
 
 def partial(folder: Path, step: int, content: str = "content") -> Path:
@@ -281,7 +281,7 @@ def test_an_unusable_sidecar_is_named(tmp_path: Path, content: str) -> None:
         ("examples", "x"),
         ("seed", 1.5),
         ("fingerprint", 3),
-        ("mlflow_run_id", []),
+        ("tracker_run_id", []),
         ("write_number", "x"),
         ("write_number", None),
         ("saved_secs", "x"),

@@ -135,7 +135,7 @@ def test_the_newest_are_kept_and_tensorflow_finds_them(tmp_path: Path, shared: C
     assert tf.train.latest_checkpoint(str(made.folder)) == str(prefix)
     found = read_sidecar(prefix)
     assert (found.step, found.examples, found.seed, found.fingerprint) == (10, 80, 3, "f")
-    assert found.mlflow_run_id == "run"
+    assert found.tracker_run_id == "run"
     assert damage(prefix) is None
     assert tf.train.load_checkpoint(str(made.folder)).get_tensor("table").shape == (ROWS, WIDTH)
 

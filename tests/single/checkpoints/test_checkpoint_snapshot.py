@@ -19,7 +19,7 @@ from parallax_runner.graph import edit
 from parallax_runner.launch.ports import pick_port
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from parallax_runner.train.cluster import session_config
+from parallax_runner.train.session_config import session_config
 from tests.single.small_models import BATCH, OPTIMIZERS, WIDTH, Features, captured, planned
 
 ROWS = 50_000  # enough for values to be on their way while steps run

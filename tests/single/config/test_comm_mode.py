@@ -1,6 +1,7 @@
 """What a choice of `comm` means for the processes: its routes state it, and no rule asks for a name."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ MODES = {
     "ps": CommMode(has_servers=True, is_all_on_servers=True),
     "sharded": CommMode(has_collectives=True, needs_all_ranks=True),
 }
+ASKED = re.compile(r"\b(comm|route)(\.name)?$")
 PACKAGE = Path(parallax_runner.__file__).parent
 
 
@@ -106,23 +108,45 @@ def test_a_name_counts_until_its_routes_are_refused() -> None:
 
 
 def named_in(text: str) -> Iterator[str]:
-    """The comparisons of `comm.name` with names."""
+    """The comparisons of a choice of `comm`, or of a route, with names."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Compare):
-            left, *others = map(ast.unparse, (node.left, *node.comparators))
-            if left.endswith("comm.name") and any("'" in other for other in others):
+            sides = [node.left, *node.comparators]
+            if any(ASKED.search(ast.unparse(side)) for side in sides) and any(map(is_name, sides)):
                 yield ast.unparse(node)
 
 
-def test_no_rule_asks_for_the_name_of_a_choice() -> None:
-    paths = [path for stage in ("config", "driver", "api") for path in (PACKAGE / stage).rglob("*.py")]
-    assert len(paths) > 50
-    assert [found for path in paths for found in named_in(path.read_text(encoding="utf-8"))] == []
+def is_name(node: ast.expr) -> bool:
+    """Whether an expression is a text, a constant, a member of `Route`, or a container with one of them."""
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        return any(map(is_name, node.elts))
+    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return is_text or bool(re.fullmatch(r"(.*\.)?[A-Z_]+(\.name)?", ast.unparse(node)))
+
+
+def test_no_rule_asks_for_the_name_of_a_choice_or_a_route() -> None:
+    paths = list(PACKAGE.rglob("*.py"))
+    assert len(paths) > 400
+    found = {str(path.relative_to(PACKAGE)): list(named_in(path.read_text(encoding="utf-8"))) for path in paths}
+    assert {path: comparisons for path, comparisons in found.items() if comparisons} == {}
 
 
 def test_a_rule_that_asks_for_a_name_is_found() -> None:
     """Otherwise the test above could not fail."""
-    assert list(named_in("a = config.comm.name == 'ps' or comm.name in ('mpi', 'ps')\nb = comm.name == other")) == [
+    rules = """
+a = config.comm.name == 'ps' or comm.name in ('mpi', 'ps')
+b = comm.name == other
+c = plan.comm == COMM
+d = 'ps' == variable.route
+e = route in {Route.PS, Route.LOCAL}
+f = wanted.route == LOCAL.name
+g = route.name in used or comm in comms
+"""
+    assert set(named_in(rules)) == {
         "config.comm.name == 'ps'",
         "comm.name in ('mpi', 'ps')",
-    ]
+        "plan.comm == COMM",
+        "'ps' == variable.route",
+        "route in {Route.PS, Route.LOCAL}",
+        "wanted.route == LOCAL.name",
+    }

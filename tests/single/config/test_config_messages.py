@@ -219,6 +219,17 @@ COMMAND_LINES = {
         "no such route; expected one of local, allreduce, allgather, ps, alltoall. "
         "Did you mean comm.routes.sparse=alltoall?",
     ),
+    "a kind of gradient that is not there": (
+        "comm=hybrid +comm.routes.dens=ps",
+        "comm.routes.dens=ps (command line)",
+        "unknown key; comm.routes has dense, sparse",
+        "Did you mean comm.routes.dense=ps?",
+    ),
+    "a route where the cost model chooses": (
+        "comm=auto comm.routes.dense=ps",
+        "comm.routes.dense=ps (command line)",
+        "comm.routes is null under this choice of comm, so no key below it can be set; choose another comm",
+    ),
     "routes of another choice": (
         "comm=hybrid comm.routes.sparse=alltoall",
         "comm.name=hybrid",

@@ -1,14 +1,18 @@
 """The origin of a key in an error that is raised after Hydra has started the job."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from parallax_runner.config import running_job
 from parallax_runner.config.compose import Composer
-from parallax_runner.config.late_refusals import name_origins
+from parallax_runner.config.late_refusals import name_origins, with_origins
+from parallax_runner.driver import pipeline
 from parallax_runner.driver.check import validated
 from parallax_runner.errors import ConfigError, ParallaxError, PlanError, ScriptError
+from parallax_runner.launch.blame.first_death import Failure
+from parallax_runner.launch.processes import RunResult
 
 LINES = (
     *("comm=ps", "partition=fixed", "partition.num=9", "train.objective=auc", "train.steps=20", "model=dlrm_keras"),
@@ -86,6 +90,27 @@ def test_errors_of_other_kinds_stay() -> None:
     name_origins(plain, config)
     assert (str(script), script.exit_status) == ("partition.num=9 (command line): x", 3)
     assert str(plain) == "partition.num=9: x"
+
+
+def test_the_origin_of_a_worker_s_setting_is_named() -> None:
+    config = validated(Composer().job(list(LINES)))
+    failure = Failure("worker", 1, "b", "data.cardinalities[1]=0: expected 1 to 2^48 ids.", (), recurs=True)
+    for recurs, told in ((True, "data.cardinalities[1]=0 (command line): expected"), (False, failure.reason)):
+        result = pipeline._with_origins(RunResult("failed", 1, dataclasses.replace(failure, recurs=recurs)), config)
+        assert result.failure is not None and str(result.failure).startswith(f"worker 1 on b: {told}")
+    assert pipeline._with_origins(RunResult("finished", 0), config) == RunResult("finished", 0)
+
+
+@pytest.mark.parametrize("function", ["fit", "parallel_run"])
+def test_in_a_script_the_function_gives_the_overrides(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # the origins of a call are looked up as in a script
+    job = Composer().job(list(LINES))
+    config, message = validated(job), "partition.num=9, comm=ps, action=train: wrong"
+    with running_job.job_of_call(job.origins.given_by(function)):
+        told = with_origins(message, config)
+    assert told.startswith(f"partition.num=9 ({function}), comm=ps ({function}), action=train (")
+    assert "conf/config.yaml:" in told and job.origins.giver == "command line"
+    assert with_origins(message, config) == message
 
 
 def test_without_a_job_of_hydra_there_is_no_origin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ def refused(config: RunConfig, single: SingleDeviceGraph) -> str:
         (["optimizer=adam", "optimizer.learning_rate=1"], "optimizer.learning_rate=1 (command line)"),
     ],
 )
-def test_a_wish_on_the_command_line(single: SingleDeviceGraph, overrides: list[str], told: str) -> None:
+def test_a_setting_on_the_command_line(single: SingleDeviceGraph, overrides: list[str], told: str) -> None:
     message = refused(begun(Composer().job(["model=two_tower", *JOB, *overrides])), single)
     assert message == (
         f"{told}: model._target_=models.two_tower.make_model creates a Keras model or a training step, which has its "
@@ -95,12 +95,12 @@ def test_a_wish_on_the_command_line(single: SingleDeviceGraph, overrides: list[s
         ("own", "train.steps=1", "optimizer=adagrad (conf/own.yaml:3): "),
     ],
 )
-def test_a_wish_in_a_file(single: SingleDeviceGraph, folder: Path, name: str, override: str, told: str) -> None:
+def test_a_setting_in_a_file(single: SingleDeviceGraph, folder: Path, name: str, override: str, told: str) -> None:
     composer = Composer(config_name=name, config_dir=str(folder))
     assert refused(begun(composer.job([override, *JOB])), single).startswith(told)
 
 
-def test_a_wish_in_each_job_of_a_sweep(single: SingleDeviceGraph) -> None:
+def test_a_setting_in_each_job_of_a_sweep(single: SingleDeviceGraph) -> None:
     lines = ["model=two_tower", *JOB, "optimizer=adagrad,adam"]
     told = [refused(begun(job), single) for job in Composer().jobs(lines, multirun=True)]
     assert [one.partition(":")[0] for one in told] == [

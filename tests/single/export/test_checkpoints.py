@@ -25,7 +25,7 @@ def write(ckpt_dir: Path, step: int) -> Path:
     with tf.Graph().as_default(), tf.Session() as session:
         session.run(tf.raw_ops.SaveV2(prefix=str(written), tensor_names=["v"], shape_and_slices=[""], tensors=[step]))
     checkpoint_folder.flush(written)
-    sidecar = Sidecar(step=step, examples=step, seed=1, fingerprint="f", mlflow_run_id=None)
+    sidecar = Sidecar(step=step, examples=step, seed=1, fingerprint="f", tracker_run_id=None)
     return checkpoint_folder.publish(written, ckpt_dir, sidecar)
 
 

@@ -70,7 +70,7 @@ def publish_steps(folder, *steps):
         model = make_model()
         train(model, 0, step)
         written = save(begin(folder, step), model)
-        publish(written, folder, Sidecar(step=step, examples=step * BATCH, seed=1, fingerprint="", mlflow_run_id=None))
+        publish(written, folder, Sidecar(step=step, examples=step * BATCH, seed=1, fingerprint="", tracker_run_id=None))
     return model
 
 
@@ -121,14 +121,14 @@ def test_a_model_that_is_not_compiled_gets_its_weights(tmp_path):
     np.testing.assert_array_equal(plain.predict_on_batch(ids), model.predict_on_batch(ids))
 
 
-@pytest.mark.parametrize("given", ["folder", "run directory", "prefix"])
-def test_the_newest_whole_checkpoint_of_a_run_is_loaded(given, tmp_path):
+def test_the_newest_whole_checkpoint_of_a_run_is_loaded(tmp_path):
+    """Whether the folder, the run directory or the prefix is given."""
     folder = tmp_path / "ckpt"
     model = publish_steps(folder, 1, 3, 2)  # in this order: the one of step 2 is the newest
-    places = {"folder": folder, "run directory": tmp_path, "prefix": folder / "model.ckpt-2"}
-    loaded = make_model()
-    assert load_into_keras(loaded, places[given]) == folder / "model.ckpt-2"
-    assert_equal(loaded, model)
+    for place in (folder, tmp_path, folder / "model.ckpt-2"):
+        loaded = make_model()
+        assert load_into_keras(loaded, place) == folder / "model.ckpt-2"
+        assert_equal(loaded, model)
 
 
 def test_a_folder_with_brackets(tmp_path):

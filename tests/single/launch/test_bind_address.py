@@ -135,7 +135,8 @@ def test_what_the_user_preloads_is_kept() -> None:
 
 
 def test_a_process_without_the_library_starts_no_server() -> None:
-    with pytest.raises(LaunchError, match=r"libbind_address.so is not loaded .* other machines could reach it"):
+    reason = r"libbind_address.so is not loaded .* other machines could connect to the process"
+    with pytest.raises(LaunchError, match=reason):
         bind_address.bind_towards("127.0.0.1")
 
 

@@ -7,16 +7,23 @@ import socket
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from parallax_runner.config.compose import Composer
+from parallax_runner.config.schema import RoutesConfig
+from parallax_runner.driver.check import validated
 from parallax_runner.launch.bind_address import LIBRARY
 from parallax_runner.launch.hosts import Hosts, Place
 from parallax_runner.launch.job import Job
 from parallax_runner.launch.launchers import hosts
+from parallax_runner.launch.launchers.choose import launcher_of
 from parallax_runner.launch.launchers.direct import Direct
 from parallax_runner.launch.launchers.hosts import OverHosts
 from parallax_runner.launch.launchers.local import Local
+from tests.single.planning.test_planner import DENSE
+from tests.single.plans import plan_of
 
 JOB = Job(run_dir=Path("r"), workers=2, servers=2, env={"PARALLAX_CONTROL_SECRET": "secret"})
 HOSTS = Hosts((Place("localhost", 1, True), Place("other", 1, False)), "ssh -p 2222", "10.0.0.1", None)
@@ -27,6 +34,21 @@ def test_direct_starts_each_worker_and_tells_it_its_rank() -> None:
     assert first.argv == second.argv == [sys.executable, "-m", "parallax_runner.worker", "r"]
     assert (first.env["PARALLAX_RANK"], second.env["PARALLAX_RANK"]) == ("0", "1")
     assert first.env["PARALLAX_CONTROL_SECRET"] == "secret" and "LD_PRELOAD" not in first.env
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_alone"),
+    [
+        ({"comm": "local", "workers": 1, "servers": 0}, True),
+        ({"comm": "own", "preset": RoutesConfig("local", "local"), "workers": 1, "servers": 0}, True),
+        ({"comm": "mpi", "workers": 1, "servers": 0}, False),
+        ({"comm": "ps", "workers": 1, "servers": 1}, False),
+        ({"comm": "mpi", "workers": 2, "servers": 0}, False),
+    ],
+)
+def test_a_process_that_sends_nothing_is_started_directly(fields: dict[str, Any], is_alone: bool) -> None:
+    config = validated(Composer().job(["model=simple", "data=linear"]))
+    assert isinstance(launcher_of(config, plan_of([DENSE], **fields)), Direct if is_alone else Local)
 
 
 def test_servers_of_this_machine_load_what_the_user_preloads(monkeypatch: pytest.MonkeyPatch) -> None:

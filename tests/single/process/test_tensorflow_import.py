@@ -29,9 +29,10 @@ from parallax_runner.worker import rank
 from parallax_runner.export import end_of_run
 from parallax_runner.rewrite.routes.allgather import allgatherv
 from parallax_runner.rewrite.exchange import collectives
-print('keras' in sys.modules, 'horovod' in sys.modules)
+import gc
+print('keras' in sys.modules, 'horovod' in sys.modules, gc.isenabled(), gc.get_freeze_count() > 100_000)
 """
-    assert said_by(program) == ["False", "True"]
+    assert said_by(program) == ["False", "True", "True", "True"]
 
 
 def test_a_driver_plans_a_model_without_keras(tmp_path: Path) -> None:
@@ -86,3 +87,38 @@ from parallax_runner.rewrite.exchange import collectives
 print(hvd.allgather is collectives.hvd.allgather, sys.modules['horovod.tensorflow'] is hvd)
 """
     assert said_by(program) == ["True", "True"]
+
+
+LIST_KERNELS = """
+import sys
+if sys.argv[1] == "server":
+    from parallax_runner.process.tensorflow_import import import_servers_part
+    import_servers_part()
+    from parallax_runner.train import cluster
+    print(*sys.modules)
+else:
+    import tensorflow
+    print()
+from tensorflow.python.framework import kernels
+from tensorflow.python.platform import _pywrap_tf2
+print(_pywrap_tf2.is_enabled())
+for kernel in kernels.get_all_registered_kernels().kernel:
+    print(str(kernel).replace(chr(10), " "))
+"""
+
+
+def test_a_server_imports_a_part_of_tensorflow_with_all_kernels() -> None:
+    def seen_by(process: str) -> tuple[list[str], str, set[str]]:
+        command = [sys.executable, "-c", LIST_KERNELS, process]
+        told = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout.splitlines()
+        modules, enables_2, *kernels = told
+        return modules.split(), enables_2, set(kernels)
+
+    modules, enables_2, kernels = seen_by("server")
+    _, always_enables_2, all_kernels = seen_by("any")
+    assert "tensorflow.python.training.server_lib" in modules
+    assert not {"tensorflow.compat.v1", "tensorflow.python.keras", "tensorflow.python.distribute"} & set(modules)
+    assert enables_2 == always_enables_2 == "True"
+    assert len(kernels) > 1000
+    # Only this op's library is loaded by Python code: a feature of audio in TensorFlow Lite, which no server computes.
+    assert {kernel for kernel in all_kernels - kernels if "AudioMicrofrontend" not in kernel} == set()

@@ -21,10 +21,18 @@ from parallax_runner.planning.cost import measured
 from parallax_runner.planning.cost.constants import DEFAULTS
 from parallax_runner.planning.cost.measured import Measured, RowStatistics
 from parallax_runner.simulation import show
-from parallax_runner.simulation.simulate import COMMS, Simulation, as_json, numbers_of_workers, shown_numbers, simulate
+from parallax_runner.simulation.simulate import (
+    Simulation,
+    as_json,
+    numbers_of_workers,
+    shown_numbers,
+    simulate,
+    simulated_modes,
+)
 from tests.single.planning.cost.test_cost import BIG, touching
 from tests.single.planning.test_planner import DENSE, info
 
+COMMS = ("mpi", "ps", "hybrid", "sharded", "auto")
 PAPER = Path(__file__).parents[3] / "benchmarks" / "profiles" / "parallax_lm.json"
 
 
@@ -33,6 +41,11 @@ def simulated(
 ) -> Simulation:
     constants = DEFAULTS.with_link(gbit_per_sec=gbit, latency_us=latency_us)
     return simulate(found, constants, workers=workers, workers_per_host=per_host, options=CommOptions())
+
+
+def test_every_choice_that_exchanges_gradients_is_simulated() -> None:
+    assert tuple(simulated_modes()) == COMMS
+    assert simulated(touching(0.01), workers=2).comms == COMMS
 
 
 def test_the_papers_setup_tells_the_papers_story() -> None:

@@ -28,7 +28,7 @@ def job(name: str, rank: int | None, folder: Path, **summary: Any) -> Result:
         steps=1,
         run_dir=str(run_dir),
         overrides=(),
-        mlflow_run_id=None,
+        tracker_run_id=None,
         error=None,
         objective_name="loss",
     )

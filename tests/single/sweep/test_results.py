@@ -148,7 +148,7 @@ def test_plot_of_any_outcome(tmp_path: Path) -> None:
 
 def results_of(*overrides: tuple[str, ...]) -> list[Result]:
     """Finished jobs with these overrides, in the order of their ranks."""
-    more = {"words_per_sec": None, "step_ms_p50": None, "steps": 5, "mlflow_run_id": None, "error": None}
+    more = {"words_per_sec": None, "step_ms_p50": None, "steps": 5, "tracker_run_id": None, "error": None}
     return [
         Result(rank, ",".join(one), "finished", 98.0 + rank, run_dir="", overrides=one, objective_name="x", **more)
         for rank, one in enumerate(overrides, start=1)

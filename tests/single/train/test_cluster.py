@@ -11,9 +11,10 @@ from parallax_runner.config import cluster_size
 from parallax_runner.errors import PlanError
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.train import cluster, sessions
-from parallax_runner.train.cluster import join_cluster, session_config
+from parallax_runner.train.cluster import join_cluster
 from parallax_runner.train.gpu_limits import GpuLimits
 from parallax_runner.train.protocols import check_protocol
+from parallax_runner.train.session_config import session_config
 from tests.single.config.test_cluster_size import compose
 from tests.single.small_models import captured, planned
 
@@ -69,7 +70,7 @@ def test_the_server_gets_protocol_and_limits(monkeypatch: pytest.MonkeyPatch) ->
         raise Refused
 
     bound: list[str] = []
-    monkeypatch.setattr(cluster.tf.train, "Server", start)
+    monkeypatch.setattr(cluster.server_lib, "Server", start)
     monkeypatch.setattr(cluster, "bind_towards", bound.append)
     monkeypatch.setattr(cluster, "pick_port", lambda host: bound.append(host) or 4000)
     with pytest.raises(Refused):

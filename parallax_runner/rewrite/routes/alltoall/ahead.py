@@ -66,7 +66,7 @@ class Wave:
 
 
 def all_late(asked: Asked) -> Wave:
-    """Returns the wave for a step whose rows were not requested in advance, so all of them are late.
+    """Returns the wave that requests all rows of a step, which is right if no row was requested in advance.
 
     If the rows of a step were requested in advance, the results of that request are fed to the same tensors.
     """

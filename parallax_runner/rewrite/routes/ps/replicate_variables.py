@@ -16,8 +16,8 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(reads=["placements", "pulled", "updated"], writes=["initializers", "step_ops", "sent", "stands_for"])
 def replicate_dense_variables(rewrite: Rewrite) -> None:
-    """Gives the replicas of a worker copies of each dense variable on servers. The original Parallax uses the word
-    «mirror» for these copies."""
+    """Gives each replica its own copy of every dense variable that is on a server. The original Parallax calls such a
+    copy a «mirror»."""
     # Runs only for the last replica. The first replica's read serves all replicas, and all earlier passes must have run
     # for all replicas.
     if not rewrite.plan.options.ps.replicate_variables or rewrite is not rewrite.siblings[-1]:

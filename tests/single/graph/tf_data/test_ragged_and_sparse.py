@@ -65,8 +65,19 @@ def plainly(element: Mapping[str, Any]) -> list[tuple[int, Any, Any, Any]]:
     return list(zip(*columns, strict=True))
 
 
-@pytest.mark.parametrize(("first", "ranks"), [(0, 4), (3, 2), (12, 2), (13, 1)])
-@pytest.mark.parametrize("make", PIPELINES)
+def cases() -> list[Any]:
+    """Returns every pipeline with several first steps and numbers of ranks; the default tier has each of both."""
+    basic = ((batched, 0), (batched, 13), (whole_batches_mapped, 12), (mapped, 3))
+    return [
+        pytest.param(
+            make, first, ranks, id=f"{'' if (make, first) in basic else 'more-'}{make.__name__}-{first}-{ranks}"
+        )
+        for make in PIPELINES
+        for first, ranks in ((0, 4), (3, 2), (12, 2), (13, 1))
+    ]
+
+
+@pytest.mark.parametrize(("make", "first", "ranks"), cases())
 def test_ranks_together_read_what_one_process_reads(make: Callable[[], Any], first: int, ranks: int) -> None:
     dataset = make()
     expected = [plainly(batch) for _ in range(3) for batch in dataset if len(batch["id"]) == BATCH]

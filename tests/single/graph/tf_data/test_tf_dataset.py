@@ -89,8 +89,20 @@ def no_global_seed() -> None:
     tf.random.set_seed(None)
 
 
-@pytest.mark.parametrize(("first", "ranks"), [(0, 4), (3, 2), (5, 1), (12, 2), (13, 4)])
-@pytest.mark.parametrize("make", PIPELINES)
+# First steps in the first, second and third pass, and numbers of ranks. The default tier has each with two pipelines.
+PLACES = [(0, 4), (3, 2), (5, 1), (12, 2), (13, 4)]
+
+
+def cases() -> list[Any]:
+    """Returns every pipeline with every place."""
+    return [
+        pytest.param(make, *place, id=f"{'' if number % 5 == at else 'more-'}{make.__name__}-{place[0]}-{place[1]}")
+        for number, make in enumerate(PIPELINES)
+        for at, place in enumerate(PLACES)
+    ]
+
+
+@pytest.mark.parametrize(("make", "first", "ranks"), cases())
 def test_ranks_together_read_what_one_process_reads(make: Callable[[], Any], first: int, ranks: int) -> None:
     expected = plainly(make(), passes=4)
     data = TfDataset(make())

@@ -50,6 +50,7 @@ def test_the_whole_mpirun_command() -> None:
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_btl": "^ofi",
+        "HOROVOD_CYCLE_TIME": "0.25",
     }
 
 
@@ -63,6 +64,7 @@ def test_other_hosts_and_what_goes_there() -> None:
     )
     assert argv[argv.index("--host") + 1] == "a:1,b:1"
     assert argv.count("TF_CPP_MIN_LOG_LEVEL") == 1
+    assert "HOROVOD_CYCLE_TIME" not in env
     assert env["OMPI_MCA_btl_tcp_links"] == "2" and "OMPI_MCA_btl_tcp_links" not in argv
     # MPI may go by another interface than the driver; TensorFlow's servers do not, and need the library.
     assert env["LD_PRELOAD"] == str(LIBRARY) and "LD_PRELOAD" in argv and "PARALLAX_BIND_TOWARDS" not in env
@@ -95,6 +97,7 @@ def test_on_one_machine_ranks_send_by_no_interface_of_the_network() -> None:
 
     assert environment()["OMPI_MCA_btl_tcp_if_include"] == "lo"
     assert "OMPI_MCA_btl_tcp_if_include" not in environment(OMPI_MCA_btl_tcp_if_exclude="docker0")
+    assert "HOROVOD_CYCLE_TIME" not in environment(HOROVOD_CYCLE_TIME="5")
     assert environment(NCCL_SOCKET_IFNAME="eth1")["NCCL_SOCKET_IFNAME"] == "eth1"
 
 

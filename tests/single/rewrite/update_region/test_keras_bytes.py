@@ -37,21 +37,34 @@ def of_sgd() -> dict[str, float]:
     return {}
 
 
+OPTIMIZERS: dict[str, Callable[[], Any]] = {
+    "adam": optimizers.Adam,
+    "adagrad": optimizers.Adagrad,
+    "momentum": lambda: optimizers.SGD(momentum=0.9),
+    "ema": lambda: optimizers.Adam(use_ema=True),
+    "clipnorm": lambda: optimizers.Adam(clipnorm=0.1),
+    "global_clipnorm": lambda: optimizers.Adam(global_clipnorm=0.1),
+    "accumulation": lambda: optimizers.Adam(gradient_accumulation_steps=2),
+    "loss_scale": lambda: optimizers.LossScaleOptimizer(optimizers.Adam()),
+}
+# The default tier has each optimizer once, and each mode with two of them.
+BASIC = {
+    *(("mpi", "momentum"), ("mpi", "accumulation"), ("ps", "adagrad"), ("ps", "ema")),
+    *(("hybrid", "clipnorm"), ("hybrid", "loss_scale"), ("sharded", "adam"), ("sharded", "global_clipnorm")),
+}
+
+
+def cases() -> list[Any]:
+    """Returns every optimizer in every mode."""
+    return [
+        pytest.param(comm, made, id=f"{'' if (comm, name) in BASIC else 'more-'}{name}-{comm}")
+        for name, made in OPTIMIZERS.items()
+        for comm in ("mpi", "ps", "hybrid", "sharded")
+    ]
+
+
 @pytest.mark.usefixtures("mirrored")
-@pytest.mark.parametrize("comm", ["mpi", "ps", "hybrid", "sharded"])
-@pytest.mark.parametrize(
-    "made",
-    [
-        pytest.param(optimizers.Adam, id="adam"),
-        pytest.param(optimizers.Adagrad, id="adagrad"),
-        pytest.param(lambda: optimizers.SGD(momentum=0.9), id="momentum"),
-        pytest.param(lambda: optimizers.Adam(use_ema=True), id="ema"),
-        pytest.param(lambda: optimizers.Adam(clipnorm=0.1), id="clipnorm"),
-        pytest.param(lambda: optimizers.Adam(global_clipnorm=0.1), id="global_clipnorm"),
-        pytest.param(lambda: optimizers.Adam(gradient_accumulation_steps=2), id="accumulation"),
-        pytest.param(lambda: optimizers.LossScaleOptimizer(optimizers.Adam()), id="loss_scale"),
-    ],
-)
+@pytest.mark.parametrize(("comm", "made"), cases())
 def test_bytes_are_those_of_sgd_and_do_not_grow_with_the_table(
     comm: str, made: Callable[[], Any], of_sgd: dict[str, float]
 ) -> None:

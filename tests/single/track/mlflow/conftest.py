@@ -9,6 +9,7 @@ import pytest
 
 from parallax_runner.track.mlflow import runs
 from parallax_runner.track.mlflow.journal import Header
+from tests.shared import shared
 
 
 @pytest.fixture(autouse=True)
@@ -21,10 +22,14 @@ def state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with its tables made, which takes seconds."""
-    database = tmp_path_factory.mktemp("store") / "mlflow.db"
-    runs.open_run(Header(f"sqlite:///{database}", "first", None), None, None)
-    return database
+    """A database with its tables made, which takes seconds: once for all processes of the session."""
+
+    def make(folder: Path) -> Path:
+        database = folder / "mlflow.db"
+        runs.open_run(Header(f"sqlite:///{database}", "first", None), None, None)
+        return database
+
+    return shared(tmp_path_factory, "empty_store", make)
 
 
 @pytest.fixture

@@ -1,7 +1,10 @@
 """`action=sync` on the command line: what it takes, and that it leaves nothing behind."""
 
+import contextlib
 import json
 import os
+import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +14,7 @@ import pytest
 from parallax_runner.track.mlflow.journal import Header, Journal
 from parallax_runner.track.mlflow.model import DESCRIPTION
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def sync(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -49,19 +52,27 @@ def test_mistakes_are_told(arguments: tuple[str, ...], message: str, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_is_sent_by_its_own_account_of_the_store(tmp_path: Path) -> None:
+def experiments(database: Path) -> set[str]:
+    """Returns the names of the experiments in a store."""
+    with contextlib.closing(sqlite3.connect(database)) as store:
+        return {name for (name,) in store.execute("SELECT name FROM experiments")}
+
+
+def test_a_run_is_sent_by_its_own_account_of_the_store(empty_store: Path, tmp_path: Path) -> None:
     """Neither the folder of the command nor its configuration says where: the journal does."""
     run_dir, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
     run_dir.mkdir()
     elsewhere.mkdir()
+    shutil.copy(empty_store, tmp_path / "store.db")
     journal = Journal(run_dir / "journal.jsonl", Header(f"sqlite:///{tmp_path}/store.db", "exp", None))
     journal.append_start(summary={})
     journal.append_end("finished")
+    assert "exp" not in experiments(tmp_path / "store.db")
     result = sync(f"run_dir={run_dir}", cwd=elsewhere)
     assert result.returncode == 0, result.stderr
     assert "3 entries sent" in result.stdout
     assert "tensorflow" not in result.stdout
-    assert (tmp_path / "store.db").exists()
+    assert "exp" in experiments(tmp_path / "store.db")
     assert list(elsewhere.iterdir()) == []
     again = sync(f"run_dir={run_dir}", cwd=elsewhere)
     assert again.returncode == 0
@@ -91,7 +102,7 @@ def test_a_model_is_sent_without_tensorflow_and_its_lines_about_the_machine(tmp_
     assert "  - tensorflow==2.9.9\n" in conda.read_text()
 
 
-def test_a_corrected_address_on_the_command_line_counts(tmp_path: Path) -> None:
+def test_a_corrected_address_on_the_command_line_counts(empty_store: Path, tmp_path: Path) -> None:
     """The address in the journal cannot be reached: a slash is missing."""
     run_dir = tmp_path / "run"
     run_dir.mkdir()
@@ -101,7 +112,8 @@ def test_a_corrected_address_on_the_command_line_counts(tmp_path: Path) -> None:
     refused = sync(f"run_dir={run_dir}", cwd=tmp_path)
     assert refused.returncode != 0
     assert "tracking.uri=sqlite://store.db: Invalid SQLite URL" in refused.stderr
+    shutil.copy(empty_store, tmp_path / "corrected.db")
     result = sync(f"run_dir={run_dir}", f"tracking.uri=sqlite:///{tmp_path}/corrected.db", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "3 entries sent" in result.stdout
-    assert (tmp_path / "corrected.db").exists() and not (tmp_path / "store.db").exists()
+    assert "exp" in experiments(tmp_path / "corrected.db") and not (tmp_path / "store.db").exists()

@@ -3,22 +3,22 @@
 from collections.abc import Iterator
 
 from parallax_runner.config.explain import shown, written
-from parallax_runner.config.origins import COMMAND_LINE, Origins
+from parallax_runner.config.origins import Origins
 
 
-def wish_for(group: str, origins: Origins) -> str | None:
+def setting_of(group: str, origins: Origins) -> str | None:
     """Returns the setting that chooses or changes `group`, with its origin, or None if there is no such setting.
 
     Ignores the default in a main configuration, and the values in the file of the chosen option. Prefers a setting on
     the command line to a setting in a file, because it is easier to remove.
     """
-    return next(_wishes(group, origins), None)
+    return next(_settings(group, origins), None)
 
 
-def _wishes(group: str, origins: Origins) -> Iterator[str]:
+def _settings(group: str, origins: Origins) -> Iterator[str]:
     for override in reversed(origins.overrides):
         if _is_within(override.key_or_group, group):
-            yield f"{shown(str(override.input_line))} ({COMMAND_LINE})"
+            yield f"{shown(str(override.input_line))} ({origins.giver})"
     for file in reversed(origins.files):
         for chosen, choice, where in file.defaults(overrides=True):
             if chosen == group:

@@ -19,7 +19,7 @@ from parallax_runner.rewrite.routes import needs_all_ranks, shared_variables
 log = logging.getLogger(__name__)
 
 
-class Border:
+class FetchCheck:
     """Checks which fetches of the single-device graph a worker's graph can serve."""
 
     def __init__(self, plan: Plan, steps: Steps, distributed: DistributedGraph) -> None:

@@ -1,0 +1,36 @@
+"""Refuses overrides of what a script sets itself: its model, its data, and what the arguments of a call determine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+from parallax_runner.errors import ConfigError
+
+# An override such as `model=lm`, `++data.batch_size=8` or `~data`, but not `model_name=mine`.
+_OVERRIDE = re.compile(r"[+~]*(?P<key>(?:model|data)(?:\.[\w.]+)?)(?:@[^=]*)?(?:=|$)")
+
+
+def check_own_groups(lines: Iterable[str], function: str, usable: Collection[str] = ()) -> None:
+    """Raises ConfigError for an override of the model or the data in `lines`, because it would have no effect, or would
+    replace what `function` has set. `usable` contains the keys that can be set nevertheless."""
+    but = f"; in these groups, only {' and '.join(usable)} can be set" if usable else ""
+    for line in lines:
+        found = _OVERRIDE.match(line.strip())
+        if found is not None and found["key"] not in usable:
+            raise ConfigError(
+                f"{line} ({function}): {function} uses the model and the data of the script; remove this override, and "
+                f"change the script{but}"
+            )
+
+
+def check_not_arguments(lines: Iterable[str], function: str, arguments: Mapping[str, str]) -> None:
+    """Raises ConfigError for an override in `lines` of a key that `function` computes. `arguments` maps these keys to
+    the arguments that determine them."""
+    for line in lines:
+        key = line.strip().lstrip("+~").partition("=")[0]
+        if key in arguments:
+            raise ConfigError(
+                f"{line} ({function}): {function} computes {key} from {arguments[key]}; remove this override, and "
+                "change the arguments of the call"
+            )

@@ -1,0 +1,111 @@
+"""Makes the plan of a run from its configuration and its captured graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parallax_runner.config import frozen
+from parallax_runner.config.cluster_size import devices_of_worker
+from parallax_runner.config.comm_mode import mode_of, name_by_cost
+from parallax_runner.config.schema import RoutesConfig, RunConfig
+from parallax_runner.driver.cost_model import constants_of, cost_model
+from parallax_runner.driver.jobs import row_trial
+from parallax_runner.driver.plan_request import plan_request
+from parallax_runner.launch.interrupts import Interrupts
+from parallax_runner.plan.plan import Moved, Plan
+from parallax_runner.planning.advice import advice
+from parallax_runner.planning.cost.measured import Measured
+from parallax_runner.planning.decide import decided
+from parallax_runner.planning.explain import explain
+from parallax_runner.planning.placement import rows_matter
+from parallax_runner.planning.planner import make_plan
+from parallax_runner.planning.routes.local import ROUTE as LOCAL
+from parallax_runner.process.stage_times import stage
+
+if TYPE_CHECKING:
+    from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+
+BALANCED_BY_BOUNDS = (
+    "servers are balanced by the maximum number of rows that a step may touch; "
+    "comm.measure_rows=true measures the touched rows"
+)
+
+
+def measured_rows(
+    config: RunConfig, single: SingleDeviceGraph, run_dir: Path, interrupts: Interrupts
+) -> Measured | None:
+    """Returns the measurement of the rows that steps touch. The measurement comes from a trial if the configuration
+    requests a trial, otherwise from an earlier run if there was one.
+
+    Returns None for a script with parallel_run, which feeds its data itself. The plan then uses upper bounds for the
+    number of rows.
+    """
+    if config.model["_target_"] == frozen.SCRIPT:
+        return None
+    mode = mode_of(config.comm)
+    if mode.is_chosen_by_cost or (config.comm.measure_rows and not mode.is_one_process):
+        return measure(config, single, run_dir, interrupts)
+    return row_trial.known(config, single.fingerprint)
+
+
+def measure(config: RunConfig, single: SingleDeviceGraph, run_dir: Path, interrupts: Interrupts) -> Measured:
+    """Returns the measurement of the rows that steps touch, from a trial unless an earlier run measured the same."""
+    return row_trial.measure(config, single, plan_alone(config, single), run_dir, interrupts)
+
+
+def plan_alone(config: RunConfig, single: SingleDeviceGraph) -> Plan:
+    """Returns the plan for a single process with one replica. This process does not wait for any other process."""
+    from parallax_runner.graph.devices import without_tasks
+
+    ps = dataclasses.replace(config.comm.ps, staleness=None, backup_workers=0)
+    alone_routes = RoutesConfig(dense=LOCAL.name, sparse=LOCAL.name)
+    alone = dataclasses.replace(
+        config,
+        comm=dataclasses.replace(config.comm, name=LOCAL.name, routes=alone_routes, sync=True, ps=ps),
+        cluster=dataclasses.replace(config.cluster, replicas_per_worker=1),
+    )
+    return plan_run(alone, without_tasks(single))
+
+
+@stage("plan")
+def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured | None = None) -> Plan:
+    """Returns the plan for this graph and cluster. `measured` describes the rows that steps touch, or is None if these
+    rows are unknown."""
+    from parallax_runner.analysis.classify import classify
+    from parallax_runner.analysis.devices import check_devices
+    from parallax_runner.analysis.held_back import check_held_back
+    from parallax_runner.analysis.merged import check_merged
+
+    if config.train.on_nan == "skip":
+        check_held_back(single)
+    request = plan_request(config, classify(single), single.fingerprint, measured)
+    constants = constants_of(config)
+    request = decided(request, cost_model(request, constants))
+    plan = make_plan(request)
+    check_merged(single, steps_are_common=plan.options.sync and not plan.options.backup_workers)
+    tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
+    moved = check_devices(
+        single,
+        comm=config.comm.name,
+        tasks=tasks,
+        worker=devices_of_worker(config.cluster),
+        replicas=plan.replicas_per_worker,
+        soft=config.cluster.soft_placement,
+    )
+    plan = dataclasses.replace(plan, moved=tuple(Moved(*one) for one in moved))
+    if measured is None and config.model["_target_"] != frozen.SCRIPT and rows_matter(plan):
+        plan = dataclasses.replace(plan, notes=(*plan.notes, BALANCED_BY_BOUNDS))
+    return explain(plan, request.variables, cost_model(request, constants))
+
+
+def advice_on(plan: Plan, config: RunConfig, single: SingleDeviceGraph, measured: Measured | None) -> str | None:
+    """Returns the advice at the end of `action=plan`, or None."""
+    from parallax_runner.analysis.classify import classify
+
+    request = plan_request(config, classify(single), single.fingerprint, measured)
+    constants = constants_of(config)
+    auto = dataclasses.replace(request, comm=name_by_cost(), preset=None)
+    own, other = (cost_model(decided(one, cost_model(one, constants)), constants) for one in (request, auto))
+    return advice(plan, request.variables, own, other)

@@ -1,0 +1,78 @@
+"""Settles where a run starts: the checkpoint from which it resumes, and the files that its workers need."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parallax_runner.config import frozen
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.data.dataset import Dataset, numbering_of
+from parallax_runner.driver import recovery
+from parallax_runner.errors import ConfigError
+from parallax_runner.process.stage_times import stage
+
+if TYPE_CHECKING:
+    from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+
+log = logging.getLogger(__name__)
+
+
+@stage("find a checkpoint")
+def with_start(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset, run_dir: Path) -> RunConfig:
+    """Returns the configuration with `ckpt.resume` resolved to a checkpoint's prefix or `never`."""
+    from parallax_runner.checkpoints.best import fault_of_best
+    from parallax_runner.checkpoints.folder import prepare
+    from parallax_runner.checkpoints.start import find_start
+
+    model, profile, ckpt, start = config.model, config.profile, config.ckpt, None
+    if frozen.is_of_script(config):
+        model = {**model, "first_process": str(run_dir)}
+    if profile.dir is not None:
+        profile = dataclasses.replace(profile, dir=str(Path(profile.dir).resolve()))
+    if config.action == "search":  # the result is a chosen number of shards, not a trained model
+        ckpt = dataclasses.replace(ckpt, enabled=False)
+    if ckpt.enabled:
+        ckpt = dataclasses.replace(ckpt, dir=os.path.realpath(ckpt.folder))
+        folder = Path(ckpt.folder)
+        notes = prepare(folder)
+        found = find_start(config.ckpt.resume, folder)
+        # `prepare` and `find_start` both clean up the folder, and both report the files that they cannot remove.
+        for note in filter(None, dict.fromkeys((*notes, *found.notes, fault_of_best(folder)))):
+            log.warning("%s", note)
+            print(f"parallax_runner: {note}", file=sys.stderr)
+        start = found.prefix
+    if start is not None:
+        from parallax_runner.checkpoints.ops import check_fits
+
+        check_fits(start, single.variables, numbering=numbering_of(dataset))
+        log.info("resuming from %s", start)
+    resume = "never" if start is None else os.path.join(os.path.realpath(start.parent), start.name)
+    ckpt = dataclasses.replace(ckpt, resume=resume)
+    settled = dataclasses.replace(config, run_dir=str(run_dir), model=model, profile=profile, ckpt=ckpt)
+    _check_repeats(settled)
+    return settled
+
+
+def _check_repeats(config: RunConfig) -> None:
+    """Raises ConfigError for a verification without steps, because such a verification would find all variables
+    equal."""
+    done = recovery.step_of(config)
+    if config.action == "verify" and config.train.steps is not None and done >= config.train.steps:
+        raise ConfigError(
+            f"action=verify: {config.ckpt.resume} has {done} steps, so train.steps={config.train.steps} leaves no "
+            f"steps to verify; give train.steps={done + 10}, or ckpt.resume=never"
+        )
+
+
+def leave_for_workers(config: RunConfig, single: SingleDeviceGraph, run_dir: Path) -> None:
+    """Writes the files that workers need to build the same graph, or to report how their graph differs."""
+    from parallax_runner.graph import fingerprint, generators
+
+    fingerprint.Outline.of(single.meta_graph.graph_def).save(run_dir / fingerprint.FILE_NAME)
+    if frozen.is_of_script(config):
+        generators.begin.save(run_dir / generators.FILE_NAME)
