@@ -98,7 +98,7 @@ def is_of_script(config: RunConfig) -> bool:
 
 def is_fit(config: RunConfig) -> bool:
     """Returns whether the run trains the Keras model of a script that calls fit."""
-    return config.model["_target_"] == FIT
+    return bool(config.model["_target_"] == FIT)
 
 
 def has_epochs(config: RunConfig) -> bool:

@@ -50,11 +50,11 @@ class StepRunner:
     reports progress and saves checkpoints.
 
     `saver` is set on the chief, and on every rank if variables are spread over the ranks. If `loss_rule` is None, no
-    loss ends the run. If `reports_saves` is true, each rank reports all steps up to a checkpoint before the checkpoint is
-    written, so the driver has the metric sums of these steps if the run restarts from the checkpoint. `save_steps` is
-    then the saver's number of steps between checkpoints. `knows_loss` is false for a graph without a loss. `examples_per_step` is the number of examples
-    on all ranks together, or 0 if only the script can determine that number. Training ends after `last_step`. If
-    `last_step` is None, training ends only when a stop is requested.
+    loss ends the run. If `reports_saves` is true, each rank reports all steps up to a checkpoint before it is written,
+    so the driver has the metric sums of these steps if the run restarts from the checkpoint. `save_steps` is then the
+    saver's number of steps between checkpoints. `knows_loss` is false for a graph without a loss. `examples_per_step`
+    is the number of examples on all ranks together, or 0 if only the script can determine that number. Training ends
+    after `last_step`. If `last_step` is None, training ends only when a stop is requested.
     """
 
     session: tf.Session
