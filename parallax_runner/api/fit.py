@@ -30,6 +30,7 @@ from parallax_runner.worker.script import Worker, this_worker
 if TYPE_CHECKING:
     from parallax_runner.config.compose import Job
     from parallax_runner.config.origins import Origins
+    from parallax_runner.track.run_record import RunRecord
 
 
 def fit(
@@ -264,9 +265,9 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
     for note in notes:
         print(f"parallax_runner: {note}", file=sys.stderr)
     run_dir, checkpoints = Path(config.run_dir).resolve(), Path(config.ckpt.folder).resolve()
-    made: list[FitCalls] = []
+    made: list[tuple[FitCalls, RunRecord]] = []
 
-    def epochs(record: Any) -> Epochs:
+    def epochs(record: RunRecord) -> Epochs:
         def validation_logs(epoch: int) -> dict[str, float]:
             is_due = dataset.validation_size and ends_with_validation(epoch + 1, wanted.validation_freq)
             return dict(record.last_validation_metrics) if is_due else {}
@@ -279,17 +280,17 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
             validation_logs=validation_logs,
             load=lambda: load_into_keras(model, checkpoints),
         )
-        made.append(calls)
+        made.append((calls, record))
         return Epochs(epoch_steps, calls, record.workers, wanted.initial_epoch)
 
     with job_of_call(origins):
         drive(config, source, epochs)
     if not made or config.action != "train":  # planning and verifying produce no weights
         return None
-    (calls,) = made
+    ((calls, record),) = made
     calls.finish()
-    fit_result.leave(run_dir, model, calls.history, calls.steps)
-    _finished.append(_Finished(run_dir, calls.steps))
+    fit_result.leave(run_dir, model, calls.history, record.last_step)
+    _finished.append(_Finished(run_dir, record.last_step))
     return calls.history
 
 
@@ -326,7 +327,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
         f"model.learning_rate={value_of(rate_variable(wanted.model))}",
         f"model.earlier={value_of([str(earlier.run_dir) for earlier in _finished])}",
         *([f"train.validate_steps={every}"] if dataset.validation_size and 0 < every < steps else []),
-        *([f"ckpt.save_steps={epoch_steps}"] if saves_epochs else []),
+        f"model.saves_epochs={value_of(saves_epochs)}",
     ]
     with _blamed_on_fit():
         job = _composed(wanted, lines)

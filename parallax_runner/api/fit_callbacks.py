@@ -103,7 +103,6 @@ class FitCalls:
 
     `logs` returns the training metrics of an epoch. `validation_logs` returns the validation metrics of an epoch, or an
     empty dict if the epoch has no validation. `load` loads the weights of the newest checkpoint into the model.
-    `steps` is the number of steps at the end of the last epoch.
     """
 
     def __init__(
@@ -124,7 +123,7 @@ class FitCalls:
         self._started = False
         self._last_logs: dict[str, float] | None = None
         self._rate = rate_of(model)
-        self.steps, self._steps_before = 0, int(model.optimizer.iterations)
+        self._steps_before = int(model.optimizer.iterations)
         self._epochs, self._verbose = params["epochs"], params["verbose"]
         model.stop_training = False
 
@@ -146,14 +145,11 @@ class FitCalls:
 
     def begin(self, epoch: int) -> None:
         """Calls the callbacks before an epoch."""
-        if not self._started:
-            self._started = True
-            self._list.on_train_begin()
+        self._begin_training()
         self._list.on_epoch_begin(epoch)
 
     def end(self, epoch: int, step: int) -> None:
         """Calls the callbacks after an epoch and its validation, when `step` steps of this run are done."""
-        self.steps = step
         if self._reads_weights:
             self._load_weights()
         else:  # TensorBoard reads the number of steps
@@ -176,11 +172,17 @@ class FitCalls:
         set_rate(self._model, rate)  # a callback may have changed the rate since the checkpoint
 
     def finish(self) -> None:
-        """Loads the final weights into the model, then calls `on_train_end` of the callbacks."""
+        """Loads the final weights into the model, then calls `on_train_end` of the callbacks. If the run resumed from a
+        checkpoint of the last step, there was no epoch."""
+        self._begin_training()
         self._load_weights()
         self._model.optimizer.finalize_variable_values(self._model.trainable_weights)  # averages if use_ema=True
-        if self._started:
-            self._list.on_train_end(self._last_logs)
+        self._list.on_train_end(self._last_logs)
+
+    def _begin_training(self) -> None:
+        if not self._started:
+            self._started = True
+            self._list.on_train_begin()
 
 
 def rate_variable(model: Any) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from parallax_runner.api.fit_arrays import readable
 from parallax_runner.api.fit_validation import KERAS_BATCH, as_arrays, as_dataset
 from parallax_runner.errors import ConfigError
 
@@ -35,7 +36,9 @@ def dataset_of(
     import keras
     import tensorflow as tf
 
-    if isinstance(validation_data, tf.data.Dataset) and validation_batch_size is not None:
+    if not isinstance(validation_data, tf.data.Dataset):
+        validation_data = readable(validation_data, "validation_data")
+    elif validation_batch_size is not None:
         raise ConfigError("validation_batch_size (fit): a tf.data.Dataset already has a batch size; remove it")
     validation_batch = validation_batch_size or batch_size or KERAS_BATCH
     if isinstance(x, tf.data.Dataset):
@@ -52,6 +55,7 @@ def dataset_of(
         return found
     from parallax_runner.data.from_arrays import arrays_dataset
 
+    x, y, sample_weight = readable(x, "x"), readable(y, "y"), readable(sample_weight, "sample_weight")
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
     if validation_data is not None:

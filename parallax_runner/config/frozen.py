@@ -96,14 +96,19 @@ def is_of_script(config: RunConfig) -> bool:
     return config.model["_target_"] in (SCRIPT, FIT)
 
 
+def is_fit(config: RunConfig) -> bool:
+    """Returns whether the run trains the Keras model of a script that calls fit."""
+    return bool(config.model["_target_"] == FIT)
+
+
 def has_epochs(config: RunConfig) -> bool:
     """Returns whether all ranks wait between epochs for the driver to decide how training continues."""
-    return config.model["_target_"] == FIT or (config.action == "train" and config.train.patience is not None)
+    return is_fit(config) or (config.action == "train" and config.train.patience is not None)
 
 
 def is_quiet(config: RunConfig) -> bool:
     """Returns whether a script has requested that the terminal shows only warnings and errors of a run."""
-    return config.model["_target_"] == FIT and config.action == "train" and config.model.get("verbose", 1) != 1
+    return is_fit(config) and config.action == "train" and config.model.get("verbose", 1) != 1
 
 
 def shows_progress(config: RunConfig) -> bool:

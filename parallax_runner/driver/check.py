@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from parallax_runner.config import slurm_allocation
 from parallax_runner.config.choice_names import check_choice_names
@@ -13,8 +12,7 @@ from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, as_typed,
 from parallax_runner.config.explain import refusal, shown
 from parallax_runner.config.hydra_settings import check_hydra
 from parallax_runner.config.master import Master
-from parallax_runner.config.objective import PERPLEXITY, TRAINING_LOSS, VALIDATION_LOSS
-from parallax_runner.config.origins import COMMAND_LINE, Origins
+from parallax_runner.config.origins import COMMAND_LINE
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.unused_notes import unused
 from parallax_runner.config.validate import unwritable, validate, validate_sweep
@@ -76,41 +74,41 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
     if reason is not None:
         raise ConfigError(f"hydra.sweep.dir={shown(command.dir)}: {reason}")
     jobs = _validated(composer.jobs_of(command), needs_objective=not command.jobs_are_known)
+    direction = [] if command.jobs_are_known else _direction_lines(next(composer.jobs_of(command)), jobs[0].config)
     launcher = str(command.config.hydra.launcher.get("_target_", ""))
     return CheckedSweep(
         dir=Path(command.dir),
         jobs=tuple(jobs) if command.jobs_are_known else (),
         first=jobs[0].config,
         swept=_swept(command),
-        more_lines=tuple(command.more_lines),
+        more_lines=(*command.more_lines, *direction),
         is_parallel=not launcher.endswith(".BasicLauncher"),
         is_on_slurm=launcher.endswith(".submitit_launcher.SlurmLauncher"),
     )
 
 
-def _check_direction(direction: Any, config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError if a sweeper would optimize in the wrong direction."""
-    objective, wanted = config.train.objective, config.train.direction
-    if wanted is None and objective not in (None, "loss", PERPLEXITY.metric):
-        raise refusal(
-            "train.objective",
-            origins,
-            "this sweeper needs the objective's direction before the first job; add train.direction=maximize or "
-            "minimize",
-            value=objective,
-        )
-    name = getattr(direction, "name", direction)
-    if name is None or name == (wanted or "minimize"):
-        return
-    if objective is None:
-        known = ", ".join(one.name for one in (PERPLEXITY, VALIDATION_LOSS, TRAINING_LOSS))
-        needed = (
-            f"the default objective, the first of {known} that a run has, is minimized; omit this key, or set another "
-            "objective with train.objective and train.direction"
-        )
-    else:
-        needed = f"expected {wanted or 'minimize'}, the direction of train.objective={objective}"
-    raise refusal("hydra.sweeper.direction", origins, needed, value=name)
+def _direction_lines(job: Job, config: RunConfig) -> list[str]:
+    """Returns the override that makes a sweeper optimize in the direction of the objective. Returns no override if the
+    sweeper has no key for the direction, or if its direction is already right.
+
+    Raises ConfigError if the user has set the wrong direction.
+    """
+    key, sweeper = "hydra.sweeper.direction", job.config.hydra.sweeper
+    if "direction" not in sweeper:
+        return []
+    from parallax_runner.driver.sweep_goal import goal_before_jobs
+
+    goal = goal_before_jobs(config)
+    found = getattr(sweeper.direction, "name", sweeper.direction)
+    if found == goal.direction:
+        return []
+    if job.origins.of(key) is None:
+        return [f"{key}={goal.direction}"]
+    needed = (
+        f"expected {goal.direction}, the direction of the objective «{goal.name}»; omit this key, or choose another "
+        "objective with train.objective"
+    )
+    raise refusal(key, job.origins, needed, value=found)
 
 
 def validated(job: Job) -> RunConfig:
@@ -145,13 +143,10 @@ def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[Ch
     for job in jobs:
         title, overrides = as_typed(job.config.hydra)
         hydra = job.config.hydra
-        direction = hydra.sweeper.get("direction")
         try:
             config = validated(job)
             check_hydra(hydra, job.origins, config.run_dir)
             validate_sweep(config, job.origins, folders, values_are_known=not needs_objective)
-            if needs_objective:
-                _check_direction(direction, config, job.origins)
             if needs_objective and config.action != "train":
                 raise refusal(
                     "action", job.origins, "this sweeper needs an objective, which only action=train provides"

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from parallax_runner.checkpoints.files import step_of
 from parallax_runner.config import frozen
 from parallax_runner.config.objective import Goal
 from parallax_runner.config.schema import RunConfig
@@ -81,7 +82,7 @@ def supervise(
             tracker=NoTracker() if only_searches else tracker,
             display=display,
             validation_metric=single.validation_metric,
-            totals=_metric_totals(single, plan),
+            totals=_metric_totals(single, plan, start.first_step),
             validation_results=single.validation_metrics.results if single.validation_metrics else None,
             goal=goal,
             on_validated=_best_keeper(config, goal),
@@ -113,15 +114,23 @@ def supervise(
             restarts.done += 1
             step = recovery.step_of(config)
             report.tell_restart(failure, step=step, restart=restarts.done, max_restarts=restarts.most)
-            record.restart(step)
+            covered = record.restart(step)
             if between is not None:
                 between.restart()
+                if covered < step:
+                    report.tell_notes(
+                        [
+                            f"the metrics of the epoch do not contain steps {covered + 1} to {step}, because not every "
+                            "worker had reported these steps when the run restarted"
+                        ]
+                    )
 
 
-def _metric_totals(single: SingleDeviceGraph, plan: Plan) -> MetricTotals | None:
+def _metric_totals(single: SingleDeviceGraph, plan: Plan, first_step: int) -> MetricTotals | None:
     if single.metrics is None:
         return None
-    return MetricTotals(plan.workers, single.metrics.results, waits_for_all=plan.options.waits_for_all)
+    waits_for_all = plan.options.waits_for_all
+    return MetricTotals(plan.workers, single.metrics.results, waits_for_all=waits_for_all, first_step=first_step)
 
 
 def _listener(
@@ -139,6 +148,10 @@ def _listener(
             stages.tell("first step", sum(fields["step_secs"]))
         record.on_progress(rank, **fields)
 
+    def on_checkpoint(_: int, prefix: str) -> None:
+        artifacts.on_checkpoint(Path(prefix))
+        record.on_checkpoint(step_of(Path(prefix)))
+
     def on_alive(rank: int, step: int | None, doing: str, **_: Any) -> None:
         record.on_alive(rank, step)
         watch.on_alive(rank, doing)
@@ -149,7 +162,7 @@ def _listener(
         "stage": on_stage,
         "leave": watch.on_leave,
         "validation": record.on_validation,
-        "checkpoint": lambda _, prefix: artifacts.on_checkpoint(Path(prefix)),
+        "checkpoint": on_checkpoint,
         "skipped": lambda _, step: report.tell_skipped(step),
         "printed": report.tell_printed,
     }

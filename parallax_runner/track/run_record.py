@@ -153,20 +153,25 @@ class RunRecord:
         """Returns the values of all metrics, including the loss, over all ranks and the steps since the last call."""
         return {} if self.totals is None else self.totals.take_epoch()
 
-    def restart(self, step: int) -> None:
+    def on_checkpoint(self, step: int) -> None:
+        """Notes a checkpoint from which the run may restart."""
+        if self.totals is not None:
+            self.totals.on_checkpoint(step)
+
+    def restart(self, step: int) -> int:
         """Drops the steps that only some ranks have reported, because all ranks start again after `step`.
 
         Steps that run again are shown again, but the tracker records each step only once. `totals` drops the sums of
-        these steps.
+        these steps. Returns the number of steps that the remaining metric sums cover, which is at most `step`.
         """
         self.last_step = step
-        if self.totals is not None:
-            self.totals.restart(step)
+        covered = step if self.totals is None else self.totals.restart(step)
         self._losses.clear()
         self._validations.clear()
         self._recent_step_secs = []
         self._first_ranks_steps = 0
         self.display.restart()
+        return covered
 
     def end(self) -> None:
         """Records the percentiles of rank 0's step times without the warm-up steps. Also records the totals of

@@ -28,7 +28,8 @@ class Loop:
 
     If `validate_steps` is None, validation runs only at the end. If `validates` is false, validation never runs.
     `next_segment` is set if the plan may change during training. It is called with the session, the step, and the
-    durations in seconds of all steps since the last change. It may return a segment with another graph.
+    durations in seconds of all steps since the last change. It may return a segment with another graph. If
+    `saves_segments` is true, each segment ends with a checkpoint.
     """
 
     runner: StepRunner
@@ -36,6 +37,7 @@ class Loop:
     validates: bool = True
     validate_steps: int | None = None
     next_segment: Callable[[tf.Session, int, list[float]], Segment | None] | None = None
+    saves_segments: bool = False
     _until: int | None = None
 
     def run(self, *, first_step: int, steps: int, first_example: int) -> dict[str, Any]:
@@ -54,14 +56,17 @@ class Loop:
         runner.last_step = steps
         runner.begin(first_step=first_step, first_example=first_example)
         with Prefetch(lambda number: self._batches(first_example, number), steps - first_step) as batches:
-            goes_on = self._begin_segment()
+            if self.next_segment is not None and first_step > 0 and self._is_validation_due():
+                # The driver decides with the result of this validation. A failure may have interrupted the validation.
+                self._validate()
+            goes_on = first_step < steps and self._begin_segment()
             while goes_on and not runner.is_last():
                 runner.control.doing = f"step {runner.step + 1}"
                 started_secs = time.perf_counter()
                 batch = batches.next(runner.passed - 1)
                 runner.peers.wait_to_start(runner.step + 1)
                 self._step(batch, batches, started_secs)
-                runner.report_if_due()
+                runner.report_if_due(will_save=self._is_save_wanted())
                 is_end = runner.is_last()
                 if runner.distributed.leave is None or not is_end:  # otherwise, `end` saves after all pushes
                     self._save_and_validate()
@@ -141,9 +146,15 @@ class Loop:
         return {features[name]: array for features, batch in replicas for name, array in batch.items()}
 
     def _save_and_validate(self) -> None:
+        self.runner.save_if_due(is_wanted=self._is_save_wanted())
+        if self._is_validation_due():
+            self._validate()
+
+    def _is_save_wanted(self) -> bool:
+        """Returns whether a checkpoint follows this step on all ranks."""
+        return self._is_validation_due() or (self.saves_segments and self.runner.step == self._until)
+
+    def _is_validation_due(self) -> bool:
         step, last_step = self.runner.step, self.runner.last_step
         assert last_step is not None
-        is_due = self.validate_steps is not None and step % self.validate_steps == 0 and step < last_step
-        self.runner.save_if_due(is_wanted=is_due)
-        if is_due:
-            self._validate()
+        return self.validate_steps is not None and step % self.validate_steps == 0 and step < last_step

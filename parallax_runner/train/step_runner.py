@@ -50,9 +50,11 @@ class StepRunner:
     reports progress and saves checkpoints.
 
     `saver` is set on the chief, and on every rank if variables are spread over the ranks. If `loss_rule` is None, no
-    loss ends the run. `knows_loss` is false for a graph without a loss. `examples_per_step` is the number of examples
-    on all ranks together, or 0 if only the script can determine that number. Training ends after `last_step`. If
-    `last_step` is None, training ends only when a stop is requested.
+    loss ends the run. If `reports_saves` is true, each rank reports all steps up to a checkpoint before it is written,
+    so the driver has the metric sums of these steps if the run restarts from the checkpoint. `save_steps` is then the
+    saver's number of steps between checkpoints. `knows_loss` is false for a graph without a loss. `examples_per_step`
+    is the number of examples on all ranks together, or 0 if only the script can determine that number. Training ends
+    after `last_step`. If `last_step` is None, training ends only when a stop is requested.
     """
 
     session: tf.Session
@@ -62,6 +64,8 @@ class StepRunner:
     loss_rule: LossRule | None = None
     knows_loss: bool = True
     saver: CheckpointSaver | CheckpointPart | None = None
+    reports_saves: bool = False
+    save_steps: int | None = None
     profiler: StepProfiler | None = None
     examples_per_step: int = 0
     last_step: int | None = None
@@ -153,11 +157,16 @@ class StepRunner:
         """Returns whether the last step is done: `last_step` is reached, or all ranks end after this step."""
         return (self.last_step is not None and self.step >= self.last_step) or self.peers.is_last(self.step)
 
-    def report_if_due(self) -> None:
-        """Reports after every `log_every` steps, after the first step and after the last step."""
-        before = self.step - self.passed
-        if self.step // self.log_every > before // self.log_every or before == self.first_step or self.is_last():
+    def report_if_due(self, *, will_save: bool = False) -> None:
+        """Reports after every `log_every` steps, after the first step and after the last step. If `reports_saves` is
+        true, also reports before a checkpoint. `will_save` is whether all ranks know that a checkpoint follows."""
+        is_due = self._has_passed(self.log_every) or self.step - self.passed == self.first_step or self.is_last()
+        if is_due or (self.reports_saves and (will_save or self._save_granted or self._has_passed(self.save_steps))):
             self.report()
+
+    def _has_passed(self, every_steps: int | None) -> bool:
+        """Returns whether the last step completed a multiple of `every_steps` steps."""
+        return every_steps is not None and self.step // every_steps > (self.step - self.passed) // every_steps
 
     def report(self) -> None:
         """Reports the steps since the last report to the driver."""
@@ -175,12 +184,15 @@ class StepRunner:
 
     def save_if_due(self, *, is_wanted: bool = False) -> None:
         """Saves a checkpoint if `is_wanted`, or if a checkpoint is due. If saving needs all ranks, a vote by any rank
-        makes a checkpoint due."""
+        makes a checkpoint due. Otherwise, only the chief knows when a checkpoint is due by time. If `reports_saves` is
+        true, the chief then waits for the next step that all ranks report."""
         if not self.saver:
             return
         self.saver.raise_if_failed()
-        votes = self.distributed.votes
-        is_due = self.saver.is_due(self.step, self.passed) if votes is None else self._save_granted
+        if self.distributed.votes is None:
+            is_due = self.saver.is_due(self.step, self.passed) and not (self.reports_saves and self.losses)
+        else:
+            is_due = self._save_granted
         if is_due or is_wanted:
             self.settle()
             self.control.doing = f"saving step {self.step}"

@@ -65,7 +65,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = M
     with stage("rewrite"):
         distributed = rewrite(config, plan, single, rank, first_step=start.step)
         checkpoints = CheckpointOps(distributed)
-        rate = config.model.get("learning_rate") if config.model["_target_"] == frozen.FIT else None
+        rate = config.model["learning_rate"] if frozen.is_fit(config) else None
         learning_rate = None if rate is None else LearningRate(distributed, rate)
         export_graph(config, distributed)
         distributed.graph.finalize()
@@ -80,6 +80,8 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = M
             log_every=config.train.log_every,
             loss_rule=FINITE_LOSSES,
             saver=saver_of(config, checkpoints, single, client, feed),
+            reports_saves=frozen.is_fit(config) and config.ckpt.enabled and config.train.max_restarts > 0,
+            save_steps=config.ckpt.save_steps,
             profiler=StepProfiler(config.profile, rank),
             examples_per_step=feed.global_batch,
         )
@@ -89,6 +91,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = M
             validates=config.action != "search",
             validate_steps=config.train.validate_steps,
             next_segment=segments_of(config, client, single, plan, rank, learning_rate),
+            saves_segments=frozen.is_fit(config) and config.model["saves_epochs"],
         )
         if config.action == "verify":
             return _verify(loop, checkpoints, single, plan, config, start)

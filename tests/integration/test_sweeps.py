@@ -317,3 +317,22 @@ def test_optuna_chooses_values_and_a_study_goes_on(tmp_path: Path) -> None:
     parent, children = mlflow_runs(tmp_path)
     assert (parent.info.status, len(children)) == ("FINISHED", 5)
     assert parent.data.metrics["sweep/best_objective"] == pytest.approx(second.results()[0]["objective"])
+
+
+def test_optuna_looks_in_the_direction_of_a_metric(tmp_path: Path) -> None:
+    optuna = pytest.importorskip("optuna")
+    study = f"sqlite:///{tmp_path / 'optuna.db'}"
+    command = (
+        *("-m", "experiment=dlrm_keras", "comm=local", "train.steps=4", "train.objective=auc", "tracking=off"),
+        *("model.max_rows=200", "data.examples=2000", "data.validation_examples=200"),
+        *("model.learning_rate=choice(0.01,0.1)", "hydra/sweeper=optuna", f"hydra.sweeper.storage={study}"),
+        *("hydra.sweeper.study_name=auc", "hydra.sweeper.n_jobs=1", "hydra.sweeper.n_trials=1"),
+    )
+    refused = sweep(*command, "hydra.sweeper.direction=minimize", cwd=tmp_path, name="refused")
+    assert refused.run.exit_status == 2
+    assert "expected maximize, the direction of the objective «auc»" in refused.run.stderr
+    done = sweep(*command, cwd=tmp_path)
+    assert done.run.exit_status == 0, done.run.stderr
+    found = optuna.load_study(study_name="auc", storage=study)
+    assert found.direction == optuna.study.StudyDirection.MAXIMIZE
+    assert found.best_value == pytest.approx(done.results()[0]["objective"])

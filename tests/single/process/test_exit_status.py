@@ -13,7 +13,8 @@ PROGRAM = """
 import sys, types
 import parallax_runner
 from parallax_runner import errors
-from parallax_runner.config.objective import Objective
+from parallax_runner.config.objective import PERPLEXITY, Objective
+from parallax_runner.driver import sweep_goal
 
 def objective(config):
     {body}
@@ -28,6 +29,7 @@ pipeline = types.ModuleType("parallax_runner.driver.pipeline")
 pipeline.drive = drive
 import parallax_runner.driver
 sys.modules["parallax_runner.driver.pipeline"] = parallax_runner.driver.pipeline = pipeline
+sweep_goal.goal_before_jobs = lambda config: PERPLEXITY
 from parallax_runner.__main__ import main
 sys.exit(main())
 """
@@ -153,7 +155,7 @@ def test_optuna_looks_in_the_direction_of_the_objective(tmp_path: Path) -> None:
         result = run("", *OPTUNA, rates, f"hydra.sweeper.direction={direction}", cwd=tmp_path)
         assert (result.returncode, result.stdout) == (2, "")
         assert "hydra.sweeper.direction=" in result.stderr and "maximize" in result.stderr
-        assert "the first of perplexity, validation loss, training loss that a run has, is minimized" in result.stderr
+        assert "expected minimize, the direction of the objective «perplexity»; omit this key" in result.stderr
     assert not list(tmp_path.iterdir())
     result = run("return 1.0", *OPTUNA, rates, "hydra.sweeper.direction=minimize", cwd=tmp_path)
     assert result.returncode == 0, result.stderr

@@ -1,0 +1,64 @@
+"""Converts what Keras accepts as arrays to NumPy arrays, and refuses what the workers of `fit` cannot share."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any
+
+import numpy as np
+
+from parallax_runner.errors import ConfigError
+
+# Kinds of NumPy's dtypes that are no numbers: objects, texts, times.
+NO_NUMBERS = "OUSMm"
+AS_DATASET = "pass a tf.data.Dataset, such as tf.data.Dataset.from_tensor_slices((x, y)).batch(32)"
+FROM_PYTHON = (
+    "calls Python code for its batches, so the workers cannot repeat their order and read only their own examples. "
+    "Pass arrays or a tf.data.Dataset. If its order may differ, pass tf.data.Dataset.from_generator(…) with "
+    'overrides=["data.resume=approximate"]'
+)
+
+
+def readable(given: Any, what: str) -> Any:
+    """Returns `given`, a nest of arrays, with NumPy arrays in place of tables and tensors. `what` is the name of the
+    argument.
+
+    Raises ConfigError for data that cannot be divided among several workers.
+    """
+    import keras
+
+    if isinstance(given, keras.utils.PyDataset):
+        raise ConfigError(f"{what} (fit): a keras.utils.PyDataset {FROM_PYTHON}")
+    if inspect.isgenerator(given):
+        raise ConfigError(f"{what} (fit): a generator {FROM_PYTHON}")
+    return keras.tree.map_structure(lambda leaf: _array(leaf, what), given)
+
+
+def _array(leaf: Any, what: str) -> Any:
+    if leaf is None or isinstance(leaf, bool | int | float):  # numbers in a list, which becomes an array
+        return leaf
+    kind = f"{type(leaf).__module__.partition('.')[0]}.{type(leaf).__name__}"
+    if _is_sparse(leaf):
+        raise ConfigError(f"{what} (fit): {kind} is ragged or sparse, and arrays must be dense; {AS_DATASET}")
+    if not hasattr(leaf, "__array__"):
+        raise ConfigError(f"{what} (fit): expected a tf.data.Dataset or arrays, found {kind}")
+    try:
+        array = np.asarray(leaf)
+    except (TypeError, ValueError, RuntimeError) as error:  # such as a tensor on a GPU
+        raise ConfigError(f"{what} (fit): {kind} cannot be read as an array: {error}; pass a NumPy array") from error
+    if array.dtype.kind in NO_NUMBERS:
+        raise ConfigError(
+            f"{what} (fit): {kind} has the dtype {array.dtype}, expected numbers; convert words and times to numbers "
+            "beforehand"
+        )
+    pandas = sys.modules.get("pandas")
+    # Keras makes a column of a series.
+    return array[:, None] if pandas is not None and isinstance(leaf, pandas.Series) else array
+
+
+def _is_sparse(leaf: Any) -> bool:
+    import tensorflow as tf
+
+    scipy = sys.modules.get("scipy.sparse")
+    return isinstance(leaf, tf.RaggedTensor | tf.SparseTensor) or (scipy is not None and scipy.issparse(leaf))

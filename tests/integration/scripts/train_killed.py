@@ -1,0 +1,114 @@
+"""A Keras script whose workers kill themselves: `train_killed.py '{"comm": null, "left": …, "kills": …}'`.
+
+`kills` is a list of [rank, file]: the worker of this rank kills itself, once, as soon as the file exists. The callback
+of the driver writes the file `begin-N` before epoch N. With comm null, plain Keras trains.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import parallax_runner
+from parallax_runner.worker.script import this_worker
+
+asked = json.loads(sys.argv[1])
+worker = this_worker()
+
+
+def kill_when(path: Path) -> None:
+    """Kills this process when the file exists, unless a process of an earlier attempt has already done so."""
+    killed = path.with_name(f"{path.name}.killed")
+    while not path.exists():
+        time.sleep(0.002)
+    try:
+        killed.touch(exist_ok=False)
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+for rank, name in asked["kills"]:
+    if worker is not None and worker.rank == rank:
+        threading.Thread(target=kill_when, args=(Path(name),), daemon=True).start()
+
+ROWS, BATCH = 200, 12
+keras.config.set_floatx("float64")
+keras.utils.set_random_seed(7)
+draws = np.random.default_rng(7)
+# Each id occurs once in a batch, because plain Keras does not merge repeated ones.
+ids = np.concatenate([draws.permutation(ROWS)[:BATCH] for _ in range(12)]).astype("int32")
+dense = draws.normal(size=(len(ids), 3))
+labels = ((ids % 2 + dense[:, 0]) > 0.5).astype("int64")[:, None]
+
+
+def slowly(features: Any, label: Any) -> Any:
+    """Takes some milliseconds for an example, so that a kill comes in the middle."""
+    zero = tf.reduce_sum(tf.linalg.matmul(tf.ones([400, 400]), tf.ones([400, 400]))) * 0
+    return {"id": features["id"], "dense": features["dense"] + tf.cast(zero, tf.float64)}, label
+
+
+examples = tf.data.Dataset.from_tensor_slices(({"id": ids, "dense": dense}, labels))
+cut = 8 * BATCH
+# Whole batches are shuffled, so each id still occurs once in a batch.
+train = examples.take(cut).map(slowly).batch(BATCH).shuffle(8, seed=3, reshuffle_each_iteration=False)
+validation = examples.skip(cut).map(slowly).batch(BATCH)
+
+inputs = {"id": keras.Input([], dtype="int32", name="id"), "dense": keras.Input([3], name="dense")}
+joined = keras.layers.Concatenate()([keras.layers.Embedding(ROWS, 4, name="table")(inputs["id"]), inputs["dense"]])
+hidden = keras.layers.Dense(8, activation="tanh", name="hidden")(joined)
+model = keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid", name="top")(hidden))
+model.compile(keras.optimizers.Adagrad(0.1), "binary_crossentropy", metrics=[keras.metrics.AUC(name="auc"), "accuracy"])
+
+seen: list[Any] = []
+
+
+class Own(keras.callbacks.Callback):
+    """Records each call and the sum of the weights, and writes the file of each epoch."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Records the call."""
+        seen.append(["train begin"])
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Records the call, and gives the workers time to find the file."""
+        seen.append(["begin", epoch])
+        if asked["comm"] is not None:
+            Path(f"begin-{epoch}").touch()
+            time.sleep(0.3)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Records the call with the logs and the weights."""
+        seen.append(["end", epoch, dict(logs), [float(np.abs(each).sum()) for each in self.model.get_weights()]])
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Records the call."""
+        seen.append(["train end", dict(logs or {})])
+
+
+rates = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.1 * 0.7 ** (epoch + 1))
+kept = {"epochs": asked["epochs"], "validation_data": validation, "callbacks": [rates, Own()]}
+kept |= asked.get("arguments", {})
+if asked["comm"] is None:
+    history = model.fit(train, verbose=0, **kept)
+else:
+    kept |= {"workers": asked["workers"], "comm": asked["comm"], "overrides": ["tracking=off", *asked["overrides"]]}
+    history = parallax_runner.fit(model, train, **kept)
+left = {
+    "history": history.history,
+    "epoch": list(history.epoch),
+    "seen": seen,
+    "weights": {variable.path: variable.numpy().tolist() for variable in model.variables},
+    "optimizer": {variable.path: variable.numpy().tolist() for variable in model.optimizer.variables},
+}
+Path(asked["left"]).write_text(json.dumps(left))
