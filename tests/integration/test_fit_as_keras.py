@@ -37,18 +37,18 @@ def left_in(folder: Path) -> dict[str, Any]:
     return found
 
 
-def expect_equal(found: Any, expected: Any, where: str = "") -> None:
-    """Checks structures and texts for equality, and numbers within the rounding of float64."""
+def expect_equal(found: Any, expected: Any, where: str = "", *, rel: float = 1e-9) -> None:
+    """Checks structures and texts for equality, and floats within `rel`, by default the rounding of float64."""
     if isinstance(expected, dict):
         assert found.keys() == expected.keys(), where
         for key in expected:
-            expect_equal(found[key], expected[key], f"{where}.{key}")
+            expect_equal(found[key], expected[key], f"{where}.{key}", rel=rel)
     elif isinstance(expected, list):
         assert len(found) == len(expected), where
         for number, (one, other) in enumerate(zip(found, expected, strict=True)):
-            expect_equal(one, other, f"{where}[{number}]")
+            expect_equal(one, other, f"{where}[{number}]", rel=rel)
     elif isinstance(expected, float):
-        assert found == pytest.approx(expected, rel=1e-9, abs=1e-12), where
+        assert found == pytest.approx(expected, rel=rel, abs=1e-12), where
     else:
         assert found == expected, where
 
