@@ -267,7 +267,7 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
     run_dir, checkpoints = Path(config.run_dir).resolve(), Path(config.ckpt.folder).resolve()
     made: list[tuple[FitCalls, RunRecord]] = []
 
-    def epochs(record: RunRecord) -> Epochs:
+    def epochs(record: RunRecord, resumes_from: Path | None) -> Epochs:
         def validation_logs(epoch: int) -> dict[str, float]:
             is_due = dataset.validation_size and ends_with_validation(epoch + 1, wanted.validation_freq)
             return dict(record.last_validation_metrics) if is_due else {}
@@ -281,6 +281,8 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
             load=lambda: load_into_keras(model, checkpoints),
         )
         made.append((calls, record))
+        if resumes_from is not None:  # callbacks see the weights and the learning rate with which the workers begin
+            load_into_keras(model, resumes_from)
         return Epochs(epoch_steps, calls, record.workers, wanted.initial_epoch)
 
     with job_of_call(origins):

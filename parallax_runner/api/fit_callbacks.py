@@ -99,7 +99,7 @@ def reads_weights(callback: Any) -> bool:
 
 
 class FitCalls:
-    """Calls the callbacks, and reports whether they have requested a stop or changed the learning rate.
+    """Calls the callbacks, and reports whether they have requested a stop and which learning rate they have set.
 
     `logs` returns the training metrics of an epoch. `validation_logs` returns the validation metrics of an epoch, or an
     empty dict if the epoch has no validation. `load` loads the weights of the newest checkpoint into the model.
@@ -122,7 +122,6 @@ class FitCalls:
         self._list = keras.callbacks.CallbackList(list(callbacks), add_history=True, model=model, **params)
         self._started = False
         self._last_logs: dict[str, float] | None = None
-        self._rate = rate_of(model)
         self._steps_before = int(model.optimizer.iterations)
         self._epochs, self._verbose = params["epochs"], params["verbose"]
         model.stop_training = False
@@ -139,9 +138,8 @@ class FitCalls:
 
     @property
     def learning_rate(self) -> float | None:
-        """The model's learning rate if a callback has changed it, else None."""
-        rate = rate_of(self._model)
-        return None if rate == self._rate else rate
+        """The model's learning rate, which callbacks may have changed, or None if it is a schedule."""
+        return rate_of(self._model)
 
     def begin(self, epoch: int) -> None:
         """Calls the callbacks before an epoch."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from parallax_runner.track.run_record import RunRecord
@@ -26,7 +27,7 @@ class EpochCalls(Protocol):
 
     @property
     def learning_rate(self) -> float | None:
-        """The learning rate for the next steps, or None if no callback has changed it."""
+        """The learning rate for the next steps, or None if callbacks cannot change it."""
 
 
 @dataclass
@@ -89,5 +90,5 @@ class Epochs:
                 self._last_step = step
 
 
-# A function that takes the record of a run and creates the run's epochs.
-MakeEpochs = Callable[[RunRecord], Epochs]
+# A function that takes the record of a run and the checkpoint from which the run resumes, and creates the run's epochs.
+MakeEpochs = Callable[[RunRecord, Path | None], Epochs]

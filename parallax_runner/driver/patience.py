@@ -56,4 +56,4 @@ def epochs_of(config: RunConfig) -> MakeEpochs | None:
     most, steps = config.train.patience, config.train.validate_steps
     if config.action != "train" or most is None or steps is None:
         return None
-    return lambda record: Epochs(steps, Patience(record, most), record.workers)
+    return lambda record, _: Epochs(steps, Patience(record, most), record.workers)

@@ -65,7 +65,7 @@ def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None =
     """Runs one job to its end. Returns the job's objective, or None if the action has no objective.
 
     `source` provides the graph and the data, from the configuration or from a script. `epochs` is a function that takes
-    the run's record and returns the object that is called between epochs.
+    the run's record and the checkpoint from which the run resumes. It returns the object that is called between epochs.
 
     Raises ParallaxError for an error in the configuration, data, graph or plan. Raises SystemExit with the run's exit
     status if the run failed or was stopped.

@@ -62,8 +62,8 @@ def supervise(
     """Runs the processes, with as many restarts as `restarts` allows. Returns the record and the result of the run.
 
     With `search`, the plan changes during the run. With `action=search`, the tracker receives no training metrics.
-    `goal` is the metric that is used to compare validations. `epochs` is a function that takes the record and returns
-    the object that is called between epochs.
+    `goal` is the metric that is used to compare validations. `epochs` is a function that takes the record and the
+    checkpoint from which the run resumes, and returns the object that is called between epochs.
     """
     config, run_dir = start.config, start.run_dir
     only_searches = config.action == "search"
@@ -87,7 +87,8 @@ def supervise(
             goal=goal,
             on_validated=_best_keeper(config, goal),
         )
-        between = None if epochs is None else epochs(record)
+        resumes_from = Path(config.ckpt.resume) if start.first_step else None
+        between = None if epochs is None else epochs(record, resumes_from)
         if start.first_step:
             display.say(f"resumed from {config.ckpt.resume} at step {start.first_step}")
         while True:

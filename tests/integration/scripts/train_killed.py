@@ -96,7 +96,8 @@ class Own(keras.callbacks.Callback):
         seen.append(["train end", dict(logs or {})])
 
 
-rates = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.1 * 0.7 ** (epoch + 1))
+# Each rate follows from the last one, so a run that goes on must begin with the rate of its checkpoint.
+rates = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.7)
 kept = {"epochs": asked["epochs"], "validation_data": validation, "callbacks": [rates, Own()]}
 kept |= asked.get("arguments", {})
 if asked["comm"] is None:

@@ -8,7 +8,7 @@ from types import ModuleType
 import keras
 import pytest
 
-from parallax_runner.api.fit_callbacks import reads_weights, usable
+from parallax_runner.api.fit_callbacks import FitCalls, reads_weights, usable
 from parallax_runner.errors import ConfigError
 
 
@@ -85,3 +85,17 @@ def test_who_reads_weights() -> None:
     assert reads_weights(keras.callbacks.TensorBoard("x", histogram_freq=1))
     assert reads_weights(keras.callbacks.TensorBoard("x", embeddings_freq=1))
     assert not reads_weights(keras.callbacks.TensorBoard("x"))
+
+
+def test_a_rate_that_returns_to_its_first_value_is_told() -> None:
+    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.5), "mse")
+    rates = keras.callbacks.LearningRateScheduler(lambda epoch: [0.5, 0.25, 0.5][epoch])
+    params = {"epochs": 3, "steps": 1, "verbose": 0}
+    calls = FitCalls(model, [rates], params=params, logs=dict, validation_logs=lambda _: {}, load=lambda: None)
+    told = []
+    for epoch in range(3):
+        calls.begin(epoch)
+        told.append(calls.learning_rate)
+        calls.end(epoch, epoch + 1)
+    assert told == [0.5, 0.25, 0.5]

@@ -52,7 +52,7 @@ def test_all_ranks_are_told_to_end() -> None:
     make = epochs_of(from_plain(config))
     assert make is not None and epochs_of(from_plain(config | {"action": "verify"})) is None
     found = record(workers=2)
-    epochs = make(found)
+    epochs = make(found, None)
 
     def order(step: int) -> dict[str, object] | None:
         assert epochs.on_segment(0, step, []) is None
