@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from parallax_runner.comm.routes import traits_of_route
 from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import PlanError
-from parallax_runner.plan.plan import Plan, Route, VariablePlan
+from parallax_runner.plan.plan import Plan, VariablePlan
 from parallax_runner.search.candidates import Range
 
 # The default upper bound. Pieces are processed in parallel, and few servers have more cores than this.
@@ -56,4 +57,5 @@ def range_of(plan: Plan, *, least: int, most: int | None) -> Range | None:
 
 
 def _cut(plan: Plan) -> list[VariablePlan]:
-    return [variable for variable in plan.by_route(Route.PS) if variable.gradient == "sparse"]
+    sparse = (variable for variable in plan.variables if variable.gradient == "sparse")
+    return [variable for variable in sparse if traits_of_route(variable.route).on_servers]
