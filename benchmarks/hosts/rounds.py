@@ -20,7 +20,7 @@ from benchmarks.runs import Predicted, Run
 
 ALIKE = ("cluster.threads_per_worker=1", "data.validation_examples=0", "tracking=off", "ckpt=off")
 WITH_SERVERS = ("ps", "hybrid")
-OURS = ("mpi", "ps", "hybrid", "sharded", "sharded_off", "sharded_1", "auto")
+OURS = ("mpi", "ps", "hybrid", "sharded", "sharded_off", "sharded_1", "hybrid_1", "auto")
 MODES = (IDEAL, *OURS, *PEERS)
 
 
@@ -169,7 +169,7 @@ def _occupancy(onlooker: Onlooker, samples: Sequence[Sample], cluster: Cluster) 
 def _pieces(mode: str, cluster: Cluster, overrides: Sequence[str]) -> list[str]:
     """Returns overrides that split each table into one shard per server, as the peer does. Returns an empty list if
     `overrides` sets `partition`."""
-    if mode not in WITH_SERVERS or any(one.lstrip("+").startswith("partition") for one in overrides):
+    if mode.partition("_")[0] not in WITH_SERVERS or any(one.lstrip("+").startswith("partition") for one in overrides):
         return []
     return ["partition=fixed", f"partition.num={cluster.count}"]
 

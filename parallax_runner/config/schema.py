@@ -104,7 +104,8 @@ class CommConfig:
     measure_rows: bool = False
     # Fetch rows of other ranks one step ahead, during the previous step, if that step does not write them. The result
     # does not change. auto: on if workers are on several hosts, unless the rows were measured and the predicted step is
-    # not shorter. 1: on, and gradients of rows that the next step does not touch are sent during the next step.
+    # not shorter. 1: on, also for rows on servers (hybrid), and gradients of rows of other ranks that the next step
+    # does not touch are sent during the next step.
     lookahead: str = field(default="auto", metadata={"choices": ("auto", "off", "1")})
     mpi: MpiConfig = field(default_factory=MpiConfig)
     ps: PsConfig = field(default_factory=PsConfig)

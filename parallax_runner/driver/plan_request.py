@@ -8,6 +8,7 @@ from parallax_runner.analysis.variable_info import VariableInfo
 from parallax_runner.config import rendezvous
 from parallax_runner.config.cluster_size import spans_hosts
 from parallax_runner.config.comm_mode import mode_of
+from parallax_runner.config.frozen import is_fit, is_of_script
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.cost.measured import Measured
@@ -33,6 +34,7 @@ def plan_request(
         measured=measured,
         preset=config.comm.routes,
         spans_hosts=spans_hosts(config.cluster),
+        script_runs_steps=is_of_script(config) and not is_fit(config),
         by_gloo=config.cluster.launcher == rendezvous.LAUNCHER,
     )
 

@@ -24,6 +24,7 @@ class PlanRequest:
         preset: the routes of `comm` if `comm` is not one of this project's own choices.
         choice: the routes of each variable, used instead of a preset.
         spans_hosts: whether workers can be on several hosts.
+        script_runs_steps: whether a script runs the steps. The next batch is then not known one step ahead.
         slower_ahead: the reason why the cost model rejects lookahead, or None. It applies to `Lookahead.AUTO` only.
         by_gloo: whether ranks exchange gradients through Gloo instead of MPI.
     """
@@ -41,6 +42,7 @@ class PlanRequest:
     preset: RoutesConfig | None = None
     choice: Choice | None = None
     spans_hosts: bool = False
+    script_runs_steps: bool = False
     slower_ahead: str | None = None
     by_gloo: bool = False
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from parallax_runner.rewrite.routes.alltoall.ahead import Wave
     from parallax_runner.rewrite.routes.alltoall.known_ids import KnownIds
     from parallax_runner.rewrite.routes.alltoall.later_update import LaterUpdate
+    from parallax_runner.rewrite.routes.ps.two_parts import TwoParts
 
 # No pass changes these fields.
 GIVEN = frozenset(
@@ -94,7 +95,8 @@ class Rewrite:
     instead of it, or to None if nothing is pushed. `pulled` maps a variable to the value that servers send for all
     reads of the variable that have no control inputs. `updated` is an op that runs after all updates of a step on
     servers. `known_ids` lists the ids of rows that were looked up in variables that are spread over ranks. `row_orders`
-    maps a number of rows to the order that sorts rows collected from all ranks.
+    maps a number of rows to the order that sorts rows collected from all ranks. `waves` and `in_two_parts` list the
+    lookups whose rows the previous step can request, in rows that are spread over ranks and in rows on servers.
     """
 
     single: SingleDeviceGraph
@@ -123,6 +125,7 @@ class Rewrite:
     updated: tf.Operation | None = None
     known_ids: list[KnownIds] = field(default_factory=list)
     waves: list[Wave] = field(default_factory=list)
+    in_two_parts: list[TwoParts] = field(default_factory=list)
     behind: LaterUpdate | None = None
     ahead: Ahead | None = None
     row_orders: dict[int, tf.Tensor] = field(default_factory=dict)
@@ -148,6 +151,12 @@ class Rewrite:
     def tensor(self, name: str) -> tf.Tensor:
         """Returns this replica's copy of the tensor `name` of the single-device graph."""
         return self.graph.get_tensor_by_name(self.prefix + name)
+
+    def fetched_together(self) -> list[list[tf.Operation]]:
+        """Returns the groups of ops that run together: in a step, in a fetch of the loss alone, or in a validation."""
+        together = [self.single.fetched_in_training, [self.single.loss], self.single.fetched_in_validation]
+        step, *others = [[self.tensor(name).op for name in names] for names in together]
+        return [[self.train_op, *step], *filter(None, others)]
 
     def placement_of(self, variable: str) -> Placement | None:
         """Returns the placement of a variable of the single-device graph, or None if each rank has the whole

@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.rewrite.routes.alltoall import ahead, behind
 from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange
+from parallax_runner.rewrite.routes.ps import ask_ahead
 from parallax_runner.train.ahead import Batch, StepsAhead
 
 Method: TypeAlias = Callable[..., dict[tf.Tensor, Any]]
@@ -25,6 +26,7 @@ def planted(fault: str | None) -> Iterator[None]:
     if fault == "rows_before_their_update":
         with (
             mock.patch.object(ahead, "are_requested", none_marked),
+            mock.patch.object(ask_ahead, "are_among", none_among),
             mock.patch.object(StepsAhead, "start", prepared_first(StepsAhead.start)),
         ):
             yield
@@ -44,6 +46,11 @@ def planted(fault: str | None) -> Iterator[None]:
 def none_marked(exchange: Exchange, _: Any) -> tf.Tensor:
     """Marks no row as late, and none to go now."""
     return tf.zeros_like(exchange.own.whole, tf.bool)
+
+
+def none_among(keys: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
+    """Marks no row on servers as late."""
+    return tf.zeros_like(keys, tf.bool)
 
 
 def prepared_first(start: Method) -> Method:

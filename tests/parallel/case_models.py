@@ -225,9 +225,10 @@ def two_waves_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
 def sampled_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
     """Rows by the batch's ids and by random ids, as in a sampled softmax."""
     table = tf.get_variable("table", [ROWS, WIDTH], tf.float64)
+    scale = tf.get_variable("scale", [WIDTH], tf.float64)
     classes = tf.expand_dims(tf.cast(features["ids"], tf.int64), 1)
     drawn, _, _ = tf.random.log_uniform_candidate_sampler(classes, 1, num_sampled=3, unique=True, range_max=ROWS)
-    x = features["x"] * tf.nn.embedding_lookup(table, features["ids"])
+    x = scale * features["x"] * tf.nn.embedding_lookup(table, features["ids"])
     return tf.reduce_sum(x, axis=1) - 0.3 * tf.reduce_sum(tf.gather(table, drawn))
 
 

@@ -200,7 +200,8 @@ def ahead_cases() -> list[Case]:
     random."""
     return [
         *(
-            Case(comm="sharded", model=model, optimizer=optimizer, ranks=ranks, rows=rows)
+            Case(comm=comm, model=model, optimizer=optimizer, ranks=ranks, rows=rows, partitions=partitions)
+            for comm, partitions in (("sharded", 1), ("hybrid", 2))
             for model, rows, ranks, optimizer in (
                 ("plain", "none", 2, "momentum"),
                 ("plain", "all", 2, "adagrad"),
@@ -210,12 +211,16 @@ def ahead_cases() -> list[Case]:
                 ("sampled", "none", 3, "momentum"),
             )
         ),
-        Case(comm="sharded", model="sampled", lookahead="off"),
+        *(Case(comm=comm, model="sampled", lookahead="off") for comm in ("sharded", "hybrid")),
         Case(
             comm="sharded", model="sampled", optimizer="gradient_descent", clip=True, average_sparse=False, rows="none"
         ),
-        Case(comm="sharded", model="sampled", optimizer="momentum", user_parts=3),
-        Case(comm="sharded", optimizer="momentum", ranks=3, clip=True, rows="none", spoilt_step=4),
+        Case(comm="hybrid", model="sampled", optimizer="gradient_descent", clip=True, rows="none"),
+        *(Case(comm=comm, model="sampled", optimizer="momentum", user_parts=3) for comm in ("sharded", "hybrid")),
+        *(
+            Case(comm=comm, optimizer="momentum", ranks=3, clip=True, rows="none", spoilt_step=4)
+            for comm in ("sharded", "hybrid")
+        ),
     ]
 
 
@@ -340,8 +345,10 @@ def device_cases() -> list[Case]:
     ]
 
 
-# Faults of a step that prepares the next one (tests/parallel/ahead_faults.py).
-AHEAD_FAULTS = ("rows_before_their_update", "updates_after_a_read", "draws_made_twice")
+# Faults of a step that prepares the next one (tests/parallel/ahead_faults.py). The second needs gradients that are sent
+# behind their step.
+BEHIND_FAULT = "updates_after_a_read"
+AHEAD_FAULTS = ("rows_before_their_update", BEHIND_FAULT, "draws_made_twice")
 FAULTS = ("divide_twice", "drop_a_rank", "clip_before_aggregating", "data_of_rank_0")
 
 
@@ -355,6 +362,7 @@ def faulty_cases() -> list[Case]:
     ] + [
         *(Case(comm="ps", replicas=2, clip=fault == "clip_before_aggregating", fault=fault) for fault in FAULTS),
         *(Case(comm="sharded", model="sampled", fault=fault) for fault in AHEAD_FAULTS),
+        *(Case(comm="hybrid", model="sampled", fault=fault) for fault in AHEAD_FAULTS if fault != BEHIND_FAULT),
     ]
 
 

@@ -63,7 +63,7 @@ def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> 
         config = session_config(
             1, cpu_devices=CPU_DEVICES, device_filters=device_filters(distributed) if plan.servers else None
         )
-        if distributed.ahead is not None:
+        if distributed.ahead is not None and not plan.servers:
             give_pools(config)
         with tf.Session(target if plan.servers else "", graph=distributed.graph, config=config) as session:
             ahead = None if distributed.ahead is None else StepsAhead(distributed.ahead, session)

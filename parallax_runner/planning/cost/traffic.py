@@ -26,7 +26,8 @@ class Traffic:
     """The bytes that one rank exchanges with the owners of a variable in a step.
 
     `asked` is for requested ids, `pulled` is for values, and `pushed` is for the gradient with its ids. `whole` is the
-    size of the gradient after conversion to a dense gradient, and `ids` is the number of ids.
+    size of the gradient after conversion to a dense gradient, and `ids` is the number of ids. `told` is for ids that
+    the rank sends to each other rank.
     """
 
     asked: float
@@ -34,6 +35,7 @@ class Traffic:
     pushed: float
     whole: float
     ids: float = 0.0
+    told: float = 0.0
 
 
 def traffic(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
-from parallax_runner.plan.comm_options import CommOptions
+from parallax_runner.plan.comm_options import CommOptions, Lookahead
 from parallax_runner.plan.plan import Plan, VariablePlan
 from parallax_runner.planning.cost.touched import Touched
 from parallax_runner.planning.cost.traffic import ID_BYTES, OWNED_ID_BYTES, Traffic
@@ -28,7 +28,8 @@ class Alltoall(Route):
     is_collective = True
     needs_all_ranks = True
     has_owners = True
-    asks_ahead = True
+    asks_ahead = (Lookahead.AUTO, Lookahead.ONE)
+    sends_behind = True
     all_of_it = "all alltoalls"
 
     def takes(self, variable: VariableInfo, *, servers: int) -> bool:

@@ -67,7 +67,8 @@ class Route(RouteTraits, ABC):
         exchanges: the exchanges from `Constants` that the route uses, with their volumes. A calibration measures these
             exchanges.
         has_owners: whether each row has an owner that serves and updates the row. A plan has at most one kind of owner.
-        asks_ahead: whether rows can be requested from owners during the previous step.
+        asks_ahead: the values of `comm.lookahead` with which rows are requested from owners during the previous step.
+        sends_behind: whether gradients of rows can be sent to owners during the next step.
         kept_gradient: the kind of gradient that takes this route if every rank must keep the whole variable.
         sends_whole: whether the number of bytes is known even if the number of touched rows is unknown.
         all_of_it: the name that a plan's table uses for all exchanges on this route.
@@ -76,7 +77,8 @@ class Route(RouteTraits, ABC):
     rewriting: ClassVar[str]
     exchanges: ClassVar[Mapping[str, Volume]] = {}
     has_owners: ClassVar[bool] = False
-    asks_ahead: ClassVar[bool] = False
+    asks_ahead: ClassVar[tuple[Lookahead, ...]] = ()
+    sends_behind: ClassVar[bool] = False
     kept_gradient: ClassVar[GradientKind | None] = None
     sends_whole: ClassVar[bool] = False
     all_of_it: ClassVar[str] = ""
@@ -108,12 +110,13 @@ class Route(RouteTraits, ABC):
 
     def is_ahead(self, variable: VariableInfo, options: CommOptions) -> bool:
         """Returns whether the rows of a variable on this route are requested during the previous step."""
-        return self.asks_ahead and options.lookahead is not Lookahead.OFF and variable.unknown_ahead is None
+        are_known = variable.gradient is GradientKind.SPARSE and variable.unknown_ahead is None
+        return are_known and options.lookahead in self.asks_ahead
 
     def is_behind(self, variable: VariableInfo, options: CommOptions) -> bool:
         """Returns whether gradients of rows that the next step does not touch are sent during the next step."""
         is_wanted = options.lookahead is Lookahead.ONE and variable.tied_rows is None
-        return is_wanted and self.is_ahead(variable, options)
+        return self.sends_behind and is_wanted and self.is_ahead(variable, options)
 
     def lengths_vary(self, plan: Plan) -> bool:
         """Returns whether Horovod exchanges tensors whose length changes from step to step."""

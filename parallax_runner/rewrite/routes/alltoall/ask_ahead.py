@@ -12,7 +12,7 @@ from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.routes.alltoall.ahead import Wave, ask_for_next
 from parallax_runner.rewrite.routes.alltoall.later_update import LaterUpdate
 from parallax_runner.rewrite.routes.alltoall.lookup import Asked
-from parallax_runner.rewrite.routes.alltoall.next_batch import NextBatch
+from parallax_runner.rewrite.schedule.next_batch import NextBatch
 from parallax_runner.rewrite.state import Rewrite
 
 

@@ -118,7 +118,7 @@ def _in_waves(rewrite: Rewrite, lookups: Sequence[Lookup]) -> list[tuple[bool, l
     """
     by_op = {lookup.op: lookup for lookup in lookups}
     needs = {op: edit.ancestors([op]) for op in by_op}
-    in_step, *elsewhere = [edit.ancestors(ops) for ops in _fetched(rewrite)]
+    in_step, *elsewhere = [edit.ancestors(ops) for ops in rewrite.fetched_together()]
     wave: dict[tf.Operation, int] = {}
     for op in sorted(by_op, key=lambda op: (len(needs[op] & by_op.keys()), op.name)):
         wave[op] = 1 + max((wave[other] for other in needs[op] & by_op.keys() if other is not op), default=-1)
@@ -131,14 +131,6 @@ def _in_waves(rewrite: Rewrite, lookups: Sequence[Lookup]) -> list[tuple[bool, l
     return [(key[-1], groups[key]) for key in sorted(groups)]
 
 
-def _fetched(rewrite: Rewrite) -> list[list[tf.Operation]]:
-    """Returns the groups of ops that run together: in a step, in a fetch of the loss alone, or in a validation."""
-    single = rewrite.single
-    together = [single.fetched_in_training, [single.loss], single.fetched_in_validation]
-    step, *others = [[rewrite.tensor(name).op for name in names] for names in together]
-    return [[rewrite.train_op, *step], *filter(None, others)]
-
-
 def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str, is_ahead: bool) -> None:
     """Replaces the lookups with one exchange. Lookups in the same variable send each distinct id once."""
     by_variable: dict[str, list[Lookup]] = defaultdict(list)
@@ -149,7 +141,8 @@ def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str, is_ahead: bo
         (placement.variable, [one.op for one in group])
         for placement, group in zip(placements, by_variable.values(), strict=True)
     ]
-    buckets = buckets_from_owners(rewrite, readers, edit.ancestors(op for ops in _fetched(rewrite) for op in ops))
+    in_any_fetch = edit.ancestors(op for ops in rewrite.fetched_together() for op in ops)
+    buckets = buckets_from_owners(rewrite, readers, in_any_fetch)
     with tf.control_dependencies(lookups[0].op.control_inputs), tf.name_scope(f"{name}/"):
         ids = [_ids_of(group) for group in by_variable.values()]
         asked = ask(rewrite, placements, ids, name=name)

@@ -146,8 +146,20 @@ def gather(
     If `narrow` is given, rows are cast to this dtype before they are sent. With `is_exact`, rows are never compressed,
     even if the plan uses compression.
     """
+    distinct, positions = tf.unique(tf.reshape(ids, [-1]))
+    return at_ids(fetch(rewrite, placement, distinct, narrow=narrow, is_exact=is_exact), positions, ids, shape)
+
+
+def fetch(
+    rewrite: Rewrite,
+    placement: OnServers,
+    distinct: tf.Tensor,
+    *,
+    narrow: tf.DType | None = None,
+    is_exact: bool = False,
+) -> tf.Tensor:
+    """Returns the rows [n, ...] with the ids `distinct` [n]. The options have the same meaning as in `gather`."""
     dtype = narrow or placement.shards[0].dtype
-    distinct, position = tf.unique(tf.reshape(ids, [-1]))
     parts, positions = partition_ids(distinct, len(placement.shards))
     rows = []
     for shard, part in zip(placement.shards, parts, strict=True):
@@ -157,9 +169,14 @@ def gather(
             rows.append(cast if is_exact else compress(rewrite, cast))
         rewrite.sent += [Sent(each, 1, placement.variable) for each in (part, rows[-1])]
     together = rows[0] if len(rows) == 1 else tf.dynamic_stitch(positions, rows)
-    together = together if is_exact else decompress(rewrite, together, dtype)
+    return together if is_exact else decompress(rewrite, together, dtype)
+
+
+def at_ids(rows: tf.Tensor, places: tf.Tensor, ids: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
+    """Returns the rows [*shape of ids, ...] of a variable with the shape `shape`. The row of the i-th id is
+    `rows[places[i]]`."""
     row_shape = tf.constant(shape[1:], tf.int32)
-    result = tf.reshape(tf.gather(together, position), tf.concat([tf.shape(ids), row_shape], axis=0))
+    result = tf.reshape(tf.gather(rows, places), tf.concat([tf.shape(ids), row_shape], axis=0))
     result.set_shape(ids.shape.concatenate(shape[1:]))
     return result
 
