@@ -58,14 +58,18 @@ def _missing_task(device: tf.DeviceSpec, comm: str, tasks: Mapping[str, int]) ->
     number = tasks.get(device.job, 0)
     if number and (device.task or 0) < number and not device.replica:
         return None
-    there = " and ".join(f"/job:{job}/task:0 to {count - 1}" for job, count in tasks.items())
+    there = " and ".join(f"/job:{job}/task:{_numbers(count)}" for job, count in tasks.items())
     return f"the cluster has {there} (cluster.workers, cluster.servers)"
 
 
 def _missing_device(device: tf.DeviceSpec, there: Mapping[str, int]) -> str | None:
     if device.device_type is None or (device.device_index or 0) < there.get(device.device_type.upper(), 0):
         return None
-    listed = " and ".join(f"{kind}:0 to {count - 1}" for kind, count in there.items() if count)
+    listed = " and ".join(f"{kind}:{_numbers(count)}" for kind, count in there.items() if count)
     if device.job == PS:
         return f"a server has {listed} ({ELSEWHERE})"
     return f"each worker has {listed} (cluster.cpu_devices; cluster.resource_info for GPUs; {ELSEWHERE})"
+
+
+def _numbers(count: int) -> str:
+    return "0" if count == 1 else f"0 to {count - 1}"

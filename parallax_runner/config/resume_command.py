@@ -51,7 +51,7 @@ def resume_command(run_dir: Path, *, has_own_checkpoint: bool, resume: str) -> s
 
 
 def _as_written(overrides: Any) -> list[str]:
-    """Returns overrides with unresolved interpolations, because interpolations have different values in another run."""
+    """Returns overrides with unresolved interpolations, because their values can differ in another run."""
     written: Any = OmegaConf.to_container(overrides, resolve=False)
     return [str(one) for one in written]
 

@@ -80,7 +80,7 @@ class FreshCopies:
         return sum(int(tf.size(each)) for each in ones)
 
     def _imported(self, graph_def: Any, output: str) -> Any:
-        """Returns the variant tensor of a data set in the graph."""
+        """Imports `graph_def` and returns its tensor `output`, which is the variant tensor of a data set."""
         wrapped = tf.compat.v1.wrap_function(
             lambda: tf.import_graph_def(
                 graph_def,

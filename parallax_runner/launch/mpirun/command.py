@@ -25,7 +25,8 @@ START_AT_ONCE = {"OMPI_MCA_btl": "^ofi"}
 SHARE_CORES = ("--oversubscribe", "--bind-to", "none")
 # Options that determine where mpirun starts the ranks, if the user sets them.
 HOST_CHOICE = frozenset({"--host", "-host", "-H", "--hostfile", "-hostfile", "--machinefile", "-machinefile"})
-# Options and parameters with which a user chooses the order of ranks. mpirun refuses a second --map-by.
+# Options and parameters with which a user chooses the order of ranks. --map-by is not listed, because the driver passes
+# this option itself, and mpirun refuses a second one.
 RANK_ORDER = ("--rank-by", "--rankby", "rmaps", "prte_rmaps")
 # Marks each line of mpirun's output with the rank that wrote it. This makes it possible to attribute a crash to a rank
 # that does not have its own log yet.

@@ -106,8 +106,8 @@ class StallWatch:
         return self._is_long() or bool(self._hang_alone())
 
     def news(self, workers: Sequence[Member], *, together: bool) -> str | None:
-        """Returns a sentence that reports the news. Returns None if there is no news, because `is_due` may have changed
-        since the caller read it. `together` means that each step needs all workers."""
+        """Returns a sentence that reports the news. Returns None if there is no news, for example because a step has
+        ended since the caller read `is_due`. `together` means that each step needs all workers."""
         idle_secs, before_secs = self.idle_secs, self._noticed_secs
         active = [one for one in workers if one.index in self._paces]
         if idle_secs < before_secs and not self.is_over:

@@ -58,8 +58,8 @@ class ShardedUpdate:
 
     `values` maps a tensor name to the tensor's value, if the value is not the tensor itself. At first, `values`
     contains the aggregates of gradients. `copies` maps an op of the region to the ops that replace it. `server_ops` are
-    all copies on servers. `crossings` is a dict from Identity ops, through which values leave the servers, to the
-    variables of these values. `behind` maps an op to the variables whose aggregates the op waits for.
+    all copies on servers. `crossings` maps each Identity op through which a value leaves the servers to the variable of
+    this value. `behind` maps an op to the variables whose aggregates the op waits for.
     """
 
     rewrite: Rewrite

@@ -45,9 +45,9 @@ def test_what_is_there(device: str) -> None:
         (
             "/cpu:2",
             "mpi",
-            "each worker has CPU:0 to 1 and GPU:0 to 0 (cluster.cpu_devices; cluster.resource_info for GPUs",
+            "each worker has CPU:0 to 1 and GPU:0 (cluster.cpu_devices; cluster.resource_info for GPUs",
         ),
-        ("/gpu:1", "local", "each worker has CPU:0 to 1 and GPU:0 to 0"),
+        ("/gpu:1", "local", "each worker has CPU:0 to 1 and GPU:0"),
         ("/job:worker/task:0/gpu:1", "hybrid", "each worker has"),
         (
             "/job:worker/task:2",
@@ -56,7 +56,7 @@ def test_what_is_there(device: str) -> None:
         ),
         ("/job:ps/task:3", "ps", "the cluster has /job:worker"),
         ("/job:chief/task:0", "ps", "the cluster has /job:worker"),
-        ("/job:ps/task:1/cpu:1", "ps", "a server has CPU:0 to 0"),
+        ("/job:ps/task:1/cpu:1", "ps", "a server has CPU:0 (cluster.soft_placement"),
         ("/job:ps/task:0", "mpi", "under comm=mpi the workers are not tasks of a TensorFlow cluster; use comm=ps"),
     ],
 )
@@ -123,7 +123,7 @@ def test_scopes_inside_functions_are_seen() -> None:
 
 
 def test_a_gpu_is_not_taken_for_granted() -> None:
-    with pytest.raises(PlanError, match=r"GPU:0, which does not exist: each worker has CPU:0 to 0 \("):
+    with pytest.raises(PlanError, match=r"GPU:0, which does not exist: each worker has CPU:0 \("):
         check("/gpu:0", "local", CPU=1, GPU=0)
 
 

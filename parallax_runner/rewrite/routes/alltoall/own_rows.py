@@ -91,7 +91,7 @@ def _redirect_reads(rewrite: Rewrite, placement: OverRanks, name: str, planned: 
             _stand_in(rewrite, op, tf.constant(planned.shape, op.outputs[0].dtype))
         elif op.type == "VarIsInitializedOp":
             # This op exists only if another variable is initialized from this variable. If its result is False, the
-            # other variable uses this variable's initial value instead.
+            # other variable uses this variable's initial value, not its current value.
             _stand_in(rewrite, op, tf.constant(False))
         else:
             assert in_region or op.type not in SERVER_READS, op

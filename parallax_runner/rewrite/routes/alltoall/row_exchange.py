@@ -63,7 +63,8 @@ class Side:
 
 
 def side(ranks: tf.Tensor, counts: tf.Tensor) -> Side:
-    """Returns a side, given the rank of each row, ordered by table."""
+    """Returns a side. `ranks` contains the rank of each row, with the rows ordered by table. `counts` counts the rows
+    by rank and table."""
     return Side(cut(ranks, tf.reduce_sum(counts, axis=0)), counts)
 
 

@@ -113,7 +113,7 @@ def _answer(
         return tf.constant(shape, op.outputs[0].dtype)
     if op.type == "VarIsInitializedOp":
         # This op exists only if another variable is initialized from this variable. If its result is False, the other
-        # variable uses this variable's initial value instead.
+        # variable uses this variable's initial value, not its current value.
         return tf.constant(False)
     return read(rewrite, placement, narrow=narrow)
 
