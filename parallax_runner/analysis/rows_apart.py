@@ -39,7 +39,7 @@ def tied_rows(graph: tf.Graph, boundary: Boundary, table: Sequence[str]) -> str 
     if other is not None:
         return f"«{other}» also reads the gradient"
     apart = min((op.name for op in writes if op not in between or not op.type.startswith(BY_IDS)), default=None)
-    return None if apart is None else f"the update «{apart}» does not wait for the gradient"
+    return None if apart is None else f"the update «{apart}» writes rows that the gradient does not contain"
 
 
 def _writes(graph: tf.Graph, boundary: Boundary, table: Sequence[str]) -> set[tf.Operation]:

@@ -1,5 +1,5 @@
-"""What a choice of `comm` means for the processes of a run. Rules ask these properties and not for the name of the
-choice or of a route."""
+"""What a choice of `comm` means for the processes of a run. Rules check these properties, not the name of the choice or
+of a route."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CommMode:
     # asynchronous, and a worker can have several replicas.
     is_all_on_servers: bool = False
     has_collectives: bool = False  # ranks can exchange data among themselves
-    gathers: bool = False  # ranks gather sparse gradients, or those that no server holds
+    gathers: bool = False  # ranks can gather sparse gradients
     needs_all_ranks: bool = False  # a read of a variable can be a collective
 
 
@@ -35,7 +35,7 @@ def mode_of(comm: CommConfig) -> CommMode:
 
 
 def mode_with(routes: RoutesConfig | None) -> CommMode:
-    """Returns the properties of a choice with these routes. A route that `check_routes` refuses adds none."""
+    """Returns the properties of a choice with these routes. A route that `check_routes` refuses adds no properties."""
     if routes is None:
         return CommMode(is_chosen_by_cost=True, has_servers=True, has_collectives=True)
     known = route_names()

@@ -1,4 +1,4 @@
-"""Imports TensorFlow without what a process does not need, because imports take most of a start.
+"""Imports only the part of TensorFlow that a process needs, because imports take most of the start time.
 
 No process imports Keras, which takes a third of the import time, before `tf.keras` is first used. A server imports only
 a part of TensorFlow.

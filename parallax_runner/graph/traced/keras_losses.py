@@ -1,4 +1,4 @@
-"""Notes on the losses of a Keras model that are no mean over the examples of a step."""
+"""Notes on the losses of a Keras model that are not a mean over the examples of a step."""
 
 from __future__ import annotations
 

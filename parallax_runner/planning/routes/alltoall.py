@@ -71,8 +71,8 @@ class Alltoall(Route):
         gradients after the backward pass.
 
         If rows are requested in advance, the ids, the owners' answers and the early rows are sent during the previous
-        step, and only the late rows are sent before the forward pass. If gradients are sent after their step, the
-        owners' answers and these gradients need two more exchanges.
+        step, and only the late rows are sent before the forward pass. Sending gradients after their step adds two
+        exchanges: one in which owners report which gradients can be sent later, and one for these gradients.
         """
         workers = model.cluster.workers
         if workers == 1:

@@ -29,7 +29,7 @@ class ShardedValue:
 
     @property
     def operand(self) -> Operand:
-        """The description of the value that the rules of the update region use."""
+        """The operand that describes this value to the rules of the update region."""
         return Operand(self.parts[0].shape, self.content, self.placement.layout, self.placement.all_rows)
 
     def is_ids_in(self, placement: Placement) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def join() -> tuple[int, int]:
     """Joins the other ranks as `collectives.init` does, and checks that MPI connects them.
 
-    Raises CollectiveError if Gloo connects the ranks, if MPI allows only one thread, or if mpi4py and Horovod use
+    Raises CollectiveError if Gloo connects the ranks, if MPI lacks MPI_THREAD_MULTIPLE, or if mpi4py and Horovod use
     different MPIs.
     """
     variable = collectives.gloo_by()
@@ -42,7 +42,7 @@ def communicator() -> MPI.Comm:
     Horovod's thread.
 
     The first call is a collective. Horovod must already have initialized MPI. Horovod also finalizes MPI at the end.
-    Raises CollectiveError if MPI allows only one thread.
+    Raises CollectiveError if MPI lacks MPI_THREAD_MULTIPLE.
     """
     from mpi4py import MPI
 

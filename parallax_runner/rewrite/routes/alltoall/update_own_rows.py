@@ -105,7 +105,7 @@ def _apply_later(
     values: Mapping[str, ShardedValue],
     alone: tf.Tensor,
 ) -> LaterUpdate:
-    """Builds the updates of the rows whose gradients are sent behind the step."""
+    """Builds the updates of the rows whose gradients are sent during the next step."""
     carried: list[CarriedPush] = []
     stands_for: dict[str, tf.Tensor] = {}
     writes = set[tf.Operation]()

@@ -23,7 +23,7 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 @dataclass(frozen=True, eq=False)
 class OnServers(Placement):
-    """Shards on servers. All ranks use the same shards, and the chief updates them."""
+    """Shards on servers. All ranks use the same shards. If every step needs all ranks, the chief updates the shards."""
 
     @property
     def all_rows(self) -> int:
