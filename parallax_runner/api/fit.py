@@ -194,10 +194,10 @@ def _check(wanted: _Wanted) -> None:
             raise ConfigError(f"{name}={given!r} (fit): expected an integer, at least 1, or None")
     if wanted.verbose not in (0, 1, 2):
         raise ConfigError(f"verbose={wanted.verbose!r} (fit): expected 'auto', 0, 1 or 2")
-    if not 0 <= wanted.initial_epoch < wanted.epochs:
+    if not isinstance(wanted.initial_epoch, int) or not 0 <= wanted.initial_epoch < wanted.epochs:
         raise ConfigError(
-            f"initial_epoch={wanted.initial_epoch} (fit): expected 0 to {wanted.epochs - 1}, because "
-            f"epochs={wanted.epochs} is the number of the last epoch"
+            f"initial_epoch={wanted.initial_epoch!r} (fit): expected an integer, at least 0 and less than "
+            f"epochs={wanted.epochs}, because epochs is the number of the last epoch"
         )
     if not getattr(model, "compiled", False):
         raise ConfigError("fit trains a compiled keras.Model; call model.compile(optimizer=…, loss=…) first")

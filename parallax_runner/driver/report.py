@@ -25,6 +25,7 @@ from parallax_runner.planning.cost.constants import Constants
 from parallax_runner.planning.cost_table import cost_table
 from parallax_runner.planning.plan_table import plan_table
 from parallax_runner.track.run_record import SUMMARY, write_summary
+from parallax_runner.verify.compare import PART_STEPS
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +133,8 @@ def tell_profile(profile: ProfileConfig) -> None:
 
 def _repeated(summary: RunSummary) -> str:
     first, steps = summary.first_step, summary.steps
-    return f"{steps - first} steps" + (f" from step {first}" if first else "")
+    every = f"every {PART_STEPS} of " if steps - first > PART_STEPS else ""
+    return f"{every}{steps - first} steps" + (f" from step {first}" if first else "")
 
 
 def _saved(ckpt_path: str | None) -> str:

@@ -15,6 +15,7 @@ from parallax_runner.driver.partition_results import SearchSummary
 from parallax_runner.track.origin import program
 from parallax_runner.track.run_record import RunRecord, counts_of, histogram_of
 from parallax_runner.track.tracker import Status
+from parallax_runner.verify.compare import PART_STEPS
 
 # Fields of the chief's last message that have the same names in the summary.
 OF_CHIEF = ("steps", "skipped_steps", "steps_per_sec", "step_ms_p50", "step_ms_p90", "ckpt_path")
@@ -188,8 +189,11 @@ def with_verification(summary: RunSummary, comparison: Mapping[str, Any]) -> Run
         return summary
     missing = [f"«{name}» is missing" for name in comparison["missing"]]
     reason = comparison["first_difference"] or "; ".join(missing) or "nothing to compare"
+    first, last = comparison["differs_in_steps"]
+    # A short run is a single part.
+    where = "" if summary.steps - summary.first_step <= PART_STEPS else f" in steps {first} to {last}"
     return dataclasses.replace(
-        summary, status="failed", error=f"the result differs from training on one device: {reason}"
+        summary, status="failed", error=f"the result differs from training on one device{where}: {reason}"
     )
 
 

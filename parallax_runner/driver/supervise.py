@@ -205,13 +205,13 @@ def launch_spec(config: RunConfig, plan: Plan, run_dir: Path, *, module: str = W
     """Returns the launch specification of a plan. Each worker runs `module`. Raises LaunchError if the launcher cannot
     start the plan, for example because there is no route to another host."""
     # Slurm signals all processes of a job at once, but only the driver may react to the signal.
-    deafness = {} if sweep_job_id() is None else {wire.DEAF: "1"}
+    blocked = {} if sweep_job_id() is None else {wire.BLOCK_SIGNALS: "1"}
     return LaunchSpec(
         job=Job(
             run_dir=run_dir,
             workers=plan.workers,
             servers=plan.servers,
-            env=thread_environment(config.cluster.threads_per_worker) | deafness,
+            env=thread_environment(config.cluster.threads_per_worker) | blocked,
             worker_module=module,
         ),
         launcher=launcher_of(config, plan),

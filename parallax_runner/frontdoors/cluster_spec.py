@@ -44,8 +44,8 @@ class ClusterSpec(FrontDoor):
         count = len(lists[asked.job_name])
         if index is None or index >= count:
             raise ConfigError(
-                f"--task_index={asked.task_index}: expected a number from 0 to {count - 1}; "
-                f"number of hosts in --{asked.job_name}_hosts: {count}"
+                f"--task_index={asked.task_index}: expected a number, at least 0 and less than {count}, the number of "
+                f"hosts in --{asked.job_name}_hosts"
             )
         return Task(
             ROLES[asked.job_name],

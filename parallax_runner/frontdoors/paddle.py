@@ -50,9 +50,9 @@ class Settings:
     def task(self, role: str, environ: Mapping[str, str]) -> Task:
         """Returns the place of a trainer or pserver in the cluster. Raises ConfigError."""
         if self.trainer_id >= self.num_gradient_servers:
-            most = self.num_gradient_servers - 1
             raise ConfigError(
-                f"trainer_id={self.trainer_id}: expected 0 to {most}, since num_gradient_servers={most + 1}"
+                f"trainer_id={self.trainer_id}: expected an integer, at least 0 and less than "
+                f"num_gradient_servers={self.num_gradient_servers}"
             )
         return Task(
             role,

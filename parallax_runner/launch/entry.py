@@ -24,7 +24,7 @@ from parallax_runner.process.user_code import describe_exit
 def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, ControlClient], None]) -> None:
     """Runs `body` and ends the process. If `body` fails, sends the failure to the driver and writes the traceback to
     the log of the process."""
-    if wire.DEAF in os.environ:
+    if wire.BLOCK_SIGNALS in os.environ:
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
     try:

@@ -100,7 +100,7 @@ def served_bytes(
     """Returns the bytes that each shard receives from and sends to one rank in a step.
 
     Each measured hot row counts as often as it is touched, and the other rows count equally. Without measurement, the
-    upper bound is shared equally. A dense variable is sent as a whole.
+    upper bound is shared equally. All rows of a dense variable are sent.
     """
     found = None if measured is None else measured.of(variable.name)
     rows = [shard.rows for shard in shards]

@@ -191,8 +191,8 @@ def _assumptions(measured: Measured, constants: Constants, workers_per_host: int
         f"one device's step takes {1000 * measured.step_secs:.4g} ms, measured or given on {measured.made}",
         f"constants: {constants.source}",
         f"{workers_per_host} worker(s) per host; each host has one server, which shares the host's links with its "
-        "workers; sparse variables are split into one piece per server, and dense variables are whole; both are placed "
-        "as in a plan, regardless of cluster.servers and partition",
+        "workers; sparse variables are split into one piece per server; dense variables are split, and all pieces are "
+        "placed, as in a plan, regardless of cluster.servers and partition",
         "steps wait for all workers, each with one replica, regardless of comm.sync, comm.ps.staleness, "
         "comm.ps.backup_workers and cluster.replicas_per_worker; mpi gathers with Horovod's allgather",
         "exchanges use the links one after another, in parallel with computation that does not wait for them",

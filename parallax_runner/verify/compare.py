@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+# `action=verify` compares a run with one device after each part of this many steps. Longer parts would allow a model to
+# amplify rounding errors until they exceed the tolerance.
+PART_STEPS = 10
 # Two correct runs may differ by up to this many rounding errors of a variable's largest element.
 ROUNDINGS = 16
 

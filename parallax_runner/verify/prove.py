@@ -1,8 +1,11 @@
-"""`action=verify`: compares a distributed run of a few steps with the reference, on the user's own model and data."""
+"""`action=verify`: compares a distributed run with the reference, on the user's own model and data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -24,36 +27,71 @@ TOLERANCE_FLOAT32 = 1e-3
 TOLERANCE_16_BITS = 5e-2
 
 
-def prove(
-    single: SingleDeviceGraph,
-    plan: Plan,
-    *,
-    seed: int,
-    first_step: int,
-    batches: Sequence[Sequence[Mapping[str, np.ndarray]]],
-    initial: Mapping[str, np.ndarray],
-    final: Mapping[str, np.ndarray],
-) -> Comparison:
-    """Compares a run from `initial` to `final` with the result that a single device would have computed.
+class Proof:
+    """Repeats a run on one device in parts, and compares the variables after each part.
 
-    `batches` contains, for each step, a batch for each rank. `initial` and `final` contain all saved variables in full
-    shapes.
+    Each part begins with the run's own values, because a model can amplify rounding errors exponentially. After a few
+    hundred steps, two correct float32 runs can differ as much as a correct run and a wrong one.
     """
-    initializers = [variable.initializer for variable in single.variables]
 
-    def seeds(graph_def: tf.GraphDef, rank: int) -> tf.GraphDef:
-        seeded = derive_seeds(graph_def, seed=seed, rank=rank, first_step=first_step, initializers=initializers)
-        return set_shards(seeded, num_shards=plan.replicas, shard_id=rank)
+    def __init__(
+        self,
+        single: SingleDeviceGraph,
+        plan: Plan,
+        *,
+        seed: int,
+        first_step: int,
+        initial: Mapping[str, np.ndarray],
+    ) -> None:
+        """Takes the values of all saved variables, in full shapes, before step `first_step` + 1."""
+        initializers = [variable.initializer for variable in single.variables]
 
-    reference = Reference(single, ranks=plan.replicas, average_sparse=plan.options.average_sparse, seeds=seeds)
-    try:
-        reference.initialize()
-        reference.load(initial)
+        def seeds(graph_def: tf.GraphDef, rank: int) -> tf.GraphDef:
+            seeded = derive_seeds(graph_def, seed=seed, rank=rank, first_step=first_step, initializers=initializers)
+            return set_shards(seeded, num_shards=plan.replicas, shard_id=rank)
+
+        self._tolerance = tolerance_for(single, plan)
+        self._reference = Reference(
+            single, ranks=plan.replicas, average_sparse=plan.options.average_sparse, seeds=seeds
+        )
+        self._reference.initialize()
+        self._reference.load(initial)
+        self._initial = initial
+        self.comparison: Comparison | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._reference.close()
+
+    def add(self, batches: Iterable[Sequence[Mapping[str, np.ndarray]]], final: Mapping[str, np.ndarray]) -> bool:
+        """Adds a part. Returns whether the variables are equal after all parts so far.
+
+        `batches` contains, for each step of the part, a batch for each rank. `final` contains the run's values after
+        the part. `comparison` is then the comparison of the first part that differs, or the largest differences of all
+        parts. Nothing is compared after a part that differs.
+        """
+        if self.comparison is not None and not self.comparison.ok:
+            return False
         for ranks in batches:
-            reference.step(ranks)
-        return compare(final, reference.values(), tolerance=tolerance_for(single, plan), initial=initial)
-    finally:
-        reference.close()
+            self._reference.step(ranks)
+        found = compare(final, self._reference.values(), tolerance=self._tolerance, initial=self._initial)
+        self.comparison = found if self.comparison is None or not found.ok else _largest(self.comparison, found)
+        return found.ok
+
+    def begin_part(self, values: Mapping[str, np.ndarray]) -> None:
+        """Begins the next part with these values of the run."""
+        self._reference.follow(values)
+        self._initial = values
+
+
+def _largest(one: Comparison, other: Comparison) -> Comparison:
+    """Returns the larger difference of each variable, from two comparisons of the same variables."""
+    pairs = zip(one.variables, other.variables, strict=True)
+    return dataclasses.replace(one, variables=tuple(max(pair, key=lambda each: each.max_relative) for pair in pairs))
 
 
 def tolerance_for(single: SingleDeviceGraph, plan: Plan) -> float:

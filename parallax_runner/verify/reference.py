@@ -68,6 +68,20 @@ class Reference:
             rank.assign(pieces)
         self._prepare(variable.initializer for variable in self._single.variables if not variable.saved)
 
+    def follow(self, values: Values) -> None:
+        """Sets variables to the values of a run that has done the same steps. A variable that differs between the ranks
+        keeps its values, because each rank of the run also has its own value. `values` has the form that `load` takes.
+        """
+        pieces = _to_pieces(self._single.variables, values)
+        chief, *others = (rank.read(one for one in self._single.variables if one.saved) for rank in self._ranks)
+        alike = {
+            name: value
+            for name, value in pieces.items()
+            if all(_identical(chief[name], other[name]) for other in others)
+        }
+        for rank in self._ranks:
+            rank.assign(alike)
+
     def initialize(self) -> None:
         """Runs the graph's own initializers in rank 0's session, and copies the values to the other ranks."""
         chief, *others = self._ranks
@@ -213,6 +227,10 @@ class _Rank:
         value = tf.placeholder(variable.dtype, variable.shape)
         assign = tf.raw_ops.AssignVariableOp(resource=handle, value=value)
         return value, assign, tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(variable.dtype))
+
+
+def _identical(one: np.ndarray, other: np.ndarray) -> bool:
+    return np.asarray(one).tobytes() == np.asarray(other).tobytes()
 
 
 def _with_names_of_resources(graph_def: tf.GraphDef) -> tf.GraphDef:

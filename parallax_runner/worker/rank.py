@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 import os
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow.compat.v1 as tf
-from rich.console import Console
 
 from parallax_runner.checkpoints.files import Sidecar, read_sidecar
 from parallax_runner.checkpoints.ops import CheckpointOps
@@ -46,9 +44,8 @@ from parallax_runner.train.loop import FINITE_LOSSES, Loop
 from parallax_runner.train.segment import Segment
 from parallax_runner.train.sessions import gpu_limits, initialize, open_session_of, session_config_of
 from parallax_runner.train.step_runner import StepRunner
-from parallax_runner.verify.compare import comparison_table
-from parallax_runner.verify.prove import prove
 from parallax_runner.worker.segments import Segments
+from parallax_runner.worker.verification import Verification
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +91,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = M
             saves_segments=frozen.is_fit(config) and config.model["saves_epochs"],
         )
         if config.action == "verify":
-            return _verify(loop, checkpoints, single, plan, config, start)
+            return Verification(loop, checkpoints, single, plan, config, start).run()
         outcome = loop.run(first_step=start.step, steps=config.train.total_steps, first_example=start.examples)
         runner.session.close()
         stopped = client.stop_requested.is_set()
@@ -218,44 +215,6 @@ def _export(
     client.doing = "exporting the model"
     rebuild = functools.partial(source.build_serving_graph, config, dataset)
     return export_at_end(single, rebuild, dataset, log_checkpoints=which, last=last, run_dir=Path(config.run_dir))
-
-
-def _verify(
-    loop: Loop,
-    checkpoints: CheckpointOps,
-    single: SingleDeviceGraph,
-    plan: Plan,
-    config: RunConfig,
-    start: Sidecar,
-) -> dict[str, Any]:
-    """Takes snapshots of all variables before and after training. Then the chief repeats the training on one device,
-    and compares the results."""
-    loop.runner.saver, loop.validates = None, False
-    is_chief = loop.runner.distributed.rank == 0
-    initial = checkpoints.snapshot(loop.runner.session)
-    outcome = loop.run(first_step=start.step, steps=config.train.total_steps, first_example=start.examples)
-    if outcome["steps"] < config.train.total_steps:  # training stopped early, so there is nothing to compare
-        return outcome
-    final = checkpoints.snapshot(loop.runner.session)
-    loop.runner.control.doing = "comparing with one device"
-    if not is_chief:
-        return outcome
-    feeds = [dataclasses.replace(loop.feed, rank=rank) for rank in range(plan.workers)]
-    positions = [
-        start.examples + number * loop.feed.global_batch for number in range(config.train.total_steps - start.step)
-    ]
-    comparison = prove(
-        single,
-        plan,
-        seed=config.train.seed,
-        first_step=start.step,
-        batches=[[batch for feed in feeds for batch in feed.train_batches(position)] for position in positions],
-        initial=initial,
-        final=final,
-    )
-    # The table of all variables is printed to this process's log.
-    Console(width=140).print(comparison_table(comparison))
-    return outcome | {"comparison": comparison.as_json()}
 
 
 def start_of(config: RunConfig) -> Sidecar:

@@ -24,7 +24,7 @@ GLOO = "PARALLAX_GLOO"
 
 # A batch system sends SIGTERM, SIGUSR1 and SIGUSR2 to all processes of a job at once. This variable is set if only the
 # driver acts on these signals.
-DEAF = "PARALLAX_DEAF"
+BLOCK_SIGNALS = "PARALLAX_BLOCK_SIGNALS"
 
 # The kinds below are reserved for the protocol. A report must not use them.
 HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE = "hello", "address", "port_taken", "fail", "done"

@@ -48,15 +48,16 @@ class Slurm(OverHosts):
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
         """Returns the mpirun command. Open MPI starts its daemons with srun."""
-        return [command._replace(env=command.env | OVERLAP) for command in super().workers(_deaf(job), cleanup)]
+        commands = super().workers(_signals_blocked(job), cleanup)
+        return [command._replace(env=command.env | OVERLAP) for command in commands]
 
     def servers(self, job: Job) -> list[Command]:
         """Returns the commands of the servers. The commands for servers on other nodes use srun."""
-        return super().servers(_deaf(job))
+        return super().servers(_signals_blocked(job))
 
 
-def _deaf(job: Job) -> Job:
-    return dataclasses.replace(job, env={**job.env, wire.DEAF: "1"})
+def _signals_blocked(job: Job) -> Job:
+    return dataclasses.replace(job, env={**job.env, wire.BLOCK_SIGNALS: "1"})
 
 
 def allocated_hosts(config: RunConfig, plan: Plan) -> Hosts:

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.launch.block_signals import BLOCK_SIGNALS
 from parallax_runner.launch.control import wire
-from parallax_runner.launch.deaf import DEAF
 from parallax_runner.launch.hosts import Hosts
 from parallax_runner.launch.job import Command, Job
 from parallax_runner.launch.launchers.launcher import Launcher, RankExit
@@ -47,8 +47,8 @@ class Mpirun(Launcher):
             cleanup.callback(folder.remove)
         named = {variable: str(folder.path) for variable, folder in made.items()}
         command = command._replace(env=command.env | named)
-        if wire.DEAF in job.env:  # mpirun then blocks SIGTERM, so only SIGKILL ends it when the driver dies
-            command = command._replace(argv=[*DEAF, *command.argv], last_signal=int(signal.SIGKILL))
+        if wire.BLOCK_SIGNALS in job.env:  # mpirun then blocks SIGTERM, so only SIGKILL ends it when the driver dies
+            command = command._replace(argv=[*BLOCK_SIGNALS, *command.argv], last_signal=int(signal.SIGKILL))
         return [command]
 
     def rank_exit(self, output: str) -> RankExit | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch import bind_address
-from parallax_runner.launch.deaf import DEAF
+from parallax_runner.launch.block_signals import BLOCK_SIGNALS
 from parallax_runner.launch.hosts import Hosts
 
 # Over TCP, for messages of 1 MB or more, the algorithm that Open MPI chooses takes up to 1.8 times as long as a ring.
@@ -48,7 +48,7 @@ def mpirun_options(hosts: Hosts, by_user: Set[str] = frozenset()) -> list[str]:
 def _launch_agent(hosts: Hosts, by_user: Set[str]) -> str:
     """Returns the prefix of the daemon's command on a host. The prefix sets the variables of `bind_environment`, and
     makes the daemon ignore the signals that a batch system sends to all processes."""
-    words = list(DEAF) if hosts.is_allocated else []
+    words = list(BLOCK_SIGNALS) if hosts.is_allocated else []
     if env := bind_environment(hosts, by_user):
         env = bind_address.preload({}) | env
         words = ["env", *(f"{name}={shlex.quote(value)}" for name, value in env.items()), *words]

@@ -1,1 +1,2 @@
-"""The cost model: constants, touched rows, bytes, seconds, and the critical path of a step."""
+"""The cost model that all routes share: measured constants, touched rows, server load, and the critical path of a step.
+The formula for one route's collective or server is in planning/routes."""

@@ -50,7 +50,8 @@ def sparse(x: Any, y: Any) -> Any:
     ("arguments", "told"),
     [
         ({"epochs": 0}, r"epochs=0 \(fit\): expected an integer, at least 1"),
-        ({"initial_epoch": 1}, r"initial_epoch=1 \(fit\): expected 0 to 0"),
+        ({"initial_epoch": 0.5}, r"initial_epoch=0.5 \(fit\): expected an integer"),
+        ({"initial_epoch": 1}, r"initial_epoch=1 \(fit\): expected an integer, at least 0 and less than epochs=1"),
         ({"batch_size": 3}, "a batch of 3 examples cannot be divided into 2 equal parts"),
         ({"comm": "hybird"}, "hybrid"),
         ({"workers": 0}, r"cluster.workers=0 \(fit\)"),

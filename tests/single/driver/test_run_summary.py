@@ -109,9 +109,12 @@ def test_a_goal_that_no_validation_has_found_is_replaced_by_the_training_loss(re
 
 def test_a_difference_fails_the_run(record: RunRecord) -> None:
     comparison = {"ok": False, "max_relative": "nan", "missing": ["v"], "first_difference": None}
-    found = with_training(BEGUN, record, {0: {"comparison": comparison}}, {})
+    comparison |= {"differs_in_steps": [11, 20]}
+    found = with_training(BEGUN, record, {0: {"comparison": comparison, "steps": 10}}, {})
     assert (found.status, found.error) == ("failed", "the result differs from training on one device: «v» is missing")
     assert found.flat()["max_difference"] == "nan"
+    longer = with_training(BEGUN, record, {0: {"comparison": comparison, "steps": 40}}, {})
+    assert longer.error == "the result differs from training on one device in steps 11 to 20: «v» is missing"
 
 
 def test_losses_of_a_run_that_had_done_all_steps_are_kept(record: RunRecord) -> None:

@@ -49,7 +49,7 @@ def test_arguments_go_before_variables() -> None:
     [
         (["--port=x"], "port=x: expected an integer, at least 1"),
         (["--ports_num=0"], "ports_num=0: expected an integer, at least 1"),
-        (["--trainer_id=1"], "trainer_id=1: expected 0 to 0, since num_gradient_servers=1"),
+        (["--trainer_id=1"], "trainer_id=1: expected an integer, at least 0 and less than num_gradient_servers=1"),
         (["--use_gpu=perhaps"], "use_gpu=perhaps: expected True or False"),
         (["--nics=nowhere0"], "nics=nowhere0: expected an interface with an IPv4 address; this machine has lo"),
         (["--pservers=a,b"], "pservers=a,b: on several machines, PARALLAX_RENDEZVOUS must give"),
@@ -129,5 +129,6 @@ def test_what_is_wrong_ends_the_script_with_one_message(
     with pytest.raises(SystemExit) as ended:
         api.init(trainer_id=5)
     assert ended.value.code == 2
-    assert capsys.readouterr().err == "parallax_runner: trainer_id=5: expected 0 to 0, since num_gradient_servers=1\n"
+    expected = "trainer_id=5: expected an integer, at least 0 and less than num_gradient_servers=1"
+    assert capsys.readouterr().err == f"parallax_runner: {expected}\n"
     assert stood_by == []

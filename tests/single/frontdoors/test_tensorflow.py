@@ -47,9 +47,12 @@ def test_flags() -> None:
         ([*FLAGS, "--job_name=chief", "--task_index=0"], "--job_name=chief: expected --job_name=worker or ps"),
         (
             [*FLAGS, "--job_name=ps", "--task_index=1"],
-            "--task_index=1: expected a number from 0 to 0; number of hosts in --ps_hosts: 1",
+            "--task_index=1: expected a number, at least 0 and less than 1, the number of hosts in --ps_hosts",
         ),
-        ([*FLAGS, "--job_name=worker", "--task_index=-1"], "--task_index=-1: expected a number from 0 to 1"),
+        (
+            [*FLAGS, "--job_name=worker", "--task_index=-1"],
+            "--task_index=-1: expected a number, at least 0 and less than 2",
+        ),
         (["--job_name=worker", "--task_index=0", "--worker_hosts=a"], "--worker_hosts: 'a': expected host:port"),
     ],
 )

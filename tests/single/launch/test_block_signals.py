@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 
-from parallax_runner.launch.deaf import DEAF
+from parallax_runner.launch.block_signals import BLOCK_SIGNALS
 
 # A handler of its own, as mpirun has one, changes nothing.
 COMMAND = (
@@ -16,7 +16,7 @@ COMMAND = (
 
 
 def test_a_signal_that_ends_a_job_does_not_reach_the_command() -> None:
-    argv = [*DEAF, sys.executable, "-c", COMMAND]
+    argv = [*BLOCK_SIGNALS, sys.executable, "-c", COMMAND]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         assert process.stdout.readline() == "ready\n"

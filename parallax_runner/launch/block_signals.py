@@ -1,4 +1,5 @@
-"""Blocks a batch system's signals, then executes the given command. Run by path as `python -I -S deaf.py COMMAND…`.
+"""Blocks a batch system's signals, then executes the given command. Run by path:
+`python -I -S block_signals.py COMMAND…`.
 
 Slurm ends a job by sending SIGTERM to all its processes at once, and may first send SIGUSR1 or SIGUSR2 to all of them
 as a warning. Only the driver must act on these signals: it makes the ranks save a checkpoint. The ranks, and the
@@ -9,7 +10,7 @@ import os
 import signal
 import sys
 
-DEAF = (sys.executable, "-I", "-S", __file__)
+BLOCK_SIGNALS = (sys.executable, "-I", "-S", __file__)
 
 if __name__ == "__main__":
     # The signals are blocked, not ignored: a handler that the command installs would replace SIG_IGN, but does not
