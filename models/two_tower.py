@@ -49,7 +49,8 @@ class TwoTower(keras.Model):
         many negatives.
         """
         queries, items = y_pred
-        logits = ops.matmul(queries, ops.transpose(items)) / self.temperature - ops.log(x["item_probability"])
+        logits = ops.matmul(queries, ops.transpose(items)) / self.temperature
+        logits -= ops.log(ops.cast(x["item_probability"], logits.dtype))
         positives = ops.diagonal(logits)[:, None]
         # The item of a query is not a negative for that query, even if the item also occurs in other pairs.
         is_same = ops.equal(x["item"][:, None], x["item"][None, :])
