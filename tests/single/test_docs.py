@@ -162,7 +162,7 @@ def test_stages_of_the_design_note_are_the_folders_in_their_order() -> None:
 def test_the_design_note_names_each_module_at_the_root() -> None:
     """Its other names of modules exist (`test_named_paths_exist`), and those of a stage are in the stage's folder."""
     at_root = {path.name for path in PACKAGE.glob("*.py")}
-    (sentence,) = re.findall(r"^Only public names are at the root: .+?\.$", STAGE_NOTE, re.MULTILINE | re.DOTALL)
+    (sentence,) = re.findall(r"^The root contains only public names: .+?\.$", STAGE_NOTE, re.MULTILINE | re.DOTALL)
     assert {code for code in codes(sentence) if code.endswith(".py")} == at_root
     rows = re.findall(r"^\| [^|]+ \| `(\w+)/`[^|]* \| [^|]+ \| ([^|]+) \|$", STAGE_NOTE, re.MULTILINE)
     named = [(stage, code) for stage, cell in rows for code in codes(cell) if code.endswith(".py")]

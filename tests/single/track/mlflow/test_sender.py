@@ -152,10 +152,11 @@ def test_the_end_does_not_wait_for_ever_for_a_call_that_hangs(
     monkeypatch.setattr(sender, "MAX_END_SECS", 0.3)
     release = threading.Event()
 
-    def hang(*_: object) -> None:
+    def hang(*arguments: Any) -> StoreRun:
         release.wait(WAIT_SECS)
+        return FakeStore().open_run(*arguments)
 
-    thread = Sender(journal.path, hang, read_header(journal.path))  # type: ignore[arg-type]
+    thread = Sender(journal.path, hang, read_header(journal.path))
     journal.append_end("finished")
     assert not thread.close()
     release.set()
