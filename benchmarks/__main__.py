@@ -68,7 +68,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         parser.add_argument("--modes", default=comms, help=f"modes to measure (default {comms})")
     if kind == "hosts":
         parser.add_argument(
-            "--hosts", type=_hosts_number, required=True, help="hosts (namespaces of this machine) with a rank each"
+            "--hosts", type=_hosts_number, required=True, help="number of hosts (network namespaces), one rank each"
         )
         parser.add_argument(
             "--mbit", type=_positive, default=200, help="speed of each host's link, each way (default 200)"

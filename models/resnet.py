@@ -61,7 +61,7 @@ def run(
     uses the moving statistics.
     """
     with tf.variable_scope("first"):
-        flow = tf.nn.relu(normalise(convolve(images, filters, size=3), statistics))
+        flow = tf.nn.relu(normalize(convolve(images, filters, size=3), statistics))
     for stage in range(3):
         for block in range(blocks_per_stage):
             with tf.variable_scope(f"stage_{stage}_{block}"):
@@ -76,12 +76,12 @@ def run(
 def residual(flow: tf.Tensor, filters: int, stride: int, statistics: list[tf.Operation] | None) -> tf.Tensor:
     """Return a block's output plus its input. If the number of filters changes, the shortcut is a 1 × 1 convolution."""
     with tf.variable_scope("a"):
-        inner = tf.nn.relu(normalise(convolve(flow, filters, size=3, stride=stride), statistics))
+        inner = tf.nn.relu(normalize(convolve(flow, filters, size=3, stride=stride), statistics))
     with tf.variable_scope("b"):
-        inner = normalise(convolve(inner, filters, size=3), statistics)
+        inner = normalize(convolve(inner, filters, size=3), statistics)
     if flow.shape[-1] != filters:
         with tf.variable_scope("around"):
-            flow = normalise(convolve(flow, filters, size=1, stride=stride), statistics)
+            flow = normalize(convolve(flow, filters, size=1, stride=stride), statistics)
     return tf.nn.relu(inner + flow)
 
 
@@ -93,7 +93,7 @@ def convolve(flow: tf.Tensor, filters: int, *, size: int, stride: int = 1) -> tf
     return tf.nn.conv2d(flow, kernel, strides=stride, padding="SAME")
 
 
-def normalise(flow: tf.Tensor, statistics: list[tf.Operation] | None) -> tf.Tensor:
+def normalize(flow: tf.Tensor, statistics: list[tf.Operation] | None) -> tf.Tensor:
     """Return `flow` [batch, height, width, filters] with mean 0 and variance 1, then scaled and shifted."""
     filters = [int(flow.shape[-1])]
     with tf.variable_scope("norm"):
@@ -103,10 +103,10 @@ def normalise(flow: tf.Tensor, statistics: list[tf.Operation] | None) -> tf.Tens
         variance = tf.get_variable("variance", filters, initializer=tf.ones_initializer(), trainable=False)
     if statistics is None:
         return tf.nn.batch_normalization(flow, mean, variance, shift, scale, EPSILON)
-    normalised, batch_mean, batch_variance = tf.nn.fused_batch_norm(flow, scale, shift, epsilon=EPSILON)
+    normalized, batch_mean, batch_variance = tf.nn.fused_batch_norm(flow, scale, shift, epsilon=EPSILON)
     for moving, measured in ((mean, batch_mean), (variance, batch_variance)):
         statistics.append(tf.assign_sub(moving, (1 - KEPT_OF_STATISTICS) * (moving - measured)).op)
-    return normalised
+    return normalized
 
 
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""`python -m parallax_runner` and `parallax`: composes and checks all jobs, and then lets Hydra run them."""
+"""The command line (`python -m parallax_runner` or `parallax`): checks all jobs, then lets Hydra run them."""
 
 import argparse
 import contextlib
@@ -62,8 +62,8 @@ def main() -> int:
 
 
 def command() -> int:
-    """The console command `parallax`. Like `python -m`, this command imports modules from the current folder, and not
-    from the folder that contains the command."""
+    """Runs the console command `parallax`. Like `python -m`, this command imports modules from the current folder, not
+    from the folder that contains its executable."""
     if not sys.flags.safe_path:
         with contextlib.suppress(FileNotFoundError):  # the folder was deleted
             sys.path[0] = os.getcwd()
@@ -71,7 +71,7 @@ def command() -> int:
 
 
 def answer(arguments: argparse.Namespace) -> str | None:
-    """Returns the text that this project prints instead of Hydra, or None if Hydra or a run handles the command."""
+    """Returns the text to print in place of Hydra's output, or None if Hydra or a run handles the command."""
     if arguments.shell_completion:
         completion.show_hydra_a_line_it_knows()
         return completion.script(arguments.overrides)
@@ -87,7 +87,7 @@ def _hydra(overrides: Sequence[str]) -> None:
 
 
 def _hydra_help() -> int:
-    """Prints Hydra's help, with the meaning that `--version` has in this project."""
+    """Prints Hydra's help, but describes what `--version` does in this project."""
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):  # Hydra exits after its help
         _hydra([])
@@ -106,7 +106,7 @@ def _sweep(sweep: CheckedSweep, overrides: list[str]) -> int:
 
 
 def first_job(words: list[str], overrides: list[str]) -> list[str]:
-    """Returns the command line with each sweeping override replaced by its first value."""
+    """Returns the command line with each sweep override replaced by its first value."""
     composer = Composer()
     return [composer.first_value(word) if word in overrides else word for word in words]
 
@@ -119,10 +119,10 @@ def _check_working_directory() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """Parses Hydra's own arguments and refuses combinations that make Hydra fail with a traceback.
+    """Parses Hydra's own arguments and rejects combinations that make Hydra fail with a traceback.
 
-    Options that show a configuration show the first job of a sweep: `-m` is removed, and each sweeping override keeps
-    its first value.
+    For a sweep, options that show a configuration show its first job: `-m` is removed, and each sweep override keeps
+    only its first value.
     """
     parser = get_args_parser()
     parser._optionals.conflict_handler = "resolve"  # Hydra already has an option --version

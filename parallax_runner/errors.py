@@ -22,7 +22,7 @@ class Interrupted(BaseException):
 
 
 class ConfigError(ParallaxError):
-    """The configuration contains a wrong key, type, value or combination."""
+    """The configuration contains an invalid key, type, value or combination of values."""
 
     exit_status = 2
 
@@ -34,13 +34,13 @@ class DataError(ParallaxError):
 
 
 class PlanError(ParallaxError):
-    """The requested settings are not possible with this graph. This error is raised before any process starts."""
+    """The graph does not support the requested settings. This error is raised before any process starts."""
 
     exit_status = 2
 
 
 class CollectiveError(ParallaxError):
-    """A collective is not possible with this kind of tensor, or with the current connection between the ranks."""
+    """A collective does not support the given tensor, or the current connection between the ranks."""
 
 
 class CaptureError(ParallaxError):
@@ -52,7 +52,7 @@ class LaunchError(ParallaxError):
 
 
 class CheckpointError(ParallaxError):
-    """A checkpoint cannot be read or written, or does not fit the graph."""
+    """A checkpoint cannot be read or written, or does not match the graph."""
 
 
 class TrainingError(ParallaxError):

@@ -1,6 +1,6 @@
-"""Metrics that a model's function or a training step can return: `{"metrics": {"auc": metrics.auc(labels, logits)}}`.
+"""Metrics that a model function or a training step can return: `{"metrics": {"auc": metrics.auc(labels, logits)}}`.
 
-Each metric is computed from sums over examples, so its value is exact for all batches and ranks together. No metric is
+Each metric is computed from sums over examples, so its value is exact over all batches and ranks. No metric is
 an average of per-batch values. Optional weights are non-negative numbers, one for each value or example.
 """
 
@@ -42,10 +42,10 @@ def accuracy(labels: Any, predictions: Any, weights: Any = None) -> Metric:
 
 
 def auc(labels: Any, predictions: Any, weights: Any = None, *, from_logits: bool = False, bins: int = 199) -> Metric:
-    """Returns the area under the ROC curve, by the trapezoidal rule over `bins` + 1 equidistant thresholds.
+    """Returns the area under the ROC curve, computed by the trapezoidal rule over `bins` + 1 equidistant thresholds.
 
-    `labels`: 0 or 1. `predictions`: probabilities, or logits with `from_logits`. Both have the same number of elements.
-    With `bins=199`, the thresholds and the value are the same as in `keras.metrics.AUC()`.
+    `labels`: 0 or 1. `predictions`: probabilities, or logits if `from_logits` is True. Both have the same number of
+    elements. With `bins=199`, the thresholds and the value are the same as in `keras.metrics.AUC()`.
     """
     positive = _column(labels)
     probability = _column(predictions)
@@ -80,7 +80,7 @@ def rmse(labels: Any, predictions: Any, weights: Any = None) -> Metric:
 
 
 def perplexity(losses: Any, weights: Any = None) -> Metric:
-    """Returns the exponential of the weighted mean of `losses`, which are in nats per word. Give padding the weight
+    """Returns the exponential of the weighted mean of `losses`, which are in nats per word. Give padding a weight of
     0."""
     # The exponential of a number above about 709 overflows a double. A model with such a mean loss has learned nothing,
     # so the limit does no harm.
@@ -99,8 +99,8 @@ def precision_at_k(labels: Any, scores: Any, k: int) -> Metric:
 
 
 def recall_at_k(labels: Any, scores: Any, k: int) -> Metric:
-    """Returns the fraction of relevant items among the `k` highest-scored items, averaged over examples with at least
-    one relevant item.
+    """Returns the fraction of the relevant items that are among the `k` highest-scored items, averaged over examples
+    with at least one relevant item.
 
     The arguments are the same as for `precision_at_k`.
     """
@@ -138,7 +138,7 @@ def _quotient(sums: Sequence[Any]) -> float:
 
 
 def _area(sums: Sequence[Any]) -> float:
-    """Computes the area from the histograms of positive and of negative examples over bins of equal width in [0, 1]."""
+    """Computes the area from the histograms of positive and negative examples over bins of equal width in [0, 1]."""
     above = [np.append(np.cumsum(np.asarray(one, np.float64)[::-1])[::-1], 0.0) for one in sums]
     positive, negative = (one / one[0] if one[0] else np.full_like(one, np.nan) for one in above)
     return float(np.trapezoid(positive[::-1], negative[::-1]))

@@ -33,11 +33,11 @@ class Measured:
     def fact(self) -> str:
         """Returns a sentence that describes the measurement."""
         if self.link is None:
-            return f"{self.hosts} ranks on loopback, without separate hosts; a mode with servers has as many servers"
+            return f"{self.hosts} ranks on loopback, not on separate hosts; one server per rank if the mode has any"
         late = f" and {self.link.latency_us} µs of latency" if self.link.latency_us else ""
         return (
-            f"{self.hosts} hosts (network namespaces) over links of {self.link.mbit} Mbit/s each way{late}, a rank "
-            "on each and, if the mode has servers, a server, all on this machine's cores"
+            f"{self.hosts} hosts (network namespaces that share the cores of this machine) with links of "
+            f"{self.link.mbit} Mbit/s each way{late}; one rank per host, and one server per host if the mode has any"
         )
 
     def as_json(self) -> dict[str, Any]:

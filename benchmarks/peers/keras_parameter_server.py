@@ -3,7 +3,7 @@
 `python -m benchmarks.peers.keras_parameter_server --job chief --index 0 --workers HOST:PORT,… --servers … --steps 100`
 
 The loop follows TensorFlow's tutorial "Parameter server training with ParameterServerStrategy". Workers run no Python
-code under this strategy, so all batches are tensors of a data set that each worker shuffles, as in the tutorial. Each
+code under this strategy, so all batches are tensors of a dataset that each worker shuffles, as in the tutorial. Each
 worker applies its own gradient. The learning rate is divided by the number of workers, because a synchronous step
 averages gradients.
 """

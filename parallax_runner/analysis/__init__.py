@@ -1,2 +1,2 @@
-"""Analyzes the variables of a graph: whether gradients are dense or sparse, which optimizer slots belong to a variable,
-and what the update does."""
+"""Analyzes a graph's variables: whether their gradients are dense or sparse, which optimizer slots belong to them, and
+what their updates do."""

@@ -29,8 +29,8 @@ from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGrap
 
 # Ops that can use a variable on a server, in addition to updates (rewrite/routes/ps/shards.py).
 SERVER_READS = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitializedOp"})
-# An op of this type updates positions, each of which has several indices. Such an update cannot be restricted to the
-# positions in one piece of a variable.
+# An op of this type updates elements that are addressed by several indices. Such an update cannot be restricted to the
+# elements in one piece of a variable.
 BY_PLACE = "ResourceScatterNd"
 # Ops that take the next element of the data in their own process.
 CONSUMERS = ("IteratorGetNext", "QueueDequeue", "ReaderRead", "Unstage", "MapUnstage", "OrderedMapUnstage")
@@ -114,8 +114,8 @@ def _immovable_ops(
     """Returns, for each immovable variable, an op that can use the variable or its slot only in the process that holds
     the variable.
 
-    The op runs in a step. It is either a branch, a loop or a function that takes the handle itself, or an update that a
-    forward pass of the same step waits for.
+    The op runs in a step. Examples are a branch, a loop or a function that takes the handle itself, and an update that
+    a forward pass of the same step waits for.
     """
     outputs = [single.loss, *single.fetched_in_training, *single.fetched_in_validation]
     needed = edit.ancestors([graph.get_operation_by_name(single.train_op), *_ops(graph, outputs)])

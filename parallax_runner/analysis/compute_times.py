@@ -1,4 +1,5 @@
-"""Determines when, during a step's computation, a variable's values are first needed and its gradient is complete."""
+"""Determines at which points in a step's computation a variable's values are first needed and its gradient is
+complete."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from parallax_runner.graph.heavy_ops import heavy_ops, weight
 
 
 class Moments:
-    """Times as fractions of the computation of all gradients, weighted by floating-point operations."""
+    """Points in time, as fractions of the computation of all gradients, weighted by floating-point operations."""
 
     def __init__(self, gradients: Iterable[tf.Operation]) -> None:
         self._all = edit.ancestors(gradients)
@@ -29,7 +30,7 @@ class Moments:
         """Returns, for each variable with a gradient, the fraction of the computation that is done when its last
         gradient is complete.
 
-        A step is assumed to compute sequentially, as ranks do (rewrite/schedule/send_early.py). It first computes
+        A step is assumed to compute sequentially, as ranks do (rewrite/schedule/send_early.py). The step first computes
         everything for the variable whose gradients need the fewest heavy ops, and then the additional ops for the next
         variable.
         """

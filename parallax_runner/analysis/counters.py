@@ -20,7 +20,7 @@ def find_counters(
     differs_by_rank: Callable[[tf.Operation], bool],
     server_reads: frozenset[str],
 ) -> dict[str, str | None]:
-    """Returns those `candidates` that count updates, such as global_step and Adam's beta powers.
+    """Returns the `candidates` that count updates, such as global_step and Adam's beta powers.
 
     The dict maps each counter to the name of an op that prevents the variable from being placed on a server, or that
     writes it before the gradients are computed. The value is None if there is no such op. Batch statistics are not

@@ -26,10 +26,10 @@ def check_devices(
 ) -> tuple[tuple[int, str, str], ...]:
     """Raises PlanError for the first op placed on a device that the run will not have.
 
-    `tasks` contains the number of tasks for each job, and is empty if the workers form no cluster. `worker` contains
-    the number of devices of each kind («CPU», «GPU») in a worker. `replicas` is the number of these devices that each
-    run a replica. A server has one CPU. With `soft`, ops are moved away from missing devices of existing tasks, and
-    these moves are returned as (number of ops, from, to).
+    `tasks` contains the number of tasks for each job, and is empty if the workers do not form a cluster. `worker`
+    contains the number of devices of each type («CPU», «GPU») in a worker. `replicas` is the number of replicas in a
+    worker, each on its own device. A server has one CPU. With `soft`, ops are moved away from missing devices of
+    existing tasks, and these moves are returned as (number of ops, from, to).
     """
     moved: Counter[tuple[str, str]] = Counter()
     for name, device in scopes_of(single.meta_graph.graph_def):

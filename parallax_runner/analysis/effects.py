@@ -24,7 +24,7 @@ class Effects:
         return cls({one.signature.name: one for one in graph.as_graph_def().library.function})
 
     def written_by(self, op: tf.Operation) -> list[str]:
-        """Returns the names of the variables that an op writes, or that it can write inside a function."""
+        """Returns the names of the variables that an op writes, or that it may write inside a function."""
         handles = [handle.name for handle in map(edit.handle_behind, op.inputs) if handle is not None]
         if edit.is_write(op):
             return handles[:1]

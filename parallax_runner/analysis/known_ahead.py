@@ -22,8 +22,8 @@ def unknown_ahead(
 ) -> str | None:
     """Returns the reason why rows cannot be requested before the step begins, or None if they can be requested.
 
-    `table` contains the variable first, then its slots. `step` contains the ops of a step, and `features` the names of
-    the data's tensors.
+    `table` contains the variable first, then its slots. `step` contains the ops of a step, and `features` contains the
+    names of the data's tensors.
     """
     lookups = [
         op
@@ -43,7 +43,7 @@ def unknown_ahead(
 
 
 def lead_to(ids: tf.Tensor) -> set[tf.Operation]:
-    """Returns the ops that compute ids."""
+    """Returns the ops that compute the ids."""
     return edit.ancestors([ids.op], control=False)
 
 
@@ -65,7 +65,8 @@ def _hindrance(op: tf.Operation, features: Collection[str]) -> str | None:
 
 
 def _written_elsewhere(graph: tf.Graph, boundary: Boundary, table: Sequence[str], ids: frozenset[str]) -> str | None:
-    """Returns a sentence about an update that writes rows with ids other than the gradient's ids, or None."""
+    """Returns a sentence about an update that may write rows whose ids are not in the gradient, or None if there is no
+    such update."""
     for name in table:
         for op in graph.get_operation_by_name(name).outputs[0].consumers():
             if op in boundary.region and edit.is_write(op) and not (op.type.startswith(BY_IDS) and _by(op) <= ids):

@@ -7,11 +7,11 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 
 def check_merged(single: SingleDeviceGraph, *, steps_are_common: bool) -> None:
-    """Raises PlanError if ranks have no common steps and a variable declares «sum» or «mean»."""
+    """Raises PlanError if the ranks do not run in lockstep and a variable declares the aggregation «sum» or «mean»."""
     if single.merged and not steps_are_common:
         first = single.merged[0]
         raise PlanError(
             f"variable «{first.name}» declares aggregation={first.aggregation}: ranks merge its values at the end "
-            "of each step, but with comm.sync=false or comm.ps.backup_workers they have no common steps; choose "
-            "comm.sync=true without backup workers, or declare no aggregation"
+            "of each step, but with comm.sync=false or comm.ps.backup_workers they do not run in lockstep; choose "
+            "comm.sync=true without backup workers, or do not declare an aggregation"
         )

@@ -33,7 +33,9 @@ def tied_rows(graph: tf.Graph, boundary: Boundary, table: Sequence[str]) -> str 
             return f"the update's op «{op.name}» ({op.type}) needs all rows of a step"
         for tensor in op.inputs:
             if tensor.name not in starts and tensor.op not in between and not _can_be_carried(tensor):
-                return f"the update's op «{op.name}» reads «{tensor.name}», which is too large to keep for another step"
+                return (
+                    f"the update's op «{op.name}» reads «{tensor.name}», which is too large to keep for the next step"
+                )
     readers = edit.descendants([graph.get_tensor_by_name(name) for name in starts], within=set(boundary.region))
     other = min((op.name for op in readers - between), default=None)
     if other is not None:

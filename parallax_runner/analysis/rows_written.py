@@ -11,7 +11,7 @@ from parallax_runner.graph import edit
 from parallax_runner.graph.boundary import Boundary
 
 BY_IDS = ("ResourceScatter", "ResourceSparseApply")
-# An op of this type writes at positions, each of which has several indices.
+# An op of this type writes elements that are addressed by several indices.
 BY_PLACE = "ResourceScatterNd"
 
 

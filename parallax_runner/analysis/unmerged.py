@@ -1,4 +1,4 @@
-"""Finds the variables whose update depends on whether rows of repeated ids are merged."""
+"""Finds the variables whose update depends on whether rows with repeated ids are merged."""
 
 from __future__ import annotations
 

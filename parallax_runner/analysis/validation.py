@@ -1,4 +1,4 @@
-"""Checks that a validation depends only on variables and one batch, and that its ops write nothing."""
+"""Checks that each validation value depends only on variables and one batch, and that its ops write nothing."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _REMEDY = (
 
 
 def check_validation_loss(single: SingleDeviceGraph) -> None:
-    """Raises PlanError if the validation loss or a validation metric accumulates over batches. For example, values from
-    `tf.metrics` accumulate."""
+    """Raises PlanError if the validation loss or a validation metric accumulates over batches, as values from
+    `tf.metrics` do."""
     for tensor in single.fetched_in_validation:
         _check(single, tensor, "validation_loss" if tensor == single.validation_loss else "metric")
 

@@ -25,7 +25,7 @@ class RowsWritten(StrEnum):
 
 @dataclass(frozen=True)
 class WholeTable:
-    """An op that makes a step transfer all rows of a sharded variable, and the size of that transfer in bytes."""
+    """An op that makes a step transfer all rows of a sharded variable, and the size of this transfer in bytes."""
 
     op: str
     size_bytes: int
@@ -44,13 +44,13 @@ class VariableInfo:
     is updated without a gradient and in the same way on every replica.
 
     `min_partitions` is the number of partitions that a script requests through `get_partitioner`, or None without
-    `get_partitioner`. `server` is the server that the variable's device scope names, or None. `needed_at` is the time
-    in a step's computation (0 to 1) when the variable's values are first used, and `appears_at` the time when its
-    gradient is complete. `rows_written` states which rows the update writes. `whole_tables` contains the ops that make
-    a worker need or send all rows although the gradient is sparse. `is_updated_in_parts` is set if the update for a
-    dense gradient can run separately on each shard. `unknown_ahead` is the reason why the variable's rows cannot be
-    requested one step in advance, or None if they can be requested. `tied_rows` is the reason why the update needs all
-    rows of a step at once, or None if the update does not need them.
+    `get_partitioner`. `server` is the server that the variable's device scope names, or None. `needed_at` is the point
+    in a step's computation (0 to 1) at which the variable's values are first used, and `appears_at` is the point at
+    which its gradient is complete. `rows_written` states which rows the update writes. `whole_tables` contains the ops
+    that require a worker to receive or send all rows although the gradient is sparse. `is_updated_in_parts` is set if
+    the update for a dense gradient can run separately on each shard. `unknown_ahead` is the reason why the variable's
+    rows cannot be requested one step in advance, or None if they can be requested. `tied_rows` is the reason why the
+    update needs all rows of a step at once, or None if it does not.
     """
 
     name: str

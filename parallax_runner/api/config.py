@@ -24,8 +24,8 @@ class PSConfig:
 
 @dataclass
 class MPIConfig:
-    """For run_option MPI and HYBRID. `mpirun_options` is a list of strings, or a string that is split in the same way
-    as in a shell."""
+    """For run_option MPI and HYBRID. `mpirun_options` is a list of strings, or a string that is split as a shell would
+    split it."""
 
     use_allgatherv: bool = False
     mpirun_options: str | Sequence[str] = ""
@@ -65,9 +65,9 @@ class Config:
 
     The first eight fields and `export_graph_path` are the same as in the original Parallax. The other fields are:
     `run_dir`, the folder for the files of the run; `hooks`, the `tf.train.SessionRunHook`s that run in all workers;
-    `chief_only_hooks`, the hooks that run only in worker 0; `tracking`, which is the address of a tracking store or
-    False to record nothing (default: the same as on the command line); `overrides`, further settings in command-line
-    syntax, such as `train.max_restarts=2`.
+    `chief_only_hooks`, the hooks that run only in worker 0; `tracking`, the URI of a tracking store or False to record
+    nothing (default: the same as on the command line); `overrides`, further settings in command-line syntax, such as
+    `train.max_restarts=2`.
     """
 
     run_option: str | None = None

@@ -52,7 +52,7 @@ def Parallelize(
     Each process in `rendezvous` runs the same script. Shard 0 drives the run and exits here with the run's exit status.
     The other processes exit here when the run ends. Each worker runs the script again, and this function then sets
     `session`, `loss`, `train_op`, `num_shards` and `shard_id` on the worker's `model`. Without `rendezvous`, the script
-    starts a worker for each of `devices`. `optimize_gradient_memory` has no effect, since TensorFlow frees memory
+    starts a worker for each of `devices`. `optimize_gradient_memory` has no effect, because TensorFlow manages memory
     itself.
 
     An invalid `rendezvous` ends the script with exit status 2. Raises ConfigError if a function returns an object of

@@ -1,5 +1,5 @@
-"""Checks whether a worker can serve a fetch. Some values have moved to servers, and some other values can only be
-computed by all workers together."""
+"""Checks whether a worker can serve a fetch. Some values have moved to servers, and others can be computed only by all
+workers together."""
 
 from __future__ import annotations
 
@@ -52,8 +52,7 @@ class FetchCheck:
             self._check_reachable(tensor.name)
 
     def without_initial_values(self, op: str, *, has_trained: bool) -> list[str]:
-        """Returns the op itself. For a group, returns the group's ops without the ops that set the initial values of
-        variables.
+        """Returns a list with `op` or, if `op` sets initial values of variables, the ops of its group that do not.
 
         When a session exists, all variables already have their initial values or values from a checkpoint. Raises
         TrainingError if steps have changed the variables since then.
@@ -88,15 +87,14 @@ class FetchCheck:
             if op.name in self._moved:
                 raise TrainingError(
                     f"«{name}» needs «{op.name}», which is computed by the owners of the rows "
-                    f"({'the servers' if self._plan.servers else 'each worker has a part'}); fetch other values, such "
-                    "as the variables, or choose run_option='MPI'"
+                    f"({'the servers' if self._plan.servers else 'each worker owns some rows'}); fetch other values, "
+                    "such as the variables, or choose run_option='MPI'"
                 )
             if op.type.endswith("TakeGradient"):
                 self._check_taken(name, op)
 
     def _check_taken(self, name: str, taken: tf.Operation) -> None:
-        """Raises TrainingError for a value that is computed from a sum, if another worker takes this sum from the
-        servers."""
+        """Raises TrainingError for a value that is computed from a sum that another worker takes from the servers."""
         backup_workers = self._plan.options.backup_workers
         if backup_workers:
             raise TrainingError(

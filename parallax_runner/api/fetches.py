@@ -51,7 +51,7 @@ class Translator:
                     self._local_reads[prefix, op.name] = read
 
     def leaf(self, fetch: Any) -> Leaf:
-        """Returns the leaf of a single fetch. Raises TypeError or ValueError if `fetch` cannot be fetched."""
+        """Returns the leaf for a single fetch. Raises TypeError or ValueError if `fetch` cannot be fetched."""
         if isinstance(fetch, PartitionedVariable):
             return self._variable(fetch.name.split(":")[0])
         if resource_variable_ops.is_resource_variable(fetch):
@@ -83,17 +83,17 @@ class Translator:
         return self._user_graph.as_graph_element(named, allow_tensor=True, allow_operation=True)
 
     def feeds(self, feed_dict: Mapping[Any, Any] | None) -> dict[tf.Tensor, Any]:
-        """Returns the feeds of all replicas. Raises TrainingError if a value is not a list with one element per
+        """Returns the feeds for all replicas. Raises TrainingError if a value is not a list with one element per
         replica."""
         found: dict[tf.Tensor, Any] = {}
         prefixes = self._distributed.prefixes
         for key, values in (feed_dict or {}).items():
             name = getattr(key, "name", key)
             if not isinstance(values, list | tuple) or len(values) != len(prefixes):
-                given = f"a list of {len(values)}" if isinstance(values, list | tuple) else type(values).__name__
+                given = f"a list of {len(values)} values" if isinstance(values, list | tuple) else type(values).__name__
                 raise TrainingError(
-                    f"the feed of «{name}» is {given}; expected a list of {len(prefixes)} values, one for each replica "
-                    "of this worker (num_replicas_per_worker)"
+                    f"the feed for «{name}» is {given}; expected a list of {len(prefixes)} values, one for each "
+                    "replica of this worker (num_replicas_per_worker)"
                 )
             for prefix, value in zip(prefixes, values, strict=True):
                 found.update(self._fed(prefix, key, value))
@@ -132,16 +132,16 @@ class Translator:
         return Leaf(tuple(part.op.name for part in parts), tensors, make)
 
     def _is_partitioned(self, name: str) -> bool:
-        """Returns whether a variable, but no op, has this name. This is the case for variables handled by a
+        """Returns whether a variable, but no op, has this name. This is the case for variables created with a
         partitioner."""
         return name in self._variables[0] and name not in self._op_names
 
     def _variable(self, name: str) -> Leaf:
-        """Returns the leaf of a variable. The variable's value is assembled from its pieces. A single piece can be
+        """Returns the leaf for a variable. The variable's value is assembled from its shards. A single shard can be
         fetched by its own name."""
         if name not in self._variables[0]:
             if ("", name) not in self._local_reads:
-                raise ValueError(f"«{name}» is not a variable of the graph given to parallel_run")
+                raise ValueError(f"«{name}» is not a variable of the graph passed to parallel_run")
             reads = tuple((self._local_reads[prefix, name],) for prefix in self._distributed.prefixes)
             return Leaf((), reads, lambda values: values[0])
         variable = self._variables[0][name][0]
@@ -158,7 +158,7 @@ class Translator:
 
     def _reads(self, prefix: str) -> dict[str, tuple[LogicalVariable, tuple[tf.Tensor, ...]]]:
         """Returns the ops that read a replica's variables. Each variable has two keys: its logical name, and the name
-        that its handle would have if the variable were not divided."""
+        that its handle would have if the variable were not sharded."""
         own = [copy for copy in self._distributed.copies if copy.pieces[0].handle.op.name.startswith(prefix)]
         by_name = {variable.name: variable for variable in self._distributed.variables}
         if prefix:
@@ -176,7 +176,7 @@ class Translator:
 
 
 def flatten(fetches: Any, leaf: Callable[[Any], Leaf], leaves: list[Leaf]) -> Callable[[Sequence[Any]], Any]:
-    """Appends to `leaves` the leaves of a nest of lists, tuples, named tuples and dicts. Returns a function that builds
+    """Appends the leaves of a nest of lists, tuples, named tuples and dicts to `leaves`. Returns a function that builds
     a nest of the same structure from values."""
     if isinstance(fetches, Mapping):
         makers = {key: flatten(value, leaf, leaves) for key, value in fetches.items()}

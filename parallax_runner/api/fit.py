@@ -62,15 +62,15 @@ def fit(
 
     `x` is a `tf.data.Dataset` of batches, or arrays with `y` and `batch_size` (32 if None). For arrays without
     `validation_data`, the fraction `validation_split` of the rows, taken from the end, is used for validation.
-    `validation_freq` is the number of epochs per validation, or a list of the epochs, counted from 1, that end with a
+    `validation_freq` is the number of epochs per validation, or a list of the epochs (counted from 1) that end with a
     validation. Each worker runs the script again up to this call and exits inside this call. When the call returns, the
     model has the trained weights and the optimizer has its final state. Callbacks are called in this process, between
-    epochs. With `verbose` 1 (or "auto"), the terminal shows the plan and the progress of steps, with 2 one line per
-    epoch, and with 0 neither. `overrides` are command-line overrides, such as "ckpt.save_steps=100". With an action
+    epochs. The terminal shows the plan and the progress of steps if `verbose` is 1 or "auto", one line per epoch if it
+    is 2, and neither if it is 0. `overrides` are command-line overrides, such as "ckpt.save_steps=100". With an action
     other than "train", the call returns None and does not change the model.
 
     Raises ConfigError, DataError, CaptureError or PlanError for invalid arguments, and SystemExit with the run's exit
-    status if the run failed or was stopped, or with status 0 in an additional task that `srun` has started.
+    status if the run failed or was stopped, or with status 0 in a surplus task of `srun`.
     """
     wanted = _Wanted(
         model=model,
@@ -112,8 +112,9 @@ def fit(
 
 
 def _keras_names_kept() -> AbstractContextManager[None]:
-    """A model that the script creates after this call must have the same names in each process, but this process has
-    captured a model, and the workers of the next call have not."""
+    """Restores Keras' numbering of layers and seeds after the `with` block. A model that the script creates after this
+    call must have the same names in each process, but this process has captured a model, and the workers of the next
+    call have not."""
     from parallax_runner.graph.capture import keras_names_kept
 
     return keras_names_kept()
@@ -126,7 +127,7 @@ def _listed(callbacks: Sequence[Any] | Any | None) -> list[Any]:
 
 
 def _is_exact(wanted: _Wanted, worker: Worker | None) -> bool:
-    """Returns whether `data.resume` requires that the order of the data can be repeated."""
+    """Returns whether `data.resume` requires data whose order can be repeated."""
     if worker is not None:
         return bool(worker.config.data["resume"] != APPROXIMATE)
     from parallax_runner.config.compose import resolve
@@ -154,7 +155,7 @@ COUNTED = ("pass_steps", "validation_size")
 
 @dataclass(frozen=True)
 class _Finished:
-    """An earlier call in this process: its run folder, and the number of its steps."""
+    """An earlier call in this process: its run folder and its number of steps."""
 
     run_dir: Path
     steps: int
@@ -204,7 +205,7 @@ def _check(wanted: _Wanted) -> None:
 
 
 def _as_before(worker: Worker, model: Any) -> Any:
-    """Loads the result of an earlier call into the model, in a worker of a later call, and returns the History."""
+    """In a worker of a later call, loads the result of an earlier call into the model. Returns the History."""
     run_dir = Path(worker.config.model["earlier"][len(_finished)])
     history, steps = fit_result.take_over(run_dir, model)
     _finished.append(_Finished(run_dir, steps))
@@ -213,7 +214,7 @@ def _as_before(worker: Worker, model: Any) -> Any:
 
 @dataclass
 class _Trained:
-    """Replaces the session of a script after the training (worker/script.py)."""
+    """Takes the place of a script's session after training (worker/script.py)."""
 
     plan: Any
     last_words: dict[str, Any]
@@ -334,7 +335,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
     with _blamed_on_fit():
         job = _composed(wanted, lines)
         if job.config.action not in ACTIONS:
-            raise refusal("action", job.origins, f"with fit it must be one of {', '.join(ACTIONS)}")
+            raise refusal("action", job.origins, f"fit supports only {', '.join(ACTIONS)}")
         check_no_optimizer(job.origins, "fit trains a compiled keras.Model", "change model.compile(optimizer=…)")
         config = checked_job(job, "fit")
     check_not_arguments(wanted.lines, "fit", COMPUTED)

@@ -1,4 +1,5 @@
-"""Converts what Keras accepts as arrays to NumPy arrays, and refuses what the workers of `fit` cannot share."""
+"""Converts data that Keras accepts as arrays to NumPy arrays, and rejects data that cannot be divided among the workers
+of `fit`."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ import numpy as np
 
 from parallax_runner.errors import ConfigError
 
-# Kinds of NumPy's dtypes that are no numbers: objects, texts, times.
+# Kinds of NumPy dtypes that are not numeric: objects, strings and times.
 NO_NUMBERS = "OUSMm"
 AS_DATASET = "pass a tf.data.Dataset, such as tf.data.Dataset.from_tensor_slices((x, y)).batch(32)"
 FROM_PYTHON = (
-    "calls Python code for its batches, so the workers cannot repeat their order and read only their own examples. "
-    "Pass arrays or a tf.data.Dataset. If its order may differ, pass tf.data.Dataset.from_generator(…) with "
-    'overrides=["data.resume=approximate"]'
+    "calls Python code for its batches, so the workers can neither repeat their order nor read only their own "
+    "examples. Pass arrays or a tf.data.Dataset. If a repeatable order is not required, pass "
+    'tf.data.Dataset.from_generator(…) with overrides=["data.resume=approximate"]'
 )
 
 
@@ -53,7 +54,7 @@ def _array(leaf: Any, what: str) -> Any:
             "beforehand"
         )
     pandas = sys.modules.get("pandas")
-    # Keras makes a column of a series.
+    # Like Keras, turns a Series into a column.
     return array[:, None] if pandas is not None and isinstance(leaf, pandas.Series) else array
 
 

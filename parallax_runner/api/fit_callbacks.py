@@ -77,7 +77,7 @@ def is_keras_own(callback: Any) -> bool:
 
 
 def batch_methods(callback: Any) -> list[str]:
-    """Returns the names of the callback's methods that Keras calls for each batch."""
+    """Returns the names of the per-batch methods that the callback overrides."""
     import keras
 
     names = [name for name in dir(keras.callbacks.Callback) if "_batch_" in name and name.startswith("on_")]
@@ -147,7 +147,8 @@ class FitCalls:
         self._list.on_epoch_begin(epoch)
 
     def end(self, epoch: int, step: int) -> None:
-        """Calls the callbacks after an epoch and its validation, when `step` steps of this run are done."""
+        """Calls the callbacks after an epoch and its validation. `step` is the number of steps that this run has
+        completed."""
         if self._reads_weights:
             self._load_weights()
         else:  # TensorBoard reads the number of steps
@@ -170,8 +171,8 @@ class FitCalls:
         set_rate(self._model, rate)  # a callback may have changed the rate since the checkpoint
 
     def finish(self) -> None:
-        """Loads the final weights into the model, then calls `on_train_end` of the callbacks. If the run resumed from a
-        checkpoint of the last step, there was no epoch."""
+        """Loads the final weights into the model, then calls the callbacks' `on_train_end`. If the run resumed from a
+        checkpoint of the last step, no epoch was run before this call."""
         self._begin_training()
         self._load_weights()
         self._model.optimizer.finalize_variable_values(self._model.trainable_weights)  # averages if use_ema=True

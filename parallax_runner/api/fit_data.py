@@ -1,4 +1,4 @@
-"""Turns the data passed to `fit` into a data set of global batches."""
+"""Turns the data passed to `fit` into a dataset of global batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def dataset_of(
     is_exact: Callable[[], bool],
     known: Mapping[str, Any],
 ) -> Any:
-    """Returns a data set with `features`, `structure`, `global_batch`, `train_size` and `validation_size`.
+    """Returns a dataset with `features`, `structure`, `global_batch`, `train_size` and `validation_size`.
 
     `known` contains the counts that the first process has already computed (`COUNTED` in fit.py). `is_exact` returns
     whether the order of the data must be repeatable; it is called only for a `tf.data.Dataset`.
@@ -39,7 +39,9 @@ def dataset_of(
     if not isinstance(validation_data, tf.data.Dataset):
         validation_data = readable(validation_data, "validation_data")
     elif validation_batch_size is not None:
-        raise ConfigError("validation_batch_size (fit): a tf.data.Dataset already has a batch size; remove it")
+        raise ConfigError(
+            "validation_batch_size (fit): a tf.data.Dataset already has a batch size; remove this argument"
+        )
     validation_batch = validation_batch_size or batch_size or KERAS_BATCH
     if isinstance(x, tf.data.Dataset):
         _refuse_for_dataset(validation_split, y=y, sample_weight=sample_weight, batch_size=batch_size)
@@ -74,7 +76,7 @@ def dataset_of(
 
 
 def _refuse_for_dataset(validation_split: float, **contained: Any) -> None:
-    """Raises ConfigError for an argument that is only for arrays, or that a data set already contains."""
+    """Raises ConfigError for an argument that is only for arrays, or that a `tf.data.Dataset` already contains."""
     for name, value in contained.items():
         if value is not None:
             raise ConfigError(f"{name} (fit): a tf.data.Dataset already contains it; remove {name}")

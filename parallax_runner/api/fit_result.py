@@ -45,5 +45,5 @@ def take_over(run_dir: Path, model: Any) -> tuple[Any, int]:
 
 
 def variables_of(model: Any) -> dict[str, Any]:
-    """Returns the variables of a model and its optimizer by their paths."""
+    """Returns the variables of a model and its optimizer by path."""
     return {variable.path: variable._value for variable in [*model.variables, *model.optimizer.variables]}

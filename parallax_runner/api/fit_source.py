@@ -1,4 +1,4 @@
-"""Provides the model and data of a script that calls `fit` to the driver and the workers."""
+"""Provides the driver and the workers with the model and data of a script that calls `fit`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FitSource:
     steps_before: int = 0
 
     def load_dataset(self, config: RunConfig) -> Dataset:
-        """Returns the script's data set."""
+        """Returns the script's dataset."""
         # As in Keras, each call of fit shuffles differently.
         if isinstance(self.dataset, Arrays):
             return self.dataset.with_seed(config.train.seed + len(config.model["earlier"]))

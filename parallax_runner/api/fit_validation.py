@@ -1,4 +1,4 @@
-"""Decides which epochs of `fit` end with a validation, and converts the validation data to the form of the training
+"""Decides which epochs of `fit` end with a validation, and converts the validation data to the type of the training
 data: arrays or a `tf.data.Dataset`."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ KERAS_BATCH = 32  # Keras' default
 
 
 def check_frequency(frequency: Any) -> None:
-    """Raises ConfigError if Keras would not accept `validation_freq`, or would never find one of its epochs."""
+    """Raises ConfigError if Keras would not accept `validation_freq`, or if an epoch in it is less than 1."""
     numbers = frequency if isinstance(frequency, list) else [frequency]
     if any(not isinstance(one, int) or isinstance(one, bool) or one < 1 for one in numbers):
         raise ConfigError(
@@ -28,8 +28,8 @@ def ends_with_validation(number: int, frequency: int | list[int]) -> bool:
 
 
 def epochs_between(frequency: int | list[int], initial_epoch: int, epochs: int) -> int:
-    """Returns the largest number of epochs between two validations such that each wanted validation takes place, or 0
-    if none is wanted. The run counts from `initial_epoch`, and logs omit the validations that are not wanted."""
+    """Returns the largest interval in epochs at which each requested validation takes place, or 0 if none is requested.
+    The interval is counted from `initial_epoch`. Logs omit the validations that were not requested."""
     numbers = range(initial_epoch + 1, epochs + 1)
     return math.gcd(*(number - initial_epoch for number in numbers if ends_with_validation(number, frequency)))
 
@@ -37,7 +37,7 @@ def epochs_between(frequency: int | list[int], initial_epoch: int, epochs: int) 
 def as_arrays(given: Any, *, batch_size: int, steps: int | None) -> Any:
     """Returns the validation data as arrays. If `steps` is not None, returns only the first `steps` batches.
 
-    Raises ConfigError if a data set cannot be converted to arrays that are the same in each process.
+    Raises ConfigError if a dataset cannot be converted to arrays that are the same in each process.
     """
     import tensorflow as tf
 
@@ -49,7 +49,7 @@ def as_arrays(given: Any, *, batch_size: int, steps: int | None) -> Any:
 
 
 def as_dataset(train: Any, given: Any, *, batch_size: int, steps: int | None) -> Any:
-    """Returns the validation data as a data set with the same structure as `train`. If only `train` has weights,
+    """Returns the validation data as a dataset with the same structure as `train`. If only `train` has weights,
     validation examples get the weight 1. If `steps` is not None, returns only the first `steps` batches."""
     import tensorflow as tf
 
@@ -68,7 +68,7 @@ def as_dataset(train: Any, given: Any, *, batch_size: int, steps: int | None) ->
 
 
 def _read(dataset: Any) -> Any:
-    """Reads a data set of batches into arrays."""
+    """Reads a dataset of batches into arrays."""
     import tensorflow as tf
 
     from parallax_runner.graph.tf_data.dataset import eagerly

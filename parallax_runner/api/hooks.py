@@ -98,7 +98,9 @@ class Hooks:
                 twice = [tensor.name for tensor in own if tensor in fed or tensor in feeds]
                 if twice:  # the first replica has the same names as the script's graph
                     name = min(twice, key=len)
-                    raise RuntimeError(f"{type(hook).__name__} feeds «{name}», but another hook or the script does too")
+                    raise RuntimeError(
+                        f"{type(hook).__name__} feeds «{name}», but another hook or the script also feeds it"
+                    )
                 fed |= own
                 if asked.options is not None:
                     options = _merged(options, asked.options)

@@ -1,5 +1,5 @@
-"""The part of `parallel_run` that runs in a worker: the stages from planning to a session with initial or restored
-values."""
+"""The part of `parallel_run` that runs in a worker: the stages after planning, up to a session whose variables have
+initial or restored values."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def check_same(single: SingleDeviceGraph, plan: Plan, folder: Path, rank: int) -
     if difference is not None:
         raise PlanError(
             f"worker {rank} built a different graph than the process that was started first{difference}. A script must "
-            "build the same graph each time. The graph must not depend on the clock, the rank of the worker, the id of "
-            "the process, the order of a set of strings, or random draws before `import parallax_runner`"
+            "build the same graph each time. The graph must not depend on the clock, the worker's rank, the "
+            "process ID, the order of a set of strings, or random draws before `import parallax_runner`"
         )
 
 
@@ -87,7 +87,7 @@ def with_hooks(
     graph: tf.Graph, single: SingleDeviceGraph, hooks: Sequence[tf.train.SessionRunHook]
 ) -> SingleDeviceGraph:
     """Returns the captured graph with the ops that hooks add. The fingerprint excludes these ops, because the driver
-    calls no hooks, so its graph lacks these ops."""
+    calls no hooks and its graph lacks them."""
     if not hooks:
         return single
     with graph.as_default():

@@ -24,7 +24,8 @@ class _CurrentStderr(logging.StreamHandler[TextIO]):
 
 
 def _level(environ: str | None) -> int:
-    """Returns the level that the variable's value names, or INFO if the value is missing or unknown."""
+    """Returns the level that the value of the environment variable specifies, or INFO if the value is missing or
+    unknown."""
     if environ is None:
         return logging.INFO
     if environ.strip().isdigit():

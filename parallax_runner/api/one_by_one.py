@@ -29,7 +29,7 @@ def take_part(read: Callable[[], Task | None]) -> None:
     """Gives this process the role that `read` returns. `read` may raise ConfigError, and returns None if the script was
     started only once.
 
-    In rank 0 the script continues and drives the run, while another process on the same host is the worker. All other
+    In rank 0, the script continues and drives the run, while another process on the same host is the worker. All other
     processes exit here when the run ends. This function does nothing in a worker that a driver has started.
     """
     if this_worker() is not None:

@@ -103,7 +103,7 @@ def _profile(profile: ProfileConfig) -> Iterator[str]:
     # Empty values turn profiling off, because the scripts of the original Parallax pass empty flags.
     steps, bounds = ([] if given is None else list(given) for given in (profile.profile_steps, profile.profile_range))
     if steps and bounds:
-        raise ConfigError("profile_steps and profile_range (parallax.ProfileConfig): give only one of the two")
+        raise ConfigError("profile_steps and profile_range (parallax.ProfileConfig): set only one of the two")
     if not steps and not bounds:
         return
     if steps:
@@ -133,5 +133,5 @@ def value_of(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(value_of, value)) + "]"
     if "${" in str(value):
-        raise ConfigError(f"{value}: ${{…}} cannot be passed to Hydra, which would read it as a reference")
+        raise ConfigError(f"{value}: ${{…}} cannot be passed to Hydra, which would read it as an interpolation")
     return in_quotes(str(value))

@@ -1,4 +1,5 @@
-"""Refuses overrides of what a script sets itself: its model, its data, and what the arguments of a call determine."""
+"""Rejects overrides of settings that a script determines itself: its model, its data, and the keys that are computed
+from the arguments of a call."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ _OVERRIDE = re.compile(r"[+~]*(?P<key>(?:model|data)(?:\.[\w.]+)?)(?:@[^=]*)?(?:
 
 
 def check_own_groups(lines: Iterable[str], function: str, usable: Collection[str] = ()) -> None:
-    """Raises ConfigError for an override of the model or the data in `lines`, because it would have no effect, or would
-    replace what `function` has set. `usable` contains the keys that can be set nevertheless."""
+    """Raises ConfigError for an override of the model or the data in `lines`, because it would have no effect or would
+    replace a value that `function` has set. `usable` contains the keys of these groups that can be set nevertheless."""
     but = f"; in these groups, only {' and '.join(usable)} can be set" if usable else ""
     for line in lines:
         found = _OVERRIDE.match(line.strip())
@@ -25,7 +26,7 @@ def check_own_groups(lines: Iterable[str], function: str, usable: Collection[str
 
 
 def check_not_arguments(lines: Iterable[str], function: str, arguments: Mapping[str, str]) -> None:
-    """Raises ConfigError for an override in `lines` of a key that `function` computes. `arguments` maps these keys to
+    """Raises ConfigError if an override in `lines` sets a key that `function` computes. `arguments` maps these keys to
     the arguments that determine them."""
     for line in lines:
         key = line.strip().lstrip("+~").partition("=")[0]

@@ -33,8 +33,8 @@ def parallel_run(
 
     The first process plans the run, starts servers and workers, and exits here with the run's exit status. Each worker
     runs the same script. In a worker, this function returns (session, number of workers, the worker's rank, number of
-    replicas in the worker). `resource_info` is a file with a line for each host, `host: id,id`, or a list of such
-    lines; None means two workers on this machine.
+    replicas in the worker). `resource_info` is a file with one line per host, such as `host: id,id`, or a list of such
+    lines. None means two workers on this machine.
     """
     config = Config() if parallax_config is None else parallax_config
     worker = this_worker()

@@ -13,12 +13,12 @@ from parallax_runner.graph.script_graph import PARTITIONERS
 
 
 def get_partitioner(min_partitions: int = 1) -> Callable[..., list[int]]:
-    """Returns a partitioner for `tf.variable_scope`. If a variable in the scope has sparse gradients, the servers store
-    the variable in pieces.
+    """Returns a partitioner for `tf.variable_scope`. If a variable in the scope has sparse gradients, the variable is
+    sharded across the servers.
 
-    A variable has `min_partitions` pieces. With `search_partitions`, a search chooses the number of pieces that trains
-    fastest, which is at least `min_partitions`. The script sees each variable as a whole: checkpoints and fetches use
-    the variable's own name.
+    A variable has `min_partitions` shards. With `search_partitions`, a search chooses the number of shards with which
+    training is fastest, at least `min_partitions`. The script sees each variable as a whole: checkpoints and fetches
+    use the variable's own name.
     """
     if isinstance(min_partitions, bool) or not isinstance(min_partitions, int) or min_partitions < 1:
         raise ValueError(f"min_partitions={min_partitions!r}: expected an integer, at least 1")

@@ -28,7 +28,7 @@ def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
 
 @dataclass(frozen=True)
 class NoData:
-    """An empty data set, for a script that reads its data itself."""
+    """An empty dataset, for a script that reads its data itself."""
 
     features: dict[str, Any] = field(default_factory=dict)
     words_per_example: int | None = None
@@ -47,7 +47,7 @@ class ScriptSource:
     graph: tf.Graph
 
     def load_dataset(self, config: RunConfig) -> Dataset:
-        """Returns an empty data set. Raises ConfigError for an action that needs data."""
+        """Returns an empty dataset. Raises ConfigError for an action that needs data."""
         if config.action in ("verify", "sync"):
             raise ConfigError(f"action={config.action}: not possible here, because only the script can read its data")
         return NoData()  # type: ignore[return-value]
@@ -65,7 +65,7 @@ class ScriptSource:
 
 def started_as(function: str = "parallel_run") -> list[str]:
     """Returns the overrides for starting this script again. `function` is the name of the function that the script
-    called. Error messages contain it.
+    called, for error messages.
 
     Raises LaunchError if there is no script file.
     """

@@ -15,14 +15,14 @@ VOLUMES: dict[str, Volume] = {name: volume for route in all_routes() for name, v
 
 
 def fit(samples: Sequence[Sample], *, source: str) -> Constants:
-    """Returns the non-negative constants with the least squared relative errors.
+    """Returns the non-negative constants that minimize the squared relative errors.
 
     Constants that were not measured keep their defaults.
 
     Errors are relative, because times range from microseconds to tenths of a second, and their variation is
-    proportional to the time. If several numbers of ranks were measured, the latency per round is fitted separately from
-    the overhead. Otherwise, the latency keeps its default. If several tensors were in flight together, the time per
-    tensor is also fitted separately.
+    proportional to their size. If several numbers of ranks were measured, the latency per round is fitted separately
+    from the overhead. Otherwise, the latency keeps its default. If several tensors were in flight together, the time
+    per tensor is also fitted separately.
     """
     spread: dict[str, float] = {}
     exchanges = {name: _exchange(name, samples, spread) for name in EXCHANGES}

@@ -1,4 +1,4 @@
-"""The samples that a calibration measures on ranks and that the fit uses."""
+"""The samples that a calibration measures on ranks, and from which the constants are fitted."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ MOST_STEPS = 2**63 - 1  # the largest value of TensorFlow's global step
 class Best:
     """The best validation result so far.
 
-    All validations up to `validated_step` are covered. `value` is the best result, and `step` is the step of its
-    checkpoint. `objective` names the compared metric.
+    It covers all validations up to step `validated_step`. `value` is the best result, and `step` is the step of its
+    checkpoint. `objective` names the metric that is compared.
     """
 
     validated_step: int
@@ -61,8 +61,8 @@ def fault_of_best(folder: Path) -> str | None:
 def note_validated(folder: Path, step: int, value: float, goal: Goal = VALIDATION_LOSS) -> None:
     """Records the result of a validation after `step` steps.
 
-    The result can become the best result only if a checkpoint of that step exists or is being written. If the recorded
-    best result is for another objective, it is dropped. Raises CheckpointError if the file cannot be written.
+    The result can become the best result only if a checkpoint of that step exists or is being written. A recorded best
+    result for another objective is dropped. Raises CheckpointError if the file cannot be written.
     """
     fault = fault_of_best(folder)
     if fault is not None:
@@ -124,7 +124,8 @@ def _read(folder: Path) -> Best | None:
     except (OSError, ValueError, TypeError, OverflowError) as error:
         why = reason_of(error) if isinstance(error, OSError) else str(error)
         raise CheckpointError(
-            f"{path} is unusable: {why}. The best checkpoint is unknown, and the next validation starts afresh"
+            f"{path} is unusable: {why}. The best checkpoint is unknown, and the comparison starts over at the next "
+            "validation"
         ) from error
     return best
 

@@ -1,4 +1,5 @@
-"""Examines checkpoints on disk: their names, sidecars and order, and whether they are damaged. Opens no session."""
+"""Examines checkpoints on disk: their names, sidecars and order, and whether they are damaged. Does not open a
+session."""
 
 from __future__ import annotations
 
@@ -48,12 +49,12 @@ class FileState:
 class Sidecar:
     """The JSON file that belongs to a checkpoint.
 
-    All ranks together have done `step` steps and consumed `examples` examples of the data's stream. `files` maps the
-    end of each TensorFlow file's name (such as «index») to the file's state. `write_number` is the checkpoint's number,
-    counted from 1 in the order in which checkpoints were published in the folder. It is 0 in format 2. `saved_secs` is
-    the time when the checkpoint was saved, in seconds since 1970. This time orders only checkpoints of format 2, since
-    a clock can be set back. `numbering` identifies the numbering of words in the data, and thus the word that each row
-    of a table represents. It is empty if the numbering is unknown.
+    At the time of saving, all ranks together had completed `step` steps and consumed `examples` examples of the data
+    stream. `files` maps the suffix of each TensorFlow file's name (such as «index») to the file's state. `write_number`
+    is the checkpoint's number, counted from 1 in the order in which checkpoints were published in the folder. It is 0
+    in format 2. `saved_secs` is the time when the checkpoint was saved, in seconds since 1970. This time is used only
+    to order checkpoints of format 2, since a clock can be set back. `numbering` identifies the numbering of words in
+    the data, and thus the word that each row of a table represents. It is empty if the numbering is unknown.
     """
 
     step: int
@@ -104,8 +105,8 @@ def files_of(prefix: Path) -> list[Path]:
 
 
 def names_in(folder: Path) -> list[str]:
-    """Returns the sorted names in a folder, or no names if the folder does not exist. Raises OSError if the folder
-    cannot be read."""
+    """Returns the sorted names of a folder's entries, or an empty list if the folder does not exist. Raises OSError if
+    the folder cannot be read."""
     try:
         return sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
@@ -196,7 +197,7 @@ def readable(folder: Path) -> dict[Path, Sidecar]:
 
 
 def newest_write_number(folder: Path) -> int:
-    """Returns the write number of a folder's last checkpoint, or 0 if no checkpoint has a write number."""
+    """Returns the write number of a folder's newest checkpoint, or 0 if no checkpoint has a write number."""
     return max((sidecar.write_number for sidecar in readable(folder).values()), default=0)
 
 
@@ -242,7 +243,7 @@ def _read_all(folder: Path) -> tuple[dict[Path, Sidecar], list[Path]]:
 
 
 def _sidecar(fields: Mapping[str, Any]) -> Sidecar:
-    """Makes a sidecar from JSON fields. Raises ValueError if the fields are not valid for a sidecar."""
+    """Creates a sidecar from JSON fields. Raises ValueError if the fields are not valid for a sidecar."""
     # A later version can add optional fields without changing the format. A new required field changes the format.
     known = {name: fields[key] for name, key in _KEYS.items() if key in fields and name != "files"}
     for name, value in known.items():

@@ -1,7 +1,7 @@
-"""Publishes checkpoints in a folder, each of them completely or not at all, and deletes old checkpoints.
+"""Publishes checkpoints in a folder atomically, and deletes old checkpoints.
 
-Opens no session. The names `model.ckpt-N.…`, `.partial-N` and `.forgotten-N` are reserved for this program: any file or
-folder with such a name is removed if it is in the way. Everything else in the folder is left unchanged.
+Does not open a session. The names `model.ckpt-N.…`, `.partial-N` and `.forgotten-N` are reserved for this program: any
+file or folder with such a name is removed if it is in the way. Everything else in the folder is left unchanged.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def publish(written: Path, folder: Path, sidecar: Sidecar) -> Path:
 
 
 def tidy(folder: Path) -> tuple[str, ...]:
-    """Removes checkpoints that killed processes have left partly written or partly deleted.
+    """Removes checkpoints that killed processes left partly written or partly deleted.
 
     A checkpoint that was written in full is moved into place. No other process may save checkpoints in the folder at
     the same time. Returns notes for the user about leftovers that are damaged or cannot be removed. Raises OSError if
@@ -137,7 +137,7 @@ def _finish_writing(partial: Path, folder: Path) -> str | None:
         fault = fault_of_file(partial / f"{STEM}.{ending}", expected)
         if fault is not None:
             remove(partial)
-            return f"removed {partial}, a damaged checkpoint of a run that was killed while saving: {fault}"
+            return f"removed {partial}, a damaged checkpoint from a run that was killed while saving: {fault}"
     _move(partial, folder, sidecar)
     return None
 

@@ -23,7 +23,7 @@ class Slice:
     """The part of a logical variable that an array contains.
 
     The part has the shape `shape` and starts at `offset` (one entry per dimension). The part takes every `step`-th
-    value of the first dimension.
+    index of the first dimension.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Slice:
 class CheckpointOps:
     """The ops that one rank's graph needs to save and restore checkpoints. Create this object before the session.
 
-    Only the chief saves. If variables are spread over the ranks (`is_collective`), all ranks must call `read` and
+    Only the chief saves. If variables are sharded across the ranks (`is_collective`), all ranks must call `read` and
     `snapshot` together, and the chief gets the values.
     """
 
@@ -87,7 +87,7 @@ class CheckpointOps:
         return _step_or_none(session.run(self.wait))
 
     def give_up(self, session: tf.Session) -> None:
-        """Makes `wait_until_read` return after a `read` that failed."""
+        """Makes `wait_until_read` return after a failed `read`."""
         session.run(self.tell_failed)
 
     def snapshot(self, session: tf.Session) -> dict[str, np.ndarray]:
@@ -101,8 +101,8 @@ class CheckpointOps:
         return found
 
     def _add_reads(self, pieces: list[Piece], distributed: DistributedGraph) -> None:
-        """Adds the read ops. If there is a mutex (rewrite/routes/ps/mutex.py), it blocks updates from the first to the
-        last read."""
+        """Adds the read ops. If there is a mutex (rewrite/routes/ps/mutex.py), the mutex blocks updates from the first
+        to the last read."""
         held, mutex = None, distributed.mutex
         if mutex is not None:
             with tf.device(mutex.device):
@@ -145,7 +145,7 @@ class CheckpointOps:
 
 
 def slice_spec(shape: tuple[int, ...], piece: Piece | Slice) -> str:
-    """Returns TensorFlow's description of a slice of a tensor, such as «40000 128 0,10000:0,128», or an empty string
+    """Returns TensorFlow's specification of a slice of a tensor, such as «40000 128 0,10000:0,128», or an empty string
     for the whole tensor."""
     if piece.shape == shape:
         return ""
@@ -154,8 +154,8 @@ def slice_spec(shape: tuple[int, ...], piece: Piece | Slice) -> str:
 
 
 def _spec_to_read(variable: LogicalVariable, piece: Piece) -> str:
-    """Returns the description of the slice to read for a piece. If the piece's rows are not contiguous, this is the
-    whole variable."""
+    """Returns the specification of the slice to read for a piece. If the piece's rows are not contiguous, the slice is
+    the whole variable."""
     return slice_spec(variable.shape, piece) if piece.step == 1 else ""
 
 
@@ -163,12 +163,12 @@ def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = 
     """Raises CheckpointError if the checkpoint does not fit the variables.
 
     A checkpoint does not fit if it is unreadable, lacks a saved variable, or has a saved variable with another shape.
-    It also does not fit if it comes from training on data with a different numbering, provided that both numberings are
-    known.
+    It also does not fit if its variables were trained on data with a different numbering, provided that both numberings
+    are known.
     """
     if numbering and read_sidecar(prefix).numbering not in ("", numbering):
         raise CheckpointError(
-            f"checkpoint {prefix} was trained with another vocabulary, so the rows of its tables no longer match "
+            f"checkpoint {prefix} comes from a run with another vocabulary, so the rows of its tables no longer match "
             "the words. Restore the text and the data settings of that run, or start afresh with ckpt.resume=never"
         )
     try:

@@ -1,4 +1,4 @@
-"""If variables are spread over the ranks, sends the rows of ranks other than the chief to the chief's checkpoint."""
+"""Sends the rows of the other ranks to the chief for its checkpoints, if variables are sharded across the ranks."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class CheckpointPart:
     _handing: threading.Thread | None = None
 
     def start(self, step: int) -> None:
-        """Makes `step` the last saved step."""
+        """Records `step` as the last saved step."""
         self.last_step = step
 
     def warm_up(self, session: tf.Session) -> None:
         """Does nothing: the chief does not read other ranks' rows before it needs them."""
 
     def is_due(self, step: int, passed: int = 1) -> bool:
-        """Returns False: the chief decides, and its vote reaches all ranks."""
+        """Returns False: the chief decides, and all ranks receive its vote."""
         return False
 
     def save(self, session: tf.Session, *, step: int, examples: int) -> None:

@@ -36,7 +36,7 @@ class CheckpointSaver:
     """Writes a run's checkpoints on the chief: every `save_steps` steps, every `save_secs` seconds, and at the end.
 
     The loop waits only until the variables have been read. A thread then fetches, writes and checks the values. A
-    checkpoint is not published if a variable in `check_finite` (full names) contains a value that is not finite. The
+    checkpoint is not published if a variable in `check_finite` (full names) contains a NaN or infinite value. The
     thread calls `run_id` when it writes a sidecar, and `on_written` for each checkpoint before it deletes older
     checkpoints. If steps do not wait for the chief, a checkpoint is named after the number of steps that it contains,
     and `global_batch` is the number of examples per step.
@@ -63,7 +63,7 @@ class CheckpointSaver:
     _validated: set[int] = field(default_factory=set)
 
     def start(self, step: int) -> None:
-        """Starts counting at `step`, and removes the leftovers of a run that was killed while saving.
+        """Starts counting steps at `step`, and removes the leftovers of a run that was killed while saving.
 
         Raises CheckpointError if the folder is not writable.
         """
@@ -84,14 +84,14 @@ class CheckpointSaver:
         self._warming.start()
 
     def go_on_with(self, ops: CheckpointOps, session: tf.Session) -> None:
-        """Switches to `ops`, because variables are now divided into different pieces. Call `rest` before the division
-        changes."""
+        """Switches to `ops` after the variables have been divided into different pieces. Call `rest` before the
+        division changes."""
         self.ops = ops
         self.__dict__.pop("_writer", None)
         self.warm_up(session)
 
     def rest(self) -> None:
-        """Waits until no thread reads the variables anymore. Raises CheckpointError if a checkpoint could not be
+        """Waits until no thread is reading the variables. Raises CheckpointError if a checkpoint could not be
         written."""
         self._wait_until_warm()
         self._settle()
@@ -150,7 +150,7 @@ class CheckpointSaver:
                 self._writing.exception(CLOSE_SECS)
 
     def validated(self, step: int) -> None:
-        """Keeps the checkpoint of `step` until the driver has recorded its validation loss."""
+        """Keeps the checkpoint of `step` until the driver has recorded its validation result."""
         self._validated.add(step)
 
     def _count_from(self, step: int) -> None:
@@ -181,8 +181,8 @@ class CheckpointSaver:
     def _write(
         self, writing: Future[tuple[Path, float]], session: tf.Session, written: Path, step: int, examples: int
     ) -> None:
-        """Writes the checkpoint. Runs in the thread, and sets the result of `writing`: the new prefix and the duration
-        in seconds, or the error."""
+        """Writes the checkpoint. Runs in the checkpoint thread, and sets the result of `writing`: the new prefix and
+        the duration in seconds, or the error."""
         started = time.perf_counter()
         try:
             values, step_read = self._read(session, step)
@@ -210,7 +210,7 @@ class CheckpointSaver:
         name = not_finite(self.ops.slices, values, self.check_finite)
         if name is not None:
             raise CheckpointError(
-                f"checkpoint of step {step} is not written, because «{name}» contains NaN or infinite values. "
+                f"checkpoint of step {step} was not written, because «{name}» contains NaN or infinite values. "
                 f"{self._last_good()}"
             )
 

@@ -1,4 +1,4 @@
-"""Finds the checkpoint that a run starts from: the newest undamaged checkpoint. Opens no session."""
+"""Finds the checkpoint that a run starts from: the newest undamaged checkpoint. Does not open a session."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from parallax_runner.files.plain import reason_of
 @dataclass(frozen=True)
 class Start:
     """The starting point of a run. `prefix` is None for a fresh start. `notes` are messages for the user, for example
-    about newer checkpoints that are damaged."""
+    about newer, damaged checkpoints."""
 
     prefix: Path | None
     notes: tuple[str, ...] = ()
@@ -28,8 +28,8 @@ def find_start(resume: str, folder: Path) -> Start:
     """Finds the checkpoint that a run starts from, and verifies the checksums of all its files.
 
     `resume` is `never`, `auto` (the newest checkpoint in `folder`, after `tidy`), or a path to a checkpoint, to a
-    folder of checkpoints or to a run directory. Raises CheckpointError if the path leads to no checkpoint, if the named
-    checkpoint is damaged, or if all checkpoints are damaged.
+    folder of checkpoints or to a run directory. Raises CheckpointError if there is no checkpoint at the path, if the
+    named checkpoint is damaged, or if all checkpoints are damaged.
     """
     if resume == "never":
         return Start(None)
@@ -60,7 +60,7 @@ def _start_at(path: Path, resume: str) -> Start:
 
 
 def _named_by(run_dir: Path) -> Iterator[Path]:
-    """Yields the checkpoint folder that the configuration of this run names, if there is one."""
+    """Yields the checkpoint folder that the run's configuration names, if there is one."""
     folder = ckpt_dir_of(run_dir)
     if folder is not None:
         yield Path(folder)
@@ -70,8 +70,8 @@ def newest_whole(folder: Path) -> Start:
     """Returns the newest undamaged checkpoint in a folder, or a Start whose prefix is None if the folder contains no
     checkpoint.
 
-    Raises CheckpointError if all checkpoints are damaged, since a fresh start would discard checkpoints that can
-    perhaps be repaired. Raises OSError if the folder cannot be read.
+    Raises CheckpointError if all checkpoints are damaged, since a fresh start would discard checkpoints that may be
+    repairable. Raises OSError if the folder cannot be read.
     """
     damaged: list[tuple[Path, str]] = []
     lost = without_sidecar(folder)

@@ -1,4 +1,4 @@
-"""Writes arrays as a checkpoint and reads the checkpoint back, in a separate session that takes no thread from
+"""Writes arrays as a checkpoint and reads the checkpoint back, in a separate session that takes no threads from
 training."""
 
 from __future__ import annotations

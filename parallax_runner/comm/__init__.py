@@ -1,1 +1,1 @@
-"""The names of the routes, and what each route states to every stage. Without TensorFlow."""
+"""The names of the routes, and the properties of a route that every stage can read. Does not use TensorFlow."""

@@ -14,7 +14,7 @@ from typing import ClassVar
 from parallax_runner.errors import PlanError
 
 GROUP = "parallax_runner.routes"
-# Tables have their columns in this order.
+# The columns of tables are in this order.
 BUILT_IN = {
     "local": "parallax_runner.planning.routes.local",
     "allreduce": "parallax_runner.planning.routes.allreduce",
@@ -26,17 +26,17 @@ BASE = "parallax_runner.planning.routes.route.Route"  # as a dotted path, becaus
 
 
 class RouteTraits:
-    """What a route states to stages that neither plan nor rewrite. `Route` extends this class.
+    """The properties of a route that stages other than planning and the rewrite need. `Route` extends this class.
 
     Attributes:
         name: the name in plans, tables and `comm.routes`.
         is_collective: whether ranks exchange data among themselves through Horovod.
         on_servers: whether values are on servers.
-        needs_all_ranks: whether a read of the route's variables is a collective. The ranks then vote on whether to
-            read, and a script cannot use the route.
-        leads_to_gathering: whether ranks gather sparse gradients of the route's variables, or of variables that the
-            route does not take.
-        sends_nothing: whether gradients stay in their process. If all gradients do, one process trains.
+        needs_all_ranks: whether reading the route's variables is a collective operation. If it is, the ranks vote on
+            whether to read, and a script cannot use the route.
+        leads_to_gathering: whether ranks can gather sparse gradients, either of the route's variables or of variables
+            that cannot take the route.
+        sends_nothing: whether gradients stay in their process. If all gradients stay there, only one process trains.
     """
 
     name: ClassVar[str]

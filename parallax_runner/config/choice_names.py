@@ -5,7 +5,7 @@ from parallax_runner.config.origins import Origins
 
 
 def check_choice_names(origins: Origins) -> None:
-    """Raises ConfigError if `comm.name` or `partition.name` differs from the group's choice.
+    """Raises ConfigError if `comm.name` or `partition.name` differs from the selected choice of its group.
 
     If a configuration sets its own `comm.routes`, `comm.name` can be any name."""
     has_own_routes = origins.is_set("comm.routes") or bool(origins.given("comm.routes"))
@@ -15,7 +15,7 @@ def check_choice_names(origins: Origins) -> None:
 
 
 def check_choice_name(group: str, origins: Origins) -> None:
-    """Raises ConfigError if the group's `name` is not the one that the file of its choice sets."""
+    """Raises ConfigError if the group's `name` differs from the name in the file of the selected choice."""
     key = f"{group}.name"
     origin = origins.of(key)
     named = [file.values[key] for file in origins.files if file.group == group and key in file.values]

@@ -20,9 +20,9 @@ FOLLOW = ("workers", "replicas_per_worker", "servers")
 
 def size_cluster(config: RunConfig) -> RunConfig:
     """Returns the configuration with the numbers of processes that `cluster.resource_info` implies.
-    `cluster.resource_info` becomes a list of lines with all ids; under Slurm, the job determines these lines.
+    `cluster.resource_info` becomes a list of lines that contain all ids; under Slurm, the job determines these lines.
 
-    Raises ConfigError if `cluster.resource_info` or the job cannot be read.
+    Raises ConfigError if `cluster.resource_info` or the variables of the Slurm job cannot be read.
     """
     lines = config.cluster.resource_info
     if config.cluster.launcher == slurm_allocation.LAUNCHER and lines is None:
@@ -54,7 +54,7 @@ def check_cluster(config: RunConfig, origins: Origins) -> None:
     fraction = cluster.gpu_memory_fraction
     if fraction is not None and fraction > 1:
         raise refusal(
-            "cluster.gpu_memory_fraction", origins, "expected a number, more than 0 and at most 1", value=fraction
+            "cluster.gpu_memory_fraction", origins, "expected a number, greater than 0 and at most 1", value=fraction
         )
     if cluster.launcher == slurm_allocation.LAUNCHER:
         _check_slurm(config, origins)
@@ -105,7 +105,7 @@ def _check_slurm(config: RunConfig, origins: Origins) -> None:
         )
     if mode_of(config.comm).is_one_process:
         needed = "this mode runs one process, but a Slurm job has several tasks"
-        raise refusal("comm.name", origins, needed, value=config.comm.name, hint="cluster=local, in a job of your own")
+        raise refusal("comm.name", origins, needed, value=config.comm.name, hint="cluster=local, in your own Slurm job")
     limit = cluster.time_limit
     if limit is not None and not TIME_LIMIT.fullmatch(str(limit)):
         expected = (
@@ -142,7 +142,7 @@ def devices_of_worker(cluster: ClusterConfig) -> dict[str, int]:
 
 
 def visible_gpus(cluster: ClusterConfig, *, rank: int, gpus: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Returns the ids of the GPUs of worker `rank`, one per replica. On a machine without GPUs, there are no ids.
+    """Returns the GPU ids of worker `rank`, one per replica. On a machine without GPUs, returns an empty tuple.
 
     The ids come from `cluster.resource_info` or from `gpus`, which defaults to all GPUs of this machine. If there are
     more workers than GPUs, GPUs are assigned to workers in round-robin order.
@@ -160,7 +160,8 @@ def visible_gpus(cluster: ClusterConfig, *, rank: int, gpus: Sequence[int] | Non
 def _numbers(hosts: Sequence[Host], mode: CommMode) -> tuple[int, int, int]:
     """Returns the numbers of workers, replicas per worker, and servers.
 
-    There is one worker per host if all variables are on servers and otherwise one per slot, and one server per host."""
+    There is one server per host. If all variables are on servers, there is one worker per host; otherwise, there is
+    one worker per slot."""
     slots = sum(len(host.slots) for host in hosts)
     if mode.is_all_on_servers:
         return len(hosts), slots // len(hosts), len(hosts)

@@ -16,7 +16,7 @@ from parallax_runner.config.schema import CommConfig, RoutesConfig
 
 @dataclass(frozen=True)
 class CommMode:
-    """The properties of a choice. They follow from the routes of dense and of sparse gradients."""
+    """The properties of a choice. They follow from its routes for dense and sparse gradients."""
 
     is_chosen_by_cost: bool = False  # the cost model chooses a route for each variable, so any route is possible
     is_one_process: bool = False  # one process trains, and sends nothing
@@ -30,12 +30,12 @@ class CommMode:
 
 
 def mode_of(comm: CommConfig) -> CommMode:
-    """Returns the properties of the configured choice. `check_routes` refuses routes that contradict `comm.name`."""
+    """Returns the properties of the configured choice. `check_routes` rejects routes that contradict `comm.name`."""
     return mode_with(choices().get(comm.name, comm.routes))
 
 
 def mode_with(routes: RoutesConfig | None) -> CommMode:
-    """Returns the properties of a choice with these routes. A route that `check_routes` refuses adds no properties."""
+    """Returns the properties of a choice with these routes. A route that `check_routes` rejects adds no properties."""
     if routes is None:
         return CommMode(is_chosen_by_cost=True, has_servers=True, has_collectives=True)
     known = route_names()

@@ -1,4 +1,4 @@
-"""Reads the comments of keys from YAML files and dataclasses."""
+"""Reads the comments on keys from YAML files and dataclasses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def head_comment(text: str) -> str:
 
 
 def key_comments(text: str) -> dict[str, str]:
-    """Returns the comment of each dotted key of a YAML file: the comment lines above the key and the comment after its
+    """Returns the comment on each dotted key of a YAML file: the comment lines above the key and the comment after its
     value."""
     body = text[len(_head(text)) :]
     found: dict[str, str] = {}
@@ -47,7 +47,7 @@ def key_comments(text: str) -> dict[str, str]:
 
 
 def class_comments(kind: Any, prefix: str = "") -> dict[str, str]:
-    """Returns the comment of each field of a dataclass and of nested dataclasses, by dotted name."""
+    """Returns the comment on each field of a dataclass and its nested dataclasses, by dotted name."""
     source = textwrap.dedent(inspect.getsource(kind))
     by_line = {
         token.start[0]: token.string
@@ -83,5 +83,5 @@ def _head(text: str) -> str:
 
 
 def _joined(lines: Iterable[str]) -> str:
-    """Joins comment lines into one text."""
+    """Joins comment lines into one string."""
     return " ".join(line.strip().removeprefix("#").strip() for line in lines)

@@ -1,7 +1,7 @@
 """Shell completion in bash, zsh and fish for `parallax` and `python -m parallax_runner`.
 
-Hydra's own scripts do not support `python -m`. Hydra's completion query, which these scripts call, reads the whole line
-and prints all candidates for the last word.
+Hydra's own scripts do not support `python -m`. The scripts in this module call Hydra's completion query, which reads
+the whole line and prints all candidates for the last word.
 """
 
 import os
@@ -77,7 +77,7 @@ def script(overrides: Sequence[str]) -> str | None:
 
 
 def show_hydra_a_line_it_knows() -> None:
-    """In the command line to be completed, replaces `python -m parallax_runner` with the name of an installed command,
+    """Replaces `python -m parallax_runner` in the command line to complete with the name of an installed command,
     because Hydra does not recognize `python -m`."""
     line = os.environ.get("COMP_LINE", "")
     os.environ["COMP_LINE"] = re.sub(r"^\s*\S+\s+-m\s+parallax_runner\b", "parallax_runner", line)

@@ -50,7 +50,7 @@ COMPOSITION_ERRORS = (
 
 
 def register_schema() -> None:
-    """Registers the schema and the resolver `job_folder`, which `conf/config.yaml` uses, with Hydra."""
+    """Registers the schema with Hydra, and the resolver `job_folder`, which `conf/config.yaml` uses, with OmegaConf."""
     job_folder.register()
     ConfigStore.instance().store(name="run_config", node=STRUCTURED, provider="parallax_runner")
 
@@ -65,8 +65,8 @@ class Job:
 
 
 class _Loader(ConfigLoaderImpl):
-    """Hydra's loader, with a copy of the defaults list of the last configuration. Building the list a second time would
-    take two fifths of the composition time."""
+    """Hydra's loader, which also keeps the defaults list of the last configuration. Building the list again would take
+    40% of the composition time."""
 
     defaults: Sequence[ResultDefault] = ()
 
@@ -155,8 +155,8 @@ class Composer:
     def jobs_of(self, master: Master) -> Iterator[Job]:
         """Composes the jobs of a sweep, one at a time.
 
-        If a sweeper other than Hydra's own chooses the values during the sweep, this yields two jobs with only the
-        overrides that all jobs share."""
+        If a sweeper other than Hydra's own chooses the values during the sweep, this method yields two jobs with
+        only the overrides that all jobs share."""
         own_lines = [override.input_line for override in master.overrides if override.is_hydra_override()]
         for number, batch in enumerate(self._expand(master)):
             title = f"job {number} ({' '.join(batch)}): " if batch else ""
@@ -172,12 +172,12 @@ class Composer:
         return sorted(self._repository.get_group_options(group, kind))
 
     def text_of(self, config_path: str) -> str:
-        """Returns the text of a configuration file, such as `comm/mpi`, or an empty string if no folder contains it."""
+        """Returns the text of a configuration file, such as `comm/mpi`, or an empty string if there is no such file."""
         path = self._path(config_path)
         return "" if path is None else path.read_text(encoding="utf-8")
 
     def _expand(self, master: Master) -> list[list[str]]:
-        """Returns the overrides of each job, expanded as by Hydra's own sweeper."""
+        """Returns the overrides of each job, expanded in the same way as by Hydra's own sweeper."""
         hydra = master.config.hydra
         parameters = [f"{key}={value}" for key, value in (hydra.sweeper.get("params") or {}).items()]
         # The values of interpolations differ between jobs, and an interpolation may need a value that exists only in a
@@ -304,8 +304,8 @@ def resolve(job: Job) -> DictConfig:
 
 
 def as_typed(hydra: Any) -> tuple[str, tuple[str, ...]]:
-    """Returns one string with the job's overrides that differ between jobs, and a list of all overrides of the job.
-    Interpolations in them are not resolved."""
+    """Returns a string with the overrides that distinguish this job, and a tuple of all its overrides. Interpolations
+    are not resolved."""
     node: Any = OmegaConf.to_container(hydra, resolve=False)
     return str(node["job"]["override_dirname"]), tuple(map(str, node["overrides"]["task"]))
 
@@ -325,7 +325,7 @@ def _output_dir(config: Any) -> str:
 
 
 def _names_no_value(override: Override) -> bool:
-    """Returns whether an override sweeps over no values, such as an empty range or a pattern without matches."""
+    """Returns whether an override sweeps over no values, for example an empty range or a pattern without matches."""
     if not override.is_sweep_override() or isinstance(override.value(), IntervalSweep):
         return False
     return not list(override.sweep_string_iterator())

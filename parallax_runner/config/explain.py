@@ -1,5 +1,5 @@
-"""Builds the error message for a wrong configuration. The message contains the key, its value, the value's origin, the
-expected value, and the nearest valid name."""
+"""Builds the error message for an invalid configuration. The message contains the key, its value, the value's origin,
+the expected value, and the nearest valid name."""
 
 import dataclasses
 import difflib
@@ -26,8 +26,8 @@ _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str:
 
 
 def refusal(key: str, origins: Origins, expected: str, *, value: Any = None, hint: str | None = None) -> ConfigError:
-    """Returns the error for one key. The origin is looked up in `origins`. If no value is given, the value is also
-    looked up there."""
+    """Returns the error for one key. The message shows the value as written at the key's origin, and also `value` if
+    the written value is an interpolation. Without an origin, the message shows only `value`."""
     origin = origins.of(key)
     where = origin.where if origin else "default"
     told = shown(written(value if origin is None else origin.value))
@@ -38,7 +38,7 @@ def refusal(key: str, origins: Origins, expected: str, *, value: Any = None, hin
 
 
 def written(value: Any) -> str:
-    """Returns a value in the form in which a user types it on a command line."""
+    """Returns a value as a user types it on a command line."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -54,10 +54,10 @@ def nearest(word: str, valid: Iterable[str]) -> str | None:
 
 
 def nearest_key(key: str, known: Sequence[str]) -> str | None:
-    """Returns the known key that was most likely meant.
+    """Returns the known key that the user most likely meant, or None if no key is similar.
 
-    This is a key with the same name in another group, or a key with a similar name in any group. If another program has
-    its own name for a key, that name is treated as the key's name.
+    A key with the same name in another group has priority over a key with a similar name in the same group. If the
+    group has no keys, all keys are compared. Another program's name for a key is treated as the key's name.
     """
     parent, _, name = key.rpartition(".")
     meant = key_meant(name)
@@ -91,8 +91,8 @@ def known_keys(config: DictConfig) -> list[str]:
 
 
 def expectation(key: str) -> str | None:
-    """Returns the value that the schema expects for a key, such as "expected an integer, at least 1". Returns None for
-    other keys."""
+    """Returns a phrase that describes the value that the schema expects for a key, such as "expected an integer, at
+    least 1". Returns None for a key that is not in the schema."""
     owner: Any = STRUCTURED
     found = None
     for part in key.split("."):
@@ -118,7 +118,7 @@ def describe(entry: "dataclasses.Field[Any]") -> str:
     if "maximum" in entry.metadata:
         text += f", at most {entry.metadata['maximum']}"
     if "above" in entry.metadata:
-        text += f", more than {entry.metadata['above']}"
+        text += f", greater than {entry.metadata['above']}"
     if type(None) in types:
         text += ", or null"
     return text
@@ -145,7 +145,7 @@ def _unquoted(line: str, lines: Sequence[str]) -> str:
 
 
 def unreadable_value(line: str, reason: str) -> ConfigError:
-    """Returns the error for an override with valid syntax and a value that cannot be read."""
+    """Returns the error for an override whose value cannot be read."""
     return ConfigError(f"{shown(line)} (command line): the value cannot be read: {reason}")
 
 
@@ -193,8 +193,8 @@ def check_choice(override: Override, options: Sequence[str]) -> None:
 
 
 def check_removal(override: Override) -> None:
-    """Raises ConfigError for `~key` if the schema needs the key. Arguments of a model, data or optimizer can be
-    removed."""
+    """Raises ConfigError for `~key` if the schema needs the key. Arguments in `model`, `data` and `optimizer` can
+    be removed."""
     top = override.key_or_group.split(".")[0]
     needed = {entry.name for entry in dataclasses.fields(RunConfig)}
     if top in needed and (top not in FREE_GROUPS or top == override.key_or_group):
@@ -219,7 +219,7 @@ def unknown_key(key: str, origins: Origins, known: Sequence[str]) -> ConfigError
         return refusal(key, origins, REMOVED_KEYS[key])
     parent = key.rpartition(".")[0]
     if parent == "tracking.tags":
-        return refusal(key, origins, "a new tag needs a plus", hint=f"+{key}={written(_value(key, origins))}")
+        return refusal(key, origins, "a new tag needs a plus sign", hint=f"+{key}={written(_value(key, origins))}")
     hint = nearest_key(key, known)
     beside = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == parent]
     if not beside and parent in dict(optional_groups(STRUCTURED)):
@@ -285,7 +285,7 @@ def unresolvable(error: OmegaConfBaseException, config: DictConfig, origins: Ori
 
 
 def _inner(error: Exception) -> Exception:
-    """Returns the most informative cause of an error: OmegaConf's own error or the YAML reader's error."""
+    """Returns the most informative cause of an error: OmegaConf's own error or the YAML parser's error."""
     current: BaseException | None = error
     while current is not None:
         if isinstance(current, OmegaConfBaseException | yaml.MarkedYAMLError):

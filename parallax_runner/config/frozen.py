@@ -31,12 +31,12 @@ FIT = "parallax_runner.api.fit.start_it_plainly"
 
 def run_config(composed: object) -> RunConfig:
     """Returns the configuration that Hydra has composed, with every interpolation resolved. The values must already be
-    checked. Keys that the configuration does not use get the values that the run behaves by."""
+    checked. Keys that the configuration does not use get the values that are actually in effect."""
     return without_unused(as_written(composed))
 
 
 def as_written(composed: object) -> RunConfig:
-    """Returns the same configuration, in which unused keys keep the values that the user gives them."""
+    """Returns the same configuration as `run_config`, but unused keys keep the values that the user set."""
     assert isinstance(composed, DictConfig)
     content: Any = OmegaConf.to_container(composed, resolve=True)
     return from_plain(content)
@@ -107,7 +107,7 @@ def has_epochs(config: RunConfig) -> bool:
 
 
 def is_quiet(config: RunConfig) -> bool:
-    """Returns whether a script has requested that the terminal shows only warnings and errors of a run."""
+    """Returns whether the script has asked for a terminal that shows only warnings and errors."""
     return is_fit(config) and config.action == "train" and config.model.get("verbose", 1) != 1
 
 

@@ -1,4 +1,4 @@
-"""Finds the setting that chooses or changes a configuration group, if there is such a setting."""
+"""Finds the setting that chooses or changes a configuration group, if there is one."""
 
 from collections.abc import Iterator
 
@@ -9,8 +9,8 @@ from parallax_runner.config.origins import Origins
 def setting_of(group: str, origins: Origins) -> str | None:
     """Returns the setting that chooses or changes `group`, with its origin, or None if there is no such setting.
 
-    Ignores the default in a main configuration, and the values in the file of the chosen option. Prefers a setting on
-    the command line to a setting in a file, because it is easier to remove.
+    Ignores the default in the main configuration, and the values in the file of the selected choice. Prefers a setting
+    on the command line to a setting in a file, because it is easier to remove.
     """
     return next(_settings(group, origins), None)
 

@@ -1,4 +1,4 @@
-"""Checks the keys of Hydra's own node that make Hydra fail when it runs a job, and explains other failures of Hydra."""
+"""Checks Hydra's own settings that can make Hydra fail when it runs a job, and explains other failures of Hydra."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FULL_ERROR = "HYDRA_FULL_ERROR"  # makes Hydra raise an error instead of printin
 
 
 def check_hydra(hydra: Any, origins: Origins, run_dir: str) -> None:
-    """Raises ConfigError if Hydra would fail with its own settings. `hydra` is the node `hydra`."""
+    """Raises ConfigError if Hydra would fail because of its own settings. `hydra` is the node with these settings."""
     _check_subdir(hydra, origins, run_dir)
     _check_verbose(hydra, origins)
     callbacks = _resolved(hydra, "callbacks", origins)
@@ -71,8 +71,8 @@ def _resolved(hydra: Any, name: str, origins: Origins) -> Any:
 def explained(overrides: Sequence[str], job_file: str) -> Iterator[None]:
     """Turns an error that Hydra raises outside of a job into a ConfigError about the Hydra settings in `overrides`.
 
-    An error with a frame in `job_file`, which runs a job, is not changed. Raises StorageError if the disk is the
-    cause."""
+    An error whose traceback has a frame in `job_file`, the file that runs jobs, is not changed. Raises StorageError if
+    the disk is the cause."""
     before = os.environ.get(FULL_ERROR)
     os.environ[FULL_ERROR] = "1"
     try:
@@ -89,7 +89,7 @@ def explained(overrides: Sequence[str], job_file: str) -> Iterator[None]:
                 f"{shown(' '.join(given))} (command line): {fails}: {type(error).__name__}: {shown(told)}"
             ) from error
         if not is_of_job and is_of_storage(error):
-            raise StorageError(f"Hydra cannot create the folder of the run: {error}") from error
+            raise StorageError(f"Hydra cannot create the run directory: {error}") from error
         raise
     finally:
         if before is None:

@@ -27,8 +27,7 @@ def job_folder(override_dirname: str) -> str:
     """Returns a folder name that needs no quotes on a command line, for example `comm-mpi+train.seed-1` for
     `comm=mpi,train.seed=1`.
 
-    Paths are shortened to their last part. A name that is shortened or changed in this way ends in a hash of the
-    original.
+    Paths are shortened to their last component. A shortened or changed name ends in a hash of the original.
     """
     marked = re.sub(r"(^|,)\++", r"\1", override_dirname).replace("=", "-").replace(",", "+")
     shown = re.sub(r"-[^+]*/(?=[^+/])", "-", marked)

@@ -105,7 +105,7 @@ def _key(name: str, entry: Any, frozen: Any, comments: Mapping[str, str]) -> Key
 
 
 def _kind(entry: Any, frozen: Any) -> str:
-    """Returns the type in the words of an error message. OmegaConf has no type for "a string or a list of strings"."""
+    """Returns the type as error messages describe it. OmegaConf has no type for "a string or a list of strings"."""
     types = get_args(frozen.type)
     if any(get_origin(one) is tuple for one in types):
         return "a string or a list of strings" + (", or null" if type(None) in types else "")

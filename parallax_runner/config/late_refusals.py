@@ -1,5 +1,5 @@
 """Names the origin of a key in an error that is raised after Hydra has started the job, such as an error about the
-graph. Code that raises such an error knows the value of the key, but not who set it."""
+graph. Code that raises such an error knows the value of the key, but not where it was set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SETTING = re.compile(r"(?P<key>[a-z_]+(?:\.\w+)*)(?P<item>\[\d+\])?=")
 
 
 def name_origins(error: BaseException, config: RunConfig) -> None:
-    """Adds the origin of each setting with which the error's message begins, as in «partition.num=9 (command line): …».
+    """Adds the origin of each setting at the start of the error's message, as in «partition.num=9 (command line): …».
 
     Does nothing if the message does not begin with a setting of the configuration, or if this process runs no job."""
     if isinstance(error, ParallaxError) and error.args and isinstance(error.args[0], str):
@@ -27,8 +27,8 @@ def name_origins(error: BaseException, config: RunConfig) -> None:
 
 
 def with_origins(message: str, config: RunConfig) -> str:
-    """Returns the message of an error with the origin of each setting with which it begins. The error may be from
-    another process of the run, such as a worker."""
+    """Returns an error's message with the origin added to each setting at its start. The error may come from another
+    process of the run, such as a worker."""
     ends = list(_ends(message, plain(config)))
     if not ends:
         return message
@@ -58,8 +58,8 @@ def _ends(message: str, content: dict[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 def _end_of_value(message: str, begin: int, value: Any, *, is_item: bool) -> int | None:
-    """Returns where the value in the message ends. Returns None if it is not the configured value, or if an origin
-    follows it already."""
+    """Returns where the value in the message ends. Returns None if the value is not the configured one, or if
+    an origin already follows it."""
     words = {str(one) for one in value} if is_item and isinstance(value, list) else _forms(value)
     for word in sorted(words, key=len, reverse=True):
         end = begin + len(word)

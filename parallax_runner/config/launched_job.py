@@ -26,7 +26,7 @@ class LaunchedJob:
 
 
 def compose_launched(loader: Any, sweep_config: Any, overrides: Sequence[str], number: int) -> LaunchedJob:
-    """Composes job `number` of a sweep with Hydra's configuration `loader`. Raises ConfigError if the job's
+    """Composes job `number` of a sweep with `loader`, Hydra's configuration loader. Raises ConfigError if the job's
     configuration cannot be resolved."""
     composed = loader.load_sweep_config(sweep_config, list(overrides))
     with read_write(composed), open_dict(composed):

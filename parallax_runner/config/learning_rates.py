@@ -9,8 +9,8 @@ from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
 
-# Arguments of TensorFlow and Keras optimizers and schedules, such as initial_learning_rate. The value of
-# learning_rate_power is another kind of number.
+# Arguments of TensorFlow and Keras optimizers and schedules, such as initial_learning_rate. learning_rate_power
+# is not a rate.
 NAME = re.compile(r"(.*_)?(learning_rate|lr)")
 
 
@@ -24,8 +24,8 @@ def check_learning_rates(config: RunConfig, origins: Origins) -> None:
 
 
 def _rates(key: str, content: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yields the keys and values of all rates, also of a schedule within an optimizer. A string is the name of a
-    variable."""
+    """Yields the keys and values of all rates, including the rates of a schedule within an optimizer. Skips strings,
+    which are names of variables."""
     for name, value in content.items():
         if isinstance(value, Mapping):
             yield from _rates(f"{key}.{name}", value)

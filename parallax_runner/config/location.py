@@ -22,4 +22,4 @@ def _folder_of(name: str, file: str) -> Path:
     for place in places:
         if (place / file).is_file():
             return place
-    raise FileNotFoundError(f"{file} is neither in {places[0]} nor in {places[1]}: is the installation complete?")
+    raise FileNotFoundError(f"{file} is in neither {places[0]} nor {places[1]}: is the installation complete?")

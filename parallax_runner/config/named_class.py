@@ -1,4 +1,5 @@
-"""Finds a class by its name in a configuration: built in, registered by another package, or a dotted path."""
+"""Finds the class that a configuration names: a built-in class, a class that another package registers, or a dotted
+path."""
 
 import importlib
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ def find_class(
 ) -> type:
     """Returns the class with this name. The name can be a key in `built_in` (which maps names to dotted paths), the
     name of another package's entry point in `group`, or a dotted path. The class must extend `base`, which is given as
-    a dotted path because this stage cannot import it. Messages also list `other_names`.
+    a dotted path because this module cannot import it. Messages also list `other_names`.
 
     Raises LookupError with the reason as a sentence.
     """

@@ -1,4 +1,4 @@
-"""The objective that is used to compare validations and checkpoints of a run, and jobs of a sweep."""
+"""The objective: the quantity by which validations, checkpoints and the jobs of a sweep are compared."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Goal:
 
 
 def maximizes(direction: Any) -> bool:
-    """Returns whether a sweeper maximizes. `direction` is Hydra's value: a member of an enumeration, or a string."""
+    """Returns whether a sweeper maximizes its objective. `direction` is Hydra's value: a member of an enumeration, or a
+    string."""
     return bool(getattr(direction, "name", direction) == "maximize")
 
 

@@ -34,7 +34,7 @@ def flatten(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """One file of a composition, with the package (dotted prefix) of its content."""
+    """One file of a composed configuration, with the package (dotted prefix) of its content."""
 
     path: Path
     package: str
@@ -53,12 +53,12 @@ class ConfigFile:
 
     @cached_property
     def _tree(self) -> yaml.Node | None:
-        """The content with the lines on which it stands."""
+        """The content as YAML nodes, which have line numbers."""
         node: yaml.Node | None = yaml.compose(self.path.read_text(encoding="utf-8"))
         return node
 
     def where(self, key: str) -> str:
-        """Returns the file and the line that sets `key`."""
+        """Returns the file and line that set `key`."""
         relative = key.removeprefix(self.package).lstrip(".").split(".")
         return f"{readable(self.path)}:{self._line(relative)}"
 
@@ -91,13 +91,13 @@ def _entries(node: yaml.Node | None) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
 
 
 def readable(path: Path) -> str:
-    """Returns the path in the form in which a user would type it."""
+    """Returns the path as a user would type it."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
 
 
 class Origins:
-    """Finds, for one job, the last setting of each key. `giver` is who gives the overrides."""
+    """Finds, for one job, the last setting of each key. `giver` is the source of the overrides, as messages name it."""
 
     giver = COMMAND_LINE
 
@@ -107,7 +107,7 @@ class Origins:
         self._assignments = [override for override in overrides if not override.is_delete()]
 
     def given_by(self, giver: str) -> Self:
-        """Returns the same origins, with another giver of the overrides, such as `fit`."""
+        """Returns the same origins, with another source of the overrides, such as `fit`."""
         changed = copy.copy(self)
         changed.giver = giver
         return changed
@@ -124,8 +124,8 @@ class Origins:
         return None
 
     def chosen(self, group: str, *, with_defaults: bool = False) -> Origin | None:
-        """Returns the last setting that chooses an option of `group`, or None if only a main configuration does. With
-        `with_defaults`, also returns the default in a main configuration."""
+        """Returns the last setting that selects a choice of `group`, or None if only the main configuration does. With
+        `with_defaults`, also returns the default in the main configuration."""
         is_group = any(file.group == group for file in self.files)
         for override in reversed(self._assignments if is_group else ()):
             if override.key_or_group == group and isinstance(override.value(), str):
@@ -138,7 +138,7 @@ class Origins:
         return None
 
     def given(self, prefix: str = "") -> list[str]:
-        """Returns the keys below `prefix` that the command line sets. Without a prefix, returns all keys that it
+        """Returns the keys under `prefix` that the command line sets. Without a prefix, returns all keys that it
         sets."""
         names = [name for override in self._assignments for name, _ in self._set_by(override)]
         return [name for name in names if not prefix or name.startswith(f"{prefix}.")]
@@ -149,14 +149,14 @@ class Origins:
         return key in self.given(group) or any(key in file.values for file in self.files if file.group != group)
 
     def keys_set(self, key: str) -> list[str]:
-        """Returns the keys that the command line, or a file of another group, sets: `key`, or keys below it."""
+        """Returns those keys, `key` or keys under it, that the command line or a file of another group sets."""
         group = key.partition(".")[0]
         in_files = [name for file in self.files if file.group != group for name in file.values]
         names = dict.fromkeys([*self.given(), *in_files])
         return [name for name in names if f"{name}.".startswith(f"{key}.") and not self._is_inner(name)]
 
     def _is_inner(self, key: str) -> bool:
-        """Returns whether the last setting of `key` is a dictionary, whose items are settings of their own."""
+        """Returns whether the last setting of `key` is a dictionary, whose items are separate settings."""
         origin = self.of(key)
         return origin is not None and isinstance(origin.value, dict)
 

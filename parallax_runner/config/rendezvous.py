@@ -23,7 +23,7 @@ def split_address(address: str) -> SplitResult:
     if split.password is not None or split.username is not None:
         raise ConfigError(
             "the address contains a user name or password, which every user of this host can read; put the "
-            f"password of a Redis server into the variable PARALLAX_REDIS_PASSWORD; {EXPECTED}"
+            f"password of a Redis server in the environment variable PARALLAX_REDIS_PASSWORD; {EXPECTED}"
         )
     is_complete = {
         "file": not split.netloc and len(split.path) > 1,

@@ -21,8 +21,8 @@ HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 class Host:
     """One line of `cluster.resource_info`.
 
-    `slots` contains GPU ids if the host has GPUs, and otherwise the numbers of CPU slots. The driver cannot detect the
-    GPUs of another machine (not `is_here`). The meaning of that machine's ids is therefore unknown until a worker runs
+    `slots` contains GPU ids if the host has GPUs, and otherwise CPU slot indices. The driver cannot detect the GPUs of
+    another machine (`is_here` is False). The meaning of that machine's slots is therefore unknown until a worker runs
     there."""
 
     name: str
@@ -55,7 +55,7 @@ def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[in
     """Returns the hosts in the lines. `gpus` returns the ids of this machine's GPUs. Raises ConfigError with a message
     that names `where:line`.
 
-    GPUs of other machines are not detected. If a line contains no ids, another machine has one slot.
+    GPUs of other machines are not detected. If another machine's line contains no ids, the machine has one slot.
     """
     hosts: list[Host] = []
     seen: dict[str, tuple[str, int]] = {}
@@ -77,7 +77,7 @@ def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[in
             first, line_number = seen[key]
             other = "" if first == name else f" (as {first!r})"
             raise ConfigError(
-                f"{place}: host {name!r} already has a line, {where}:{line_number}{other}; put all its ids in one line"
+                f"{place}: host {name!r} already has a line, {where}:{line_number}{other}; put all its ids on one line"
             )
         seen[key] = (name, number)
         if found is None and here:
@@ -90,7 +90,7 @@ def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[in
 
 
 def listed_slots(lines: Sequence[str]) -> tuple[int, ...]:
-    """Returns all ids in lines in the format of `str(Host)`, in the order of the ranks. Does not detect GPUs."""
+    """Returns all ids in lines that have the format of `str(Host)`, in rank order. Does not detect GPUs."""
     return tuple(slot for line in lines for slot in _slots(_split(line, line)[1], line, ()))
 
 

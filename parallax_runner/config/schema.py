@@ -42,7 +42,7 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class MpiConfig:
-    """`comm.mpi`: options of the modes that start workers with mpirun. Under `ps`, workers do not exchange data over
+    """`comm.mpi`: options for the modes that start workers with mpirun. Under `ps`, workers do not exchange data over
     MPI."""
 
     # Extra options for mpirun: a string, which is split like a shell command, or a list of strings.
@@ -54,20 +54,20 @@ class MpiConfig:
 
 @dataclass(frozen=True)
 class PsConfig:
-    """`comm.ps`: options of the modes that keep variables on servers."""
+    """`comm.ps`: options for the modes that keep variables on servers."""
 
-    # Protocol of TensorFlow's servers and workers; some builds of TensorFlow support others, such as grpc+verbs.
+    # Protocol between TensorFlow servers and workers. Some builds of TensorFlow support others, such as grpc+verbs.
     protocol: str = "grpc"
     # Each worker adds up the gradients of its replicas and pushes the sum; false: each replica pushes its own
     # gradients.
     local_aggregation: bool = True
     # Each replica keeps a copy of dense variables, refreshed after every step. Needs sync=true.
     replicate_variables: bool = False
-    # Post-process gradients, for example by clipping, on their server; false: on the chief.
+    # Post-process each gradient (for example, clip it) on its variable's server; false: on the chief.
     boundary_among_servers: bool = True
     # Run lookups and casts on the worker or the server, whichever sends fewer bytes; false: on the worker.
     boundary_between_workers_and_servers: bool = True
-    # Maximum number of steps that a worker may be ahead of the slowest worker; null: no limit. Needs sync=false.
+    # Maximum number of steps by which a worker may be ahead of the slowest worker; null: no limit. Needs sync=false.
     staleness: int | None = field(default=None, metadata={"minimum": 1, "unit": "steps"})
     # Number of slowest workers that a step does not wait for; their late gradients are dropped. Needs sync=true.
     backup_workers: int = field(default=0, metadata={"minimum": 0, "unit": "workers"})
@@ -75,15 +75,15 @@ class PsConfig:
 
 @dataclass(frozen=True)
 class RoutesConfig:
-    """`comm.routes`: the name of the route for each kind of gradient."""
+    """`comm.routes`: the name of the route for each type of gradient."""
 
-    dense: str = MISSING  # The route of dense gradients.
-    sparse: str = MISSING  # The route of sparse gradients.
+    dense: str = MISSING  # The route for dense gradients.
+    sparse: str = MISSING  # The route for sparse gradients.
 
 
 @dataclass(frozen=True)
 class CommConfig:
-    """Group `comm`: how gradients are sent. The file of a choice contains the name of the choice and the values that
+    """Group `comm`: how gradients are sent. Each choice's file contains the name of the choice and the values that
     differ from these defaults.
 
     Without `routes`, the cost model chooses a route for each variable.
@@ -99,13 +99,13 @@ class CommConfig:
     # effect with local.
     compression: str = field(default="off", metadata={"choices": ("off", "fp16", "bf16")})
     # Use a short trial to measure the rows that steps touch, and cache the result for later runs. Servers are then
-    # balanced by measured rows instead of bounds, and the plan predicts bytes and, if every step waits for all workers,
-    # step time. auto uses the measurement to choose routes.
+    # balanced by measured rows instead of upper bounds, and the plan predicts bytes and, if every step waits for all
+    # workers, step time. auto uses the measurement to choose routes.
     measure_rows: bool = False
-    # Fetch rows of other ranks one step ahead, during the previous step, if that step does not write them. The result
+    # Fetch rows of other ranks one step in advance, during the previous step, unless that step writes them. The result
     # does not change. auto: on if workers are on several hosts, unless the rows were measured and the predicted step is
-    # not shorter. 1: on, also for rows on servers (hybrid), and gradients of rows of other ranks that the next step
-    # does not touch are sent during the next step.
+    # not shorter. 1: on, also for rows on servers (hybrid); in addition, gradients of other ranks' rows are sent during
+    # the next step if that step does not touch these rows.
     lookahead: str = field(default="auto", metadata={"choices": ("auto", "off", "1")})
     mpi: MpiConfig = field(default_factory=MpiConfig)
     ps: PsConfig = field(default_factory=PsConfig)
@@ -147,7 +147,7 @@ class ClusterConfig:
     submit: bool = True
     follow: bool = False
     sbatch_options: str | tuple[str, ...] = ""
-    # Address through which the driver and the processes that you start connect: file:///FOLDER, tcp://HOST:PORT or
+    # Address at which the driver and the processes that you start find each other: file:///FOLDER, tcp://HOST:PORT or
     # redis://HOST:PORT/PREFIX.
     rendezvous: str | None = None
     # Time that the driver waits for these processes before it fails and lists the missing ones.
@@ -204,7 +204,7 @@ class SweepConfig:
     """Settings for all jobs of a sweep."""
 
     fail_fast: bool = MISSING
-    # Number of best jobs to combine into one model in the sweep's folder, which averages their predictions.
+    # Number of best jobs to combine into one model that averages their predictions, in the sweep's folder.
     ensemble: int | None = field(default=None, metadata={"minimum": 2, "unit": "jobs"})
     # Give each concurrent job its own GPU.
     device_per_job: bool = False
@@ -213,7 +213,7 @@ class SweepConfig:
 
 @dataclass(frozen=True)
 class SimulateConfig:
-    """The cluster of action=simulate, in addition to cluster.workers."""
+    """The cluster to simulate with action=simulate, in addition to cluster.workers."""
 
     bandwidth_gbit_per_sec: float | None = field(default=None, metadata={"above": 0, "unit": "Gbit/s"})
     latency_us: float | None = field(default=None, metadata={"minimum": 0, "unit": "µs"})

@@ -59,12 +59,12 @@ def host_lines(cluster: ClusterConfig, environ: Mapping[str, str] = os.environ) 
 
 
 def expand(node_list: str) -> list[str]:
-    """Returns all names in a node list that is written in Slurm's short form, such as «n[1-3,07],gpu4»."""
+    """Returns all names in a node list in Slurm's short form, such as «n[1-3,07],gpu4»."""
     return [name for part in _parts(node_list) for name in _names(part)]
 
 
 def tasks_per_node(counts: str) -> list[int]:
-    """Returns all numbers in a list that is written in Slurm's short form, such as «2(x3),1». Raises ConfigError if it
+    """Returns all numbers in a list in Slurm's short form, such as «2(x3),1». Raises ConfigError if the list
     cannot be read."""
     found = [REPEATED.fullmatch(part) for part in counts.split(",")]
     if not all(found):

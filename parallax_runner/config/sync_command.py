@@ -1,4 +1,4 @@
-"""Finds `action=sync` on a command line. This action runs without Hydra, which would create a run folder."""
+"""Finds `action=sync` on a command line. This action runs without Hydra, which would create a run directory."""
 
 import argparse
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ class SyncCommand:
 
 
 def sync_command(arguments: argparse.Namespace) -> SyncCommand | None:
-    """Returns the folder to send, the tracker and its settings. Returns None for any other action. The command line
-    must already have been checked.
+    """Returns the folder whose records are sent, the tracker and its settings. Returns None for any other action.
+    The command line must already have been checked.
 
     Raises ConfigError for a sweep.
     """

@@ -49,7 +49,7 @@ _OWN_READER = (
 # Remedies for names without a matching choice.
 REMEDIES = {
     "data": dict.fromkeys(("csv", "tsv", "json", "jsonl", "parquet", "tfrecord", "tfrecords"), _OWN_READER),
-    "hydra/launcher": {"submititslurm": "install the packages of this launcher: pip install 'parallax-runner[slurm]'"},
+    "hydra/launcher": {"submititslurm": "install this launcher's packages: pip install 'parallax-runner[slurm]'"},
 }
 # Maps the last part of a key, which may occur in several groups.
 KEYS = {
@@ -77,7 +77,7 @@ KEYS = {
 
 
 def plain_word(word: str) -> str:
-    """Returns the word in lower case without underscores, dashes and spaces."""
+    """Returns the word in lower case without underscores, dashes or spaces."""
     return word.lower().replace("_", "").replace("-", "").replace(" ", "")
 
 

@@ -13,8 +13,8 @@ KEY = "tracking.tracker"
 BUILT_IN = {"mlflow": "parallax_runner.track.mlflow.tracker.MlflowTracker"}
 ENTRY_POINTS = "parallax_runner.trackers"
 BASE = "parallax_runner.track.tracker.Tracker"
-# The key of the run's id in the tracker's store, in summary.json, in sidecars of checkpoints and in results.json. It
-# has the name of the first tracker, because users' programs read these files.
+# The key for the run's id (the id in the tracker's store) in summary.json, in checkpoint sidecars and in results.json.
+# The key contains the name of the first tracker, because users' programs read these files.
 RUN_ID_KEY = "mlflow_run_id"
 
 
@@ -26,7 +26,7 @@ def tracker_class(name: str) -> Any:
 
 def check_tracking(config: RunConfig, origins: Origins) -> None:
     """Raises ConfigError for an unknown tracker, for an option that the tracker does not have, or for a password in the
-    address of its store."""
+    URI of its store."""
     if config.tracking.enabled:
         _check_tracker(config.tracking.tracker, origins)
         if config.tracking.tracker in BUILT_IN and config.tracking.experiment is None:
@@ -38,7 +38,7 @@ def check_tracking(config: RunConfig, origins: Origins) -> None:
         reason = "this database is in memory, so nothing would be kept; give a path after three slashes"
         raise refusal("tracking.uri", origins, reason, value=uri, hint="tracking.uri=sqlite:///mlflow.db")
     if config.tracking.tracker in BUILT_IN and uri is not None and (meant := corrected_sqlite(uri)) is not None:
-        reason = "a relative path follows three slashes, and an absolute path four"
+        reason = "a relative path follows three slashes, and an absolute path follows four"
         raise refusal("tracking.uri", origins, reason, value=uri, hint=f"tracking.uri={meant}")
 
 

@@ -1,4 +1,4 @@
-"""Checks the address of a tracking store: it must not contain a password, and an SQLite address has three slashes."""
+"""Checks the URI of a tracking store: the URI must not contain a password, and an SQLite URI needs three slashes."""
 
 import re
 
@@ -13,9 +13,9 @@ _SQLITE = re.compile(r"\A(sqlite(?:\+\w+)?):(?!///)(?!//(?:\?|\Z))(/*)(.*)", re.
 
 
 def corrected_sqlite(uri: str) -> str | None:
-    """Returns the corrected address if slashes are missing, otherwise None.
+    """Returns the corrected URI if slashes are missing, otherwise None.
 
-    SQLAlchemy reads the text after two slashes as a host, and an empty address as a database in memory.
+    SQLAlchemy reads the text after two slashes as a host, and an empty path as an in-memory database.
     """
     match = _SQLITE.match(uri)
     if match is None:
@@ -25,15 +25,15 @@ def corrected_sqlite(uri: str) -> str | None:
 
 
 def is_in_memory(uri: str) -> bool:
-    """Returns whether an SQLite address means a database in memory, which the end of the process deletes."""
+    """Returns whether an SQLite URI names an in-memory database, which is lost when the process exits."""
     address, _, options = uri.partition("?")
     match = re.fullmatch(r"sqlite(?:\+\w+)?:/{0,3}(.*)", address, re.DOTALL)
     return match is not None and (match[1] in ("", ":memory:", "file::memory:") or "mode=memory" in options)
 
 
 def password_remedy(uri: str) -> str:
-    """Returns a text that states why an address with a password is refused, and where to put the password."""
-    reason = "a password or token in the address would be written to files and to MLflow"
+    """Returns a phrase that states why a URI with a password is rejected, and where to put the password."""
+    reason = "a password or token in the URI would be written to files and to MLflow"
     if WEB.match(uri):
         return (
             f"{reason}; remove it, and set the environment variables MLFLOW_TRACKING_USERNAME and "
@@ -42,6 +42,6 @@ def password_remedy(uri: str) -> str:
     if _PORT_OR_PASSWORD.match(uri):
         reason = (
             "SQLAlchemy reads the text between the first colon and the last @ after :// as a password; if this text "
-            f"begins with a port, write %40 for each @ in the address; {reason}"
+            f"begins with a port, write %40 for each @ in the URI; {reason}"
         )
-    return f"{reason}; give tracking.uri=null, and set the environment variable {TRACKING_URI} to the whole address"
+    return f"{reason}; give tracking.uri=null, and set the environment variable {TRACKING_URI} to the whole URI"

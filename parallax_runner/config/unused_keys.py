@@ -1,8 +1,8 @@
-"""The keys and choices that a configuration does not use: a table with a row for each, the condition, and the reason.
+"""The keys and choices that a configuration does not use: a table with the condition and the reason for each.
 
-Such a key is not an error, because a sweep over modes gives the same keys to all modes. `without_unused` gives the key
-the value that the run behaves by, and config/unused_notes.py names it. A key such as `partition.name` stands for the
-choice of its group. This module does not need Hydra.
+An unused key is not an error, because a sweep over modes gives the same keys to all modes. `without_unused` gives the
+key the value that is actually in effect, and config/unused_notes.py reports it. A key such as `partition.name` stands
+for the choice of its group. This module does not need Hydra.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PROFILED_BY = {"dir": ("steps", "range"), "steps": ("steps",), "range": ("range"
 
 class Rule(NamedTuple):
     """A key, a function that returns the reason why a configuration does not use the key (None: it does), and the value
-    that an unused key gets. A key with this value is not worth a note."""
+    that an unused key gets. A key that already has this value needs no note."""
 
     key: str
     reason: Callable[[RunConfig], str | None]
@@ -48,7 +48,7 @@ class Rule(NamedTuple):
 
 
 def without_unused(config: RunConfig) -> RunConfig:
-    """Returns the configuration in which each unused key has the value that the run behaves by."""
+    """Returns the configuration in which each unused key has the value that is actually in effect."""
     for rule in RULES:
         if rule.value is not KEPT and rule.reason(config) is not None:
             config = _with(config, rule.key.split("."), rule.value)
@@ -113,32 +113,34 @@ def _mpirun(config: RunConfig) -> str | None:
 def _gathering(config: RunConfig) -> str | None:
     mode = mode_of(config.comm)
     gathers = "uses only Horovod to gather" if mode.is_chosen_by_cost else "gathers nothing"
-    return None if mode.gathers else f"comm={config.comm.name} {gathers}; it needs comm=mpi or comm=hybrid"
+    return None if mode.gathers else f"comm={config.comm.name} {gathers}; this key needs comm=mpi or comm=hybrid"
 
 
 def _server_option(config: RunConfig) -> str | None:
     # A simulation includes the modes with servers.
     has_use = mode_of(config.comm).has_servers or config.action == "simulate"
-    return None if has_use else f"comm={config.comm.name} has no servers; it needs comm=ps or comm=hybrid"
+    return None if has_use else f"comm={config.comm.name} has no servers; this key needs comm=ps or comm=hybrid"
 
 
 def _replication(config: RunConfig) -> str | None:
-    waits = "copies are refreshed after all workers' updates; it needs comm.sync=true"
+    waits = "copies are refreshed after all workers' updates; this key needs comm.sync=true"
     return _server_option(config) or (None if config.comm.sync else waits)
 
 
 def _staleness(config: RunConfig) -> str | None:
-    is_ahead = "in synchronous training no worker is ahead; it needs comm=ps comm.sync=false"
+    is_ahead = "in synchronous training no worker is ahead; this key needs comm=ps comm.sync=false"
     return _server_option(config) or (is_ahead if config.comm.sync else None)
 
 
 def _backup(config: RunConfig) -> str | None:
     name, mode = config.comm.name, mode_of(config.comm)
     if not mode.has_servers:
-        return f"comm={name} has no servers; it needs comm=ps"
+        return f"comm={name} has no servers; this key needs comm=ps"
     if not mode.is_all_on_servers:
-        return f"the allreduce of comm={name} waits for every worker in each step; it needs comm=ps"
-    return None if config.comm.sync else "with comm.sync=false no worker waits for another; it needs comm.sync=true"
+        return f"the allreduce of comm={name} waits for every worker in each step; this key needs comm=ps"
+    return (
+        None if config.comm.sync else "with comm.sync=false no worker waits for another; this key needs comm.sync=true"
+    )
 
 
 def _search(config: RunConfig) -> str | None:
@@ -146,7 +148,9 @@ def _search(config: RunConfig) -> str | None:
         return None
     if config.action == "simulate":
         return "action=simulate does not search"
-    reason = f"comm={config.comm.name} has no servers, so no variable is split; it needs comm=ps or comm=hybrid"
+    reason = (
+        f"comm={config.comm.name} has no servers, so no variable is split; this choice needs comm=ps or comm=hybrid"
+    )
     return None if mode_of(config.comm).has_servers else reason
 
 

@@ -9,8 +9,8 @@ from parallax_runner.config.unused_keys import KEPT, RULES
 
 
 def unused(config: RunConfig, origins: Origins) -> dict[str, str]:
-    """Returns the keys and choices that the command line or a file of another group sets without an effect, each with a
-    sentence that states this. The note on a choice includes the keys of its group."""
+    """Returns notes on the keys and choices that the command line or a file of another group sets without effect, by
+    key or group. The note on a choice also covers the keys of its group."""
     notes = _choices(config, origins)
     groups = tuple(f"{group}." for group in notes)
     for rule in RULES:

@@ -30,7 +30,7 @@ from parallax_runner.config.validate_partition import check_partition
 from parallax_runner.files.regular import kind_of
 
 KERNEL = (("/", "proc"), ("/", "sys"))  # file systems in which folders cannot be created
-BELOW_BYTES = 256  # bytes of a path, reserved for files below a run's folder
+BELOW_BYTES = 256  # bytes of a path that are reserved for files below the run directory
 
 
 def validate(composed: DictConfig, origins: Origins) -> RunConfig:
@@ -91,7 +91,7 @@ def validate_sweep(
 
 
 def _check_fields(node: Any, schema: Any, prefix: str, origins: Origins, whole: DictConfig) -> None:
-    """Checks the keys of `node`, a part of the configuration `whole`, whose schema is `schema`."""
+    """Checks the keys of `node`, a part of the configuration `whole`, against `schema`."""
     fields = {entry.name: entry for entry in dataclasses.fields(schema)}
     for name in node:
         key = f"{prefix}{name}"
@@ -110,8 +110,8 @@ def _check_fields(node: Any, schema: Any, prefix: str, origins: Origins, whole: 
 
 
 def _known(whole: DictConfig, origins: Origins) -> list[str]:
-    """Returns the keys of a configuration that the schema or the file of a free group declares. The configuration may
-    also have unknown keys, which a plus has added."""
+    """Returns the keys of a configuration that the schema or a file of `model`, `data` or `optimizer` declares. The
+    configuration may also have unknown keys, which the user added with a plus sign."""
     declared = {key for file in origins.files if file.group in FREE_GROUPS for key in file.values}
     declared.update(known_keys(OmegaConf.structured(STRUCTURED)))
     for parent, group in optional_groups(STRUCTURED):

@@ -31,5 +31,5 @@ def check_backup(config: RunConfig, origins: Origins) -> None:
         reason = f"all workers must agree to skip a step, so {KEY} must be 0"
         raise refusal("train.on_nan", origins, reason, value="skip")
     if config.train.validate_steps is not None:
-        reason = f"a validation between steps waits for all workers; {KEY} allows it only at the end, so set null"
+        reason = f"validation between steps waits for all workers; {KEY} allows validation only at the end, so set null"
         raise refusal("train.validate_steps", origins, reason, value=config.train.validate_steps)

@@ -1,4 +1,4 @@
-"""Checks the settings of a run with epochs. Between epochs, all ranks wait for a decision of callbacks or
+"""Checks the settings of a run with epochs. Between epochs, all ranks wait for a decision by callbacks or
 `train.patience`."""
 
 from parallax_runner.config.explain import refusal
@@ -37,7 +37,7 @@ def _check_patience(config: RunConfig, origins: Origins) -> None:
     if train.patience is None:
         return
     if is_of_script(config):
-        needed = "a script decides itself when training ends; pass keras.callbacks.EarlyStopping to fit"
+        needed = "the script itself decides when training ends; pass keras.callbacks.EarlyStopping to fit"
         raise refusal("train.patience", origins, needed, value=train.patience)
     if train.validate_steps is None:
         needed = "patience counts validations and needs train.validate_steps, the steps between two validations"

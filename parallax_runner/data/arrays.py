@@ -1,4 +1,4 @@
-"""A data set whose examples are the rows of arrays, which are in memory or memory-mapped."""
+"""A dataset whose examples are the rows of in-memory or memory-mapped arrays."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class ArrayDataset:
         numbering: str = "",
     ) -> None:
         """`train` and `validation` have the same features. All arrays in `train` have the same number of rows, and so
-        do all arrays in `validation`. `train_file` and `validation_file` are the files from which the arrays are
-        mapped; reading a batch raises DataError if the file that it comes from has been deleted or truncated."""
+        do all arrays in `validation`. `train_file` and `validation_file` are the files behind memory-mapped arrays.
+        Reading a batch raises DataError if its file has been deleted or truncated."""
         self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in train.items()}
         self.words_per_example = words_per_example
         self.train_size = _rows(train)
@@ -44,7 +44,9 @@ class ArrayDataset:
 
     def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
         if start < 0 or start + size > self.validation_size:
-            raise IndexError(f"validation examples [{start}, {start + size}) of {self.validation_size}")
+            raise IndexError(
+                f"validation examples [{start}, {start + size}) out of range: there are {self.validation_size}"
+            )
         if self._validation_file is not None:
             self._validation_file.check()
         return {name: np.array(array[start : start + size]) for name, array in self._validation.items()}

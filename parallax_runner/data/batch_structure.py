@@ -23,11 +23,11 @@ class BatchStructure:
 
     @classmethod
     def of(cls, element: Any) -> BatchStructure:
-        """Returns the structure of one element of a data set. The element is x, (x,), (x, y) or (x, y, sample_weight),
-        where each part is a leaf or a nest of tuples, lists and dicts.
+        """Returns the structure of one element of a dataset. The element is x, (x,), (x, y) or (x, y, sample_weight),
+        where each part is a leaf or a nested structure of tuples, lists and dicts.
 
         A leaf in a dict is named after its key; other leaves are named after their position, such as `x` or `y_0`. If
-        two leaves would have the same name, the name of each leaf in a dict gets the name of its part as a prefix, as
+        two leaves would have the same name, the names of all leaves in dicts are prefixed with the name of the part, as
         in `x_id` and `y_id`.
 
         Raises DataError for a tuple of any other length.
@@ -49,7 +49,7 @@ class BatchStructure:
         return _picked(self.x, features), _picked(self.y, features), _picked(self.sample_weight, features)
 
     def flatten(self, element: Any) -> dict[str, Any]:
-        """Returns the features, by name, of an element that has this structure."""
+        """Returns the features of an element that has this structure, keyed by name."""
         found: dict[str, Any] = {}
         for names, part in zip((self.x, self.y, self.sample_weight), _parts(element), strict=True):
             found |= dict(_pairs(names, part))
@@ -66,7 +66,7 @@ def leaves(names: Names) -> Iterator[str]:
 
 
 def _parts(element: Any) -> tuple[Any, Any, Any]:
-    """Splits an element in the same way as Keras: a list is treated as a single x."""
+    """Splits an element as Keras does: a list is a single x."""
     if not isinstance(element, tuple) or hasattr(element, "_fields"):
         return element, None, None
     if not 1 <= len(element) <= len(PARTS):
@@ -88,7 +88,7 @@ def _named(part: Any, name: str, prefix: str) -> Names:
 
 
 def _is_array(part: list[Any]) -> bool:
-    """Returns whether a list contains numbers rather than arrays."""
+    """Returns whether a list is itself an array, such as a list of numbers, rather than a list of arrays."""
     return not part or not hasattr(part[0], "shape")
 
 

@@ -20,7 +20,8 @@ CHECKED_FOR_SECS = 24 * 3600.0
 
 
 def write_sums(folder: Path) -> None:
-    """Writes the checksums of all files in a folder to a new file in the same folder. Raises OSError."""
+    """Writes the checksums of all files in a folder to a new file in the same folder. Raises OSError if a file cannot
+    be read or written."""
     sums = {path.name: _sum(path) for path in sorted(folder.iterdir())}
     write_whole(folder / SUMS, json.dumps(sums, indent=1) + "\n")
 
@@ -28,8 +29,8 @@ def write_sums(folder: Path) -> None:
 def damage_of(folder: Path) -> str | None:
     """Verifies all files in a folder. Returns a description of the damage, or None if all files are intact.
 
-    The processes of a run verify a folder only once: a file in the folder records the state of the verified files,
-    including their modification times. Raises PermissionError if the files cannot be read.
+    Unchanged files are verified only once every 24 hours: a file in the folder records the sizes and modification times
+    of the verified files. Raises PermissionError if the files cannot be read.
     """
     try:
         sums = _read_json(folder / SUMS)
@@ -72,7 +73,7 @@ def _read_json(path: Path) -> Any:
     try:
         return json.loads(read_regular(path))
     except RecursionError as error:
-        raise ValueError(f"{path.name} is nested too deeply") from error
+        raise ValueError(f"the JSON in {path.name} is nested too deeply") from error
 
 
 def _sum(path: Path) -> str:

@@ -1,6 +1,6 @@
-"""The interface of a data set: an endless stream of shuffled examples, numbered from 0.
+"""The interface of a dataset: an endless stream of shuffled examples, numbered from 0.
 
-A step reads a range of the stream, and each rank reads a part of that range, so a single number describes a run's
+A step reads a range of the stream, and each rank reads part of that range, so a single number describes a run's
 position in the data.
 """
 
@@ -17,8 +17,8 @@ import numpy as np
 class Feature:
     """A named input of a model, described for a single example, without the batch dimension.
 
-    A batch contains a dense feature as an array [size, *shape] under the feature's name. It contains a ragged or sparse
-    feature as several component arrays under `name/component`, whose first dimensions differ from batch to batch:
+    In a batch, a dense feature is one array [size, *shape] under the feature's name. A ragged or sparse feature is
+    several component arrays under `name/component`, whose first dimensions vary from batch to batch:
     - ragged: `values` [n, *shape[ragged_rank:]], and for each ragged dimension an int64 array `row_splits`,
       `row_splits_1`, …, the first of which has shape [size + 1];
     - sparse: `indices` int64 [n, 1 + len(shape)], `values` [n], `dense_shape` int64 [1 + len(shape)].
@@ -58,10 +58,10 @@ class Dataset(Protocol):
 
 
 class Share(Protocol):
-    """One worker's part of a data set that is read sequentially."""
+    """One worker's share of a dataset that is read sequentially."""
 
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
-        """Returns a batch for each replica, for the step that begins after all workers together have read `position`
+        """Returns one batch per replica, for the step that starts when the workers together have read `position`
         examples. `position` must increase from call to call."""
         ...
 
@@ -88,6 +88,6 @@ def examples_in(batch: Mapping[str, np.ndarray], features: Mapping[str, Feature]
 
 
 def numbering_of(dataset: Dataset) -> str:
-    """Returns a digest of the list that defines the meaning of a data set's ids, such as a vocabulary. Returns an empty
-    string if the data set has no such digest."""
+    """Returns a digest of the list that gives a dataset's ids their meaning, such as a vocabulary. Returns an empty
+    string if the dataset has no such digest."""
     return str(getattr(dataset, "numbering", ""))

@@ -1,5 +1,5 @@
-"""Random numbers that depend only on a key and a counter, so any example can be generated without generating the
-previous examples."""
+"""Random numbers that depend only on a key and a counter, so any example can be generated without generating the ones
+before it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MIX = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint6
 
 
 def keys(seed: int, *, count: int) -> list[np.uint64]:
-    """Returns keys of independent streams of random numbers, derived from the seed."""
+    """Returns `count` keys for independent streams of random numbers, derived from the seed."""
     return list(np.random.SeedSequence(seed).generate_state(count, np.uint64))
 
 
@@ -28,13 +28,13 @@ def uniform(key: np.uint64, numbers: np.ndarray) -> np.ndarray:
 
 def columns(numbers: np.ndarray, count: int) -> np.ndarray:
     """Returns `count` distinct numbers for each element of `numbers`, int64 [*numbers.shape, count]. Different elements
-    never get the same number."""
+    never share a number."""
     numbered: np.ndarray = numbers[..., None] * count + np.arange(count, dtype=np.int64)
     return numbered
 
 
 def log_uniform(draws: np.ndarray, size: np.ndarray | int) -> np.ndarray:
-    """Turns `draws`, which are uniform in [0, 1), into int64 ids below `size`. `size` is broadcast to the shape of
+    """Converts `draws`, which are uniform in [0, 1), into int64 ids below `size`. `size` is broadcast to the shape of
     `draws`.
 
     Id r, counted from 0, has probability log((r + 2) / (r + 1)) / log(size + 1), which approximates Zipf's law.
@@ -46,7 +46,7 @@ def log_uniform(draws: np.ndarray, size: np.ndarray | int) -> np.ndarray:
 
 
 def log_uniform_probabilities(size: int) -> np.ndarray:
-    """Returns the probability of each id that `log_uniform` draws, float64 [size]."""
+    """Returns the probability with which `log_uniform` draws each id, float64 [size]."""
     edges = np.log1p(np.arange(size + 1, dtype=np.float64))
     probabilities: np.ndarray = np.diff(edges) / edges[-1]
     return probabilities

@@ -12,8 +12,8 @@ from parallax_runner.files.regular import kind_of
 
 
 def find_files(root: Path, *, suffix: str = "", skipped_folders: Collection[str] = ()) -> list[TextFile]:
-    """Returns the files under `root` whose names end in `suffix`, sorted by name. Hidden files are omitted. Links are
-    followed, and each folder is read only once.
+    """Returns the files under `root` whose names end in `suffix`, sorted by name. Hidden files are omitted. Symbolic
+    links are followed, and each folder is read only once.
 
     Raises DataError if a directory cannot be read, or if a matching file is a FIFO, socket or device.
     """

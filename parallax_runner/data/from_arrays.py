@@ -1,4 +1,4 @@
-"""Creates a data set from the arrays that Keras' `fit` accepts."""
+"""Creates a dataset from the arrays that Keras' `fit` accepts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from parallax_runner.errors import DataError
 
 class Arrays:
     """Implements `Dataset` for named arrays with the same number of rows. The stream consists of repeated passes over
-    all full batches of `global_batch` examples. `structure` turns features into Keras' batches."""
+    all full batches of `global_batch` examples. `structure` converts features to Keras batches."""
 
     words_per_example: int | None = None
 
@@ -43,14 +43,14 @@ class Arrays:
         self._orders: dict[int, np.ndarray] = {}
 
     def with_seed(self, seed: int) -> Arrays:
-        """Returns a data set with the same arrays, shuffled with a different seed."""
+        """Returns a dataset with the same arrays, shuffled with a different seed."""
         found = copy.copy(self)
         found._seed, found._orders = seed, {}
         return found
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Messages about examples that are not used."""
+        """Messages about unused examples."""
         left = self._rows - self.train_size
         return (f"{left} examples are omitted from each epoch, because they do not fill a batch",) if left else ()
 
@@ -62,7 +62,9 @@ class Arrays:
 
     def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
         if start < 0 or start + size > self.validation_size:
-            raise IndexError(f"validation examples [{start}, {start + size}) of {self.validation_size}")
+            raise IndexError(
+                f"validation examples [{start}, {start + size}) out of range: there are {self.validation_size}"
+            )
         return {name: array[start : start + size] for name, array in self._validation.items()}
 
     def _order(self, number: int) -> np.ndarray:
@@ -84,7 +86,7 @@ def arrays_dataset(
     validation: Any = None,
     floatx: str = "float32",
 ) -> Arrays:
-    """Creates a data set from arrays, or from dicts, tuples or lists of arrays. `validation` is (x, y) or (x, y,
+    """Creates a dataset from arrays, or from dicts, tuples or lists of arrays. `validation` is (x, y) or (x, y,
     sample_weight). As in Keras, floating-point arrays are cast to `floatx`.
 
     Raises DataError if the arrays have different lengths, or if `validation` has a different structure.
@@ -96,7 +98,9 @@ def arrays_dataset(
     if validation is not None:
         own = BatchStructure.of(validation)
         if (own.x, own.y) != (structure.x, structure.y):
-            raise DataError(f"validation_data has the parts {own.names}, but the training data has {structure.names}")
+            raise DataError(
+                f"validation_data has the features {own.names}, but the training data has {structure.names}"
+            )
         held_back = _arrays(own, validation, floatx)
         if structure.sample_weight is not None and own.sample_weight is None:
             # class_weight applies only to training examples.

@@ -1,4 +1,4 @@
-"""A data set whose examples are computed when they are read and are not kept in memory."""
+"""A dataset that computes its examples when they are read and does not keep them in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BYTES_PER_EXAMPLE = 3 * 8  # the orders of two epochs, and the sort keys of one
 
 
 class GeneratedDataset:
-    """Implements `Dataset` with a function that computes examples from their numbers."""
+    """Implements `Dataset` with a function that computes examples from their indices."""
 
     words_per_example: int | None = None
 
@@ -27,8 +27,8 @@ class GeneratedDataset:
         validation_size: int,
         seed: int,
     ) -> None:
-        """`make` turns example numbers, int64 [size], into a batch. Training examples have the numbers below
-        `train_size`; validation examples have the numbers from `train_size` on."""
+        """`make` converts example indices, int64 [size], to a batch. Training examples have indices below `train_size`;
+        validation examples have indices from `train_size` on."""
         self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in make(_NO_NUMBERS).items()}
         self.train_size = train_size
         self.validation_size = validation_size
@@ -40,7 +40,9 @@ class GeneratedDataset:
 
     def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
         if start < 0 or start + size > self.validation_size:
-            raise IndexError(f"validation examples [{start}, {start + size}) of {self.validation_size}")
+            raise IndexError(
+                f"validation examples [{start}, {start + size}) out of range: there are {self.validation_size}"
+            )
         return self._make(np.arange(start, start + size, dtype=np.int64) + self.train_size)
 
 
@@ -48,7 +50,7 @@ _NO_NUMBERS = np.zeros(0, dtype=np.int64)
 
 
 def check_sizes(examples: int, validation_examples: int) -> None:
-    """Raises ConfigError if a number of examples is out of range, or if the order of the examples does not fit into
+    """Raises ConfigError if a number of examples is out of range, or if the order of the examples does not fit in
     memory."""
     if examples < 1:
         raise ConfigError(f"data.examples={examples}: expected at least 1 example to train on.")

@@ -14,11 +14,11 @@ CHANNELS = 3
 
 
 def load(*, image_size: int, classes: int, noise: float, examples: int, validation_examples: int, seed: int) -> Dataset:
-    """Returns examples that have the features `image` (float32 [image_size, image_size, 3]) and `label` (int32, below
+    """Returns examples with the features `image` (float32 [image_size, image_size, 3]) and `label` (int32, below
     `classes`).
 
-    `noise` is the standard deviation of the noise that is added to each pixel; the patterns have standard deviation 1.
-    Raises ConfigError for a number out of range.
+    `noise` is the standard deviation of the noise added to each pixel; the patterns have standard deviation 1. Raises
+    ConfigError if an argument is out of range.
     """
     for name, number, least in (
         ("image_size", image_size, 1),

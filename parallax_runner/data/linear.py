@@ -1,4 +1,4 @@
-"""Points near the line y = 10 x - 5: a minimal data set to learn from."""
+"""Points near the line y = 10 x - 5: a minimal dataset to learn from."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ INTERCEPT = -5.0
 
 
 def load(*, examples: int, validation_examples: int, noise: float, seed: int) -> Dataset:
-    """Returns points that have the features `x` and `y`, both float32 scalars. x is uniform in [-1, 1).
+    """Returns points with the features `x` and `y`, both float32 scalars. x is uniform in [-1, 1).
 
-    `noise` is the standard deviation of the noise that is added to y. Raises DataError if there are no examples, and
+    `noise` is the standard deviation of the noise added to y. Raises DataError if there are no examples, and
     ConfigError if `validation_examples` or `noise` is negative.
     """
     if examples < 1:

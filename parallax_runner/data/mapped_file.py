@@ -27,8 +27,8 @@ class MappedFile:
         try:
             size_bytes = os.stat(self.path).st_size
         except OSError as error:
-            raise DataError(f"{self.path}: this data disappeared during training: {error.strerror}.") from error
+            raise DataError(f"{self.path}: this file disappeared during training: {error.strerror}.") from error
         if size_bytes < self.size_bytes:
             raise DataError(
-                f"{self.path}: this data was truncated during training, from {self.size_bytes} bytes to {size_bytes}."
+                f"{self.path}: this file was truncated during training, from {self.size_bytes} bytes to {size_bytes}."
             )

@@ -1,4 +1,4 @@
-"""Checks, before data is generated, that it fits into memory."""
+"""Checks that data fits in memory before it is generated."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from parallax_runner.errors import ConfigError
 
 def check_fits(needed_bytes: int, **sizes: int) -> None:
     """Raises ConfigError if this machine has less than `needed_bytes` of memory. Without this check, NumPy would fail
-    with a MemoryError, or the kernel would kill the process after minutes. `sizes` contains the values of the keys of
-    `data` that determine how much memory is needed."""
+    with a MemoryError, or the kernel would kill the process after minutes. `sizes` contains the settings of `data` that
+    determine how much memory is needed."""
     has_bytes = psutil.virtual_memory().total
     if needed_bytes > has_bytes:
         named = ", ".join(f"data.{key}={size}" for key, size in sizes.items())
         raise ConfigError(
             f"{named}: this data needs {needed_bytes / 1e9:,.0f} GB, but this machine has {has_bytes / 1e9:,.0f} GB of "
-            "memory. Give smaller values"
+            "memory. Use smaller values"
         )

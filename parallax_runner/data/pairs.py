@@ -1,5 +1,5 @@
-"""Synthetic training data for a retrieval model, generated from a seed. Each example is a query with the item that was
-chosen for the query."""
+"""Synthetic training data for a retrieval model, generated from a seed. Each example is a query and the item that was
+chosen for it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def load(
     validation_examples: int,
     seed: int,
 ) -> Dataset:
-    """Returns pairs that have the features `query` and `item` (int64) and `item_probability` (float32), the probability
-    of the item over all pairs. A loss with in-batch negatives uses this probability as a correction.
+    """Returns pairs with the features `query` and `item` (int64) and `item_probability` (float32), the probability of
+    the item over all pairs. A loss with in-batch negatives uses this probability to correct its sampling bias.
 
     Queries and items follow Zipf's law; smaller ids are more frequent. Each query belongs to one of `clusters`
     clusters, and item i belongs to cluster i % clusters. In a fraction `affinity` of the pairs, the item is from the
-    query's cluster; in the other pairs, it can be any item. Raises ConfigError for a number out of range.
+    query's cluster; in the other pairs, it can be any item. Raises ConfigError if an argument is out of range.
     """
     for name, number in (("queries", queries), ("items", items), ("clusters", clusters)):
         if number < 1:
@@ -69,7 +69,7 @@ class _Pairs:
         return cls(cluster_of, probability_of.ravel().astype(np.float32), clusters, affinity, *others)
 
     def batch(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns the pairs with these numbers."""
+        """Returns the pairs with these indices."""
         query = log_uniform(uniform(self.query_key, numbers), len(self.cluster_of))
         anyone = log_uniform(uniform(self.item_key, numbers), len(self.probability_of))
         # The item is replaced within its block of `clusters` items. Each block has one item from each cluster, and the

@@ -10,14 +10,14 @@ from parallax_runner.data.files import find_files
 
 
 def drawn_from(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings that determine the distribution of the data. This includes all settings except the seed,
-    which determines only the order or the random numbers."""
+    """Returns the settings that determine the distribution of the data. These are all settings except the seed, which
+    determines only the order or the random numbers."""
     return {key: value for key, value in data.items() if key != "seed"}
 
 
 def state_of(data: Mapping[str, Any]) -> list[list[int]]:
-    """Returns one list for each path that is the value of a key `path` or `…_path`. The list contains the size in bytes
-    and the modification time in ns of each file at that path."""
+    """Returns one list for each path in a setting named `path` or `…_path`. The list contains the size in bytes and the
+    modification time in ns of each file at that path."""
     named = [value for key, value in data.items() if key == "path" or key.endswith("_path")]
     return [_files(Path(value).expanduser()) for value in named if isinstance(value, str)]
 

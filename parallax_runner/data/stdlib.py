@@ -1,4 +1,4 @@
-"""The source of Python's standard library, as real text that needs no download."""
+"""The source code of Python's standard library: real text that needs no download."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def load(
     """Returns windows of the standard library's source. About 5 % of the library's files are used for validation.
 
     `vocab_size` is in words, `sequence_length` is in words per window, and `validation_examples` is in windows. Raises
-    DataError if the library has no source files on disk or the cache cannot be written, and ConfigError for a size out
-    of range.
+    DataError if the library has no source files on disk or the cache cannot be written, and ConfigError if a size is
+    out of range.
     """
     root = Path(sysconfig.get_paths()["stdlib"])
     files = find_files(root, suffix=".py", skipped_folders={"site-packages", "dist-packages", "__pycache__"})

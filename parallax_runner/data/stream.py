@@ -1,4 +1,4 @@
-"""The order of training examples, which form an endless stream that is shuffled again in each epoch."""
+"""The order of training examples, which form an endless stream that is reshuffled in each epoch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ShuffledStream:
         self._orders: dict[int, np.ndarray] = {}
 
     def elements(self, start: int, count: int) -> np.ndarray:
-        """Returns, for examples [start, start + count) of the stream, their indices in the data, int64 [count]."""
+        """Returns the indices in the data of examples [start, start + count) of the stream, int64 [count]."""
         numbers = np.arange(start, start + count, dtype=np.int64)
         epochs, positions = np.divmod(numbers, self._size)
         elements = np.empty(count, dtype=np.int64)

@@ -26,13 +26,13 @@ def load(
     lowercase: bool = False,
     cache_dir: str | None = None,
 ) -> Dataset:
-    """Returns windows of the text at `path`, a UTF-8 file or a directory of such files. Files that end in .gz are
-    decompressed.
+    """Returns windows of the text at `path`, a UTF-8 file or a directory of such files. Files whose names end in .gz
+    are decompressed.
 
     The text for validation is at `validation_path`. Without `validation_path`, about 5 % of the files are used for
     validation, or about 5 % of the lines if there are few files. `vocab_size` is in words, `sequence_length` is in
     words per window, and `validation_examples` is in windows. Raises DataError if a path cannot be read, the text has
-    no words or the cache cannot be written, and ConfigError for a size out of range.
+    no words or the cache cannot be written, and ConfigError if a size is out of range.
     """
     corpus = load_corpus(
         _text_files(path, key="data.path"),

@@ -32,8 +32,7 @@ def load_corpus(
     cache_dir: str | None,
     source: str,
 ) -> Corpus:
-    """Returns the tokens of `files`, memory-mapped. The docstring of `tokenize_files` describes the arguments that both
-    functions have.
+    """Returns the tokens of `files`, memory-mapped. See `tokenize_files` for the arguments that both functions share.
 
     `cache_dir` defaults to $XDG_CACHE_HOME/parallax_runner, or ~/.cache/parallax_runner. If several processes miss the
     cache at the same time, each process writes its own folder, and the first process to rename its folder wins. Damaged
@@ -85,7 +84,7 @@ def _is_whole(folder: Path) -> bool:
         # Under the lock, only one process verifies the folder, and no process removes a folder that another process has
         # just rebuilt.
         with _alone_at(folder):
-            damage = _damage_of(folder) if folder.exists() else "another process has removed it"
+            damage = _damage_of(folder) if folder.exists() else "another process removed it"
             if damage is not None:
                 _remove(folder, damage)
     except OSError as error:
@@ -102,7 +101,7 @@ def _damage_of(folder: Path) -> str | None:
 
 @contextmanager
 def _alone_at(folder: Path) -> Iterator[None]:
-    """Holds the lock of a folder. In a read-only cache there is no lock, since nothing can be removed. On a file system
+    """Holds a folder's lock. In a read-only cache there is no lock, since nothing can be removed. On a file system
     without locks, each process that detects damage rebuilds the folder itself."""
     try:
         lock = open(folder.with_name(f".{folder.name}.lock"), "a", encoding="utf-8")  # noqa: SIM115
@@ -126,8 +125,8 @@ def _remove(folder: Path, damage: str) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise DataError(f"{folder}: damaged cache of tokenised text: {damage}. Delete the directory.") from error
-    log.warning("%s: damaged cache of tokenised text, rebuilding it: %s", folder, damage)
+        raise DataError(f"{folder}: damaged cache of tokenized text: {damage}. Delete the directory.") from error
+    log.warning("%s: damaged cache of tokenized text, rebuilding it: %s", folder, damage)
     if moved.is_dir():
         shutil.rmtree(moved, ignore_errors=True)
     else:
@@ -137,13 +136,14 @@ def _remove(folder: Path, damage: str) -> None:
 def _unusable(folder: Path, error: OSError) -> DataError:
     # Errors raised by NumPy itself have a message but no errno.
     return DataError(
-        f"{folder.parent}: cannot write tokenised text: {error.strerror or error}. "
+        f"{folder.parent}: cannot write tokenized text: {error.strerror or error}. "
         "Set data.cache_dir or XDG_CACHE_HOME to a writable directory."
     )
 
 
 def _publish(corpus: Corpus, folder: Path) -> None:
-    """Writes to a temporary folder and renames it to `folder`, so that a reader sees either all files or no files."""
+    """Writes the corpus to a temporary folder and renames it to `folder`, so that a reader sees either all files or no
+    files."""
     unfinished = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
     try:
         unfinished.mkdir(parents=True)
@@ -178,7 +178,7 @@ def _read(folder: Path) -> Corpus:
     except PermissionError as error:
         raise _of_another_user(error) from error
     except (OSError, EOFError, ValueError) as error:
-        raise DataError(f"{folder}: damaged cache of tokenised text: {error}. Delete the directory.") from error
+        raise DataError(f"{folder}: damaged cache of tokenized text: {error}. Delete the directory.") from error
 
 
 def _of_another_user(error: PermissionError) -> DataError:

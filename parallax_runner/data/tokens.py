@@ -1,4 +1,4 @@
-"""Turns text files into arrays of word ids. Lines are split into tokens, words are numbered by frequency, and some of
+"""Converts text files to arrays of word ids. Lines are split into tokens, words are numbered by frequency, and some of
 the data is held out for validation."""
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ LINES_PER_BLOCK = 50
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file to read. `name` is its path relative to the root of the search, which is the same on every machine."""
+    """A file to read. `name` is its path relative to the directory that was searched, so the name is the same on every
+    machine."""
 
     name: str
     path: Path
@@ -113,8 +114,8 @@ def number_by_frequency(words: Sequence[str], counts: np.ndarray, vocab_size: in
 def _read_pieces(
     files: Sequence[TextFile], tokenizer: Tokenizer, first_seen: defaultdict[str, int]
 ) -> dict[str, np.ndarray]:
-    """Returns, by name, the pieces to divide between training and validation. The pieces are whole files, or blocks of
-    lines if there are few files, since one file may contain most of the text."""
+    """Returns the pieces, keyed by name, to divide between training and validation. The pieces are whole files, or
+    blocks of lines if there are few files, since one file may contain most of the text."""
     if len(files) * VALIDATION_SHARE < 1:
         return {
             f"{file.name}:{number}": block
@@ -144,7 +145,7 @@ def _line_blocks(file: TextFile, decode_errors: str) -> Iterator[list[str]]:
             while lines := list(itertools.islice(stream, LINES_PER_BLOCK)):
                 yield lines
     except UnicodeDecodeError as error:
-        raise DataError(f"{file.path}: expected UTF-8 text, found {error}. Convert or remove it.") from error
+        raise DataError(f"{file.path}: expected UTF-8 text: {error}. Convert or remove this file.") from error
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{file.path}: cannot be read: {error}. Expected a text file, plain or gzipped.") from error
 

@@ -1,4 +1,4 @@
-"""Turns token arrays into a data set for language models, which predict the next word at each position of a window."""
+"""Converts token arrays to a dataset for language models, which predict the next word at each position of a window."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from parallax_runner.errors import ConfigError, DataError
 def language_model_dataset(
     corpus: Corpus, *, sequence_length: int, validation_examples: int, seed: int, source: str
 ) -> Dataset:
-    """Returns windows of the corpus, which have the features `words` and `next_words`, both int32 [sequence_length].
+    """Returns windows of the corpus with the features `words` and `next_words`, both int32 [sequence_length].
 
-    Window i consists of the tokens from i * sequence_length to (i + 1) * sequence_length, including both, so each token
-    is predicted once. At most `validation_examples` windows of the validation tokens are used, evenly spaced.
+    Window i consists of tokens i * sequence_length to (i + 1) * sequence_length, inclusive, so each token is predicted
+    once. At most `validation_examples` windows of the validation tokens are used, evenly spaced.
 
-    Raises ConfigError for a length or count out of range, and DataError if the corpus has no window to train on.
+    Raises ConfigError if a length or count is out of range, and DataError if the corpus has no window to train on.
     `source` names the text in the error message.
     """
     if sequence_length < 1:

@@ -1,5 +1,4 @@
-"""Synthetic words, generated from a seed. Their frequencies are similar to the frequencies in a natural language: few
-words are frequent, and most words are rare."""
+"""Synthetic words, generated from a seed. As in natural language, few words are frequent, and most are rare."""
 
 from __future__ import annotations
 
@@ -21,12 +20,11 @@ def load(
     validation_examples: int,
     seed: int,
 ) -> Dataset:
-    """Returns windows of independent words, which have the features `words` and `next_words`, both int32
-    [sequence_length].
+    """Returns windows of independent words with the features `words` and `next_words`, both int32 [sequence_length].
 
     Word r, counted from 0, has a probability proportional to 1 / (r + 1 + offset), which is the Zipf-Mandelbrot law.
-    The frequency therefore decreases with the id, as a log-uniform candidate sampler expects. Raises ConfigError for a
-    number out of range.
+    Words with higher ids are therefore rarer, as a log-uniform candidate sampler expects. Raises ConfigError if an
+    argument is out of range.
     """
     if vocab_size < 1:
         raise ConfigError(f"data.vocab_size={vocab_size}: expected at least 1 word.")
@@ -60,7 +58,7 @@ def load(
 
 
 def draw_words(count: int, vocab_size: int, offset: float, seed: np.random.SeedSequence) -> np.ndarray:
-    """Returns word ids, int32 [count], which depend only on the arguments, not on the NumPy version."""
+    """Returns word ids, int32 [count], which depend only on the arguments and not on the NumPy version."""
     weights = np.cumsum(1.0 / (np.arange(vocab_size) + 1.0 + offset))
     uniform = np.random.PCG64(seed).random_raw(count).astype(np.float64) / 2.0**64
     found = np.searchsorted(weights, uniform * weights[-1], side="right")

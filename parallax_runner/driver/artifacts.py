@@ -1,4 +1,4 @@
-"""The files that a run passes to its tracker: its record, logs, plots, checkpoints, and the model for serving."""
+"""The files that a run passes to its tracker: its record, logs, plots, checkpoints and exported models."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 
 class RunArtifacts:
-    """The artifacts of one run. Create this object before the launch, because checkpoints that already exist at that
-    time are treated as checkpoints of another run."""
+    """The artifacts of one run. Create this object before the launch: checkpoints that already exist are attributed to
+    another run."""
 
     def __init__(self, config: RunConfig, run_dir: Path, tracker: Tracker) -> None:
         self._run_dir, self._tracker, self._is_tracked = run_dir, tracker, config.tracking.enabled
@@ -36,8 +36,8 @@ class RunArtifacts:
         self._checkpoints.on_checkpoint(prefix)
 
     def close(self, summary_path: Path, saved_model: str | None, keras_model: str | None = None) -> None:
-        """Logs all artifacts at the end of the run, the small artifacts first. `saved_model` is a folder, and
-        `keras_model` is a file."""
+        """Logs all artifacts at the end of the run, small artifacts first. `saved_model` is a folder, and `keras_model`
+        is a file."""
         if not self._is_tracked:
             return
         record = (self._run_dir / frozen.FILE_NAME, self._run_dir / "plan.json", summary_path)

@@ -1,4 +1,4 @@
-"""Validates all jobs of a command line before Hydra runs the first job."""
+"""Validates every job of a command line before Hydra runs the first job."""
 
 import argparse
 import sys
@@ -23,7 +23,7 @@ from parallax_runner.errors import ConfigError
 @dataclass(frozen=True)
 class CheckedJob:
     """One job. `config` is resolved and has no `hydra` node. `overrides` contains all overrides except those for the
-    `hydra` node. `title` contains the overrides that differ among the jobs."""
+    `hydra` node. `title` lists the overrides that distinguish this job from the other jobs."""
 
     config: RunConfig
     title: str
@@ -34,10 +34,10 @@ class CheckedJob:
 class CheckedSweep:
     """A sweep whose jobs are all valid. `dir` is the folder of the sweep.
 
-    `jobs` is empty if a sweeper chooses values during the sweep. `first` is the configuration of the first job, or the
-    part that all jobs have in common. `swept` maps each swept key to its values on the command line, such as `mpi,ps`.
-    `more_lines` are the additional overrides that make Hydra compose the same jobs. If the sweep `is_parallel`, several
-    jobs may run at a time, as jobs of Slurm if it `is_on_slurm`.
+    `jobs` is empty if a sweeper chooses values during the sweep. `first` is the configuration of the first job or, if
+    `jobs` is empty, the part that all jobs share. `swept` maps each swept key to its values on the command line, such
+    as `mpi,ps`. `more_lines` are the overrides to add to the command line so that Hydra composes the same jobs. If
+    `is_parallel`, several jobs may run at once. If `is_on_slurm`, they run as Slurm jobs.
     """
 
     dir: Path
@@ -58,11 +58,11 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
     """Composes and validates all jobs of Hydra's parsed command line. Returns the sweep, or None for a single job.
 
     Raises:
-        ConfigError: for the first error that is found, with one message.
-        SystemExit: with status 0, if this process is a Slurm task that is not the driver.
+        ConfigError: for the first error that is found.
+        SystemExit: with status 0 if this process is a Slurm task that is not the driver.
     """
     composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
-    if arguments.cfg is not None:  # the command only prints the configuration, so the values need not be valid
+    if arguments.cfg is not None:  # the command only prints the configuration, which need not be valid
         composer.job(arguments.overrides)
         return None
     command = composer.command(arguments.overrides, multirun=arguments.multirun)
@@ -88,8 +88,8 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
 
 
 def _direction_lines(job: Job, config: RunConfig) -> list[str]:
-    """Returns the override that makes a sweeper optimize in the direction of the objective. Returns no override if the
-    sweeper has no key for the direction, or if its direction is already right.
+    """Returns the override that makes a sweeper optimize in the direction of the objective. Returns an empty list if
+    the sweeper has no key for the direction, or if its direction is already correct.
 
     Raises ConfigError if the user has set the wrong direction.
     """
@@ -120,8 +120,8 @@ def validated(job: Job) -> RunConfig:
 
 
 def checked_job(job: Job, giver: str = COMMAND_LINE) -> RunConfig:
-    """Returns the resolved configuration of a job, and names the keys that it does not use. `giver` is who gives the
-    overrides.
+    """Returns the resolved configuration of a job, and prints a note for each key that the job does not use. `giver`
+    names the source of the overrides in these notes.
 
     Raises ConfigError for the first error."""
     config = validated(job)
@@ -131,7 +131,7 @@ def checked_job(job: Job, giver: str = COMMAND_LINE) -> RunConfig:
 
 
 def end_surplus_task(config: RunConfig) -> None:
-    """Raises SystemExit with status 0 if `srun` has started several tasks and this one is not the driver."""
+    """Raises SystemExit with status 0 if `srun` has started several tasks and this process is not the driver."""
     if config.cluster.launcher == slurm_allocation.LAUNCHER and slurm_allocation.is_surplus_task():
         raise SystemExit(0)
 

@@ -1,4 +1,4 @@
-"""The cost model for a requested plan, and the cost constants for the cluster of a configuration."""
+"""The cost model for a requested plan, and the cost constants of the configured cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cost_model(request: PlanRequest, known: Constants) -> CostModel:
 
 
 def constants_of(config: RunConfig) -> Constants:
-    """Returns the constants that scripts/calibrate measured on this cluster, or the defaults if it was never
+    """Returns the constants that scripts/calibrate measured on this cluster, or the defaults if the cluster was never
     calibrated."""
     try:
         return constants.load(constants_path(config))
@@ -46,8 +46,8 @@ def constants_of(config: RunConfig) -> Constants:
 
 
 def constants_path(config: RunConfig) -> Path:
-    """Returns the path of the constants for the configuration's cluster. The cluster is identified by its hosts and
-    their cores."""
+    """Returns the path of the file with the constants of the configured cluster. The file name depends on the cluster's
+    hosts, this host's name and number of cores, and the threads per worker."""
     lines, threads = config.cluster.resource_info, config.cluster.threads_per_worker
     described = [constants.FORMAT, lines, platform.node(), os.cpu_count(), threads]
     return cache_root() / "calibration" / f"{cache_key(described)}.json"

@@ -19,8 +19,8 @@ def dataset_facts(config: RunConfig, dataset: Dataset) -> list[DatasetFacts]:
     """Returns the facts about the training data, and about the validation data if there is any. Returns an empty list
     for a script, which reads its data itself.
 
-    The digest covers the configuration of the data, the features' shapes and dtypes, and the numbering of the examples.
-    The examples are not read for the digest.
+    The digest covers the data configuration, the features' shapes and dtypes, the numbering of the examples, and the
+    name and size of the split. It does not cover the contents of the examples.
     """
     target = config.model["_target_"]
     if target == SCRIPT:

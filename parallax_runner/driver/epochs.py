@@ -1,4 +1,4 @@
-"""Ends and begins epochs. Between two epochs all ranks wait for the decisions of callbacks."""
+"""Begins and ends epochs. Between two epochs, all ranks wait for the decisions of the callbacks."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from parallax_runner.track.run_record import RunRecord
 
 
 class EpochCalls(Protocol):
-    """The callbacks between epochs. They run in the driver's process. Epochs are counted from 0."""
+    """The callbacks that run between epochs, in the driver process. Epochs are numbered from 0."""
 
     def begin(self, epoch: int) -> None:
         """Called before the first step of an epoch."""
 
     def end(self, epoch: int, step: int) -> None:
-        """Called after the last step of an epoch, when its checkpoint is written and its validation is done. `step` is
-        the number of steps done in total."""
+        """Called after the last step of an epoch, once its checkpoint is written and its validation is done. `step` is
+        the total number of completed steps."""
 
     @property
     def stops(self) -> bool:
-        """Whether training must end. If this is requested when an epoch begins, training ends after the epoch's first
-        step, as in Keras."""
+        """Whether training must end. If a callback requests a stop when an epoch begins, training ends after the
+        epoch's first step, as in Keras."""
 
     @property
     def learning_rate(self) -> float | None:
@@ -45,12 +45,12 @@ class Epochs:
     _waiting: set[int] = field(default_factory=set)
 
     def restart(self) -> None:
-        """Clears the set of waiting ranks when all ranks start again from a checkpoint."""
+        """Clears the set of waiting ranks. Call this method when all ranks restart from a checkpoint."""
         self._waiting = set()
 
     def on_segment(self, rank: int, step: int, step_secs: Sequence[float]) -> dict[str, Any] | None:
-        """When the last rank has reached `step`, returns the order for all ranks. Before that, returns None. The
-        callbacks of an epoch are called once, even if a restart repeats the steps of that epoch."""
+        """Returns the command for all ranks once the last rank has reached `step`, and None before that. Calls the
+        callbacks of an epoch only once, even if a restart repeats the steps of that epoch."""
         del step_secs
         self._waiting.add(rank)
         if len(self._waiting) < self.workers:
@@ -77,8 +77,8 @@ class Epochs:
         }
 
     def finish(self, step: int) -> None:
-        """Ends the last epoch if it is complete, or if a callback stopped it. Call this method after the run, when
-        `step` steps are done."""
+        """Ends the last epoch if it is complete, or if a callback stopped it. Call this method after the run. `step` is
+        the total number of completed steps."""
         if step > 0 and (step % self.steps == 0 or step == self._last_step):
             self._end(self.first + (step - 1) // self.steps, step)
 

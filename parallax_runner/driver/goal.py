@@ -32,7 +32,7 @@ def goal_of(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> G
 
 
 def _goals_of(single: SingleDeviceGraph) -> dict[str, Goal | None]:
-    """Returns the goals that a validation computes, by name. A goal is None if the direction of better values is
+    """Returns a goal for each metric that a validation computes, by name. A goal is None if the metric's direction is
     unknown."""
     directions = {} if single.validation_metrics is None else single.validation_metrics.directions
     found = {name: None if direction is None else Goal(name, name, direction) for name, direction in directions.items()}

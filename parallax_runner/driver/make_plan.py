@@ -39,8 +39,8 @@ def measured_rows(
     """Returns the measurement of the rows that steps touch. The measurement comes from a trial if the configuration
     requests a trial, otherwise from an earlier run if there was one.
 
-    Returns None for a script with parallel_run, which feeds its data itself. The plan then uses upper bounds for the
-    number of rows.
+    Returns None for a script that calls parallel_run, because the script feeds its own data. The plan then uses upper
+    bounds for the number of rows.
     """
     if config.model["_target_"] == frozen.SCRIPT:
         return None
@@ -51,12 +51,13 @@ def measured_rows(
 
 
 def measure(config: RunConfig, single: SingleDeviceGraph, run_dir: Path, interrupts: Interrupts) -> Measured:
-    """Returns the measurement of the rows that steps touch, from a trial unless an earlier run measured the same."""
+    """Returns the measurement of the rows that steps touch, from a trial unless an earlier run has already measured
+    them."""
     return row_trial.measure(config, single, plan_alone(config, single), run_dir, interrupts)
 
 
 def plan_alone(config: RunConfig, single: SingleDeviceGraph) -> Plan:
-    """Returns the plan for a single process with one replica. This process does not wait for any other process."""
+    """Returns the plan for a single process with one replica, which does not wait for any other process."""
     from parallax_runner.graph.devices import without_tasks
 
     ps = dataclasses.replace(config.comm.ps, staleness=None, backup_workers=0)
@@ -101,7 +102,7 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
 
 
 def advice_on(plan: Plan, config: RunConfig, single: SingleDeviceGraph, measured: Measured | None) -> str | None:
-    """Returns the advice at the end of `action=plan`, or None."""
+    """Returns the advice that `action=plan` prints last, or None if there is no advice."""
     from parallax_runner.analysis.classify import classify
 
     request = plan_request(config, classify(single), single.fingerprint, measured)

@@ -18,8 +18,9 @@ PLOTS = "plots"
 
 @dataclass(frozen=True)
 class SearchSummary:
-    """The fields of `summary.json` about the search, with the names that they have in the file: the trials, the curve
-    and the choice. The numbers of steps and seconds include only trials that were part of training."""
+    """The fields of `summary.json` that describe the search: the trials, the fitted curve and the choice. The fields
+    have the same names as in the file. The numbers of steps and seconds include only trials that were part of
+    training."""
 
     partition_candidates: tuple[int, ...]
     partition_step_ms: tuple[float, ...]
@@ -47,9 +48,9 @@ class SearchSummary:
 
 
 def track(trials: Sequence[Trial], choice: Choice | None, tracker: Tracker, run_dir: Path) -> None:
-    """Logs the step times as a plot, and as metrics whose step is the number of shards. Metrics are logged only when
-    the search has ended. A tracker accepts steps only in ascending order, but a search may try a smaller number of
-    shards after a larger one."""
+    """Logs the step times as a plot, and as metrics whose step is the number of shards. Metrics are logged only after
+    the search has made its choice, because a tracker accepts steps only in ascending order, while a search may try a
+    smaller number of shards after a larger number."""
     if not trials:
         return
     if choice is not None:

@@ -1,5 +1,4 @@
-"""`partition=search`: finds the best number of shards for sparse variables in short trials that are part of
-training."""
+"""`partition=search`: runs short trials as part of training to find the best number of shards for sparse variables."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ def planned(config: RunConfig, plan: Plan) -> Plan:
             raise PlanError("action=search: no sparse variable is on a server, so there is nothing to shard")
         notes.append("partition=search has no effect: no sparse variable is on a server")
     elif config.action == "plan":
-        notes.append(f"partition=search starts with {allowed.start} and tries {allowed.least} to {allowed.most} pieces")
+        notes.append(f"partition=search starts with {allowed.start} and tries {allowed.least} to {allowed.most} shards")
     return dataclasses.replace(plan, notes=(*plan.notes, *notes))
 
 
@@ -95,8 +94,8 @@ class PartitionSearch:
         return WARM_UP_STEPS + steps
 
     def next_plan(self) -> Plan:
-        """Returns the plan for the next number of shards to try. If no number is left, chooses a number and returns the
-        plan for it."""
+        """Returns the plan for the next number of shards to try. If no number is left to try, chooses the best number
+        and returns the plan for it."""
         if self.choice is None:
             number = next_partitions(self.trials, self._allowed)
             if number is None:
@@ -125,8 +124,8 @@ class PartitionSearch:
         return begun
 
     def on_segment(self, rank: int, step: int, step_secs: Sequence[float]) -> dict[str, Any] | None:
-        """Records a rank's step times in the segment that ends at `step`. When the last rank has reported, returns the
-        order for all ranks. Before that, returns None."""
+        """Records a rank's step times in the segment that ends at `step`. Returns the command for all ranks once the
+        last rank has reported, and None before that."""
         self._by_rank[rank] = step_secs
         if len(self._by_rank) < self.plan.workers:
             return None
@@ -143,7 +142,7 @@ class PartitionSearch:
         }
 
     def on_recut(self, rank: int, secs: float) -> None:
-        """Adds the time that the ranks took to change to another plan."""
+        """Adds the time that the ranks took to switch to another plan."""
         self._count(0, secs)
         log.info("search: resharded into %s in %.1f s", _counted(self.partitions), secs)
 
@@ -155,7 +154,7 @@ class PartitionSearch:
         self._keep()
 
     def summary(self) -> SearchSummary:
-        """Returns the fields of `summary.json` about the search."""
+        """Returns the fields of `summary.json` that describe the search."""
         found = SearchSummary.of(self.trials, self.choice)
         if self._has_counted:
             found = dataclasses.replace(found, partition_search_steps=self.steps, partition_search_secs=self.secs)
@@ -217,8 +216,8 @@ def with_partitions(config: RunConfig, partitions: int) -> RunConfig:
 
 
 def _range(config: RunConfig, plan: Plan) -> Range | None:
-    """Returns the range of numbers of shards to try, or None if the plan shards no variable. Raises PlanError if a
-    variable has too few rows."""
+    """Returns the smallest and largest number of shards to try, and the number to start with. Returns None if the plan
+    shards no variable. Raises PlanError if a variable has too few rows."""
     assert config.partition.min is not None  # config/validate_partition.py
     return range_of(plan, least=config.partition.min, most=config.partition.max)
 
@@ -244,6 +243,6 @@ def _counted(partitions: int) -> str:
 
 
 def tell(line: str) -> None:
-    """Prints a line about the search on the terminal and in the driver's log."""
+    """Prints a line about the search on the terminal, and writes it to the driver's log."""
     log.info("search: %s", line)
     print(f"search: {line}", file=sys.stderr, flush=True)

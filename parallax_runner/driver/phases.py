@@ -1,4 +1,4 @@
-"""The phases of a run between its plan and its first step. Each phase is shown in one line."""
+"""The phases of a run between its plan and its first step. Each phase is shown on one line."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ RESTORING = "restoring step {step}"
 
 
 def starting(plan: Plan) -> str:
-    """Returns the line for the start of the processes, for example "starting 2 workers and 1 server"."""
+    """Returns the line that announces the start of the processes, for example "starting 2 workers and 1 server"."""
     servers = f" and {_counted(plan.servers, 'server')}" if plan.servers else ""
     return f"starting {_counted(plan.workers, 'worker')}{servers}"
 
 
 def on_stage(show: Callable[[str], None], step: int) -> Callable[..., Mapping[str, Any] | None]:
-    """Returns the handler that shows the stages of the chief in a run that starts from `step`."""
+    """Returns the handler that shows the chief's stages in a run that starts at step `step`."""
 
     def heard(rank: int, name: str) -> None:
         phase = RESTORING.format(step=step) if name == "initialize" and step else PHASES.get(name)

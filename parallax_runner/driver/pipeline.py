@@ -62,7 +62,7 @@ log = logging.getLogger(__name__)
 
 
 def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None = None) -> Objective | None:
-    """Runs one job to its end. Returns the job's objective, or None if the action has no objective.
+    """Runs one job to completion. Returns the job's objective, or None if the action has no objective.
 
     `source` provides the graph and the data, from the configuration or from a script. `epochs` is a function that takes
     the run's record and the checkpoint from which the run resumes. It returns the object that is called between epochs.
@@ -298,7 +298,7 @@ def _with_result(
 
 
 def _with_origins(result: RunResult, config: RunConfig) -> RunResult:
-    """Names the origins of the settings with which the error of a worker or server begins."""
+    """Returns the result. If the error message of a worker or server begins with settings, adds where each was set."""
     failure = result.failure
     if failure is None or not failure.recurs:
         return result

@@ -19,7 +19,7 @@ from parallax_runner.planning.plan_request import PlanRequest
 def plan_request(
     config: RunConfig, variables: Sequence[VariableInfo], fingerprint: str, measured: Measured | None
 ) -> PlanRequest:
-    """Returns the request for the plan of a run. With comm=auto, the request does not contain a choice of routes
+    """Returns the request for the plan of a run. With comm=auto, the request does not contain the choice of routes
     yet."""
     return PlanRequest(
         comm=config.comm.name,
@@ -40,5 +40,5 @@ def plan_request(
 
 
 def cut_of(config: RunConfig) -> Cut:
-    """Returns the rule that applies the configured number of shards to sparse variables."""
+    """Returns the rule for applying the configured number of shards to sparse variables."""
     return Cut.BY_BYTES if config.partition.name == "search" else Cut(config.partition.cut)

@@ -17,7 +17,7 @@ from parallax_runner.track.tracker import NoTracker, RunInfo, Start, Tracker, fi
 
 
 def tracker_class(config: RunConfig) -> type[Tracker] | None:
-    """Returns the class that records a job of this configuration, or None if nothing is recorded."""
+    """Returns the tracker class that records a job with this configuration, or None if nothing is recorded."""
     if not config.tracking.enabled or config.action in ("plan", "simulate"):
         return None
     return find_tracker(config.tracking.tracker)
@@ -47,7 +47,8 @@ def open_tracker(config: RunConfig, plan: Plan, run_dir: Path, summary: Mapping[
 
 
 def default_run_name(config: RunConfig, plan: Plan, now: time.struct_time) -> str:
-    """Returns a name that contains the kind and the start time of a run, for example `lm-hybrid-2w-20261124-083000`."""
+    """Returns a name with a run's model, communication mode, number of workers and start time, for example
+    `lm-hybrid-2w-20261124-083000`. Any action except `train` comes first."""
     action = () if config.action == "train" else (config.action,)
     return "-".join(
         (*action, name_of_model(config), plan.comm, f"{plan.workers}w", time.strftime("%Y%m%d-%H%M%S", now))
@@ -55,7 +56,7 @@ def default_run_name(config: RunConfig, plan: Plan, now: time.struct_time) -> st
 
 
 def name_of_model(config: RunConfig) -> str:
-    """Returns the name of the chosen `model`, or the name of the script if the script has its own model."""
+    """Returns the name of the chosen `model`, or the name of the script if a script calls parallel_run."""
     if config.model["_target_"] == SCRIPT:
         return Path(config.model["path"]).stem
     return config.model_name

@@ -137,7 +137,7 @@ def forget_failure(run_dir: Path) -> None:
 
 
 def step_of(config: RunConfig) -> int:
-    """Returns the number of steps that are done when a run with this configuration begins. `ckpt.resume` must be
-    resolved."""
+    """Returns the number of steps that have been completed when a run with this configuration begins. `ckpt.resume`
+    must be resolved."""
     resume = config.ckpt.resume
     return 0 if resume == "never" else read_sidecar(Path(resume)).step

@@ -55,9 +55,8 @@ def wide_console(plain_width: int) -> Console:
 def leave_outcome(
     plan: Plan, summary: RunSummary, done: Mapping[int, Mapping[str, Any]], run_dir: Path, *, shows: bool = True
 ) -> None:
-    """Writes a file with the plan's predictions and the measured values. With `shows`, also prints predictions and
-    measured values, provided that rows were measured and there are several workers. `done` contains the last message of
-    each rank."""
+    """Writes a file with the plan's predictions and the measured values. With `shows`, also prints both, provided that
+    rows were measured and there are several workers. `done` contains the last message of each rank."""
     sent = [entry["sent_bytes_by_variable"] for entry in done.values() if entry.get("sent_bytes_by_variable")]
     found = outcome.Outcome.of(plan, sent, step_ms=summary.step_ms_p50, sent_bytes=summary.sent_bytes_per_step)
     try:
@@ -108,7 +107,7 @@ def tell_notes(notes: Iterable[str]) -> None:
 
 
 def tell_stall(news: str) -> None:
-    """Prints one line if no step ends for a long time."""
+    """Prints one line about a run in which no step has ended for a long time."""
     print(f"parallax_runner: {news}", file=sys.stderr)
 
 
@@ -123,7 +122,7 @@ def tell_printed(rank: int, stream: str, line: str) -> None:
 
 
 def tell_profile(profile: ProfileConfig) -> None:
-    """Makes a trace and tables from the profiles of the ranks, and prints one line about the result."""
+    """Makes a trace and tables from the ranks' profiles, and prints one line about the result."""
     if profile.name == "off":
         return
     from parallax_runner.profile.end_of_run import summarize_profile
@@ -138,8 +137,8 @@ def _repeated(summary: RunSummary) -> str:
 
 
 def _saved(ckpt_path: str | None) -> str:
-    """Returns a text that states how many steps are saved. Returns an empty string if the number is unknown, for
-    example if the run has no checkpoint yet."""
+    """Returns text that states how many steps are saved. Returns an empty string if the number is unknown, for example
+    if the run has no checkpoint yet."""
     try:
         return "" if ckpt_path is None else f"{step_of(Path(ckpt_path))} steps are saved; "
     except ValueError:  # the user has renamed the checkpoint
@@ -165,7 +164,7 @@ def tell_end(summary: RunSummary, failure: Failure | None, run_dir: Path, resume
         return
     if summary.verification is not None:
         print(
-            f"verified: after {_repeated(summary)}, every variable equals the result of one device; the largest "
+            f"verified: after {_repeated(summary)}, every variable matches the result on one device; the largest "
             f"difference is {summary.verification.max_difference:.2g} of the variable's change; {run_dir}",
             file=sys.stderr,
         )

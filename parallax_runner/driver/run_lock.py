@@ -16,10 +16,10 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def alone_in(run_dir: Path) -> Iterator[None]:
-    """Creates the directory and locks it. However the process ends, the kernel then unlocks the directory.
+    """Creates the directory and locks it. The kernel unlocks the directory when the process ends, however it ends.
 
-    Raises ConfigError if another process has locked the directory. In that case, nothing has been written to the
-    directory. Raises OSError if the directory cannot be created.
+    Raises ConfigError if another process has locked the directory. In that case, nothing is written to the directory.
+    Raises OSError if the directory cannot be created.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     folder = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)

@@ -23,7 +23,7 @@ OF_CHIEF = ("steps", "skipped_steps", "steps_per_sec", "step_ms_p50", "step_ms_p
 
 @dataclass(frozen=True)
 class ExportSummary:
-    """The folder of the model for serving, or the reason why there is no such model."""
+    """The folder of the exported SavedModel, or the reason why there is none."""
 
     saved_model: str | None
     saved_model_error: str | None
@@ -31,7 +31,8 @@ class ExportSummary:
 
 @dataclass(frozen=True)
 class ObjectiveSummary:
-    """The metric that is used to compare the run with others, its value, and the direction of better values."""
+    """The metric that is used to compare the run with others, its value, and whether the metric is maximized or
+    minimized."""
 
     objective: str
     objective_value: float | None
@@ -48,7 +49,7 @@ class KerasSummary:
 
 @dataclass(frozen=True)
 class VerifySummary:
-    """The result of action=verify. A difference that is not a finite number is stored as text.
+    """The result of action=verify. A difference that is not finite is stored as text.
 
     `differ_unmerged` contains the variables that stock TensorFlow and Keras update differently if a batch repeats an
     id.
@@ -65,8 +66,8 @@ class RunSummary:
     file, nested parts are flattened: their fields appear at the top level. A field that is `optional` and None is
     omitted, and a field with a `key` has another name in the file.
 
-    `version` and `commit` identify this program. `observed` contains the counts of staleness and dropped gradients,
-    `training` the metrics of the last training steps, and `validation` the results of the last validation.
+    `version` and `commit` identify this program. `observed` contains the staleness histogram and the counts of dropped
+    gradients, `training` the metrics of the last training steps, and `validation` the results of the last validation.
     """
 
     status: Status

@@ -31,7 +31,7 @@ PLAIN_WIDTH = 160  # the width of the table if stderr is not a terminal
 
 def run_simulation(config: RunConfig, run_dir: Path, measure: Callable[[], Measured]) -> Simulation:
     """Simulates 1 to cluster.workers ranks. If `simulate.profile` is set, the simulation uses the measurement in that
-    file, otherwise the result of `measure`. Writes a table as JSON and Markdown, and a plot, into `run_dir`. Raises
+    file, otherwise the result of `measure`. Writes a plot, and a table as JSON and as Markdown, to `run_dir`. Raises
     ConfigError if the file is not a measurement."""
     found = _given(config.simulate.profile) if config.simulate.profile is not None else measure()
     constants = constants_of(config).with_link(

@@ -40,7 +40,7 @@ WAITING = frozenset({"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPEND
 
 
 def is_to_submit(config: RunConfig) -> bool:
-    """Returns whether this run must be submitted to Slurm. This is False inside a Slurm job."""
+    """Returns whether this run must be submitted to Slurm. Returns False inside a Slurm job."""
     return config.cluster.launcher == LAUNCHER and job_id() is None and config.action in SUBMITTED_ACTIONS
 
 
@@ -87,7 +87,7 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
 
 
 def predicted_minutes(config: RunConfig, plan: Plan) -> int | None:
-    """Returns the time limit that is computed from the predicted step time, or None if there is no prediction."""
+    """Returns the time limit in minutes, computed from the predicted step time, or None if there is no prediction."""
     step_ms, steps = plan.predicted.step_ms, config.train.steps
     if step_ms is None or steps is None:
         return None
@@ -151,7 +151,7 @@ def follow(job: str, log: Path) -> int:
 
 def standing(job: str) -> tuple[str, int]:
     """Returns a job's state and exit status. They come from Slurm's controller, because not every cluster has
-    accounting. The controller does not keep old jobs."""
+    accounting enabled. The controller does not remember old jobs."""
     argv = ["scontrol", "show", "job", "--oneliner", job]
     done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode and "Invalid job id" in done.stderr:
@@ -172,7 +172,7 @@ def status_of(state: str, exit_code: str) -> int:
 
 
 def ending_signals(config: RunConfig) -> tuple[signal.Signals, ...]:
-    """Returns the signals that end a run in a Slurm job in addition to the usual signals."""
+    """Returns the additional signals that end a run in a Slurm job."""
     is_warned = config.cluster.launcher == LAUNCHER and job_id() is not None
     return (warning_signal(),) if is_warned or sweep_job_id() is not None else ()
 

@@ -1,4 +1,4 @@
-"""Settles where a run starts: the checkpoint from which it resumes, and the files that its workers need."""
+"""Determines where a run starts: finds the checkpoint to resume from, and writes the files that the workers need."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @stage("find a checkpoint")
 def with_start(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset, run_dir: Path) -> RunConfig:
-    """Returns the configuration with `ckpt.resume` resolved to a checkpoint's prefix or `never`."""
+    """Returns the configuration with `ckpt.resume` resolved to a checkpoint prefix or `never`."""
     from parallax_runner.checkpoints.best import fault_of_best
     from parallax_runner.checkpoints.folder import prepare
     from parallax_runner.checkpoints.start import find_start
@@ -64,8 +64,8 @@ def _check_repeats(config: RunConfig) -> None:
     done = recovery.step_of(config)
     if config.action == "verify" and config.train.steps is not None and done >= config.train.steps:
         raise ConfigError(
-            f"action=verify: {config.ckpt.resume} has {done} steps, so train.steps={config.train.steps} leaves no "
-            f"steps to verify; give train.steps={done + 10}, or ckpt.resume=never"
+            f"action=verify: {config.ckpt.resume} is at step {done}, so train.steps={config.train.steps} leaves no "
+            f"steps to verify; set train.steps={done + 10} or ckpt.resume=never"
         )
 
 

@@ -1,4 +1,4 @@
-"""Runs the processes of a plan to completion, handles their reports, and starts them again after a failure."""
+"""Runs the processes of a plan to completion, handles their reports, and restarts them after a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the goal of a sweep's jobs before the first job runs, for a sweeper that needs its direction."""
+"""Finds the goal of a sweep's jobs before the first job runs, for a sweeper that needs the goal's direction."""
 
 from __future__ import annotations
 

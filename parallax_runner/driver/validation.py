@@ -1,5 +1,4 @@
-"""Decides whether a run can validate its model. Most models cannot be validated on less than a batch of validation
-examples."""
+"""Decides whether a run can validate its model. Most models cannot be validated on fewer examples than a batch."""
 
 from __future__ import annotations
 
@@ -16,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def is_possible(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
-    """Returns whether there is a validation loss, and enough validation examples."""
+    """Returns whether there are a validation loss and enough validation examples."""
     least = 1 if single.validates_any_size else config.data["batch_size"]
     return single.validation_loss is not None and dataset.validation_size >= least
 
 
 def lacks_examples(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
-    """Returns whether the model has a validation loss but is not validated, because there is less than a batch of
-    validation examples."""
+    """Returns whether the model has a validation loss but is not validated, because the validation examples are fewer
+    than a batch."""
     return (
         single.validation_loss is not None and dataset.validation_size > 0 and not is_possible(config, single, dataset)
     )
@@ -51,12 +50,12 @@ def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: D
 
 
 def _check_batch(config: RunConfig, plan: Plan, dataset: Dataset) -> None:
-    """Checks the batch size if the data is a `tf.data.Dataset`, whose batches are for all workers together."""
+    """Checks the batch size if the data is a `tf.data.Dataset`, whose batches are divided among all replicas."""
     whole, size = getattr(dataset, "global_batch", None), config.data["batch_size"]
     if whole is not None and size * plan.replicas != whole:
         part = f" = {whole // plan.replicas}" if whole % plan.replicas == 0 else ", which is not a whole number"
         raise ConfigError(
-            f"data.batch_size={size}: the data has batches of {whole} examples for all {plan.replicas} workers "
+            f"data.batch_size={size}: the data has batches of {whole} examples for all {plan.replicas} replicas "
             f"together; expected {whole} / {plan.replicas}{part}"
         )
 

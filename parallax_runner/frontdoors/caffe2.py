@@ -16,17 +16,18 @@ NEEDED = ("kv_handler", "shard_id", "num_shards")
 
 
 def file_store(path: str, prefix: str) -> str:
-    """Returns the rendezvous in a folder that all hosts see. Each prefix has its own rendezvous."""
+    """Returns the URI of a rendezvous in a folder that all hosts share. Each prefix is a separate rendezvous."""
     return "file://" + quote(str(Path(path).absolute() / prefix))
 
 
 def redis_store(host: str, port: int, prefix: str) -> str:
-    """Returns the rendezvous at a Redis server."""
+    """Returns the URI of a rendezvous at a Redis server."""
     return f"redis://{host}:{port}/{quote(prefix)}"
 
 
 def task_of(rendezvous: Mapping[str, Any], devices: Sequence[int] | None, *, on_cpu: bool) -> Task | None:
-    """Returns the task for the shard of this process, or None if there is only one shard. Raises ConfigError."""
+    """Returns the task for the shard of this process, or None if there is only one shard. Raises ConfigError if the
+    arguments are invalid."""
     missing = [name for name in NEEDED if name not in rendezvous]
     if missing:
         raise ConfigError(f"rendezvous has no {', '.join(missing)}; expected kv_handler, shard_id, num_shards, engine")
@@ -43,7 +44,7 @@ def task_of(rendezvous: Mapping[str, Any], devices: Sequence[int] | None, *, on_
     if devices is not None and len(devices) > 1:
         raise ConfigError(
             f"devices={list(devices)}: expected one device, because each shard is a process with one device. Start one "
-            "process per device, and set num_shards to their number"
+            "process per device, and set num_shards to the number of processes"
         )
     address = str(rendezvous["kv_handler"])
     split_address(address)

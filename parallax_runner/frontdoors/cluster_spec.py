@@ -17,11 +17,11 @@ EXPECTED = (
 
 
 class ClusterSpec(FrontDoor):
-    """The flags of one process. All processes have the same lists of hosts."""
+    """The flags of one process. All processes get the same lists of hosts."""
 
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        """Adds the flags with the spelling of the examples."""
+        """Adds the flags, spelled as in the examples."""
         group = parser.add_argument_group("options of Distributed TensorFlow, instead of --rendezvous")
         group.add_argument("--job_name", metavar="worker|ps", help="role of this process")
         group.add_argument("--task_index", metavar="N", help="index of this process in the host list of its job")
@@ -57,7 +57,8 @@ class ClusterSpec(FrontDoor):
 
 
 def meeting_point(address: str, where: str) -> str:
-    """Returns the rendezvous at the address of the first worker. Raises ConfigError."""
+    """Returns the URI of a rendezvous at the address of the first worker. Raises ConfigError if the address is
+    invalid."""
     try:
         split_address(f"tcp://{address}")
     except ConfigError as error:
@@ -70,6 +71,6 @@ def _hosts(given: str | None) -> Sequence[str]:
 
 
 def number_of(given: object) -> int | None:
-    """Returns a non-negative integer from a number or its text, or None for anything else."""
+    """Converts a number or its text to a non-negative integer. Returns None for anything else."""
     text = str(given)
     return int(text) if text.isascii() and text.isdigit() else None

@@ -19,7 +19,7 @@ class Task:
     Attributes:
         role: worker or server.
         index: rank or index of the process; None lets the driver choose.
-        rendezvous: the address at which all processes meet.
+        rendezvous: the URI at which all processes meet.
         workers, servers: the numbers of workers and servers in the whole cluster.
         count: the number of processes of this role to start.
         address: the address at which the other processes reach this machine; None: this machine's address on the route
@@ -51,7 +51,7 @@ class Task:
             secret.from_environment()
 
     def driver_settings(self) -> list[str]:
-        """Returns the settings of the driver that rank 0 starts."""
+        """Returns the settings for the driver that rank 0 starts."""
         return [
             "cluster=manual",
             f"cluster.rendezvous={self.rendezvous}",
@@ -60,7 +60,7 @@ class Task:
         ]
 
     def worker_options(self, timeout_secs: float) -> list[str]:
-        """Returns the options of one process that this process starts."""
+        """Returns the command-line options for a process that this process starts."""
         options = [f"--rendezvous={self.rendezvous}", f"--timeout-secs={timeout_secs:g}"]
         if self.index is not None:
             options.append(f"--{'rank' if self.role == 'worker' else 'index'}={self.index}")
@@ -68,7 +68,7 @@ class Task:
 
 
 class FrontDoor(ABC):
-    """The options and variables of one system. `DOORS` in entry.py lists the subclasses."""
+    """The options and environment variables of one system. `DOORS` in entry.py lists the subclasses."""
 
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:
@@ -78,8 +78,8 @@ class FrontDoor(ABC):
     @classmethod
     @abstractmethod
     def task(cls, role: str, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:
-        """Returns the place of this process, or None if no option of this system is given. Raises ConfigError for wrong
-        options.
+        """Returns the place of this process, or None if no option of this system is given. Raises ConfigError for
+        invalid options.
 
         `role` (worker or server) comes from the module that was started, for systems whose options do not name a role.
         """

@@ -41,7 +41,7 @@ def _start(role: str, argv: Sequence[str]) -> int:
         return stand_by(role, asked.rendezvous, index, address=asked.address, timeout_secs=asked.timeout_secs)
     task = next(filter(None, (door.task(role, asked, os.environ) for door in doors)), None)
     if task is None:
-        raise ConfigError(f"--rendezvous is missing: {EXPECTED}; or another system's options (--help), or TF_CONFIG")
+        raise ConfigError(f"--rendezvous is missing: {EXPECTED}; or set another system's options (--help) or TF_CONFIG")
     if index is not None:
         raise ConfigError(
             "--rank, --index: omit them, because the other options or TF_CONFIG already identify this process"
@@ -78,15 +78,16 @@ def _parser(role: str, doors: Sequence[type[FrontDoor]]) -> argparse.ArgumentPar
     parser = argparse.ArgumentParser(
         prog=f"python -m parallax_runner.{role}",
         description=f"Stands by as a {role} for a driver with cluster=manual. Processes may start in any order. If "
-        "flags or a variable of another system describe the processes, rank 0 starts a driver with the given settings.",
+        "another system's flags or environment variable describe the processes, rank 0 starts a driver with the given "
+        "settings.",
         allow_abbrev=False,
     )
     parser.add_argument("--rendezvous", metavar="ADDRESS", help=EXPECTED.removeprefix("expected "))
     number = "--rank" if role == "worker" else "--index"
-    parser.add_argument(number, type=int, default=None, help="number of this process; default: the driver's choice")
+    parser.add_argument(number, type=int, default=None, help="number of this process; default: chosen by the driver")
     parser.add_argument("--address", default=None, help="address that the other processes use to reach this machine")
     parser.add_argument(
-        "--timeout-secs", type=float, default=DEFAULT_TIMEOUT_SECS, help="how long to wait for a driver (%(default)g)"
+        "--timeout-secs", type=float, default=DEFAULT_TIMEOUT_SECS, help="seconds to wait for a driver (%(default)g)"
     )
     for door in doors:
         door.add_options(parser)

@@ -1,4 +1,4 @@
-"""The flags of Paddle's pserver and trainer, and the variables `PADDLE_INIT_…` that may replace them."""
+"""The flags of Paddle's pserver and trainer, and the environment variables `PADDLE_INIT_…` that can replace them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HERE = ("127.0.0.1", "localhost")
 OTHER_NAMES = {"num_of_gradient_servers": "num_gradient_servers"}
 TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 MEANINGS = {
-    "port": "the first port of a pserver",
+    "port": "first port of a pserver",
     "ports_num": "number of ports, and thus servers, of each pserver",
     "ports_num_for_sparse": "accepted but ignored: the plan places sparse parameters",
     "num_gradient_servers": "number of trainers",
@@ -48,7 +48,7 @@ class Settings:
     is_local: bool = False
 
     def task(self, role: str, environ: Mapping[str, str]) -> Task:
-        """Returns the place of a trainer or pserver in the cluster. Raises ConfigError."""
+        """Returns the place of a trainer or pserver in the cluster. Raises ConfigError if the settings are invalid."""
         if self.trainer_id >= self.num_gradient_servers:
             raise ConfigError(
                 f"trainer_id={self.trainer_id}: expected an integer, at least 0 and less than "
@@ -66,8 +66,8 @@ class Settings:
         )
 
     def _rendezvous(self, role: str, environ: Mapping[str, str]) -> str:
-        """Returns the rendezvous. If the variable is not set, all processes must be on this machine and meet at the
-        pserver's port, because Paddle's flags do not tell a pserver where the trainers are."""
+        """Returns the URI of the rendezvous. If PARALLAX_RENDEZVOUS is not set, all processes must be on this machine
+        and meet at the pserver's port, because Paddle's flags do not tell a pserver where the trainers are."""
         if RENDEZVOUS in environ:
             return environ[RENDEZVOUS]
         elsewhere = [host for host in self.pservers if host not in HERE]
@@ -81,11 +81,12 @@ class Settings:
 
 
 class Paddle(FrontDoor):
-    """The front door of Paddle. `parallax_runner.server` is a pserver, `parallax_runner.worker` is a trainer."""
+    """The front door for Paddle. `parallax_runner.server` runs as a pserver, and `parallax_runner.worker` as a
+    trainer."""
 
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        """Adds the flags with Paddle's spelling."""
+        """Adds the flags, spelled as in Paddle."""
         group = parser.add_argument_group("options of Paddle, instead of --rendezvous")
         for name, meaning in MEANINGS.items():
             group.add_argument(f"--{name}", metavar=name.upper(), help=meaning)
@@ -100,8 +101,8 @@ class Paddle(FrontDoor):
 
 
 def settings_of(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
-    """Returns the settings from arguments and variables. Arguments take precedence unless they are None. Raises
-    ConfigError."""
+    """Returns the settings from arguments and environment variables. Arguments take precedence unless they are None.
+    Raises ConfigError if a value is invalid."""
     names = [*Settings.__dataclass_fields__, *OTHER_NAMES]
     of_variables = {name: environ.get(VARIABLES + name.upper()) for name in names}
     found: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The variable `TF_CONFIG` of Distributed TensorFlow, which schedulers set for each process."""
+"""The environment variable `TF_CONFIG` of Distributed TensorFlow, which schedulers set for each process."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ EVALUATOR = "evaluator"
 
 
 class TfConfig(FrontDoor):
-    """The front door of `TF_CONFIG`. The chief, or worker 0 if there is no chief, is rank 0. The other workers
+    """The front door for `TF_CONFIG`. The chief, or worker 0 if there is no chief, is rank 0. The other workers
     follow."""
 
     @classmethod
     def task(cls, role: str, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:
-        """Returns the task that the variable describes, or None if the variable is not set."""
+        """Returns the task that the variable describes, or None if it is not set."""
         text = environ.get(VARIABLE)
         if not text:
             return None
@@ -67,7 +67,7 @@ def _cluster(content: Any) -> Mapping[str, Sequence[str]]:
 def _task(content: Mapping[str, Any], cluster: Mapping[str, Sequence[str]]) -> tuple[str, int]:
     task = content.get("task")
     if not isinstance(task, dict) or "type" not in task:
-        raise _refusal("it has no task with a type")
+        raise _refusal("it has no task type")
     kind, index = task["type"], number_of(task.get("index", 0))
     if kind == EVALUATOR:
         raise _refusal("a separate evaluator process is not supported: omit it, and set train.validate_steps")
@@ -76,7 +76,8 @@ def _task(content: Mapping[str, Any], cluster: Mapping[str, Sequence[str]]) -> t
     count = len(cluster.get(kind, ()))
     if index is None or index >= count:
         raise _refusal(
-            f"the task's index is {task.get('index', 0)!r}, but the cluster's number of {kind} addresses is {count}"
+            f"the task's index is {task.get('index', 0)!r}, but the number of {kind} addresses in the cluster is "
+            f"{count}"
         )
     return kind, index
 

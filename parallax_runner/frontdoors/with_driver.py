@@ -15,8 +15,8 @@ PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
 def run_with_driver(driver_argv: Sequence[str], worker_argv: Sequence[str]) -> int:
-    """Runs rank 0's driver and worker until the driver ends. Returns the driver's exit status in the form that a shell
-    reports."""
+    """Runs rank 0's driver and worker until the driver ends. Returns the driver's exit status as a shell would report
+    it."""
     driver = start_beside("parallax_runner", driver_argv)
     worker = start_beside("parallax_runner.worker", worker_argv)
     _pass_signals_on([driver])
@@ -44,8 +44,8 @@ def start_beside(module: str, argv: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def as_shell_has_it(status: int) -> int:
-    """Converts an exit status from `subprocess` to the exit status that a shell reports. Death by a signal becomes 128
-    plus the signal number."""
+    """Converts an exit status from `subprocess` to the exit status that a shell would report. If a signal ended the
+    process, this is 128 plus the signal number."""
     return status if status >= 0 else 128 - status
 
 

@@ -1,4 +1,4 @@
-"""The nodes of a GraphDef, with those inside its functions."""
+"""Iterates over the nodes of a GraphDef, including the nodes inside its functions."""
 
 from __future__ import annotations
 

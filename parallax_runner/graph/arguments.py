@@ -11,7 +11,7 @@ from typing import Any
 from parallax_runner.errors import CaptureError, ConfigError, ParallaxError
 from parallax_runner.process.user_code import place_of
 
-# These errors come from a fault in the code or the machine, so no value is blamed for them.
+# These errors come from a fault in the code or the machine, so no argument is blamed for them.
 _OF_CODE = (NameError, ImportError, AttributeError, NotImplementedError, SyntaxError, MemoryError, OSError)
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -45,7 +45,7 @@ def check_call(group: str, content: Mapping[str, Any], function: Callable[..., A
     """Raises ConfigError if the function cannot be called with `given` positional arguments and the group's
     arguments."""
     if given and "_args_" in content:
-        reason = "the runner passes the positional arguments itself; give each argument by its name"
+        reason = "the runner passes the positional arguments itself; pass each argument by name"
         raise _refusal(group, content, "_args_", reason)
     signature = _signature(function)
     if signature is None or "_args_" in content:
@@ -62,10 +62,11 @@ def check_call(group: str, content: Mapping[str, Any], function: Callable[..., A
 def blamed(
     group: str, content: Mapping[str, Any], function: Callable[..., Any] | None = None, *, given: int = 0
 ) -> Iterator[None]:
-    """Turns an error that an argument causes into a ConfigError about the argument.
+    """Replaces an error that an argument causes with a ConfigError that names the argument.
 
-    The argument is the one whose name and value are in the error's message. Without such an argument, the message names
-    all arguments that the user has set, unless the kind of the error shows that the code is at fault.
+    The ConfigError names the first argument whose name and value appear in the original message. If there is none, it
+    names all arguments that the user has set. If the user has set none, or if the type of the error shows that the code
+    is at fault, the original error is raised.
     """
     try:
         yield
@@ -91,7 +92,7 @@ def blamed(
 
 
 def _set_by_user(group: str, content: Mapping[str, Any]) -> list[str]:
-    """Returns the arguments that the command line sets or, if there are none, that files of other groups set."""
+    """Returns the arguments set on the command line or, if there are none, those set in files of other groups."""
     from parallax_runner.config.running_job import origins_of_running_job
 
     origins = origins_of_running_job()
@@ -103,7 +104,7 @@ def _set_by_user(group: str, content: Mapping[str, Any]) -> list[str]:
 
 
 def _names(message: str, key: str, value: Any) -> bool:
-    """Returns whether a message contains both the name and the value. A message with only the name could refer to
+    """Returns whether a message contains both the name and the value. A message with only the name could be about
     something else."""
     is_plain = isinstance(value, int | float | str)
     return is_plain and _has_word(message, key) and (_has_word(message, str(value)) or _has_number(message, value))
@@ -114,7 +115,7 @@ def _has_word(message: str, word: str) -> bool:
 
 
 def _has_number(message: str, value: float | str) -> bool:
-    """Returns whether a message contains a number in another notation, such as 1.000000 for 1."""
+    """Returns whether a message contains the value in another notation, such as 1.000000 for 1."""
     numbers = re.findall(r"(?<![\w.])[-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?(?![\w])", message)
     return not isinstance(value, str | bool) and any(float(number) == value for number in numbers)
 
@@ -143,7 +144,7 @@ def _taken(content: Mapping[str, Any], signature: inspect.Signature, given: Coll
         if name not in given
     ]
     beside = f" in addition to {', '.join(given)}" if given else ""
-    return f"{content['_target_']} takes {', '.join(others) or 'no argument'}{beside}"
+    return f"{content['_target_']} takes {', '.join(others) or 'no arguments'}{beside}"
 
 
 def _refusal(

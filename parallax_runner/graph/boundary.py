@@ -1,8 +1,8 @@
 """The boundary between the backward pass and the ops that use its gradients.
 
-The *update region* is everything that an update needs except the raw gradients and their inputs: post-processing such
-as clipping, the update ops, and the other ops that the train op needs. Only consumers in that region read aggregated
-gradients. Consumers inside the backward pass keep reading the raw gradients.
+The *update region* consists of all ops that the train op needs, except the ops that compute the raw gradients. It
+contains post-processing such as clipping, and the update ops. Only consumers in that region read aggregated gradients.
+Consumers inside the backward pass still read the raw gradients.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from parallax_runner.graph.single_device_graph import Gradient
 
 @dataclass(frozen=True)
 class Boundary:
-    """The gradients that reach the train op, and the update region, whose ops run on the aggregated gradients."""
+    """The gradients that reach the train op, and the update region, where ops read the aggregated gradients."""
 
     gradients: tuple[Gradient, ...]
     region: frozenset[tf.Operation]
 
     @property
     def tensors(self) -> frozenset[str]:
-        """The names of the gradients' values and indices."""
+        """The names of the tensors that contain the gradients' values and indices."""
         return frozenset(name for one in self.gradients for name in (one.values, one.indices) if name)
 
 
 def find_boundary(graph: tf.Graph, train_op: str, recorded: Iterable[Gradient]) -> Boundary:
     """Returns the update region and the recorded gradients that an op in that region consumes.
 
-    A gradient that only a later backward pass reads (a gradient penalty) is an intermediate value, not a raw gradient.
+    A gradient that only a later backward pass reads, as in a gradient penalty, is not a raw gradient.
     """
     recorded = tuple(dict.fromkeys(recorded))
     names = frozenset(name for gradient in recorded for name in (gradient.values, gradient.indices) if name)

@@ -16,8 +16,11 @@ IF_TYPES = frozenset({"If", "StatelessIf"})
 
 @dataclass
 class Branch:
-    """The function of one branch. Arguments have the same numbers as the inputs of the `If`, where input 0 is the
-    condition."""
+    """The function of one branch.
+
+    `arguments` maps the name of each argument to the index of the `If` input that it receives. Input 0 is the
+    condition.
+    """
 
     definition: function_pb2.FunctionDef
     nodes: dict[str, tf.NodeDef] = field(init=False)
@@ -32,7 +35,7 @@ class Branch:
         return self.source(self.definition.ret[self.definition.signature.output_arg[number].name])
 
     def source(self, tensor: str) -> str:
-        """Follows a tensor back through `Identity` nodes."""
+        """Follows a tensor back through `Identity` nodes and returns its source."""
         node = self.node(tensor)
         return self.source(node.input[0]) if node is not None and node.op == "Identity" else tensor
 
@@ -63,7 +66,7 @@ def branches(op: tf.Operation) -> tuple[Branch, Branch]:
 
 
 def handed_through(tensor: tf.Tensor) -> tf.Tensor | None:
-    """Returns the input that both branches of an `If` return as this output, or None if they return anything else."""
+    """Returns the input that both branches of an `If` return as this output, or None if there is no such input."""
     if tensor.op.type not in IF_TYPES:
         return None
     sources = {branch.arguments.get(branch.result(tensor.value_index)) for branch in branches(tensor.op)}

@@ -42,12 +42,12 @@ def load_dataset(config: RunConfig) -> Dataset:
         with must_not_exit(f"data._target_={config.data['_target_']}", DataError), blamed("data", arguments, function):
             return _as_dataset(_unwrapped(lambda: instantiate(arguments)), config)
     except MemoryError as error:
-        raise DataError(f"data._target_={config.data['_target_']}: its data does not fit in memory: {error}") from error
+        raise DataError(f"data._target_={config.data['_target_']}: the data does not fit in memory: {error}") from error
 
 
 def _as_dataset(made: Any, config: RunConfig) -> Dataset:
-    """Returns the result of a data function as a `Dataset`. The function can also return a `tf.data.Dataset`, or a pair
-    of `tf.data.Dataset`s for training and validation."""
+    """Returns the result of a data function as a `Dataset`. The result can be a `Dataset`, a `tf.data.Dataset`, or a
+    pair of `tf.data.Dataset`s for training and validation."""
     tensorflow = sys.modules.get("tensorflow")
     train, validation = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if tensorflow is None or not isinstance(train, tensorflow.data.Dataset):
@@ -55,8 +55,9 @@ def _as_dataset(made: Any, config: RunConfig) -> Dataset:
         missing = [name for name in needed if not hasattr(made, name)]
         if missing:
             raise ConfigError(
-                f"data._target_={config.data['_target_']}: it returns an object of type {type(made).__name__} without "
-                f"{', '.join(missing)}; expected a tf.data.Dataset or a data set as described in docs/data.md"
+                f"data._target_={config.data['_target_']}: the function returned an object of type "
+                f"{type(made).__name__} without {', '.join(missing)}; expected a tf.data.Dataset or a dataset as "
+                "described in docs/data.md"
             )
         dataset: Dataset = made
         return dataset
@@ -71,7 +72,7 @@ def build_graph(config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
 
 
 def build_serving_graph(config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
-    """Builds the same graph for batches of any size, if the model supports that."""
+    """Builds the same graph as `build_graph`, but for batches of any size, if the model supports that."""
     return _build(config, dataset, None)
 
 
@@ -87,7 +88,7 @@ class Source(Protocol):
         ...
 
     def build_serving_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
-        """Builds the same graph for batches of any size, if the model supports that."""
+        """Builds the same graph as `build_graph`, but for batches of any size, if the model supports that."""
         ...
 
 
@@ -147,16 +148,16 @@ def _refuse_all_but_dense(config: RunConfig, dataset: Dataset) -> None:
         if feature.kind != "dense":
             raise ConfigError(
                 f"model._target_={config.model['_target_']} takes features, which must be dense, but «{name}» is "
-                f"{feature.kind}. Make the feature dense in the data, or let the function take no features and return "
-                "a Keras model or a training step"
+                f"{feature.kind}. Make the feature dense in the data, or name a function that takes no features and "
+                "returns a Keras model or a training step"
             )
 
 
 def _reach_models() -> None:
     """Makes the project's models importable as `models`.
 
-    If the folder where a run was started has its own package `models`, that package is searched first, and the folder
-    of the project's models is appended to its path.
+    If the folder where a run was started has its own package `models`, the folder of the project's models is appended
+    to that package's path, so the modules of the package take precedence.
     """
     own = models_dir()
     # If this import fails, the later lookup of the model reports the error.
@@ -180,8 +181,8 @@ def _import_as(name: str, folder: Path) -> None:
 
 
 def _find(group: str, content: Mapping[str, Any]) -> Any:
-    """Returns the function or class that a group names. Raises ConfigError if the function or class cannot be
-    imported."""
+    """Returns the function or class that the `_target_` of a group names. Raises ConfigError if it cannot be imported
+    or called."""
     from hydra._internal.utils import _locate
 
     target = content["_target_"]

@@ -1,4 +1,4 @@
-"""Runs the user's builder and turns the graph that it built into a `SingleDeviceGraph`."""
+"""Runs a model's function and returns the graph that the function builds as a `SingleDeviceGraph`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ tf.logging.set_verbosity(tf.logging.ERROR)
 AGGREGATION = "VARIABLE_AGGREGATION_"
 # The attribute of Keras' global state that contains the seed generator for layers without their own generator.
 KERAS_SEEDS = "global_seed_generator"
-# The attribute that contains the number of objects with each name.
+# The attribute that maps each name to the number of objects with that name.
 KERAS_NAMES = "object_name_uids"
 
 
@@ -43,9 +43,10 @@ def capture(
 ) -> SingleDeviceGraph:
     """Builds a model's graph for one replica.
 
-    `build` receives placeholders, and `features` specifies the shape (batch dimension first, None for any size) and
-    dtype of each. During the build, the generators of Python, NumPy and TensorFlow are seeded with `seed`, and Keras
-    starts numbering its layers from the beginning. Every build in every process therefore creates the same graph.
+    `build` receives one placeholder per feature. `features` maps the name of each feature to its shape (batch dimension
+    first, None for any size) and dtype. During the build, the random generators of Python, NumPy and TensorFlow are
+    seeded with `seed`, and Keras numbers its layers from the beginning. Every build in every process therefore creates
+    the same graph.
 
     Raises CaptureError if the result is not a training graph that can be distributed.
     """
@@ -77,8 +78,8 @@ def capture(
 
 
 def _metrics_of(returned: Mapping[str, Any]) -> tuple[MetricSums | None, MetricSums | None]:
-    """Returns the metrics for training and for validation. If the model has a validation loss but no
-    `validation_metrics`, it uses the same metrics for both."""
+    """Returns the metrics for training and for validation. If the model returns a validation loss but no
+    `validation_metrics`, the training metrics are also used for validation."""
     found = []
     for key in ("metrics", "validation_metrics"):
         sums = step_sums(checked_metrics(returned.get(key, {}), key))
@@ -140,8 +141,8 @@ def from_graph(
 def _refuse_updates_behind(
     graph: tf.Graph, train_op: str, meta_graph: tf.MetaGraphDef, variables: Iterable[Variable]
 ) -> None:
-    """Raises CaptureError if the train op's gradients wait for an update that is outside the train op and uses other
-    gradients.
+    """Raises CaptureError if the train op's gradients depend on an update that uses other gradients and is not part of
+    the train op.
 
     A step would run that update with each rank's own gradients instead of aggregated gradients.
     """
@@ -152,7 +153,7 @@ def _refuse_updates_behind(
     for op in edit.in_order(edit.ancestors(start) - edit.ancestors(start, stop_at=names)):
         if edit.is_write(op) and made & edit.ancestors([op], control=False):
             raise CaptureError(
-                f"the train op's gradients wait for «{op.name}», an update with other gradients that is not part "
+                f"the train op's gradients depend on «{op.name}», an update that uses other gradients and is not part "
                 "of the train op. Compute all gradients of a step before its first update, and put both updates into "
                 "the train op (tf.group)"
             )
@@ -162,8 +163,8 @@ def _refuse_what_nobody_feeds(graph: tf.Graph, fetched: list[str], features: Col
     for op in edit.in_order(edit.ancestors(map(graph.get_operation_by_name, fetched))):
         if op.type == "Placeholder" and op.outputs[0].name not in features:
             raise CaptureError(
-                f"the model has a placeholder «{op.name}» that is not fed. Take data from the features, and "
-                "numbers from the arguments of the model or optimizer"
+                f"the model has a placeholder «{op.name}» that is not fed. Read data from the features, and "
+                "pass numbers as arguments of the model or optimizer"
             )
 
 
@@ -210,7 +211,7 @@ def begin_afresh() -> None:
 
 @contextmanager
 def keras_names_kept() -> Iterator[None]:
-    """After the `with` block, Keras numbers layers and draws seeds as if the block had not run."""
+    """Makes Keras number layers and draw seeds after the `with` block as if the block had not run."""
     import keras.src.backend.common.global_state as state
 
     names, seeds = (state.get_global_attribute(each) for each in (KERAS_NAMES, KERAS_SEEDS))
@@ -236,7 +237,8 @@ def variables_of(meta_graph: tf.MetaGraphDef) -> tuple[Variable, ...]:
 
 
 def _as_one(variables: Iterable[Variable]) -> Iterator[Variable]:
-    """Yields the variables. If other pieces of a variable are missing, each existing piece becomes a separate variable.
+    """Yields the variables. If some pieces of a partitioned variable are missing, each existing piece becomes a
+    separate variable.
 
     This is necessary because TensorFlow assigns wrong names to the slots of partitioned variables inside a variable
     scope.

@@ -1,4 +1,4 @@
-"""The component tensors of ragged and sparse features, and the rows of batches with any kind of feature."""
+"""The component tensors of ragged and sparse features, and the rows of batches of any kind."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def components(name: str, batch: Any) -> dict[str, Any]:
 
 
 def with_long_splits(batch: Any) -> Any:
-    """Converts the splits of a ragged batch to int64, as `Feature` requires. Other batches are returned unchanged."""
+    """Converts the row splits of a ragged batch to int64, as `Feature` requires. Returns other batches unchanged."""
     return batch.with_row_splits_dtype(tf.int64) if isinstance(batch, tf.RaggedTensor) else batch
 
 

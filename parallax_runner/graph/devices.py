@@ -26,7 +26,7 @@ def scopes_of(graph_def: tf.GraphDef) -> Iterator[tuple[str, tf.DeviceSpec]]:
 
 
 def named_server(device: str) -> int | None:
-    """Returns the server that a device scope names, or None."""
+    """Returns the index of the server that a device scope names, or None."""
     spec = tf.DeviceSpec.from_string(device)
     return spec.task if spec.job == PS else None
 

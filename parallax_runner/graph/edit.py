@@ -16,7 +16,7 @@ PYTHON_TYPES = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
 
 def ancestors(starts: Iterable[Op], *, stop_at: frozenset[str] = frozenset(), control: bool = True) -> set[Op]:
-    """Returns `starts` and all ops that they depend on. Edges of tensors named in `stop_at` are not followed."""
+    """Returns `starts` and all ops that they depend on. The traversal stops at tensors named in `stop_at`."""
     found: set[Op] = set()
     stack = list(starts)
     while stack:
@@ -132,7 +132,7 @@ def joins_rows(op: Op) -> bool:
 
 
 def clone(op: Op, inputs: list[tf.Tensor], *, name: str, control_inputs: Iterable[Op], device: str) -> Op:
-    """Adds a copy of `op` with other inputs, control inputs and device to the same graph, and returns the copy."""
+    """Adds a copy of `op` with the given inputs, control inputs and device to the same graph, and returns the copy."""
     graph = op.graph
     attrs = {key: value for key, value in op.node_def.attr.items() if not key.startswith("_")}
     with graph.control_dependencies(None), graph.control_dependencies(list(control_inputs)), graph.device(device):

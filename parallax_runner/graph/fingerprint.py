@@ -32,7 +32,7 @@ def fingerprint_of(graph_def: tf.GraphDef) -> str:
 
 
 class Outline:
-    """All ops of a graph with short digests. Locates the first op that differs in another graph."""
+    """The ops of a graph with short digests, for locating the first op that differs in another graph."""
 
     def __init__(self, ops: Iterable[OutlineOp]) -> None:
         self._ops = list(ops)
@@ -59,7 +59,7 @@ class Outline:
         write_whole(path, gzip.compress(json.dumps(self._ops).encode()))
 
     def first_difference(self, graph_def: tf.GraphDef) -> str | None:
-        """Describes the first op, in creation order, that differs between another graph and this graph.
+        """Describes the first op, in creation order, that differs between `graph_def` and this graph.
 
         Returns None if the graphs are equal.
         """
@@ -84,7 +84,7 @@ def _difference(there: OutlineOp, here: OutlineOp, node: tf.NodeDef) -> str:
 
 
 def _value(node: tf.NodeDef) -> str:
-    """Returns the value of a small constant as text."""
+    """Returns the value of a small constant as text, or an empty string for other constants."""
     value = tf.make_ndarray(node.attr["value"].tensor)
     return f" (here {value.tolist()!r})" if value.size <= 4 and value.dtype != object else ""
 
@@ -114,7 +114,7 @@ class _Digests:
         self._found: dict[str, str] = {}
 
     def of_nodes(self, nodes: Iterable[tf.NodeDef], arguments: Mapping[str, str], returned: list[str]) -> str:
-        """Returns the digest of nodes, sorted by name, and of the tensors that they return."""
+        """Returns a digest of the nodes, sorted by name, and of the `returned` tensors."""
         total = hashlib.sha256(repr(returned).encode())
         for node in sorted(nodes, key=lambda node: node.name):
             total.update(self.normal(node, arguments).SerializeToString(deterministic=True))

@@ -12,8 +12,8 @@ def forget_shapes(graph_def: tf.GraphDef) -> None:
     """Removes the recorded argument shapes from the functions of `graph_def`, in place.
 
     A rank may call a function with only a part of the model's tensor. If the part's shape contradicts the recorded
-    shape, TensorFlow skips some optimizations of that rank's graph. That rank's results are then rounded differently
-    from the results of the other ranks.
+    shape, TensorFlow skips some optimizations of that rank's graph. That rank then rounds its results differently from
+    the other ranks.
     """
     for function in graph_def.library.function:
         function.attr.pop(OF_FUNCTION, None)

@@ -1,10 +1,10 @@
-"""The global random generators of Python and NumPy, which draw equal numbers in all processes while the graph is built.
+"""The global random generators of Python and NumPy, which draw the same numbers in every process while the graph is
+built.
 
-For a configured model, the generators are seeded during the build. For a script, the process that the user started
-records the generators' states after it has imported TensorFlow and this package, without changing them. A worker
-restores these states at the same place in the script. After the build, the worker restores its own states, because
-otherwise all workers would continue to draw the same numbers. A generator that the script itself has seeded keeps its
-state.
+For a configured model, the generators are seeded during the build. For a script, the process that the user started only
+records the generators' states, right after TensorFlow and this package are imported. A worker restores these states at
+the same place in the script. After the build, the worker restores its own states, because otherwise all workers would
+continue to draw the same numbers. A generator that the script itself has seeded keeps its state.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Begin:
         self._given: States | None = None
 
     def note(self) -> None:
-        """Records the current states. In a worker, first restores the states of the script's first process."""
+        """Records the current states. In a worker, first restores the states that another process recorded."""
         # TensorFlow imports rich.style, whose import draws a random number. Importing it here makes that draw happen
         # before the states are recorded.
         importlib.import_module("rich.style")
@@ -108,7 +108,7 @@ begin = Begin()
 
 
 class Borrowed:
-    """Gives a worker the generator states of the script's first process until `give_back` is called."""
+    """Makes a worker use the generator states in the file `path` until `give_back` is called."""
 
     def __init__(self, path: Path) -> None:
         self._own, self._seeded = states(), set[str]()

@@ -2,7 +2,7 @@
 
 Walking back from an update op cannot distinguish the model's own clipping from an op in the backward pass. The boundary
 between the two is therefore recorded when it is created: `tf.gradients`, `Optimizer.compute_gradients` and `minimize`
-all call one TensorFlow function, which this module wraps on import. The gradients' names are stored in a graph
+all call the same TensorFlow function, which this module wraps on import. The gradients' names are stored in a graph
 collection, because collections survive export and import.
 """
 
@@ -64,8 +64,8 @@ def _recorded(x: Any, grad: Any) -> Any:
 def of_any_length(grad: tf.IndexedSlices) -> tf.IndexedSlices:
     """Returns the same gradient with an unknown number of rows.
 
-    Merging changes the number of rows, but post-processing such as `tf.clip_by_norm` would store a known number in the
-    graph.
+    Aggregation changes the number of rows, but post-processing such as `tf.clip_by_norm` would store the original
+    number in the graph.
     """
     with tf.name_scope(f"{grad.values.op.name}/raw/"):
         values = tf.placeholder_with_default(grad.values, [None, *grad.values.shape[1:]], name="values")

@@ -22,7 +22,7 @@ def sources(ids: tf.Tensor) -> frozenset[str]:
 
 
 def in_order(ids: tf.Tensor) -> tuple[str, ...]:
-    """Returns the names of tensors whose values, one after the other, are exactly these values in the same order."""
+    """Returns the names of tensors whose concatenated values are exactly these values in the same order."""
     if ids.op.type in OF_ONE:
         return in_order(ids.op.inputs[0])
     if ids.op.type == OF_ALL and all(each.shape.rank == 1 for each in ids.op.inputs[:-1]):

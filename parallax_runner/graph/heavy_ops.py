@@ -1,4 +1,4 @@
-"""Ops that take most of the time in a forward and backward pass, and their weights."""
+"""Ops that take most of the time in a forward and backward pass, and their computational cost."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ KERAS_SEEDS = "keras.src.random.seed_generator"
 
 
 def install() -> None:
-    """Patches each of these modules: immediately if it is already imported, otherwise on import. This function can be
-    called more than once."""
+    """Patches each module in `_CHANGES`: immediately if it is already imported, otherwise on import. Later calls have
+    no effect."""
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
     waiting = dict(_CHANGES)

@@ -10,12 +10,12 @@ LOOKUPS = frozenset({"LookupTableFind", "LookupTableFindV2"})
 
 
 def input_initializers(meta_graph: tf.MetaGraphDef) -> tuple[list[str], list[str]]:
-    """Returns two lists with the names of ops that fill tables or initialize iterators.
+    """Returns two lists with the names of ops that fill lookup tables or initialize iterators.
 
     The ops in the first list run first. The ops in the second list look up values in a table and run afterwards.
 
     An iterator is omitted if it has several initializers, or if its initializer must be fed or reads variables. In
-    these cases the user's code runs an initializer.
+    these cases, the user's code must initialize the iterator.
     """
     nodes = {node.name: node for node in meta_graph.graph_def.node}
     tables = meta_graph.collection_def[tf.GraphKeys.TABLE_INITIALIZERS].node_list.value

@@ -1,4 +1,4 @@
-"""Derives seeds of Keras initializers from the graph's seed, unless the script has seeded or used Python's generator.
+"""Derives the seeds of Keras initializers from the graph's seed, unless the script seeded or used Python's generator.
 
 For an initializer without a seed, Keras draws a seed from Python's generator and stores the seed in the graph as a
 constant. `tf_upgrade_v2` replaces the initializers of TensorFlow 1, which follow the graph's seed, with Keras

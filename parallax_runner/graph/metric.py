@@ -22,8 +22,8 @@ class Metric:
     """A metric of a model.
 
     `sums` are numeric tensors of one batch, with any shape. The sums of all batches on all ranks are added up, and
-    `result` computes the metric from the totals. `direction` states which values are better, or is None if that is
-    unknown.
+    `result` computes the metric from the totals. `direction` states whether lower or higher values are
+    better, or is None if that is unknown.
     """
 
     sums: tuple[Any, ...]
@@ -43,8 +43,8 @@ class Metric:
 class StepSums:
     """The sums of several metrics.
 
-    All `tensors` belong to one graph. `results` turns their sums over batches into values by metric name. `directions`
-    maps metric names to directions.
+    All `tensors` belong to one graph. `results` converts the totals of these tensors over all batches to values by
+    metric name. `directions` maps metric names to directions.
     """
 
     tensors: tuple[Any, ...]
@@ -67,7 +67,7 @@ def checked_metrics(returned: Any, key: str = "metrics") -> dict[str, Metric]:
             )
         if not isinstance(metric, Metric):
             raise CaptureError(
-                f"the model's metric «{name}» (in {key}) must be made by parallax_runner.metrics, such as "
+                f"the model's metric «{name}» (in {key}) must be created with parallax_runner.metrics, for example "
                 f"metrics.mean(values), not {metric!r}"
             )
     return dict(returned)
@@ -92,8 +92,8 @@ def step_sums(metrics: Mapping[str, Metric]) -> StepSums | None:
 def named_in_graph(sums: StepSums | None, tensors: Sequence[Any], name: str) -> MetricSums | None:
     """Adds the sums to the default graph as separate ops whose names start with `name`.
 
-    Returns the metrics with the names of these ops. The ops read `tensors`, which replace the tensors of `sums`. Later
-    changes to the graph do not change these names.
+    Returns the metrics with the names of these ops' outputs. Later changes to the graph do not change these names. The
+    ops read `tensors`, which replace the tensors of `sums`.
     """
     if sums is None:
         return None

@@ -13,7 +13,7 @@ COLOCATED_WITH = b"loc:@"
 def named_apart(graph_def: tf.GraphDef, prefix: str) -> tf.GraphDef:
     """Returns a copy of `graph_def` with `prefix` in the names of functions, resources and loops.
 
-    The prefix is not added to the names of ops, because import renames ops.
+    The prefix is not added to the names of ops, because the import renames ops.
     """
     apart = tf.GraphDef()
     apart.CopyFrom(graph_def)
@@ -44,8 +44,8 @@ def _function_name(prefix: str, name: str) -> str:
 def _colocate_apart(node: tf.NodeDef, prefix: str, outside: set[str]) -> None:
     """Adds the prefix to the names of graph ops that an op inside a function is colocated with.
 
-    For example, a loop's gradients are colocated with the loop. Import renames colocations only for ops outside
-    functions.
+    For example, a loop's gradients are colocated with the loop. The import renames colocations only for ops
+    outside functions.
     """
     if "_class" not in node.attr:
         return

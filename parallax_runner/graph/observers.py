@@ -1,4 +1,4 @@
-"""Ops of a script that read values computed from gradients in a step, such as a summary of the norm after clipping.
+"""Ops in a script that read values computed from gradients in a step, such as a summary of the norm after clipping.
 
 Observers are not part of the step, but they read values that exist only after aggregation. Fetching an observer
 therefore requires the whole step, and values from all workers.
@@ -47,9 +47,9 @@ def numbers_among(
 ) -> set[tf.Operation]:
     """Returns the observers whose values each worker can fetch in each step.
 
-    Of the values that are computed from aggregated gradients, such an observer reads only scalars, or it sums its input
-    to a scalar. Each server can therefore sum its own part and send one scalar. All other inputs are constants or
-    values that a step computes anyway. These observers have no side effects such as printing.
+    Such an observer computes a scalar, either from a whole tensor by summing it, or from other scalars. Each server can
+    therefore sum its own part and send one scalar. The observer's other inputs are constants or values that a step
+    computes anyway. These observers have no side effects such as printing.
     """
     region, pure, numbers = set(region), set[tf.Operation](), set[tf.Operation]()
     for op in edit.in_order(observers):
@@ -70,8 +70,8 @@ def numbers_among(
 
 
 def is_number(shape: tf.TensorShape) -> bool:
-    """Returns whether a tensor with this shape has one element. The rank does not matter: a norm can keep its
-    dimensions."""
+    """Returns whether a tensor with this shape has one element. The number of dimensions does not matter,
+    because a norm can keep its dimensions."""
     return shape.num_elements() == 1
 
 

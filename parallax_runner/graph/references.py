@@ -1,8 +1,8 @@
 """Converts the reference variables (`VariableV2`) of a graph to resource variables, once, at capture.
 
 A reference is an alias: an op that reads the reference, or an `Identity` of the reference, sees the current content of
-the memory. A `ReadVariableOp` is a snapshot. Each read is therefore placed where the alias was read: after the updates
-that precede the consumer through data or control edges in the original graph.
+the memory. A `ReadVariableOp` returns a snapshot. Each read is therefore placed where the alias was read: after the
+updates that precede the consumer along data or control edges in the original graph.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ def to_resources(meta_graph: tf.MetaGraphDef) -> tf.MetaGraphDef:
     Consumers of these outputs read the variable after the update instead. The inserted reads are named
     `<consumer>/read_<input>`.
 
-    Raises CaptureError if an op that takes a reference has no counterpart for resources, if a condition determines
-    which variable is updated, or if the shape of a variable is not fully defined.
+    Raises CaptureError if a reference variable is inside a function, if an op that takes a reference has no equivalent
+    for resource variables, if a condition determines which variable is updated, or if the shape of a variable is not
+    fully defined.
     """
     for node in nodes_in_functions(meta_graph.graph_def):
         if node.op in VARIABLES:
@@ -122,10 +123,10 @@ class _Conversion:
         """Returns the nodes of the converted graph."""
         return [self._converted(node) for node in self._source.values()] + list(self._added.values())
 
-    # Classifying tensors. Aliases never pass through a merge, so these recursions end.
+    # Classifying tensors. Aliases never pass through a merge, so these recursions terminate.
 
     def variable(self, tensor: str) -> str | None:
-        """Returns the variable whose memory the tensor shares as a reference or as a value."""
+        """Returns the variable whose memory the tensor shares as a reference or as a value, or None."""
         node = self._source[_split(tensor)[0]]
         if node.op in VARIABLES:
             return node.name

@@ -47,7 +47,7 @@ def capture_script(graph: tf.Graph) -> SingleDeviceGraph:
     updates = updates_of(imported, recorded)
     if not updates:
         raise CaptureError(
-            "no gradient of the graph that was passed to parallel_run updates a variable: add a train op"
+            "no gradient in the graph that was passed to parallel_run updates a variable: add a train op"
         )
     _refuse_unseen_updates(imported, updates)
     step = [*updates, *_last_behind(updates)]
@@ -100,7 +100,7 @@ def _behind(starts: Iterable[tf.Operation]) -> set[tf.Operation]:
 
 
 def _last_behind(updates: set[tf.Operation]) -> list[tf.Operation]:
-    """Returns the ops that wait for an update but have no other op waiting for them."""
+    """Returns the ops that wait for an update and that no other op waits for."""
     behind = _behind(updates)
     return [op for op in behind if not op._control_outputs and not any(out.consumers() for out in op.outputs)]
 
@@ -108,7 +108,8 @@ def _last_behind(updates: set[tf.Operation]) -> list[tf.Operation]:
 def _apart(graph: tf.Graph, gradients: Iterable[Gradient], ends: set[str]) -> tuple[frozenset[str], ...]:
     """Returns the sets of variables that are updated by separate train ops, or an empty tuple if there is only one set.
 
-    Two variables are in one set if some op in `ends`, which a session can fetch, waits for the gradients of both.
+    Two variables are in the same set if an op in `ends` waits for the gradients of both. A session can fetch each of
+    these ops.
     """
     parts: list[tuple[set[str], set[str]]] = []
     for gradient in gradients:
@@ -139,7 +140,8 @@ def _losses_of(meta_graph: tf.MetaGraphDef) -> tuple[str, ...]:
 
 
 def _loss_node(meta_graph: tf.MetaGraphDef, graph: tf.Graph) -> tf.NodeDef:
-    """Returns a copy of the scalar whose gradients were computed, or NaN if there is not exactly one such scalar."""
+    """Returns a node that copies the scalar whose gradients were computed. If there is not exactly one such scalar, the
+    node contains NaN."""
     names = _losses_of(meta_graph)
     node = tf.NodeDef(name=LOSS)
     loss = graph.get_tensor_by_name(names[0]) if len(names) == 1 else None
@@ -155,7 +157,7 @@ def _loss_node(meta_graph: tf.MetaGraphDef, graph: tf.Graph) -> tf.NodeDef:
 
 
 def _asked(graph: tf.Graph, boundary: Boundary, observers: set[tf.Operation]) -> tuple[str, ...]:
-    """Returns ops that compute a scalar from aggregated gradients, such as their norm.
+    """Returns the names of ops that compute a scalar from aggregated gradients, such as their norm.
 
     Every worker can fetch these ops in a step.
     """

@@ -19,11 +19,11 @@ def derive_seeds(
     """Returns a copy of `graph_def` in which every random op has its own seeds.
 
     The seeds are derived from (`seed`, `rank`, `first_step`, op name). For ops that an initializer needs, the seeds are
-    derived from (`seed`, name) only, to make initial values equal on all ranks. `first_step` is included because a new
-    session restarts each op's stream, and a resumed run must not repeat its earlier draws.
+    derived from (`seed`, op name) only, to make initial values equal on all ranks. `first_step` is included because a
+    new session restarts each op's stream, and a resumed run must not repeat its earlier draws.
 
-    If an op takes its seed as an input, as in Keras layers, that seed is combined with a seed for the rank. Because the
-    input seed is state that checkpoints contain, `first_step` is not included.
+    If an op takes its seed as an input, as in Keras layers, that seed is combined with a seed for the rank. Here,
+    `first_step` is not included, because checkpoints contain the input seed.
     """
     seeded = tf.GraphDef()
     seeded.CopyFrom(graph_def)
@@ -55,7 +55,7 @@ def given_seed(node: tf.NodeDef) -> int | None:
 
 
 def draws(node: tf.NodeDef) -> bool:
-    """Returns whether an op is random."""
+    """Returns whether an op draws random numbers."""
     return "seed2" in node.attr or given_seed(node) is not None
 
 

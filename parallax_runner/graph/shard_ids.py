@@ -1,4 +1,4 @@
-"""The replica's part of the data: two numbers that the graph reads and that the rewrite sets for each replica."""
+"""The shard of the data that a replica reads: two numbers in the graph, which the rewrite sets for each replica."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from tensorflow.core.framework import attr_value_pb2
 
 from parallax_runner.graph.all_nodes import all_nodes
 
-# An attribute that marks the constants with these numbers. Unlike a name or a collection, the attribute survives
-# export, import and copying into a function.
+# An attribute that marks the constants that contain these numbers. Unlike a name or a collection, the attribute
+# survives export, import and copying into a function.
 ATTRIBUTE = "_parallax_runner_shard"
 NUM_SHARDS = "num_shards"
 SHARD_ID = "shard_id"

@@ -18,9 +18,9 @@ class Variable:
 
     `name` is the name of the variable's `VarHandleOp`, and `initializer` is the name of the op that assigns its initial
     value. For a piece of a variable that the user's own partitioner split, `full_name` and `full_shape` describe the
-    logical variable, and `offset` (one number per dimension) is the piece's position in it. For any other variable,
-    `full_name` is `name`, `full_shape` is `shape`, and `offset` contains zeros. `aggregation` is the variable's
-    declared aggregation across replicas: «none», «sum», «mean» or «only_first_replica».
+    logical variable, and `offset` (one number per dimension) is the piece's position in the logical variable. For any
+    other variable, `full_name` is `name`, `full_shape` is `shape`, and `offset` contains zeros. `aggregation` is the
+    variable's declared aggregation across replicas: «none», «sum», «mean» or «only_first_replica».
     """
 
     name: str
@@ -39,7 +39,7 @@ class Gradient:
     """A raw gradient of `variable`: the result of the backward pass, before the model's own post-processing.
 
     `values` and `indices` are tensor names. For a dense gradient, `indices` is None. Otherwise values[i] is the
-    gradient of row indices[i], or a part of that gradient, and ids can repeat.
+    gradient of row indices[i], or a part of that gradient if the index appears more than once.
     """
 
     variable: str
@@ -53,7 +53,7 @@ class MetricSums:
 
     `tensors` are tensor names. The tensors' values are summed over all batches on all ranks. `results` turns these
     sums, in the order of `tensors`, into values by metric name, without a session. `directions` maps each metric name
-    to the direction of better values, or to None if the direction is unknown.
+    to «maximize» or «minimize», or to None if the direction is unknown.
     """
 
     tensors: tuple[str, ...]
@@ -74,19 +74,19 @@ class SingleDeviceGraph:
     - `has_optimizer` is set for a Keras model or a training step, because both have their own optimizer.
     - `notes` tell the user which parts of the model are ignored or omitted.
     - `callbacks` are the Python functions that the graph's ops call (`tf.numpy_function`, `Dataset.from_generator`).
-      TensorFlow deletes these functions when nothing refers to them. `keras_model` is the Keras model from which the
-      graph was traced, or None.
+      TensorFlow deletes these functions when nothing refers to them.
+    - `keras_model` is the Keras model from which the graph was traced, or None.
 
     For validation and serving:
     - `validation_loss` and `validation_metrics` are computed for one batch. `outputs` maps the outputs of a served
       model to tensor names. `validation_features` maps features to the placeholders that validation and serving use. If
-      it is None, they use the placeholders in `features`.
-    - `validation_metric` names the value that is used to compare runs, if the model chooses a value: one of
+      `validation_features` is None, they use the placeholders in `features`.
+    - `validation_metric` names the value that is used to compare runs, if the model chooses one: one of
       `validation_metrics`, or «perplexity», the exponential of the validation loss.
 
     For a script:
     - `observers` are ops outside the update region that read values computed from gradients in the region. `asked`
-      contains ops in the region, and observers, whose values every worker can fetch in a step in addition to the train
+      contains ops, in the region or among the observers, whose values every worker can fetch together with the train
       op.
     - `apart` contains sets of variables that are always updated together. It is empty if a step updates all variables.
     - `losses` are the names of the tensors whose gradients were computed.
@@ -116,7 +116,7 @@ class SingleDeviceGraph:
 
     @property
     def evaluated_by(self) -> Mapping[str, str]:
-        """The placeholders, by feature, for validation and serving."""
+        """The placeholders for validation and serving, by feature."""
         return self.features if self.validation_features is None else self.validation_features
 
     @property
@@ -131,7 +131,7 @@ class SingleDeviceGraph:
 
     @property
     def fetched_in_validation(self) -> tuple[str, ...]:
-        """The tensors that a validation fetches."""
+        """The tensors that validation fetches."""
         loss = (self.validation_loss,) if self.validation_loss else ()
         return (*loss, *(self.validation_metrics.tensors if self.validation_metrics else ()))
 

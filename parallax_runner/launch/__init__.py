@@ -1,1 +1,1 @@
-"""Starts the workers and servers of a run, watches them and ends them. Imports neither TensorFlow nor Horovod."""
+"""Starts, watches and terminates the workers and servers of a run. Imports neither TensorFlow nor Horovod."""

@@ -1,5 +1,5 @@
-"""One attempt at a run: starts the processes, tracks which of them are connected, done or lost, and ends all of
-them."""
+"""One attempt at a run: starts the processes, tracks which of them are connected, done or lost, and terminates them
+all."""
 
 import logging
 import socket
@@ -39,7 +39,7 @@ _INTERNAL_KINDS = frozenset({wire.CLOSED, wire.PORT_TAKEN, wire.STANDS, wire.PRO
 
 @dataclass
 class _Child:
-    """A process that the driver itself started, and the members that end when that process ends."""
+    """A process that the driver itself started, and the members that exit when that process exits."""
 
     process: subprocess.Popen[bytes]
     members: Sequence[Member]
@@ -47,8 +47,8 @@ class _Child:
 
 
 class Attempt:
-    """The processes of one attempt. Use the object as a context manager: on exit it ends every process, and kills the
-    remaining processes at once when `in_hurry()` returns True."""
+    """The processes of one attempt. Use it as a context manager: on exit, it terminates every process. As soon as
+    `in_hurry()` returns True, it kills the remaining processes."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Attempt:
         self._start_each("workers", workers, of_workers)
 
     def pump(self, until: Callable[[], bool], timeout_secs: float | None = None) -> bool:
-        """Handles messages until `until()` returns True. Returns False if `timeout_secs` seconds pass before that."""
+        """Handles messages until `until()` returns True. Returns False if `timeout_secs` seconds pass first."""
         deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
         while not until():
             if deadline is not None and time.monotonic() > deadline:
@@ -116,7 +116,7 @@ class Attempt:
 
     def ask_where(self, *, stacks: bool = False) -> None:
         """Asks all live processes what they are executing, and waits at most one second for the answers. With `stacks`,
-        the processes also write their Python stacks into their logs."""
+        the processes also write their Python stacks to their logs."""
         asked = [one for one in self._members() if one.connected and not one.done and one.lost_secs is None]
         for one in asked:
             one.where = one.inside = None
@@ -124,13 +124,13 @@ class Attempt:
         self.pump(lambda: all(one.where is not None or not one.connected for one in asked), ANSWER_SECS)
 
     def has_stall_news(self) -> bool:
-        """Returns whether there is news about a stall."""
+        """Returns whether there is anything to report about a stall."""
         return self._stall.is_due
 
     def stall_news(self) -> str | None:
-        """Returns a sentence that names the step of each worker, and the workers that wait for other workers. After the
-        timeout, marks the attempt as failed. Returns None if the workers' answers show that a step has ended in the
-        meantime."""
+        """Returns a sentence about the stall: what the workers are doing and which of them wait for others, or that
+        steps finish again. After the timeout, marks the attempt as failed. Returns None if the workers' answers show
+        that a step has finished in the meantime."""
         was_over = self._stall.is_over
         self.ask_where(stacks=was_over)
         together = self._spec.together
@@ -149,15 +149,16 @@ class Attempt:
 
     def any_frozen(self) -> bool:
         """Returns whether the driver has declared a process lost, for example because the process was silent. Such a
-        process does not end by itself."""
+        process does not exit on its own."""
         return any(member.verdict is not None for member in self._members())
 
     def stop_workers(self) -> None:
-        """Asks the workers to end by themselves. The servers keep running, because workers may need them to finish."""
+        """Asks the workers to exit on their own. The servers keep running, because workers may need them in order to
+        finish."""
         self._control.stop("worker")
 
     def stop_servers(self) -> None:
-        """Asks the servers to end. From now on, the end of a server does not count as a failure."""
+        """Asks the servers to exit. From then on, a server that exits does not count as a failure."""
         self._servers_may_end = True
         self._control.stop("server")
 
@@ -171,16 +172,16 @@ class Attempt:
         return all(child.process.poll() is not None for child in self._children if child.members[0].role == "worker")
 
     def first_lost_secs(self) -> float | None:
-        """Returns the monotonic time of the first sign that some process ended prematurely, or None."""
+        """Returns the monotonic time of the first sign that a process ended prematurely, or None."""
         return min((m.lost_secs for m in self._members() if m.lost_secs is not None), default=None)
 
     def all_exited(self) -> bool:
-        """Returns whether every process that the driver started has exited, its status is recorded, and all connections
-        are closed."""
+        """Returns whether every process that the driver started has exited, with its status recorded, and all
+        connections are closed."""
         return all(child.exited_secs is not None for child in self._children) and not self._connected()
 
     def unfinished(self) -> str:
-        """Returns the names of the processes that have not ended, as text for a message."""
+        """Returns the names of the processes that have not exited, as text for a message."""
         alive = [member for child in self._children if child.process.poll() is None for member in child.members]
         named = [f"{member.role} {member.index}" for member in alive if member.connected]
         return ", ".join(named) or next((one.role for one in alive if one is self._program), "connections")
@@ -199,14 +200,14 @@ class Attempt:
             verdict.note_unreported_exits(self._workers, exit_status)
 
     def unexplained(self) -> bool:
-        """Returns whether the end of the process to blame is unexplained while a process that could explain it is still
-        alive."""
+        """Returns whether the death of the process to blame is unexplained while a process that could explain it is
+        still alive."""
         alive = any(child.exited_secs is None for child in self._children)
         return alive and self.first_failure().reason == DIED_SILENTLY
 
     def first_failure(self) -> Failure:
-        """Returns the failure, which names the process to blame. This method reads the output of the launcher and of
-        that process, so call it after all processes have exited."""
+        """Returns the failure, which names the process to blame. The result depends on the output of the launcher and
+        of that process, so it can change until all processes have exited."""
         return verdict.find_failure(self._workers, self._servers, self._program, self._run, self._logs, self._launcher)
 
     def _members(self) -> list[Member]:
@@ -232,7 +233,7 @@ class Attempt:
             self._start(command, those)
 
     def _start(self, command: Command, members: Sequence[Member]) -> None:
-        """Starts a command. All `members` end when the command's process ends. The last member is that process
+        """Starts a command. All `members` exit when the command's process exits. The last member is that process
         itself."""
         itself = members[-1]
         # The output of the program that starts all workers is parsed for this attempt, so it must not contain the
@@ -276,7 +277,7 @@ class Attempt:
 
     def _tell(self, message: Message, member: Member) -> None:
         """Passes a message to the callback. If the callback raises an error because the run cannot continue, the error
-        counts as the failure of the process that sent the message."""
+        is attributed to the process that sent the message."""
         try:
             order = self._on_message(message)
         except ParallaxError as error:
@@ -298,7 +299,7 @@ class Attempt:
             self._control.tell_proven()
 
     def _take_surplus(self, message: Message) -> None:
-        """Fails the run as a whole, because a surplus process does not correspond to any process of the plan."""
+        """Fails the whole run, because the plan has no place for the surplus process."""
         role, index = message.role, message.index
         pid = next((one.pid for one in self._members() if (one.role, one.index) == (role, index)), None)
         self._run.recurs = True
@@ -325,10 +326,10 @@ class Attempt:
                 child.members[-1].exit_status = status
                 child.members[-1].is_gone = status == self._launcher.lost_exit_status
                 if child.members[-1] is self._program and status < 0:
-                    # The program itself was ended by a signal. If a worker had died, the program's status would be
+                    # The program itself was killed by a signal. If a worker had died, the program's status would be
                     # positive.
                     self._program.lose(now)
-            # Usually the end of the connection marks a member as lost. This check is for members that never had a
+            # Usually, a member is marked as lost when its connection ends. This check is for members that never had a
             # connection, and for members whose forked child keeps the connection open.
             if now - child.exited_secs > LAST_WORDS_SECS:
                 for member in child.members:

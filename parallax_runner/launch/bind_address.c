@@ -57,7 +57,7 @@ static int own_address(in_addr_t target, struct in_addr *own) {
 
 static _Atomic(char *) host_name = NULL;
 
-/* NULL: the host's own name again. Whoever has asked meanwhile may still read the old one: it is not freed. */
+/* NULL restores the host's own name. The old name is not freed, because another thread may still be reading it. */
 void parallax_name_host(const char *address) {
     atomic_store(&host_name, address == NULL ? NULL : strdup(address));
 }

@@ -35,7 +35,7 @@ def library_path() -> str:
     """Returns a path to the library that the dynamic linker can read. Raises LaunchError if the library is missing."""
     if not LIBRARY.is_file():
         raise LaunchError(
-            f"{LIBRARY} is missing; without it other machines could reach this run. Install this project again "
+            f"{LIBRARY} is missing; without it, other machines could reach this run. Install this project again "
             "(in a checkout: scripts/setup)"
         )
     if is_readable_elsewhere():
@@ -84,6 +84,6 @@ def _loaded() -> ctypes.CDLL:
         raise LaunchError(
             f"{LIBRARY} is not loaded into this process, so other machines could connect to the process. Expected the "
             f"dynamic linker to load the library because of {PRELOAD}={os.environ.get(PRELOAD)!r}; the "
-            "run's logs contain the reason"
+            "run's logs show the reason"
         )
     return process

@@ -2,7 +2,7 @@
 `python -I -S block_signals.py COMMAND…`.
 
 Slurm ends a job by sending SIGTERM to all its processes at once, and may first send SIGUSR1 or SIGUSR2 to all of them
-as a warning. Only the driver must act on these signals: it makes the ranks save a checkpoint. The ranks, and the
+as a warning. Only the driver may act on these signals: it makes the ranks save a checkpoint. The ranks, and the
 programs that started them, must stay alive until the checkpoint is saved.
 """
 

@@ -1,4 +1,4 @@
-"""The start and end of every child process: its log, its connection to the driver, and its last message."""
+"""Startup and exit of every child process: its log, its connection to the driver, and its last message."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from parallax_runner.process.user_code import describe_exit
 
 
 def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, ControlClient], None]) -> None:
-    """Runs `body` and ends the process. If `body` fails, sends the failure to the driver and writes the traceback to
-    the log of the process."""
+    """Runs `body` as the work of this child process. If `body` fails, sends the failure to the driver and writes the
+    traceback to the log of the process."""
     if wire.BLOCK_SIGNALS in os.environ:
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
@@ -56,18 +56,18 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
-    # The process ends with os._exit instead of sys.exit, because threads of TensorFlow and Horovod may wait for peers
-    # that have already ended.
+    # The process exits with os._exit instead of sys.exit, because threads of TensorFlow and Horovod may wait for peers
+    # that have already exited.
     if status or role == "server":
         os._exit(status)
     ended_well.append(True)
 
 
 def _skip_teardown(ended_well: list[bool]) -> None:
-    """Ends a process that has done its work, before Python frees its objects.
+    """If the process has finished its work, exits before Python frees its objects.
 
-    Freeing the graphs of a large model takes seconds of CPU time. On a busy machine, this takes longer than the driver
-    waits.
+    Freeing the graphs of a large model takes seconds of CPU time. On a busy machine, this can take longer than the
+    driver waits.
     """
     mpi = sys.modules.get("mpi4py.MPI")
     if not ended_well or (mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()):

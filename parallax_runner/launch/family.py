@@ -1,4 +1,4 @@
-"""Finds and ends every descendant process of this run, so that no process is left behind."""
+"""Finds and terminates every descendant process of this run, so that no process is left behind."""
 
 import logging
 import os
@@ -28,9 +28,9 @@ def find_family(leaders: Iterable[int], secret: str) -> list[psutil.Process]:
 
 
 def end_family(children: Iterable[Popen[bytes]], secret: str, hurry: Callable[[], bool] = lambda: False) -> None:
-    """Ends the children and all their descendants. Sends SIGTERM first, and SIGKILL after 3 s or as soon as `hurry()`
-    returns True. Returns when all these processes have ended, but at the latest 2 s after the first SIGKILL. A stopped
-    process cannot handle SIGTERM, so it receives SIGKILL at once."""
+    """Terminates the children and all their descendants. Sends SIGTERM first, and SIGKILL after 3 s or as soon as
+    `hurry()` returns True. Returns when all these processes have exited, or at the latest 2 s after the first SIGKILL.
+    A stopped process cannot handle SIGTERM, so it receives SIGKILL at once."""
     children = list(children)
     for number, patience_secs in ((signal.SIGTERM, TERM_SECS), (signal.SIGKILL, KILL_SECS)):
         signalled: set[psutil.Process] = set()

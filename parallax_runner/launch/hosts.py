@@ -28,7 +28,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Hosts:
-    """The hosts of a run, including at least one other machine. Ranks fill the hosts in order. Server i is on host i,
+    """The hosts of a run, including at least one other machine. Ranks fill the hosts in order. Server i runs on host i
     modulo the number of hosts.
 
     `remote_shell` is the command that runs other commands on a host; it is split into words like a shell command.
@@ -49,19 +49,19 @@ class Hosts:
         return tuple(place.name for place in self.places if not place.is_here)
 
     def of_worker(self, rank: int) -> Place:
-        """Returns the place of a rank."""
+        """Returns the place where a rank runs."""
         ends = itertools.accumulate(place.workers for place in self.places)
         return next(place for place, end in zip(self.places, ends, strict=True) if rank < end)
 
     def of_server(self, index: int) -> str | None:
-        """Returns the host where the remote shell starts the server `index`, or None if the server is on this
-        machine."""
+        """Returns the host where the remote shell starts server `index`, or None if the server is on this machine."""
         place = self.places[index % len(self.places)]
         return None if place.is_here else place.name
 
 
 def find_hosts(places: Sequence[Place], remote_shell: str) -> Hosts | None:
-    """Returns the hosts, or None if all places are on this machine. Raises LaunchError if there is no route to them."""
+    """Returns the hosts, or None if all places are on this machine. Raises LaunchError if there is no route to the
+    first other host."""
     remote = next((place.name for place in places if not place.is_here), None)
     if remote is None:
         return None
@@ -71,7 +71,7 @@ def find_hosts(places: Sequence[Place], remote_shell: str) -> Hosts | None:
 
 def way_to(host: str) -> tuple[str, str | None]:
     """Returns the address from which this machine sends to a host. Also returns the network of that address if the host
-    is in the same network, otherwise None.
+    is on the same network, otherwise None.
 
     Raises LaunchError if the host's name has no address, or if there is no route to the host.
     """
@@ -82,8 +82,8 @@ def way_to(host: str) -> tuple[str, str | None]:
             own = probe.getsockname()[0]
     except OSError as error:
         raise LaunchError(
-            f"host {host!r} of cluster.resource_info cannot be reached: {error.strerror}; expected a name that this "
-            "machine can look up, or an IPv4 address that it has a route to"
+            f"host {host!r} in cluster.resource_info cannot be reached: {error.strerror}; expected a name that this "
+            "machine can resolve, or an IPv4 address to which it has a route"
         ) from error
     masks = [one.netmask for addresses in psutil.net_if_addrs().values() for one in addresses if one.address == own]
     if not masks or masks[0] is None:

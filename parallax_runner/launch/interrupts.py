@@ -22,16 +22,16 @@ FORCED_END_SECS = 5.0
 
 
 def ending_signals() -> tuple[signal.Signals, ...]:
-    """Returns the signals that end a run. A lost terminal causes SIGHUP, which is omitted if this process ignores it
-    because of `nohup`."""
+    """Returns the signals that end a run. A lost terminal causes SIGHUP. SIGHUP is omitted if this process ignores it,
+    for example because of `nohup`."""
     is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM, *(() if is_ignored else (signal.SIGHUP,)))
 
 
 class Interrupts:
     """A context manager that handles the signals that end a run. The first signal raises Interrupted. A second signal
-    ends this process at once, and the kernel then ends its children. Within `supervised`, `noted` and `held`, the
-    signals raise nothing.
+    terminates this process at once, and the kernel then terminates its children. Within `supervised`, `noted` and
+    `held`, the signals raise nothing.
 
     A SIGHUP is never treated as the second signal, because a lost terminal causes several SIGHUPs, from the shell and
     from the kernel. The first SIGTERM after a SIGHUP does not count either: a session manager sends SIGTERM to all
@@ -69,7 +69,7 @@ class Interrupts:
 
     @property
     def exit_status(self) -> int:
-        """The exit status that a shell shows for a process that the first signal ended: 130, 143 or 129."""
+        """The exit status that a shell shows for a process killed by the first signal, for example 130 for SIGINT."""
         return 128 + (self.first_signal or 0)
 
     @property
@@ -79,7 +79,8 @@ class Interrupts:
 
     @contextmanager
     def supervised(self) -> Iterator[None]:
-        """Only records the first and second signals within the block. The caller checks `received` and `again`."""
+        """Within the block, the first and second signals are only recorded. The caller checks `received` and
+        `again`."""
         self._supervised = True
         try:
             yield

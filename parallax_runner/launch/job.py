@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Command(NamedTuple):
     """A command: its arguments, the variables that it needs in addition to the inherited environment, and its standard
     input, which no other user can read. When the driver dies, the kernel sends `last_signal` to the process. This
-    signal is SIGTERM if the program must end other processes."""
+    signal is SIGTERM if the program must terminate other processes."""
 
     argv: list[str]
     env: dict[str, str]
@@ -30,7 +30,7 @@ class Job:
     """The processes of one launch: the number of workers and servers, and the modules that they run.
 
     `env` contains the variables that each process needs in addition to the inherited environment. When a launcher
-    receives the job, these variables include the driver's address and the run's secret, so they must not be put on a
+    receives the job, these variables include the driver's address and the run's secret, so they must not appear on a
     command line.
     """
 
@@ -56,8 +56,8 @@ class LaunchSpec:
     """A job, its launcher, and the limits for its processes.
 
     `shared` lists folders that all hosts must see. A process that sends no heartbeat for `hang_timeout_secs` is treated
-    as dead. If no step ends for `stall_timeout_secs`, the run fails; if `stall_timeout_secs` is None, stalls are only
-    reported. `together` means that every step needs all workers.
+    as dead. If no step finishes for `stall_timeout_secs`, the run fails; if `stall_timeout_secs` is None, stalls are
+    only reported. `together` means that every step needs all workers.
     """
 
     job: Job

@@ -20,8 +20,8 @@ def log_path(run_dir: str | Path, role: str, index: int) -> Path:
 
 
 def own_logs(run_dir: str | Path, program: str | None) -> list[Path]:
-    """Returns the existing logs of this run. `run_dir/logs` can be a link to a folder that also contains other files.
-    `program` is the program that starts all workers."""
+    """Returns the existing logs of this run. `run_dir/logs` can be a symbolic link to a folder that also contains other
+    files. `program` is the program that starts all workers."""
     without_index = {log_path(run_dir, role, 0).name for role in ("driver", program) if role is not None}
     return sorted(
         path
@@ -31,7 +31,7 @@ def own_logs(run_dir: str | Path, program: str | None) -> list[Path]:
 
 
 def redirect_logs(run_dir: str | Path, path: str | Path | None) -> None:
-    """Makes `run_dir/logs` a link to the folder `path`, so that all processes write there. If `path` is None,
+    """Makes `run_dir/logs` a symbolic link to the folder `path`, so that all processes write there. If `path` is None,
     `run_dir/logs` is a normal folder.
 
     Raises ConfigError if `run_dir/logs` contains the logs of an earlier run.
@@ -62,7 +62,8 @@ class LogFile(logging.FileHandler):
 
 
 def redirect_output(path: str | Path) -> None:
-    """Appends this process's stdout and stderr to the file `path`, including the output of C libraries and children."""
+    """Redirects this process's stdout and stderr, including the output of C libraries and child processes, to the end
+    of the file `path`."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()

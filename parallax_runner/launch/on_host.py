@@ -1,7 +1,7 @@
 """The program that the driver runs on another host: `python -I -S on_host.py start` or `check`, with details on stdin.
 
-This file is run by its path. Environment variables are passed on stdin: on the command line, every user of that host
-could read the secret.
+This file is run by its path. Environment variables are passed on stdin, because every user of that host could read the
+secret on the command line.
 """
 
 import json

@@ -1,6 +1,6 @@
 """A folder for the files of one run's processes. If the driver is killed, the next driver removes the folder.
 
-The driver holds a lock on its folder, which the kernel releases when the driver ends. The next driver of the same user
+The driver holds a lock on its folder, which the kernel releases when the driver exits. The next driver of the same user
 on the same host removes all folders without a lock. Folders of other hosts have different names, because a lock on a
 network file system may be valid on one host only. If a folder cannot be locked, it is used without a lock, and it is
 not removed if its driver is killed.
@@ -36,7 +36,7 @@ class OwnFolder:
 
     @classmethod
     def make(cls, parent: Path) -> Self:
-        """Makes a new folder in `parent`. Raises OSError if that is impossible."""
+        """Creates a new folder in `parent`. Raises OSError if that is impossible."""
         while True:
             path = Path(tempfile.mkdtemp(prefix=prefix(), dir=parent))
             with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Runs a LaunchSpec to its end: starts the processes, watches them, and leaves no process behind."""
+"""Runs a LaunchSpec to completion: starts the processes, watches them, and leaves no process behind."""
 
 import logging
 import time
@@ -23,10 +23,10 @@ OnMessage = Callable[[Message], Mapping[str, Any] | None]
 
 # The maximum number of attempts. An attempt is repeated if another program takes a chosen port before the run uses it.
 MAX_ATTEMPTS = 5
-# After the first sign of a failure, the other processes have this long to end by themselves and to report why.
+# After the first sign of a failure, the other processes have this long to exit on their own and to report why.
 SETTLE_SECS = 2.0
 # How much longer the driver waits if it does not yet know how the first process ended. mpirun reports this only when
-# mpirun itself ends, which can be late on a busy machine.
+# mpirun itself exits, which can be late on a busy machine.
 EXPLAIN_SECS = 8.0
 # After the last worker is done, the servers and the Python interpreters have this long to shut down.
 CLOSE_SECS = 10.0
@@ -58,9 +58,9 @@ def run(
     """Runs all processes of `spec` until they are done, one of them dies, or SIGINT, SIGTERM or SIGHUP arrives.
 
     `on_message` receives the messages hello, alive, done and fail, and every report, in order of arrival. A mapping
-    that `on_message` returns is sent to all workers as an order. `on_tick` is called about ten times a second.
-    `on_stall` receives a sentence if no step ends for a long time. No process is left behind, even if one of these
-    callbacks raises an exception. `interrupts` can be an object that the caller has already entered. Raises LaunchError
+    that `on_message` returns is sent to all workers as a command. `on_tick` is called about ten times a second.
+    `on_stall` receives a sentence if no step finishes for a long time. No process is left behind, even if one of these
+    callbacks raises an exception. `interrupts` can be a context that the caller has already entered. Raises LaunchError
     if a command cannot be executed, here or on one of the hosts.
     """
     if interrupts is None:
@@ -143,7 +143,7 @@ def _close(attempt: Attempt, interrupts: Interrupts) -> RunResult:
 
 
 def _settle(attempt: Attempt, interrupts: Interrupts) -> RunResult:
-    # Ask the other processes at once, because mpirun ends the other ranks half a second after the first rank has ended.
+    # Ask the other processes at once, because mpirun terminates the other ranks half a second after the first exits.
     attempt.ask_where()
     attempt.pump(lambda: attempt.all_exited() or attempt.any_frozen() or interrupts.received, SETTLE_SECS)
     attempt.pump(lambda: not attempt.unexplained() or interrupts.received, EXPLAIN_SECS)
@@ -161,7 +161,7 @@ def _settle(attempt: Attempt, interrupts: Interrupts) -> RunResult:
 def _interrupt(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> RunResult:
     name = interrupts.signal_name
     log.warning(
-        "%s: stopping; the workers have at most %.0f s to end, and a second signal kills them", name, grace_secs
+        "%s: stopping; the workers have at most %.0f s to exit, and a second signal kills them", name, grace_secs
     )
     notice = StopNotice(name)
 
@@ -174,7 +174,7 @@ def _interrupt(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> R
     def all_ended() -> bool:
         ended = attempt.all_exited() or interrupts.again
         if not ended and time.monotonic() > done_secs + TELL_CLOSE_SECS:
-            notice.show(f"the end of {attempt.unfinished()}")
+            notice.show(f"{attempt.unfinished()} to end")
         return ended
 
     attempt.stop_workers()

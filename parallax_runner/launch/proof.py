@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from parallax_runner.launch.job import Job
 from parallax_runner.plan.plan import FILE_NAME
 
-# Maps each name in messages to the packages that can provide it. One of these packages is installed.
+# Maps each name that messages use to the packages that can provide it. One of these packages is installed.
 PACKAGES = {
     "TensorFlow": ("tensorflow", "tensorflow-cpu"),
     "Keras": ("keras",),
@@ -82,7 +82,7 @@ class LaunchProof:
 def surplus(job: Job, name: str, pid: object, host: str, *, beside: int | None) -> str:
     """Returns the message about a process that identifies itself as `name`. Either the process with the pid `beside`
     already has that name, or the plan has no such process."""
-    already = "" if beside is None else f", like pid {beside}"
+    already = "" if beside is None else f", as does pid {beside}"
     return (
         f"pid {pid} on {host} reports that it is {name}{already}; expected {job.workers} workers and {job.servers} "
         "servers. The launcher gave several processes the same rank, or started too many"
@@ -96,10 +96,10 @@ def fault_of(claimed: Mapping[str, Any], expected: Mapping[str, Any], *, index: 
     if size == 1 and workers > 1:
         return (
             f"it is alone in an MPI world of 1 process, expected one world of {workers} workers: the launcher has "
-            "started single processes. Start the workers with the mpirun of Horovod's Open MPI (srun needs --mpi=pmix)"
+            "started them separately. Start the workers with the mpirun of Horovod's Open MPI (srun needs --mpi=pmix)"
         )
     if size is not None and size != workers:
-        return f"its MPI world has {size} processes, expected {workers} workers: another launcher started it as well"
+        return f"its MPI world has {size} processes, expected {workers} workers: another launcher also started workers"
     if rank is not None and rank != index:
         return f"it is rank {rank} of its MPI world, expected rank {index}, which its launcher set"
     if claimed["plan"] != expected["plan"]:

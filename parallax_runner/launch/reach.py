@@ -50,7 +50,7 @@ def check_hosts(hosts: Hosts, folders: Sequence[Path], stopped: Callable[[], boo
 
 
 class _Question:
-    """A check that runs on one host. Leaving the context ends the remote shell."""
+    """A check that runs on one host. Leaving the context kills the remote shell."""
 
     def __init__(self, command: RemoteCommand) -> None:
         self.argv = command.argv
@@ -102,7 +102,7 @@ class _Question:
 
 def _judge(host: str, question: _Question, hosts: Hosts) -> str:
     """Returns the host name that the host reports. Raises LaunchError if the host fails a check."""
-    where = f"host {host!r} of cluster.resource_info"
+    where = f"host {host!r} in cluster.resource_info"
     answer = question.answer() if question.ended() else None
     if answer is None:
         if question.status is None:
@@ -119,7 +119,7 @@ def _judge(host: str, question: _Question, hosts: Hosts) -> str:
     if answer["unseen"]:
         folder = Path(answer["unseen"][0]).parent
         raise LaunchError(
-            f"{where} does not see the files that this machine writes into {folder}: run_dir and ckpt.dir must be on a "
+            f"{where} does not see the files that this machine writes to {folder}: run_dir and ckpt.dir must be on a "
             "file system that all hosts share; set hydra.run.dir=… (or ckpt.dir=…) to a folder on such a system"
         )
     if not answer["has_cwd"]:
@@ -134,7 +134,7 @@ def _judge(host: str, question: _Question, hosts: Hosts) -> str:
 
 @contextlib.contextmanager
 def _tokens(folders: Sequence[Path]) -> Iterator[list[Path]]:
-    """Makes a new file in each folder and removes it afterwards."""
+    """Creates a new file in each folder and removes it afterwards."""
     tokens = [folder / f".seen-by-all-hosts-{secrets.token_hex(8)}" for folder in dict.fromkeys(folders)]
     try:
         for token in tokens:

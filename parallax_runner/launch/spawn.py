@@ -1,4 +1,4 @@
-"""Starts one process of a run under `guard.py`, in its own session, with its output in its log."""
+"""Starts one process of a run under `guard.py`, in its own session, with its output redirected to its log."""
 
 import contextlib
 import os

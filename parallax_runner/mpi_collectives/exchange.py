@@ -56,7 +56,7 @@ def allgather(tensor: Any, name: str | None = None) -> tf.Tensor:
 
 
 def _kept_apart(result: tf.Tensor) -> tf.Tensor:
-    """Marks a collective so that TensorFlow does not merge it with another collective of the same tensor. On other
+    """Marks a collective so that TensorFlow does not merge it with another collective on the same tensor. On other
     ranks, the two collectives may have different tensors, and those ranks would then wait forever."""
     result.op._set_attr("_collective", tf.AttrValue(s=result.op.name.encode()))
     return result

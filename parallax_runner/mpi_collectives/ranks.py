@@ -34,11 +34,11 @@ def join() -> None:
     variable = collectives.gloo_by()
     if variable is not None:
         raise CollectiveError(
-            f"mpi_collectives: it needs MPI, but {variable}=gloo connects the ranks by Gloo, as cluster=manual does: "
+            f"mpi_collectives needs MPI, but {variable}=gloo connects the ranks through Gloo, as cluster=manual does: "
             "start the script with mpirun and without this variable"
         )
     collectives.init()
     if not collectives.runs_over_mpi():
         raise CollectiveError(
-            "mpi_collectives: it needs MPI, but Horovod has connected the ranks by Gloo: start the script with mpirun"
+            "mpi_collectives needs MPI, but Horovod has connected the ranks through Gloo: start the script with mpirun"
         )

@@ -1,4 +1,4 @@
-"""A session that is suitable for collectives."""
+"""A tf.Session for graphs with collectives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Session(tf.Session):
     """A tf.Session that joins the other ranks when it opens.
 
     The session uses one device. If there are several GPUs and `config` chooses none of them, the device is the GPU
-    whose number is this process's local rank, modulo the number of GPUs. One thread evaluates the graph, and constants
+    whose index is this process's local rank modulo the number of GPUs. One thread evaluates the graph, and constants
     are not folded (rewrite/exchange/constant_folding.py). To use another kind of session, run `init` in it and give it
     an equivalent configuration.
     """

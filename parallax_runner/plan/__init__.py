@@ -1,1 +1,1 @@
-"""`Plan`, the result of planning, and the functions that show a plan. Without TensorFlow."""
+"""`Plan`, the result of planning, and the functions that show a plan. Does not use TensorFlow."""

@@ -1,4 +1,4 @@
-"""The options of communication: the fields in the group `comm` that planning, the rewrite and workers need."""
+"""The communication options: the fields in the config group `comm` that planning, the rewrite and workers need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from parallax_runner.config.schema import CommConfig
 
 
 class Compression(StrEnum):
-    """The format for sending floating-point values of more than 16 bits."""
+    """The format for sending floating-point values with more than 16 bits."""
 
     OFF = "off"
     FP16 = "fp16"
@@ -19,7 +19,8 @@ class Compression(StrEnum):
 
 
 class Lookahead(StrEnum):
-    """How many steps in advance rows are requested. `AUTO` means one step if workers are on several hosts."""
+    """How many steps in advance rows are requested. `AUTO` means one step if workers are on several hosts, unless the
+    cost model predicts that lookahead does not shorten the step."""
 
     AUTO = "auto"
     OFF = "off"
@@ -39,12 +40,13 @@ class PsOptions:
 
 @dataclass(frozen=True)
 class CommOptions:
-    """The options of communication.
+    """The communication options.
 
-    Each field has the name and the meaning of its key in `comm`, `comm.mpi` or `comm.ps` (config/schema.py).
+    Each field has the same name and meaning as its key in `comm`, `comm.mpi` or `comm.ps` (config/schema.py).
 
-    Without `sync`, each replica applies its own gradients at once. A replica is at most `staleness` steps ahead of the
-    slowest replica (None means no limit). `backup_workers` is the number of workers that a step does not wait for.
+    Without `sync`, each replica applies its own gradients immediately. A replica can be at most `staleness` steps ahead
+    of the slowest replica (None means no limit). `backup_workers` is the number of workers that a step does not wait
+    for.
     """
 
     average_sparse: bool = True
@@ -58,7 +60,7 @@ class CommOptions:
 
     @classmethod
     def of(cls, comm: CommConfig) -> CommOptions:
-        """Returns the options in a configuration."""
+        """Returns the options from a configuration."""
         return cls(
             average_sparse=comm.average_sparse,
             ps=PsOptions(**{option.name: getattr(comm.ps, option.name) for option in dataclasses.fields(PsOptions)}),

@@ -33,12 +33,12 @@ class VariableOutcome:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The milliseconds and bytes of a step, as predicted by the model and as measured by the run. Unknown values are
-    None.
+    """The time in milliseconds and the bytes of a step, as predicted by the model and as measured in the run. Unknown
+    values are None.
 
-    Bytes are per step and rank. Measured bytes come from the shapes of the exchanged tensors. Each entry of `variables`
-    contains the bytes of one variable. `measured_other_bytes` are bytes that cannot be assigned to a single variable.
-    `rows_measured` and `constants` are the plan's values.
+    Bytes are per step and rank. Measured bytes are computed from the shapes of the exchanged tensors. Each entry of
+    `variables` contains the bytes of one variable. `measured_other_bytes` are bytes that cannot be assigned to a single
+    variable. `rows_measured` and `constants` are copied from the plan.
     """
 
     comm: str
@@ -59,8 +59,9 @@ class Outcome:
     ) -> Outcome:
         """Returns the outcome of a run.
 
-        For each rank, `sent` contains the mean bytes for each variable in the plan's order. The last entry contains the
-        bytes that belong to no single variable. `step_ms` and `sent_bytes` are the values of the run.
+        For each rank, `sent` contains the mean bytes per step for each variable, in the plan's order. The last entry
+        contains the bytes that belong to no single variable. `step_ms` and `sent_bytes` are the values measured in the
+        run.
         """
         *measured, other = _means(sent, len(plan.variables) + 1)
         variables = tuple(
@@ -92,7 +93,7 @@ def save(outcome: Outcome, run_dir: Path) -> Path:
 def outcome_table(outcome: Outcome) -> Table:
     """Returns a table with a step's time and bytes.
 
-    The other rows show the bytes of the variables with the most bytes, and the total bytes of all other variables.
+    The other rows show the bytes for each of the variables with the most bytes, and the total for all other variables.
     """
     table = Table(title=f"predicted (constants: {outcome.constants}) and measured", title_justify="left")
     for column in ("a step", "predicted", "measured", "measured / predicted"):
@@ -108,7 +109,7 @@ def outcome_table(outcome: Outcome) -> Table:
         predicted = _total([one.predicted_sent_bytes for one in others])
         _add_bytes(table, f"{len(others)} others", predicted, _total([one.measured_sent_bytes for one in others]))
     if outcome.measured_other_bytes:
-        _add_bytes(table, "for no single variable", 0, outcome.measured_other_bytes)
+        _add_bytes(table, "not assigned to a variable", 0, outcome.measured_other_bytes)
     return table
 
 

@@ -29,8 +29,8 @@ class Route(StrEnum):
 
 @dataclass(frozen=True)
 class Shard:
-    """`rows` rows of a variable on server number `server`: every `step`-th row, starting at row `offset`. A scalar is
-    treated as one row."""
+    """The `rows` rows of a variable that server number `server` stores: every `step`-th row, starting at row `offset`.
+    A scalar is treated as one row."""
 
     offset: int
     rows: int
@@ -42,10 +42,10 @@ class Shard:
 class RouteCost:
     """The costs of a variable in a step on one route.
 
-    The bytes are counted as in `sent_bytes_per_step`. The time is spent on the links, on waiting for messages, and on
-    processing received data (adding, merging, updating). `before_secs` is the part of the sum that is spent before the
-    values are available. `aside_secs` is the part that is spent during another step, for rows that are fetched in
-    advance and gradients that are sent after their step. The rest is spent after the gradient is available.
+    `sent_bytes` is counted in the same way as `sent_bytes_per_step`. The time is spent on the links, on waiting for
+    messages, and on processing received data (adding, merging, updating). `before_secs` is the part of the sum that is
+    spent before the values are available. `aside_secs` is the part that is spent during another step, for rows that are
+    fetched in advance and gradients that are sent after their step. The rest is spent after the gradient is available.
     """
 
     route: str
@@ -85,10 +85,10 @@ class VariablePlan:
     """One variable in the plan.
 
     `sent_bytes_per_step` is the number of bytes that the cluster sends for this variable in a step, divided by the
-    number of replicas. For a sparse variable, it is the mean if rows were measured. Otherwise it is an upper bound for
-    distinct ids, or None if the number of ids is unknown too. `reason` is one sentence. `costs` contains the costs of
-    all routes that the variable could take. `alpha` is the fraction of rows that all ranks together touch in a step, or
-    None if the fraction is unknown.
+    number of replicas. For a sparse variable, it is a mean if rows were measured. Otherwise, it is an upper bound that
+    assumes distinct ids, or None if the number of ids is also unknown. `reason` is one sentence. `costs` contains the
+    costs of all routes that the variable could take. `alpha` is the fraction of rows that all ranks together touch in a
+    step, or None if the fraction is unknown.
 
     `rows_written` is «touched» if updates write only rows that a step touches, «all» if updates write all rows, and
     empty without a gradient. The transfers in `whole_tables` are not included in `sent_bytes_per_step`. `is_ahead` is
@@ -115,7 +115,7 @@ class VariablePlan:
 
     @property
     def partitions(self) -> int:
-        """The number of pieces of the variable that are placed, or 1 if the variable is not split."""
+        """The number of shards of the variable, or 1 if the variable is not sharded."""
         return max(1, len(self.shards))
 
 
@@ -134,7 +134,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The milliseconds in a step that the cost model predicts, or None if they are unknown.
+    """The times in milliseconds that the cost model predicts for a step. Unknown times are None.
 
     `step_ms` is the critical path, `compute_ms` the computation, and `exchange_ms` the exchanges and updates.
     `shared_ms` is the part of `exchange_ms` that is paid once for each route in use. The step can be shorter than the
@@ -154,7 +154,7 @@ class Plan:
     `workers` is the number of worker processes, and each runs `replicas_per_worker` replicas of the single-device
     graph. `servers` is 0 if no route needs a server. `counters` are variables that count updates. These variables are
     on server 0 if steps do not wait for all workers. `rows_measured` is the date when fractions and bytes of sparse
-    variables were measured, or None if they are bounds. `predicted` contains the predicted times of a step, and
+    variables were measured, or None if they are upper bounds. `predicted` contains the predicted times of a step, and
     `constants` states the source of the model's constants. `moved` contains the ops that do not run on the device named
     by the model's scopes. `differ_unmerged` contains the variables that stock TensorFlow and Keras update differently
     if a batch repeats an id, because they do not merge the rows of that id.
@@ -207,7 +207,7 @@ class Plan:
 
     @property
     def sent_bytes_per_step(self) -> int | None:
-        """The sum over all variables, or None if the number for any variable is unknown."""
+        """The sum of `sent_bytes_per_step` over all variables, or None if any of these numbers is unknown."""
         known = [variable.sent_bytes_per_step for variable in self.variables]
         return None if None in known else sum(number for number in known if number is not None)
 
@@ -232,7 +232,7 @@ def load(path: Path) -> Plan:
 
 
 def of_json(text: str) -> Plan:
-    """Returns the plan that `to_json` wrote."""
+    """Parses the JSON that `to_json` returned."""
     fields = json.loads(text)
     variables = tuple(_variable(entry) for entry in fields.pop("variables"))
     for name in ("notes", "counters", "differ_unmerged"):

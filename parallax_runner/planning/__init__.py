@@ -1,2 +1,2 @@
-"""Converts `VariableInfo`s and a cluster to a `Plan` with a route and a reason for each variable. Without
-TensorFlow."""
+"""Turns `VariableInfo`s and a cluster into a `Plan`, which contains a route and a reason for each variable. Does not
+use TensorFlow."""

@@ -1,5 +1,5 @@
-"""The advice at the end of `action=plan`: the routes that `comm=auto` would choose, and the time per step that these
-routes would save."""
+"""The advice at the end of the output of `action=plan`: the routes that `comm=auto` would choose, and the time per step
+that these routes would save."""
 
 from __future__ import annotations
 
@@ -33,9 +33,11 @@ def advice(plan: Plan, variables: Sequence[VariableInfo], model: CostModel, auto
     chosen = f"comm=auto would choose {_listed(moved)}"
     told = _saved(variables, model, own, auto, choice)
     if told is None:
-        return f"{chosen}; the saving is unknown, because the rows that steps touch were not measured"
+        return f"{chosen}; the saving is unknown, because the number of rows touched per step was not measured"
     # comm=auto itself measures steps before it chooses routes, so the advice names the setting that does the same here.
-    bounds = "" if plan.rows_measured else ". This uses only shapes; comm.measure_rows=true measures steps first"
+    bounds = (
+        "" if plan.rows_measured else ". This estimate uses only shapes; comm.measure_rows=true measures steps first"
+    )
     return f"{chosen}: {told}{bounds}"
 
 
@@ -46,13 +48,15 @@ def _saved(
     auto: CostModel,
     choice: Mapping[str, str],
 ) -> str | None:
-    """Compares the step times. If the computation was not measured, compares only the times of exchanges and
-    updates."""
+    """Compares the step times. If the computation was not measured, compares only the times of exchanges and updates.
+
+    Returns None if these times are unknown.
+    """
     now, then = model.step_secs(variables, own), auto.step_secs(variables, choice)
     what = "a step takes"
     if now is None or then is None:
         now, then = model.exchange_secs(variables, own), auto.exchange_secs(variables, choice)
-        what = "exchanges and updates of a step take"
+        what = "the exchanges and updates in a step take"
     if now is None or then is None:
         return None
     share = 1 - then / now if now > 0 else 0.0

@@ -14,7 +14,7 @@ from parallax_runner.planning.routes.registry import all_routes, route_named, ro
 # Dtypes that servers can sum. TensorFlow's accumulators have kernels for these dtypes, except for bfloat16, which is
 # summed as float32.
 ADDED_UP = frozenset(["bfloat16", "float16", "float32", "float64"])
-# Dtypes with kernels in Horovod 0.28 (horovod/tensorflow/mpi_ops.cc), and bfloat16, which is sent in other dtypes
+# Dtypes with kernels in Horovod 0.28 (horovod/tensorflow/mpi_ops.cc), and bfloat16, which is sent as other dtypes
 # (rewrite/exchange/collectives.py, rewrite/exchange/sum_dtype.py).
 CARRIED = frozenset(["bool", "int8", "uint8", "int16", "uint16", "int32", "int64"]) | ADDED_UP
 # Above this fraction of touched rows, row exchange saves almost nothing over a ring allreduce.
@@ -26,7 +26,7 @@ ALIKE = 0.1
 
 @dataclass(frozen=True)
 class Choice:
-    """The route of each variable and the reason for that route. `notes` states the total costs of alternatives."""
+    """The route of each variable and the reason for that route. `notes` states the total cost of each alternative."""
 
     routes: Mapping[str, str]
     reasons: Mapping[str, str]
@@ -50,19 +50,19 @@ def choose_routes(variables: Sequence[VariableInfo], model: CostModel) -> Choice
     by_name: dict[str, float] = {}
     for total_secs, routes in cheapest_first:
         by_name.setdefault(_named(routes), total_secs)
-    told = ", ".join(f"{1000 * total_secs:.3g} ms by {name}" for name, total_secs in by_name.items())
+    told = ", ".join(f"{1000 * total_secs:.3g} ms with {name}" for name, total_secs in by_name.items())
     return Choice(
         routes=best,
         reasons={variable.name: _reason(variable, model, best[variable.name]) for variable in variables},
-        notes=(f"auto: exchanges and updates of a step would take at best {told}",)
+        notes=(f"auto: the exchanges and updates in a step would take at best {told}",)
         if model.cluster.workers > 1
         else (),
     )
 
 
 def _candidates(variables: Sequence[VariableInfo], model: CostModel) -> Iterator[dict[str, str]]:
-    """Yields the plans to compare: for each family, the plan with the fewest seconds in total, and the plan with the
-    fewest seconds within the step. Exchanges during another step cost nothing unless they saturate the links."""
+    """Yields the plans to compare: for each family, the plan with the shortest total time, and the plan with the
+    shortest time within the step. Exchanges during another step cost nothing unless they saturate the links."""
     for family in families():
         for cost_of in (lambda cost: cost.secs, lambda cost: cost.own_secs):
             routes = _routes(variables, model, family, cost_of)
@@ -91,14 +91,15 @@ def families() -> Iterator[tuple[str, ...]]:
 
 
 def possible_routes(variable: VariableInfo, servers: int) -> tuple[str, ...]:
-    """Returns the routes that the variable can take, in the order of all routes."""
+    """Returns the routes that the variable can take, in the order of `all_routes`."""
     return tuple(route.name for route in all_routes() if route.takes(variable, servers=servers))
 
 
 def not_carried(variables: Sequence[VariableInfo], routes: Mapping[str, str]) -> VariableInfo | None:
-    """Returns the first variable that a collective would have to send but cannot send, or None if there is none.
+    """Returns the first variable that a collective would need to send but cannot send, or None if there is none.
 
-    If any route uses collectives, they send at least the initial value of each variable that is not on servers.
+    If any route uses collectives, the collectives send at least the initial value of each variable that is not on
+    servers.
     """
     if not any(route_named(route).is_collective for route in routes.values()):
         return None
@@ -115,7 +116,7 @@ def _routes(
     """Returns the cheapest routes within a family.
 
     Returns None if a variable cannot take any route in the family. Also returns None if the costs of a variable are
-    unknown and the family lacks the required route to owners.
+    unknown, a route could send the variable's rows to owners, and the family contains no such route.
     """
     chosen: dict[str, str] = {}
     for variable in variables:
@@ -138,7 +139,7 @@ def _dense_where_alike(
 ) -> Mapping[str, str]:
     """Returns the routes, with allreduce for variables whose rows are nearly all touched.
 
-    A route is changed only if this lengthens exchanges and updates by at most a small fraction of a step.
+    A route is changed only if the change lengthens exchanges and updates by at most a small fraction of a step.
     """
     total_secs = _total(variables, model, routes)
     limit_secs = total_secs + ALIKE * (model.step_secs(variables, routes) or total_secs)
@@ -160,8 +161,8 @@ def _nearly_all_touched(variable: VariableInfo, model: CostModel) -> bool:
 def _total(variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, str]) -> float:
     """Returns the seconds that exchanges and updates add to a step if they do not overlap with its computation.
 
-    Exchanges during another step do overlap with that step's computation. They add only the time by which they take
-    longer than that computation.
+    Exchanges during another step do overlap with that step's computation. They add only the time by which they exceed
+    that computation.
     """
     once = model.once(variables, routes)
     costs = [cost for variable in variables if (cost := model.cost(variable, routes[variable.name])) is not None]
@@ -182,9 +183,9 @@ def _reason(variable: VariableInfo, model: CostModel, route: str) -> str:
     rows = ""
     if variable.gradient is GradientKind.SPARSE and touched is not None:
         share = touched.share_of(variable)
-        rows = f"; a step touches {'at most ' if touched.is_bound else ''}{100 * share:.3g} % of its rows"
+        rows = f"; a step touches {'at most ' if touched.is_bound else ''}{100 * share:.3g} % of the rows"
         is_dense = route_named(route).kept_gradient is GradientKind.DENSE
         if is_dense and costs[route] > min(costs.values()) and _nearly_all_touched(variable, model):
             rows += ", and each rank touches nearly all of them, so the dense route is hardly slower"
     others = f"; {told}" if told else ""
-    return f"{1000 * costs[route]:.3g} ms a step by {route}{others}{rows}"
+    return f"{1000 * costs[route]:.3g} ms a step with {route}{others}{rows}"

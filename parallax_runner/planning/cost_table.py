@@ -74,9 +74,9 @@ def _step(plan: Plan) -> str:
     exchanges = f"exchanges and updates {predicted.exchange_ms:.3g} ms"
     if predicted.shared_ms:
         kinds = [route.all_of_it for route in all_routes() if route.all_of_it and plan.by_route(route.name)]
-        exchanges += f", {predicted.shared_ms:.3g} of them paid once for {' and '.join(kinds)}"
+        exchanges += f", of which {predicted.shared_ms:.3g} ms are paid once for {' and '.join(kinds)}"
     if predicted.step_ms is None:
-        return f"{exchanges}; computing was not measured"
+        return f"{exchanges}; the computation was not measured"
     overlap_ms = (predicted.compute_ms or 0.0) + predicted.exchange_ms - predicted.step_ms
-    overlap = f"; {overlap_ms:.3g} ms of these may overlap" if overlap_ms > 0 else ""
+    overlap = f"; computing and exchanges may overlap by {overlap_ms:.3g} ms" if overlap_ms > 0 else ""
     return f"{predicted.step_ms:.4g} ms: computing {predicted.compute_ms:.4g}, {exchanges}{overlap}"

@@ -37,7 +37,7 @@ def with_options(model: CostModel, options: CommOptions) -> CostModel:
 
 
 def _slower_ahead(request: PlanRequest, model: CostModel) -> str | None:
-    """Returns the reason against lookahead. Returns None if it shortens the predicted step, or without a prediction."""
+    """Returns the reason not to use lookahead, or None if it shortens the predicted step or there is no prediction."""
     with_secs, without_secs = (
         _step_secs(request, with_options(model, dataclasses.replace(request.options, lookahead=lookahead)))
         for lookahead in (Lookahead.AUTO, Lookahead.OFF)

@@ -1,4 +1,4 @@
-"""Adds to a plan the cost of each route and the predicted time of a step."""
+"""Adds the cost of each route and the predicted time of a step to a plan."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from parallax_runner.planning.cost.sent_bytes import predict_sent_bytes
 from parallax_runner.planning.cost.touched import touched_rows
 
 NOT_MODELLED = (
-    "the step time is not predicted: the cost model only covers steps that wait for all workers, with one replica each"
+    "the step time is not predicted: the cost model covers only steps that wait for all workers, and only workers with "
+    "one replica"
 )
 
 
 def explain(plan: Plan, variables: Sequence[VariableInfo], model: CostModel) -> Plan:
-    """Returns the plan with costs, fractions of touched rows and a prediction.
+    """Returns the plan with costs, fractions of touched rows, and a prediction.
 
-    If rows were measured, bytes are computed from the measured rows. If the model does not cover a plan, the plan gets
-    a note instead of costs and a prediction.
+    If rows were measured, the sent bytes are computed from this measurement. If the model does not cover a plan, the
+    plan gets a note instead of costs and a prediction.
 
     `model` is the cost model for the plan's cluster with all configured servers, even if the plan uses no servers.
     """

@@ -12,8 +12,8 @@ from parallax_runner.planning.routes.registry import route_named
 
 
 def in_effect(request: PlanRequest, routes: Collection[str] | None = None) -> CommOptions:
-    """Returns the options of the request, without lookahead if something prevents it. `routes` are the routes of all
-    variables, or None if they are not known yet."""
+    """Returns the options of the request, with lookahead turned off if something prevents it. `routes` are the routes
+    of all variables, or None if they are not known yet."""
     options = request.options
     is_possible = _hindrance(request) is None and _ranks_exchange(request, routes)
     return options if is_possible else dataclasses.replace(options, lookahead=Lookahead.OFF)
@@ -64,7 +64,7 @@ def _applies(variable: VariableInfo, routes: Mapping[str, str], request: PlanReq
 
 
 def _ranks_exchange(request: PlanRequest, routes: Collection[str] | None) -> bool:
-    """Returns whether ranks exchange data through Horovod. They also need it to exchange the ids of rows."""
+    """Returns whether ranks exchange data through Horovod, which lookahead needs for exchanging row ids."""
     if routes is None:
         preset = request.routes
         routes = () if preset is None else (preset.dense, preset.sparse)

@@ -15,7 +15,7 @@ from parallax_runner.planning.cost.touched import Touched
 from parallax_runner.planning.cost.traffic import traffic
 from parallax_runner.planning.cut import pieces_of
 
-# A plan has a note if its fullest server holds more than this multiple of the bytes on the fullest server of a
+# A plan gets a note if its fullest server holds more than this multiple of the bytes on the fullest server of a
 # placement that balances only held bytes.
 MOST_HELD = 1.25
 HELD_BYTES_THAT_MATTER = 100_000_000
@@ -82,10 +82,10 @@ def _held_bytes(variable: VariableInfo, shard: Shard) -> int:
 
 
 def rows_matter(plan: Plan) -> bool:
-    """Returns whether the measured use of rows could improve the balance of servers.
+    """Returns whether a measurement of touched rows could improve the balance between servers.
 
-    A better balance requires several variables on servers. It also requires a sparse variable that is unevenly
-    distributed, or a dense variable that could have its own server.
+    A better balance requires several variables on servers, at least one of them sparse. It also requires a sparse
+    variable that is unevenly distributed, or a dense variable that could have its own server.
     """
     served = [variable for variable in plan.variables if variable.shards]
     counts = [Counter(shard.server for shard in one.shards) for one in served if one.gradient == GradientKind.SPARSE]
@@ -97,10 +97,10 @@ def rows_matter(plan: Plan) -> bool:
 def served_bytes(
     variable: VariableInfo, shards: Sequence[Shard], measured: Measured | None, ps: PsOptions
 ) -> list[float]:
-    """Returns the bytes that each shard receives from and sends to one rank in a step.
+    """Returns the number of bytes that each shard receives from and sends to one rank in a step.
 
-    Each measured hot row counts as often as it is touched, and the other rows count equally. Without measurement, the
-    upper bound is shared equally. All rows of a dense variable are sent.
+    Each measured hot row counts as often as it is touched, and the other rows count equally. Without a measurement, the
+    upper bound is divided equally among all rows. All rows of a dense variable are sent.
     """
     found = None if measured is None else measured.of(variable.name)
     rows = [shard.rows for shard in shards]
@@ -156,7 +156,8 @@ def _shards(variable: VariableInfo, pieces: int) -> list[Shard]:
 
 
 def _named_server(variable: VariableInfo, servers: int) -> int | None:
-    """Returns the server in the variable's device scope. Another check reports servers that do not exist."""
+    """Returns the server that the variable's device scope names, or None if no such server exists. Another check
+    reports servers that do not exist."""
     return variable.server if variable.server is not None and variable.server < servers else None
 
 
@@ -173,13 +174,13 @@ def balance(
 ) -> list[int]:
     """Returns the server of each item.
 
-    An item with a server in `named` gets that server. The other items, largest first, are each assigned to the least
-    loaded server (Graham 1969, LPT rule).
+    An item with a server in `named` is assigned to that server. The other items, largest first, are each assigned to
+    the least loaded server (Graham 1969, LPT rule).
 
     A server's load is the larger of two fractions: its fraction of all bytes held, and its fraction of all bytes served
-    in a step. No server holds or serves more than twice the mean plus the largest item. Items are assigned twice,
-    ordered once by bytes served and once by the larger of their two fractions, and the better result is used. If both
-    results are equal, the result that distributes served bytes more evenly is used.
+    in a step. No server holds or serves more than twice the mean plus the largest item. Items are assigned twice, once
+    in the order of bytes served and once in the order of the larger of their two fractions, and the better result is
+    used. If both results are equal, the result that distributes served bytes more evenly is used.
     """
     wanted = list(named) or [None] * len(held_bytes)
     items = list(zip(_shares(held_bytes), _shares(served_bytes), strict=True))
@@ -211,7 +212,7 @@ def _assign(
 
 
 def _worst(loads: Sequence[Load]) -> Load:
-    """Returns the largest of all fractions, and the largest fraction of bytes served."""
+    """Returns the largest fraction of either kind, and the largest fraction of bytes served."""
     return max(map(max, loads), default=0.0), max((served for _, served in loads), default=0.0)
 
 

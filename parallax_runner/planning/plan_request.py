@@ -1,4 +1,4 @@
-"""The input of planning."""
+"""The input to planning."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class PlanRequest:
     Attributes:
         partitions: the number of shards of a sparse variable. With Cut.BY_BYTES, this is the number for the largest
             variable. The others get fewer shards, so that all shards have about the same number of bytes.
-        measured: the touched rows that are used to balance servers. If it is None, upper bounds are used.
-        preset: the routes of `comm` if `comm` is not one of this project's own choices.
-        choice: the routes of each variable, used instead of a preset.
+        measured: the measurement of touched rows, for balancing servers. If it is None, upper bounds are used.
+        preset: the routes of `comm` if `comm` is not one of this project's built-in modes.
+        choice: the route of each variable, used instead of a preset.
         spans_hosts: whether workers can be on several hosts.
         script_runs_steps: whether a script runs the steps. The next batch is then not known one step ahead.
         slower_ahead: the reason why the cost model rejects lookahead, or None. It applies to `Lookahead.AUTO` only.

@@ -53,12 +53,12 @@ def plan_table(plan: Plan) -> Table:
 
 
 def placed_on(variable: VariablePlan, workers: int) -> str:
-    """Returns, for example, «server 0 ×2, server 1 ×2», or which rank owns which rows."""
+    """Returns the location of the variable, for example «server 0 ×2, server 1 ×2» or «rank = row mod 4»."""
     return route_named(variable.route).place(variable, workers)
 
 
 def sent(variable: VariablePlan, *, rows_measured: bool = False) -> str:
-    """Returns the predicted bytes.
+    """Returns the predicted number of bytes.
 
     The number is marked «≤» if it depends on the number of distinct ids, or «≈» if the number of ids was measured.
     """

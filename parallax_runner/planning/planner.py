@@ -104,7 +104,7 @@ def _notes_on_whole_tables(
 ) -> Iterator[str]:
     for variable in planned:
         for table in variable.whole_tables:
-            yield f"whole table «{variable.name}» is sent for op «{table.op}»: {table.size_bytes} bytes per step"
+            yield f"all rows of «{variable.name}» are sent for op «{table.op}»: {table.size_bytes} bytes per step"
     for info in served if not options.ps.boundary_among_servers else ():
         if info.gradient is GradientKind.SPARSE and info.rows_written is RowsWritten.ALL:
             yield (
@@ -125,8 +125,8 @@ def _refuse_what_ranks_cannot_send(variables: Sequence[VariableInfo], routes: Ma
 def _refuse_what_servers_cannot_add_up(served: Sequence[VariableInfo], comm: str) -> None:
     if (variable := next(filter(_trained_as_none_can_add, served), None)) is not None:
         raise PlanError(
-            f"comm={comm}: variable «{variable.name}» has dtype {variable.dtype}, in which TensorFlow's servers "
-            "cannot add up the gradients of several workers; choose comm=local, or another dtype"
+            f"comm={comm}: variable «{variable.name}» has dtype {variable.dtype}, for which TensorFlow's "
+            "servers cannot sum the gradients of several workers; choose comm=local, or another dtype"
         )
 
 
@@ -201,8 +201,8 @@ def _notes(
 
 
 def _notes_on_repeated_ids(variables: Sequence[VariableInfo]) -> Iterator[str]:
-    """Yields a note on updates whose results differ from the results of stock TensorFlow and Keras, because they get
-    the merged rows of repeated ids."""
+    """Yields a note on updates whose results can differ from the results of stock TensorFlow and Keras, because the
+    rows of repeated ids are merged before these updates."""
     differ = [variable for variable in variables if variable.nonlinear_op]
     if not differ:
         return
@@ -211,9 +211,9 @@ def _notes_on_repeated_ids(variables: Sequence[VariableInfo]) -> Iterator[str]:
     names = ", ".join(f"«{variable.name}»" for variable in differ if not (is_every and variable in dense))
     others = f"{' and ' * bool(names)}every variable with a dense gradient" if is_every else ""
     yield (
-        f"the update of {names}{others} is not linear in the sparse gradient (first «{differ[0].nonlinear_op}»): in "
-        "every mode, rows of the same id are merged first; stock TensorFlow and Keras do not merge them, and differ if "
-        "a batch repeats an id (docs/repeated-ids.md)"
+        f"the update of {names}{others} is not linear in the sparse gradient (first nonlinear op: "
+        f"«{differ[0].nonlinear_op}»): in every mode, rows with the same id are merged first; stock TensorFlow and "
+        "Keras do not merge them, so their results differ if a batch repeats an id (docs/repeated-ids.md)"
     )
 
 

@@ -1,2 +1,2 @@
-"""Tasks of every process: it measures the duration of its start, protects its output, imports TensorFlow, and ends with
-an exit status."""
+"""Tasks of every process: it measures how long its startup takes, protects its output, imports TensorFlow, and exits
+with a status."""

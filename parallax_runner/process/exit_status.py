@@ -14,7 +14,7 @@ INTERRUPTED = tuple(
 
 
 def tell(error: BaseException) -> int:
-    """Prints one message about the exception `error`. Returns the exit status."""
+    """Prints a message about the exception `error`, if it has one, and returns the exit status."""
     if isinstance(error, ParallaxError):
         print(f"parallax_runner: {error}", file=sys.stderr)
         return error.exit_status

@@ -1,4 +1,4 @@
-"""Logs how long each stage of a process's start took, for users and for `scripts/bench startup`."""
+"""Logs how long each stage of a process's startup took, for users and for `scripts/bench startup`."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def tell(name: str, secs: float) -> None:
 
 
 def process_age_secs() -> float:
-    """Returns the time since the kernel created this process, in seconds. The time is exact to one clock tick, which is
-    usually 10 ms."""
+    """Returns the time since the kernel created this process, in seconds. The time is accurate to one clock tick, which
+    is usually 10 ms."""
     after_name = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     start_ticks = int(after_name[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
@@ -52,8 +52,8 @@ def process_age_secs() -> float:
 def log_to(handler: logging.Handler) -> None:
     """Sends the package's log lines only to `handler`.
 
-    Without this, a script's own root handlers, such as the handlers of `tf.app.run`, would also print these lines on
-    the terminal.
+    Otherwise, a script's own root handlers, such as the handlers of `tf.app.run`, would also print these lines on the
+    terminal.
     """
     handler.setFormatter(MaskingFormatter(FORMAT))
     package = logging.getLogger("parallax_runner")

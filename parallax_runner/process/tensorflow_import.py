@@ -1,4 +1,4 @@
-"""Imports only the part of TensorFlow that a process needs, because imports take most of the start time.
+"""Imports only the part of TensorFlow that a process needs, because imports take most of the startup time.
 
 No process imports Keras, which takes a third of the import time, before `tf.keras` is first used. A server imports only
 a part of TensorFlow.
@@ -28,7 +28,7 @@ def import_tensorflow() -> None:
 def import_servers_part() -> None:
     """Imports the part of TensorFlow that a server needs, without the package's `__init__`, which imports four fifths
     of all modules. The process must not import `tensorflow` afterwards. All kernels are registered, except those that
-    Python code loads later (of the whole package, only `AudioMicrofrontend`)."""
+    Python code loads later (in the whole package, only `AudioMicrofrontend`)."""
     if "tensorflow" in sys.modules:
         return
     spec = importlib.util.find_spec("tensorflow")
@@ -47,10 +47,11 @@ def import_servers_part() -> None:
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Turns the garbage collector off, and then keeps it from visiting the objects of the imported modules again.
+    """Turns the garbage collector off during the block, and then keeps it from scanning the objects of the imported
+    modules.
 
-    The modules stay until the process ends. Looking for garbage among their objects takes a sixth of the import time,
-    and as much again while a graph is built.
+    The modules stay until the process exits. Scanning their objects takes a sixth of the import time, and as much again
+    while a graph is built.
     """
     was_enabled = gc.isenabled()
     gc.disable()

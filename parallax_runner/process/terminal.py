@@ -21,7 +21,7 @@ def keep_going() -> None:
     does not end the run.
 
     If one of the descriptors 0 to 2 is closed, it is opened as /dev/null. Otherwise, a file or connection that the run
-    opens would get this number, and native code would write its output into it. If other code has already replaced
+    opens would get that number, and native code would write its output into it. If other code has already replaced
     Python's own stream, the replacement is left unchanged.
     """
     for descriptor in (0, 1, 2):
@@ -116,8 +116,8 @@ class _Stream(io.TextIOWrapper):
         self.log_loss()
 
     def log_loss(self) -> None:
-        """Logs the first loss as soon as there is a log. The loss is not logged at the moment when it occurs, because a
-        log may write to this stream again."""
+        """Logs the first loss as soon as there is a log. The loss is not logged when it occurs, because a log may write
+        to this stream again."""
         if self._raw.error is not None and not self._logged and logging.getLogger("parallax_runner").handlers:
             self._logged = True
             log.warning(

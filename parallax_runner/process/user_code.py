@@ -16,11 +16,11 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 @contextmanager
 def must_not_exit(what: str, error_type: type[ParallaxError]) -> Iterator[None]:
-    """Converts SystemExit and similar exceptions within the block to an error that names `what` and the line of the
+    """Converts SystemExit and similar exceptions raised in the block to an error that names `what` and the line of the
     user's code.
 
     Without this conversion, the process would end silently with the user's exit status, which can be 0. Exceptions
-    raised by signals are not converted, because a worker that was ended by SIGINT can be started again.
+    raised by signals are not converted, because a worker that was stopped by SIGINT can be started again.
     """
     try:
         yield
@@ -38,8 +38,8 @@ def describe_exit(error: BaseException) -> str:
 def place_of(error: BaseException) -> str:
     """Returns the innermost line of the user's code, for example "/home/me/models.py:3 (sys.exit(1))".
 
-    If the error comes from another package without the user's code, returns the innermost line of that package. This
-    project's own lines are never to blame."""
+    If no line of the user's code is involved, returns the innermost line of another package. This project's own lines
+    are never to blame."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _PROJECT not in frame.filename]
     own = [frame for frame in frames if not any(part in frame.filename for part in _NOT_THE_USERS)]
     if not frames:

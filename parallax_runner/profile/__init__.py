@@ -1,2 +1,2 @@
 """Profiles how steps spend their time. Records the RunMetadata of chosen steps, and writes a trace of all processes,
-the share of each part in a step's time, and the heaviest ops."""
+the fraction of a step's time that each part takes, and the heaviest ops."""

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @stage("summarize the profile")
 def summarize_profile(profile: ProfileConfig) -> str | None:
-    """Writes the summaries of RunMetadata to the profile's folder, and returns one line with the result.
+    """Summarizes the RunMetadata in the profile's folder, and returns one line with the result.
 
     Returns None if profiling is off. If the summaries cannot be written, the line contains the error.
     """
@@ -53,7 +53,7 @@ def write_summaries(folder: Path) -> list[StepShares]:
     """Writes the summaries, and returns the shares of each rank over all its steps. Raises OSError if a file cannot be
     read or written.
 
-    Reads the RunMetadata of all ranks for one step at a time.
+    Reads the RunMetadata of all ranks one step at a time.
     """
     files = run_metadata_files(folder)
     if not files:

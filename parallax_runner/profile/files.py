@@ -20,7 +20,7 @@ _NAME = re.compile(r"worker_(\d+)/run_meta_(\d+)\.pb")
 
 
 def run_metadata_path(folder: Path, *, rank: int, step: int) -> Path:
-    """Returns the path of the file for a rank's RunMetadata of a step."""
+    """Returns the path of the RunMetadata file for a rank and a step."""
     return folder / f"worker_{rank}" / f"run_meta_{step}.pb"
 
 
@@ -35,7 +35,7 @@ def run_metadata_files(folder: Path) -> dict[int, dict[int, Path]]:
 
 
 def artifacts(folder: Path) -> list[Path]:
-    """Returns the files, and the folders of RunMetadata, that become artifacts of the run."""
+    """Returns the files and the RunMetadata folders that are logged as artifacts of the run."""
     derived = [folder / name for name in DERIVED if (folder / name).exists()]
     ranks = {path.parent for by_rank in run_metadata_files(folder).values() for path in by_rank.values()}
     return [*derived, *sorted(ranks)]

@@ -26,7 +26,7 @@ class OpName:
 
     @classmethod
     def of(cls, op: Op) -> OpName:
-        """Returns the key of an execution."""
+        """Returns the key for an execution of an op."""
         return cls(op.name, op.type, op.op_class, op.process, op.device)
 
 
@@ -79,7 +79,7 @@ class OpTotals:
         return _sorted(groups.items())
 
     def write(self, path: Path) -> None:
-        """Writes every op as a row of CSV, in descending order of total time. Ops that only wait come last and have no
+        """Writes every op as a CSV row, in descending order of total time. Ops that only wait come last and have no
         share."""
         with open(path, "w", newline="", encoding="utf-8") as file:
             table = csv.writer(file)

@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class OpClass(Enum):
-    """How an op spends its time. Ops that are not in the table below count as computation."""
+    """How an op spends its time. Ops that are not in `_TABLE` count as computation."""
 
     COMPUTE = "compute"
     COMMUNICATION = "communication"

@@ -21,7 +21,7 @@ MIN_LABELLED_SHARE = 0.06  # a narrower bar has no room for its label
 
 
 def plot_shares(ranks: Sequence[StepShares], path: Path) -> None:
-    """Draws how many milliseconds each part of an average step takes, and labels each part with its share in %.
+    """Draws how many milliseconds each part of an average step takes, and labels each part with its share in percent.
 
     `ranks` has one entry for each rank, which covers all profiled steps of the rank.
     """

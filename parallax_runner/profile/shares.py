@@ -50,7 +50,7 @@ class StepShares:
     hidden_ns: int
 
     def share(self, part: Part) -> float:
-        """Returns the fraction of the span that a part takes, 0 to 1."""
+        """Returns the fraction of the span that a part takes, from 0 to 1."""
         return self.parts_ns[part] / self.span_ns if self.span_ns else 0.0
 
 

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def prepare(profile: ProfileConfig, *, first_step: int) -> None:
-    """Prepares an attempt that begins when `first_step` steps are done.
+    """Prepares the profile for an attempt that starts after step `first_step`.
 
     Removes the RunMetadata of later steps, because the attempt runs these steps again. If a trace mixed ranks of this
     attempt with ranks of an earlier attempt, it would show a step that never happened. Does nothing if profiling is

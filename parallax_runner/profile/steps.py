@@ -18,7 +18,7 @@ def profiled_steps(profile: ProfileConfig) -> Container[int]:
 
 
 def listed_until(profile: ProfileConfig, last: int) -> list[int]:
-    """Returns the steps to profile up to the step `last`, in order."""
+    """Returns the steps to profile, up to and including step `last`, in ascending order."""
     if profile.name == "range":
         start, end = profile.range
         return list(range(start, min(end, last + 1)))

@@ -16,8 +16,8 @@ HEAVIEST, TYPES, WAITED = 30, 15, 10  # rows
 
 NOTES = (
     "Times include the overhead of a full trace. An op's time is the time in its kernel.",
-    "Ops run in parallel, so the tables of ops add up to more than a step. Their shares are fractions of the total "
-    "time of all ops on all ranks and in all steps, without the ops that only wait.",
+    "Ops run in parallel, so the times in the tables of ops add up to more than a step. Each share is a fraction "
+    "of the total time of all ops on all ranks and in all steps, without the ops that only wait.",
     "The parts of a step add up to its span, from the first op's start to the last op's end. A moment counts as the "
     "first of",
 )
@@ -39,7 +39,7 @@ def write_text(path: Path, ranks: Sequence[StepShares], totals: OpTotals) -> Non
 
 
 def one_line(ranks: Sequence[StepShares]) -> str:
-    """Returns the shares over all ranks: «compute 41 %, communication 12 %, …»."""
+    """Returns the shares over all ranks, for example «compute 41%, communication 12%, …»."""
     span_ns = sum(one.span_ns for one in ranks)
     shares = {part: sum(one.parts_ns[part] for one in ranks) / span_ns for part in Part}
     return ", ".join(f"{part.value} {share:.0%}" for part, share in shares.items())

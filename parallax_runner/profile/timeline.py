@@ -81,7 +81,7 @@ class StepTimeline:
 
 
 def read_timeline(path: Path, *, rank: int, step: int) -> StepTimeline:
-    """Reads a file that a rank has written. Raises ValueError if the file is not RunMetadata or contains no op."""
+    """Reads a file that a rank has written. Raises ValueError if the file is not RunMetadata or contains no ops."""
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from tensorflow.core.protobuf import config_pb2
 
@@ -94,10 +94,10 @@ def read_timeline(path: Path, *, rank: int, step: int) -> StepTimeline:
 
 
 def timeline_of(run_metadata: Any, *, rank: int, step: int) -> StepTimeline:
-    """Returns the timeline from a RunMetadata. Raises ValueError if the RunMetadata contains no op."""
+    """Returns the timeline from a RunMetadata. Raises ValueError if it contains no ops."""
     ops = sorted(_ops(run_metadata, rank), key=lambda op: (op.start_ns, op.end_ns))
     if not ops:
-        raise ValueError(f"the trace of step {step} on worker {rank} contains no op")
+        raise ValueError(f"the trace of step {step} on worker {rank} contains no ops")
     return StepTimeline(rank=rank, step=step, ops=tuple(ops))
 
 

@@ -1,8 +1,8 @@
 """Writes one Chrome trace of all processes: JSON for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
-The format is the «Trace Event Format» of the Chromium project. A process is a worker or a server. A lane («thread» in
-the format) holds ops of one device and class and, on servers, of one worker's session. Ops in a lane do not overlap,
-because viewers show an op that begins during another op as a callee of that op.
+The format is the «Trace Event Format» of the Chromium project. A process is a worker or a server. A lane (a «thread» in
+the format) holds the ops of one device and one class. On servers, a lane holds only the ops of one worker's session.
+Ops in a lane do not overlap, because viewers show an op that begins during another op as a callee of that op.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class TraceWriter:
 
 
 def _in_lanes(timeline: StepTimeline) -> Iterable[tuple[_Lane, Op]]:
-    """Yields each op with the first free lane of its kind. Ops must be sorted by start."""
+    """Yields each op with the first free lane of its kind. Ops must be sorted by start time."""
     free: dict[_Lane, list[int]] = defaultdict(list)  # a heap of lane numbers
     running: dict[_Lane, list[tuple[int, int]]] = defaultdict(list)  # a heap of (end, lane number)
     lanes: dict[_Lane, int] = defaultdict(int)

@@ -14,7 +14,7 @@ def only_if(condition: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
 
 
 def or_zero(condition: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-    """Returns `number` if `condition` holds, and zeros if it does not. `number` must have a static shape."""
+    """Returns `number` if `condition` holds, and zeros otherwise. `number` must have a static shape."""
     zero = tf.zeros(number.shape, number.dtype)
     otherwise = tf.identity(tf.raw_ops.Switch(data=zero, pred=condition)[0])
     return tf.raw_ops.Merge(inputs=[otherwise, only_if(condition, number)])[0]

@@ -22,8 +22,8 @@ def index(offset: tuple[int, ...], shape: tuple[int, ...], step: int) -> tuple[s
 
 @dataclass(frozen=True)
 class PieceRead:
-    """A read of a piece. `values` are the piece's values at the moment when `read` runs. The values may become
-    available only after `read` has finished."""
+    """A read of a piece. `values` contains the values that the piece has when `read` runs. They may become available
+    only after `read` has finished."""
 
     read: tf.Operation
     values: tf.Tensor
@@ -33,9 +33,9 @@ class PieceRead:
 class Piece:
     """A part of a logical variable, stored in the resource `handle`.
 
-    The piece has the shape `shape` and starts at `offset` (one entry per dimension). The piece consists of every
-    `step`-th value along the first dimension. If `is_shared`, the piece is on a server and all ranks share it.
-    Otherwise, each rank has its own piece.
+    The piece has the shape `shape` and starts at `offset` (one entry per dimension). It contains every `step`-th value
+    along the first dimension. If `is_shared`, the piece is on a server and all ranks share it. Otherwise, each rank has
+    its own piece.
     """
 
     handle: tf.Tensor
@@ -96,7 +96,7 @@ class Admission:
 
 @dataclass(frozen=True)
 class Carried:
-    """A value that is carried to the next step: fetched as `fetched`, and fed to the next step as `fed`."""
+    """A value that is carried over to the next step: fetched as `fetched`, and fed to the next step as `fed`."""
 
     fed: tf.Tensor
     fetched: tf.Tensor
@@ -107,8 +107,8 @@ class Behind:
     """The part of a step's update that is applied while the next step runs.
 
     `carried` is fetched with the step and fed to `apply`. If another step follows, 0 is fed to `alone` (int32), and the
-    preparation of that step runs `tell`. Otherwise the step applies its whole update. `give_up` makes a step that waits
-    for `tell` fail.
+    preparation of that step runs `tell`. Otherwise the step applies its whole update. If the preparation fails,
+    `give_up` makes the step that waits for `tell` fail too.
     """
 
     carried: tuple[Carried, ...]
@@ -124,9 +124,9 @@ class Ahead:
     will no longer change.
 
     `features` maps the names of features to the placeholders for the step's batch. `first` prepares the first step.
-    Every other step is prepared while the previous step runs. A separate run then fetches `asked` and `rows`, and is
-    fed the same values as the previous step. `rows` can also be fetched in a second run, which is fed only `route`.
-    `behind` is None if every step applies its whole update.
+    Every other step is prepared while the previous step runs. A separate session run then fetches `asked` and `rows`.
+    It is fed the new batch and the values that were prepared for the previous step. `rows` can also be fetched in
+    another session run, which is fed `route` instead. `behind` is None if every step applies its whole update.
     """
 
     features: dict[str, tf.Tensor]
@@ -142,35 +142,36 @@ class DistributedGraph:
     """One worker's graph, with all of its replicas.
 
     The op names of replica k have the prefix `prefixes[k]`, which is empty for the first replica. Replica k is fed
-    through `features[k]`, and `loss` is the mean over the replicas. `metric_sums` contains the amounts that these
-    replicas' batches of one step add to the sums in the single-device graph's `metrics`. `validation_metric_sums`
-    contains the amounts for a validation, which only the first replica runs. A validation is fed through
-    `validation_features`. The batches of a validation may have any size if `validates_any_size` is true. Otherwise,
-    they have the size of training batches. Some tensors only make sense on one device, such as a read of a variable
-    that is on servers. `stands_for` maps the name of such a tensor to the tensor to fetch instead.
+    through `features[k]`, and `loss` is the mean over the replicas. `metric_sums` contains the amounts that the
+    replicas' batches in one step add to the sums in the single-device graph's `metrics`. `validation_metric_sums`
+    contains the amounts for a validation batch. Only the first replica runs validation. Validation batches are fed
+    through `validation_features`. They may have any size if `validates_any_size` is true. Otherwise, they have the size
+    of training batches. Some tensors are meaningful only in the single-device graph, such as a read of a variable that
+    is on servers. `stands_for` maps the name of each such tensor to the tensor to fetch instead.
 
     `initialize` runs first on the chief. Then the chief runs `release`, which signals to the other workers that the
     variables on servers exist. The other workers run `wait`, which waits for this signal. Then all ranks together run
     `agree`, which gives every rank the chief's values of replicated variables. A new session on existing variables runs
-    only `open_inputs`, the part of `initialize` that opens tables and iterators. `open_late_inputs` runs after
-    `initialize` or `open_inputs`, and opens iterators that look up values in a table.
+    only `open_inputs`, the part of `initialize` that initializes lookup tables and iterators. `open_late_inputs` runs
+    after `initialize` or `open_inputs`, and initializes iterators that look up values in a table.
 
-    `train_op` is one synchronous step. `sent_bytes` (float64), fetched with a step, counts the bytes that the step
-    sends through collectives and exchanges with servers. `sent_bytes` has one entry for each variable of the plan, in
-    the plan's order, and a last entry for bytes that belong to no single variable. `applied` (scalar, bool) is true if
-    the step changed the variables. `applied` is None if every step changes the variables. `device` is the device of
-    this worker's own ops.
+    `train_op` runs one step. `sent_bytes` (float64), fetched with a step, counts the bytes that the step sends through
+    collectives and exchanges with servers. `sent_bytes` has one entry for each variable of the plan, in the plan's
+    order, and a last entry for bytes that belong to no single variable. `applied` (scalar, bool) is true if the step
+    changed the variables. `applied` is None if every step changes the variables. `device` is the device of this
+    worker's own ops.
 
     If a read of variables needs all ranks, the ranks vote on whether to read. `vote` (scalar, float32, 0 if not fed) is
     this rank's vote, and `votes` is the sum of all ranks' votes. A vote takes place in a step or in a separate run.
-    `variables` are the variables of the first replica. `copies` are the other replicas' copies of these variables. They
-    are restored in the same way, but never saved.
+    `variables` are the variables of the first replica. `copies` are the other replicas' copies of these variables. The
+    copies are restored in the same way, but never saved. `ahead` is None if no step is prepared in advance.
 
-    The other fields are for asynchronous training and are None otherwise. `mutex` is the lock that is held during a
-    push, and during a consistent read of all variables. `staleness` (int64, one entry per replica) counts the pushes by
-    other replicas between the step's pull and its push. `may_start` runs before a step and returns when the bound on
-    staleness allows the step. `leave` runs after the last step and returns when all workers have finished their last
-    steps. `mutex` and `leave` also exist with backup workers. `admission` exists only with backup workers.
+    The other fields are mainly for asynchronous training. A field that the plan does not need is None. `mutex` is the
+    lock that is held during a push, and during a consistent read of all variables. `staleness` (int64, one entry per
+    replica) counts the pushes by other replicas between the step's pull and its push. `may_start` runs before a step
+    and returns when the bound on staleness allows the step. `leave` runs after the last step and returns when all
+    workers have finished their last steps. `mutex` and `leave` also exist with backup workers. `leave` also exists if
+    workers run ops on the devices of other workers. `admission` exists only with backup workers.
     """
 
     graph: tf.Graph

@@ -1,4 +1,4 @@
-"""Lists a replica's variables under the names and with the shapes that checkpoints use."""
+"""Lists a replica's variables with the names and shapes that checkpoints use."""
 
 from __future__ import annotations
 

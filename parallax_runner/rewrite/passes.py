@@ -33,7 +33,7 @@ from parallax_runner.rewrite.state import Rewrite
 def order_of(routes: Collection[RouteRewriting]) -> tuple[RewritePass, ...]:
     """Returns the passes of `routes` together with the passes that every route needs.
 
-    Raises PassOrderError if a pass reads a field that no earlier pass has written.
+    Raises PassOrderError if a pass reads a field before another pass writes it.
     """
     passes = (
         *(check_fed_alike, merge_sparse_gradients, skip_deduplication),
@@ -66,9 +66,9 @@ def rewrite_for_rank(
 ) -> DistributedGraph:
     """Returns the graph of one worker, with all of its replicas.
 
-    `seed` is train.seed. `first_step` is the global step at which the session starts. With `skip_nonfinite`, a step
-    changes no variable if its loss or gradients contain NaN or infinity. If a worker has several replicas, each replica
-    has one device of `device_type`.
+    `seed` is train.seed. `first_step` is the global step at which the session starts. With `skip_nonfinite`, the update
+    of a step is skipped if its loss or gradients contain NaN or infinity. If a worker has several replicas, each
+    replica runs on its own device of type `device_type`.
     """
     graph = tf.Graph()
     replicas: list[Rewrite] = []

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """A shard of a variable or its slot, stored in `handle` on `device`. The shard contains `rows` rows: every
-    `step`-th row, starting at `offset`."""
+    """A shard of a variable or of one of its slots, stored in `handle` on `device`. The shard contains `rows` rows:
+    every `step`-th row, starting at `offset`."""
 
     handle: tf.Tensor
     offset: int
@@ -40,7 +40,7 @@ class Shard:
         return tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype)
 
     def take(self, value: tf.Tensor) -> tf.Tensor:
-        """Takes the shard's rows from a value [rows, ...] of the whole variable."""
+        """Returns the shard's rows from a value [rows, ...] of the whole variable."""
         return value[self.offset : self.offset + self.rows * self.step : self.step]
 
     def places_of(self, ids: tf.Tensor) -> tf.Tensor:
@@ -54,7 +54,8 @@ class Shard:
 
 @dataclass(frozen=True, eq=False)
 class Placement(ABC):
-    """The shards of a variable, or of its slot, in this rank's graph. `variable` is the variable's name in the plan."""
+    """The shards of a variable, or of one of its slots, in this rank's graph. `variable` is the variable's name in the
+    plan."""
 
     variable: str
     shards: tuple[Shard, ...]
@@ -72,27 +73,28 @@ class Placement(ABC):
     @property
     @abstractmethod
     def is_cut(self) -> bool:
-        """Whether each shard has only some of the rows. If so, an id is not the position of its row in the shard."""
+        """Whether each shard has only some of the rows. If so, the position of a row in its shard may differ from its
+        id."""
 
     @property
     @abstractmethod
     def is_on_servers(self) -> bool:
         """Whether the shards are on servers. If so, the chief runs the ops that are placed on the servers, and values
-        are sent in both directions."""
+        are sent to and from the servers."""
 
     @abstractmethod
     def look_up(self, update: ShardedUpdate, op: tf.Operation, ids: tf.Tensor) -> tf.Tensor:
-        """Returns, on the worker, the rows with the given ids. The ids need not come from a gradient. Replaces the
-        lookup `op` of the update region."""
+        """Returns, on the worker, the rows with the given ids. The ids need not come from a gradient. The result
+        replaces the lookup `op` of the update region."""
 
     @abstractmethod
     def total(self, update: ShardedUpdate, op: tf.Operation, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Returns, on the worker, the sum of the results of `op` on all shards."""
+        """Returns, on the worker, the sum of `parts`, which are the results of `op` on the shards."""
 
     @abstractmethod
     def join(self, update: ShardedUpdate, value: ShardedValue) -> tf.Tensor:
-        """Returns the whole value on the worker. If the value has all rows of a variable, they are in row order. The
-        rows of a list are in ascending order of ids."""
+        """Returns the whole value on the worker. If the value contains all rows of a variable, they are in row order.
+        Otherwise, the rows are in ascending order of ids."""
 
     @abstractmethod
     def all_ids(self, rewrite: Rewrite, places: Sequence[tf.Tensor], *, name: str) -> tf.Tensor:

@@ -34,8 +34,8 @@ def start_replica(
     passes."""
     if plan.fingerprint != single.fingerprint:
         raise PlanError(
-            f"the graph of replica {replica} differs from the driver's. The model's function must build the "
-            "same graph in every process. It must not depend on a clock, the host, the process or the order of a "
+            f"the graph of replica {replica} differs from the driver's graph. The model's function must build the same "
+            "graph in every process. It must not depend on the time, the host, the process or the iteration order of a "
             "set of strings"
         )
     graph_def = derive_seeds(

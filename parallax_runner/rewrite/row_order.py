@@ -1,4 +1,4 @@
-"""Restores the order of rows that were distributed round-robin, so that holder i mod n has row i."""
+"""Restores the order of rows that were distributed round-robin: holder i mod n has row i."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import tensorflow.compat.v1 as tf
 
 
 def row_order(counts: tf.Tensor) -> tf.Tensor:
-    """Returns the positions of rows 0, 1, … in the concatenation of all rows of holder 0, all rows of holder 1, and so
-    on.
+    """Returns the positions of rows 0, 1, … in the concatenated rows of holder 0, holder 1, …
 
-    counts [n] (int32 or int64) is the number of rows of each holder. The graph computes the order at run time, because
-    a constant would be as long as the variable.
+    `counts` [n] (int32 or int64) contains the number of rows of each holder. The graph computes the order at run time,
+    because a constant would be as long as the variable.
     """
     holders = counts.shape[0]
     row = tf.range(tf.reduce_sum(counts))

@@ -32,8 +32,8 @@ FROM_THE_START = frozenset({"gradients", "train_op"})
 class RankGradient:
     """The current tensors of one raw gradient of `variables` (two variables may share a tensor).
 
-    `name` is the same on all ranks, and collectives for this gradient are matched by this name. If `indices` are
-    merged, `positions` (int32) contains the position of each raw id among them.
+    `name` is the same on all ranks, so that the ranks' collectives for this gradient match. If `indices` are merged,
+    `positions` (int32) contains the position of each raw id among them.
     """
 
     name: str
@@ -63,8 +63,7 @@ class Initializers:
 
 @dataclass
 class Coordination:
-    """Describes how replicas share variables if they do not wait for each other. If replicas wait for each other, all
-    fields are None.
+    """Describes how replicas share variables if they do not wait for each other. Otherwise, all fields are None.
 
     `leads` is true if this replica runs the update. It is None unless a leader is chosen in each step. The other
     fields have the same meaning as in `DistributedGraph`.
@@ -79,7 +78,7 @@ class Coordination:
 
 @dataclass
 class Rewrite:
-    """The state of one replica of the graph, which the passes read and change. `rank` is the replica's number among all
+    """The state of one replica of the graph, which the passes read and change. `rank` is the replica's index among all
     replicas.
 
     If a worker has several replicas in one graph, `siblings` lists them and `prefix` is prepended to the names of this
@@ -90,13 +89,14 @@ class Rewrite:
     this rank. `applied` is true if the step changes variables, or None if every step changes them. `stands_for` has the
     same meaning as in `DistributedGraph`.
 
-    `placements` contains the placement of each variable or slot that is not whole on every rank. `counters` are the
-    variables on server 0 that all replicas share. `pushes` maps a gradient's name to the tensors that are pushed
-    instead of it, or to None if nothing is pushed. `pulled` maps a variable to the value that servers send for all
-    reads of the variable that have no control inputs. `updated` is an op that runs after all updates of a step on
-    servers. `known_ids` lists the ids of rows that were looked up in variables that are spread over ranks. `row_orders`
-    maps a number of rows to the order that sorts rows collected from all ranks. `waves` and `in_two_parts` list the
-    lookups whose rows the previous step can request, in rows that are spread over ranks and in rows on servers.
+    `placements` contains the placement of each variable or slot that is not stored whole on every rank. `counters` are
+    the variables on server 0 that all replicas share. `pushes` maps a gradient's name to the tensors that are pushed in
+    its place, or to None if nothing is pushed. `pulled` maps a variable to the value that servers send for all reads of
+    the variable that have no control inputs. `updated` is an op that runs after all of a step's updates on servers.
+    `known_ids` lists the ids of rows that were looked up in variables that are spread over ranks. `row_orders` maps a
+    number of rows to the permutation that sorts rows collected from all ranks. `waves` and `in_two_parts` list the
+    lookups whose rows can be requested during the previous step: `waves` for rows that are spread over ranks, and
+    `in_two_parts` for rows on servers.
     """
 
     single: SingleDeviceGraph
@@ -132,7 +132,7 @@ class Rewrite:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this is replica 0, which runs the ops that run only once for all replicas."""
+        """Whether this is replica 0, which runs the ops that are needed only once for all replicas."""
         return self.rank == 0
 
     @property
@@ -153,7 +153,7 @@ class Rewrite:
         return self.graph.get_tensor_by_name(self.prefix + name)
 
     def fetched_together(self) -> list[list[tf.Operation]]:
-        """Returns the groups of ops that run together: in a step, in a fetch of the loss alone, or in a validation."""
+        """Returns the groups of ops that run together: in a step, in a fetch of the loss alone, or in validation."""
         together = [self.single.fetched_in_training, [self.single.loss], self.single.fetched_in_validation]
         step, *others = [[self.tensor(name).op for name in names] for names in together]
         return [[self.train_op, *step], *filter(None, others)]

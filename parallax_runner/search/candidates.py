@@ -29,7 +29,8 @@ class Range:
     most: int
 
     def grid(self) -> list[int]:
-        """Returns `start`, its repeated doubles and halves within the bounds, and the bounds, in ascending order."""
+        """Returns `start`, its repeated doublings and halvings within the bounds, and the bounds, in ascending
+        order."""
         found = {self.start, self.least, self.most}
         above, below = self.start, self.start
         while (above := 2 * above) < self.most:
@@ -40,7 +41,10 @@ class Range:
 
 
 def next_partitions(trials: Sequence[Trial], allowed: Range) -> int | None:
-    """Returns the next number to try, or None if no expected improvement exceeds the noise of the best time.
+    """Returns the next number to try, or None if the search is finished.
+
+    The search is finished after `MOST_TRIALS` trials, if no number is left, or if no expected improvement exceeds the
+    noise of the best time.
 
     The expected improvement of a number (Jones and others 1998) is a mean over all curves that are possible given the
     trials. Each curve contributes the time that the number saves compared with the best number so far, or 0 if the

@@ -1,4 +1,4 @@
-"""Fits a curve to measured times, estimates the curve's uncertainty, and chooses one of the numbers that were tried."""
+"""Fits a curve to measured times, estimates the curve's uncertainty, and chooses one of the tried numbers of pieces."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Fit:
-    """The information from trials about a step's time: the most likely curve and, through `secs`, its uncertainty."""
+    """What trials reveal about the time of a step: the most likely curve and, through `secs`, its uncertainty."""
 
     curve: Curve
     trials: tuple[Trial, ...]
     scale: float
 
     def secs(self, partitions: float) -> np.ndarray:
-        """Returns the step time with this number of pieces, as [DRAWS] samples from its posterior. Each sample is a
-        least-squares solution for measurements and a prior that are shifted at random by their errors. If no bound is
-        active, this is an exact sample from the posterior (Papandreou and Yuille 2010). Otherwise, the coefficients of
-        the sample are still not negative.
+        """Returns [DRAWS] samples from the posterior of the step time with this number of pieces. Each sample is a
+        least-squares solution for measurements and a prior that are shifted at random according to their errors. If no
+        bound is active, this is an exact sample from the posterior (Papandreou and Yuille 2010). Otherwise, the
+        coefficients of the sample are still non-negative.
         """
         return _draws(self.trials, partitions, self.scale)
 
@@ -62,8 +62,8 @@ def curve_of(trials: Sequence[Trial]) -> Curve | None:
 
 
 def estimate(trial: Trial, found: Fit) -> tuple[float, float]:
-    """Returns the step time and its standard error for a number of pieces that was tried. They are computed from its
-    trial, the trials of its neighbours, and the curve."""
+    """Returns the step time and its standard error for a number of pieces that was tried. Both are computed from the
+    trial of this number, the trials of neighbouring numbers, and the curve."""
     draws = found.secs(trial.partitions)
     return float(draws.mean()), float(draws.std())
 

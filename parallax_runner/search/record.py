@@ -1,4 +1,4 @@
-"""The file that stores a search: the settings that the search applies to, its measurements, and its choice when the
+"""The file that stores a search: the settings that the search applies to, its measurements, and its choice once the
 search is finished."""
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class Record:
 
 
 def in_run(run_dir: Path) -> Path:
-    """Returns the path of the search that belongs to a run."""
+    """Returns the path of the file for a run's own search."""
     return run_dir / FOLDER / FILE_NAME
 
 
 def in_cache(cache: Path, made_for: Mapping[str, Any]) -> Path:
-    """Returns the path of the search that all runs with the same settings share."""
+    """Returns the path of the file for a search that all runs with the same settings share."""
     key = hashlib.sha256(json.dumps([FORMAT, made_for], sort_keys=True).encode()).hexdigest()[:32]
     return cache / "partitions" / f"{key}.json"
 
 
 def save(trials: Sequence[Trial], choice: Choice | None, made_for: Mapping[str, Any], path: Path) -> None:
-    """Writes the file. `made_for` contains JSON values."""
+    """Writes the file of a search. `made_for` contains JSON values."""
     path.parent.mkdir(parents=True, exist_ok=True)
     chosen = None if choice is None else {key: value for key, value in dataclasses.asdict(choice).items()}
     if chosen is not None:
@@ -50,8 +50,8 @@ def save(trials: Sequence[Trial], choice: Choice | None, made_for: Mapping[str, 
 
 
 def load(made_for: Mapping[str, Any], path: Path) -> Record:
-    """Loads an earlier search. Returns an empty record if there is no earlier search, or if the earlier search is for a
-    different graph or cluster."""
+    """Loads an earlier search. Returns an empty record if there is no readable file, or if the earlier search is for
+    other settings."""
     try:
         fields = json.loads(read_regular(path))
         if fields["made_for"] != made_for:

@@ -22,15 +22,15 @@ DEVIATIONS, MEDIAN_TO_MEAN = 1.4826, 1.2533
 
 @dataclass(frozen=True)
 class Trial:
-    """A few steps with sparse variables in `partitions` pieces. `step_secs` contains the seconds of each measured
-    step."""
+    """A few steps with sparse variables split into `partitions` pieces. `step_secs` contains the time of each measured
+    step in seconds."""
 
     partitions: int
     step_secs: tuple[float, ...]
 
     @classmethod
     def of(cls, partitions: int, by_rank: Mapping[int, Sequence[float]]) -> Self:
-        """Creates a trial from the seconds of all steps on each rank.
+        """Creates a trial from the times in seconds of all steps on each rank.
 
         The first steps are dropped. A step takes as long as its slowest rank, because steps are synchronous.
         """

@@ -17,7 +17,7 @@ from parallax_runner.process.tensorflow_import import import_servers_part
 
 
 def serve(run_dir: Path, index: int, client: ControlClient) -> None:
-    """Serves until the driver reports that all workers are done."""
+    """Serves until the driver asks this server to exit, when all workers are done."""
     log_to_stderr()
     tell("start of Python", process_age_secs())
     import_servers_part()

@@ -1,1 +1,1 @@
-"""Predicts the steps of hypothetical clusters from one measurement and the cost model. Starts no processes."""
+"""Predicts step times on hypothetical clusters from one measurement and the cost model. Starts no processes."""

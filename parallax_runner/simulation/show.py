@@ -25,7 +25,7 @@ HEAD = (
 
 
 def rows(simulation: Simulation) -> list[tuple[str, ...]]:
-    """Returns a row for each way to communicate, for selected numbers of workers."""
+    """Returns a row for each communication mode and each of the selected numbers of workers."""
     most = max(point.workers for point in simulation.points)
     shown = [
         point
@@ -62,7 +62,7 @@ def markdown(simulation: Simulation) -> str:
 def draw(simulation: Simulation, path: Path, title: str) -> None:
     """Plots throughput and efficiency against the number of workers.
 
-    The plot has a line for each way to communicate, and a line for ideal scaling. `title` names the model and the
+    The plot has a line for each communication mode, and a line for ideal scaling. `title` names the model and the
     links.
     """
     # pyplot is not used, because it would look for a display. The import is here because it is slow.

@@ -1,4 +1,4 @@
-"""Models the performance of each way to communicate on 1 to N workers, from a measurement and constants."""
+"""Models the performance of each communication mode on 1 to N workers, from a measurement and constants."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ from parallax_runner.planning.planner import make_plan
 from parallax_runner.planning.routes.local import ROUTE as LOCAL
 from parallax_runner.planning.routes.registry import route_named
 
-# Up to this number, every number of workers is simulated. Above it, only the numbers shown in a table are simulated.
+# Up to this maximum, every number of workers is simulated. If the maximum is larger, only the numbers shown in a table
+# are simulated.
 MOST_IN_A_ROW = 64
 
 
 @dataclass(frozen=True)
 class Point:
-    """One way to communicate on a number of workers.
+    """The prediction for one communication mode and one number of workers.
 
-    Milliseconds are per step, and the throughput is the total of all workers. `efficiency` is this throughput divided
-    by `workers` times the throughput of one device. `routes` contains the number of variables on each route.
+    Times in milliseconds are per step, and the throughput is the total of all workers. `efficiency` is this throughput
+    divided by `workers` times the throughput of one device. `routes` contains the number of variables on each route.
     """
 
     comm: str
@@ -60,7 +61,7 @@ class Simulation:
 
     @property
     def comms(self) -> tuple[str, ...]:
-        """The names of the choices of `comm` that have points."""
+        """The names of the modes that have points."""
         return tuple(dict.fromkeys(point.comm for point in self.points))
 
     def at(self, comm: str, workers: int) -> Point:
@@ -79,7 +80,7 @@ def simulate(
     workers_per_host: int,
     options: CommOptions,
 ) -> Simulation:
-    """Simulates every way to communicate on 1 to `workers` ranks.
+    """Simulates every communication mode on 1 to `workers` ranks.
 
     Each host has a server, as in the original Parallax. Only compression, lookahead and the server options from
     `options` are used, and all steps wait for all workers.
@@ -111,10 +112,10 @@ def simulate(
 
 
 def simulated_modes() -> dict[str, CommMode]:
-    """Returns the choices of `comm` that exchange gradients, in the order of the routes of their sparse gradients.
+    """Returns the modes that exchange gradients, by name, in the order of their routes for sparse gradients.
 
-    Of two choices with the same route, the choice with this route alone comes first. The choice whose routes the cost
-    model chooses comes last.
+    Of two modes with the same sparse route, the mode that also uses this route for dense gradients comes first. The
+    mode whose routes the cost model chooses comes last.
     """
 
     def position(routes: RoutesConfig | None) -> tuple[float, bool]:
@@ -188,20 +189,21 @@ def _assumptions(measured: Measured, constants: Constants, workers_per_host: int
     samples = max((rows.samples for rows in measured.rows), default=0)
     return (
         "all numbers are modelled; nothing was run on this cluster",
-        f"one device's step takes {1000 * measured.step_secs:.4g} ms, measured or given on {measured.made}",
+        f"a step on one device takes {1000 * measured.step_secs:.4g} ms, measured or given on {measured.made}",
         f"constants: {constants.source}",
-        f"{workers_per_host} worker(s) per host; each host has one server, which shares the host's links with its "
-        "workers; sparse variables are split into one piece per server; dense variables are split, and all pieces are "
-        "placed, as in a plan, regardless of cluster.servers and partition",
+        f"{workers_per_host} worker(s) per host; each host has one server, which shares the host's links with the "
+        "host's workers; sparse variables are split into one piece per server; dense variables are split, and all "
+        "pieces are placed, as in a plan, regardless of cluster.servers and partition",
         "steps wait for all workers, each with one replica, regardless of comm.sync, comm.ps.staleness, "
-        "comm.ps.backup_workers and cluster.replicas_per_worker; mpi gathers with Horovod's allgather",
+        "comm.ps.backup_workers and cluster.replicas_per_worker; comm=mpi uses Horovod's allgather",
         "exchanges use the links one after another, in parallel with computation that does not wait for them",
-        "comm.lookahead=auto requests rows in advance under sharded and auto, if there are several hosts and the "
-        "predicted step is shorter; batches are assumed to be independent of each other",
+        "comm.lookahead=auto requests rows in advance under comm=sharded and comm=auto, if there are several hosts and "
+        "the predicted step is shorter; batches are assumed to be independent of each other",
         f"the number of rows that several ranks touch together is computed from {samples} batches: as the mean over "
-        "choices of one batch per rank or, for more ranks, extrapolated with Chao's estimate of unseen rows"
+        "choices of one batch per rank or, if there are more ranks than batches, by extrapolation with Chao's estimate "
+        "of unseen rows"
         if samples
-        else "different ranks touch different rows, at most all rows of a variable",
+        else "different ranks touch different rows, up to all rows of a variable",
     )
 
 

@@ -17,7 +17,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 @contextmanager
 def own_gpu(sweep_dir: Path) -> Iterator[None]:
-    """Selects a GPU that no other job of the sweep uses, and makes only this GPU visible to this process and its
+    """Selects a GPU that no other job of the sweep is using, and makes only this GPU visible to this process and its
     children.
 
     The lock on the GPU is released when the job's process dies. Raises LaunchError if all GPUs are in use.

@@ -12,18 +12,18 @@ SEED = "train.seed"
 
 @dataclass(frozen=True)
 class Group:
-    """Jobs that share the overrides in `name`, such as `comm=mpi`, in the order of their ranks. `name` is '' if the
-    jobs share no overrides."""
+    """Jobs that share the overrides in `name`, such as `comm=mpi`, in ranking order. `name` is '' if the jobs share no
+    overrides."""
 
     name: str
     results: tuple[Result, ...]
 
 
 def grouped(results: Sequence[Result]) -> list[Group]:
-    """Returns the groups in the order of their best jobs.
+    """Returns the groups, ordered by their best jobs.
 
     Jobs that differ only in their seed form a group. In a sweep over several keys without the seed, jobs with the same
-    value of the first key form a group. All jobs of a sweep over a single key form one group.
+    value for the first key form a group. All jobs of a sweep over a single key form one group.
     """
     values = [dict(override.partition("=")[::2] for override in one.overrides) for one in results]
     swept = [

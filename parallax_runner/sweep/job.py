@@ -1,7 +1,7 @@
-"""Runs one job: the function that Hydra calls, in this process, in a process of joblib, or in a job of Slurm.
+"""Runs one job. Hydra calls `run` in this process, in a joblib process or in a Slurm job.
 
-Another process finds the function by the name of this module, so importing the module registers what Hydra needs to
-name the job's folder.
+Other processes find `run` by the name of this module, so importing the module registers the resolver that names the
+job's folder.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ job_folder.register()
 
 
 def run(composed: object) -> float | None:
-    """Runs the job that Hydra composed and returns its objective.
+    """Runs the job whose configuration Hydra composed, and returns its objective.
 
-    Raises SystemExit with the exit status if a run outside a sweep failed or was stopped. In a sweep, raises SystemExit
-    only if the sweep must end; otherwise a failed job returns the worst possible objective, or None.
+    Raises SystemExit with the exit status if a run outside a sweep failed or was stopped. In a sweep, a failed job
+    returns the worst possible objective, or None; SystemExit is raised only if the sweep must end. In a Slurm job of a
+    sweep, returns None, and raises SystemExit if the job failed or was stopped.
     """
     keep_going()  # this may be a joblib process
     hydra = HydraConfig.get()
@@ -71,9 +72,10 @@ def _run_in_sweep(composed: object, hydra: Any) -> float | None:
 
 
 def _run_as_slurm_job(ledger: Ledger, job: Job, config: RunConfig) -> None:
-    """Runs the job. Records the outcome in the ledger, and exits with a status for Slurm.
+    """Runs the job, and records the outcome in the ledger.
 
-    If Slurm's warning before the time limit ended the job, requeues it. Raises SystemExit if the job has not finished.
+    Requeues the job if the signal that Slurm sends before the time limit ended the job. If the job has not finished,
+    raises SystemExit with an exit status for Slurm.
     """
     if is_surplus_task():
         return
@@ -90,7 +92,7 @@ def _run_as_slurm_job(ledger: Ledger, job: Job, config: RunConfig) -> None:
 
 def value_for_sweeper(standing: Standing, ledger: Ledger, hydra: Any) -> float | None:
     """Returns the objective to report to the sweeper for a job that has ended, or the worst possible objective if the
-    job has none. `hydra` is Hydra's own configuration."""
+    job has no comparable objective. `hydra` is Hydra's own configuration."""
     if standing.status != "finished":
         return _worst(hydra)
     # A resumed job with no step left may have no objective, and a diverged job may have NaN. Optuna accepts neither.
@@ -99,7 +101,7 @@ def value_for_sweeper(standing: Standing, ledger: Ledger, hydra: Any) -> float |
 
 
 def _record(ledger: Ledger, job: Job, config: RunConfig) -> Standing:
-    """Runs a job whose start is in the ledger, and appends the outcome to the ledger."""
+    """Runs a job whose start is already recorded in the ledger, and appends the outcome to the ledger."""
     reached, status, told = None, 0, None
     try:
         reached = _drive(config)
@@ -121,7 +123,7 @@ def _is_comparable(standing: Standing, ledger: Ledger) -> bool:
         return True
     print(
         f"parallax_runner: {standing.job.title}: its objective ({standing.objective_name}) cannot be compared "
-        f"with the objective of the first job ({first}). No job gets a rank, and Optuna counts this job as the worst",
+        f"with the objective of the first job ({first}). No job is ranked, and Optuna treats this job as the worst",
         file=sys.stderr,
     )
     return False
@@ -137,8 +139,8 @@ def _drive(config: RunConfig) -> Objective | None:
 
 
 def _worst(hydra: Any) -> float | None:
-    """Returns the objective of a failed job. For Optuna this is the worst possible number, after which Optuna tries
-    other values. For Hydra's own sweeper, the objective is None."""
+    """Returns the objective of a failed job. For Optuna, this is the worst possible number, so that Optuna tries other
+    values. For Hydra's own sweeper, the objective is None."""
     if not str(hydra.sweeper.get("_target_", "")).endswith(".OptunaSweeper"):
         return None
     return -math.inf if maximizes(hydra.sweeper.get("direction")) else math.inf

@@ -1,4 +1,4 @@
-"""The states of a sweep's jobs. They are recorded in `ledger.jsonl` in the sweep's folder, an append-only file with one
+"""Records the states of a sweep's jobs in `ledger.jsonl` in the sweep's folder. The file is append-only and has one
 event per line."""
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ class Standing:
 @dataclass(frozen=True)
 class Account:
     """The contents of a ledger. `standings` contains all jobs by name, in the order of their first start. `objectives`
-    are in the order in which jobs reached them. `objective_name` and `direction` belong to the first objective. The
-    remaining fields describe the most recent start of the sweep. `failed_status` is the highest exit status of a failed
-    job. `stop_status` is the exit status if the sweep was stopped, otherwise 0. `driver_pid` is the driver's process
-    id."""
+    contains the objectives in the order in which the jobs finished. `objective_name` and `direction` belong to the
+    first objective. The remaining fields describe the most recent start of the sweep. `failed_status` is the highest
+    exit status of a failed job. `stop_status` is the exit status if the sweep was stopped, otherwise 0. `driver_pid` is
+    the driver's process id."""
 
     standings: dict[str, Standing]
     objectives: tuple[float, ...] = ()
@@ -120,8 +120,8 @@ class Ledger:
             _write(file, event, job, fields)
 
     def read(self) -> Account:
-        """Returns the current contents. A running job whose process no longer exists, or that Slurm has ended, is
-        treated as interrupted."""
+        """Returns the current contents. A job that is recorded as running is treated as interrupted if its process no
+        longer exists or its Slurm job has ended."""
         with self._open() as file:
             return account(_events(file))
 
@@ -173,7 +173,7 @@ class Ledger:
 
 
 def account(events: Sequence[dict[str, Any]]) -> Account:
-    """Computes the account of a list of events."""
+    """Computes the account from a list of events."""
     starts = [number for number, event in enumerate(events) if event["event"] == "sweep_started"]
     begin = starts[-1] if starts else 0
     last: dict[str, dict[str, Any]] = {}

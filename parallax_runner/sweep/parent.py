@@ -29,7 +29,7 @@ def open_parent(sweep: CheckedSweep) -> Tracker:
     """Opens the sweep's parent run in the sweep's folder, or continues the parent run of an earlier start. Returns a
     NoTracker if jobs are not recorded.
 
-    Raises ConfigError if nothing can be recorded.
+    Raises ConfigError if the run cannot be recorded.
     """
     config = sweep.first
     cls = tracker_class(config)
@@ -55,7 +55,7 @@ def open_parent(sweep: CheckedSweep) -> Tracker:
 
 def params(configs: Sequence[RunConfig]) -> dict[str, str]:
     """Merges the jobs' parameters. A key gets the value that all jobs have in common, or else a JSON list of its
-    different values."""
+    distinct values."""
     together: dict[str, list[str]] = {}
     for config in configs:
         for key, value in flatten(used_params(config)).items():
@@ -68,7 +68,7 @@ def params(configs: Sequence[RunConfig]) -> dict[str, str]:
 
 
 def log_objectives(tracker: Tracker, objectives: Sequence[float], goal: Goal | None) -> None:
-    """Records all objectives in the order in which jobs reached them, each with the best objective so far, and tags the
+    """Records all objectives in the order in which the jobs finished, each with the best objective so far, and tags the
     run with the goal. If the jobs have different kinds of objectives, `goal` is None and no best objective is
     recorded."""
     best: float | None = None

@@ -26,8 +26,9 @@ BESIDE: dict[str, Any] = {
 
 
 def save(results: Sequence[Result], sweep_dir: Path) -> Path:
-    """Writes `sweep.png`: a point with its value for each job, or a cross if the job has no objective. A line marks the
-    mean of a group of several jobs."""
+    """Writes `sweep.png`, which shows each job as a point labelled with its objective, or as a cross if the job has no
+    finite objective or is not ranked. In a sweep over several keys, a line marks the mean of each group that has
+    several points."""
     # This function does not use pyplot, which keeps figures in global state and looks for a display.
     from matplotlib.figure import Figure
 

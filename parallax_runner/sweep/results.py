@@ -182,7 +182,7 @@ def _is_number(value: float | None) -> bool:
 
 
 def _flat(one: Result) -> dict[str, Any]:
-    """Returns the fields as they are written to the file."""
+    """Returns the fields of a result as `results.json` stores them."""
     return {entry.metadata.get("key", entry.name): _finite(getattr(one, entry.name)) for entry in fields(one)}
 
 

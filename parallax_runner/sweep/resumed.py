@@ -12,7 +12,7 @@ from parallax_runner.sweep.ledger import Account, Job
 
 
 def far(account: Account, planned: Sequence[tuple[Job, RunConfig]]) -> str | None:
-    """Returns a line such as `1 finished, 1 continues at step 14, 2 to do`, or None if no job was started earlier.
+    """Returns a line such as `1 finished, 1 continues at step 14, 2 to do`, or None if no job has been started before.
 
     If `planned` is empty, a sweeper such as Optuna chooses the jobs while the sweep runs. Such a sweeper never chooses
     an unfinished job again.

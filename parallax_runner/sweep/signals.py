@@ -23,8 +23,8 @@ def _exit(number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def handled(handler: Any, *more: signal.Signals) -> Iterator[None]:
-    """Installs `handler` for the signals that end a run, and for `more`. Does nothing outside the main thread, where
-    Python allows no handlers."""
+    """Installs `handler` for the signals that end a run, and for `more`. Does nothing outside the main thread, because
+    Python cannot install signal handlers there."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -79,7 +79,7 @@ class LedgerLauncher(SlurmLauncher):
         ]
 
     def _composed(self, overrides: Sequence[str], number: int) -> tuple[Job, dict[str, int]]:
-        """Returns a job, and the size of its allocation if its configuration has one."""
+        """Returns a job, and the size of its allocation if its configuration specifies one."""
         job = compose_launched(self.hydra_context.config_loader, self.config, overrides, number)
         size = {}
         if job.config.cluster.launcher == slurm_allocation.LAUNCHER:
@@ -107,7 +107,7 @@ class LedgerLauncher(SlurmLauncher):
         if made:
             folder = next(iter(made.values())).paths.folder.parent
             ids = ", ".join(made[n].job_id for n in sorted(made))
-            print(f"parallax_runner: submitted as Slurm jobs {ids}; logs are below {folder}", file=stderr)
+            print(f"parallax_runner: submitted as Slurm jobs {ids}; the logs are under {folder}", file=stderr)
         return made
 
     def _executor(self, size: dict[str, int]) -> submitit.AutoExecutor:
@@ -152,7 +152,7 @@ def _until_ended(submitted: dict[int, submitit.Job[Any]], ledger: Ledger) -> Ite
 def _end_of(job: Job, slurm_job: submitit.Job[Any], ledger: Ledger, *, fail_fast: bool) -> Standing:
     """Returns the state of a job that has ended.
 
-    A job without an entry in the ledger was killed or could not start. It is treated as failed, unless the sweep was
+    A job without an outcome in the ledger was killed or could not start. It is treated as failed, unless the sweep was
     stopped before the job began.
     """
     own, account = slurm_job.job_id, ledger.read()
@@ -165,14 +165,14 @@ def _end_of(job: Job, slurm_job: submitit.Job[Any], ledger: Ledger, *, fail_fast
     if fail_fast and account.failed_status and not has_begun:
         return Standing(job, "failed", 0, exit_status=account.failed_status)
     state, exit_status = standing_in_slurm(own)
-    error = f"Slurm job {own} ended as {state} and left no result; log: {_log_of(slurm_job)}"
+    error = f"Slurm job {own} ended in state {state} and left no result; log: {_log_of(slurm_job)}"
     ledger.append("failed", job, exit_status=exit_status or 1, error=error, slurm_job=own)
     return Standing(job, "failed", 0, exit_status=exit_status or 1, error=error, slurm_job=own)
 
 
 def _tell(standing: Standing, slurm_job: submitit.Job[Any]) -> None:
     log = "" if standing.status == "finished" else f"; log: {_log_of(slurm_job)}"
-    print(f"parallax_runner: {standing.job.title}: {standing.status} as Slurm job {slurm_job.job_id}{log}", file=stderr)
+    print(f"parallax_runner: {standing.job.title}: {standing.status} (Slurm job {slurm_job.job_id}){log}", file=stderr)
 
 
 def _log_of(slurm_job: submitit.Job[Any]) -> Path:

@@ -1,5 +1,5 @@
-"""Determines which of the user's Slurm jobs have not ended, and cancels jobs. Uses `squeue`, which needs no
-accounting."""
+"""Determines which of the user's Slurm jobs have not ended, and cancels jobs. Uses `squeue`, which does not need
+Slurm's accounting."""
 
 from __future__ import annotations
 

@@ -31,10 +31,11 @@ LOCK = "sweep.lock"
 
 
 def run_sweep(sweep: CheckedSweep, again: Sequence[str], launch: Callable[[], None]) -> int:
-    """Runs all jobs with `launch` and returns the exit status, which is the status of a stop or the highest status of
-    the jobs.
+    """Runs all jobs with `launch` and returns the exit status. This is the stop status if the sweep was stopped,
+    otherwise the status of a failed ensemble or the highest exit status of the jobs.
 
-    `again` are the arguments that resume the sweep. Raises ConfigError if another process is running the sweep.
+    `again` contains the command-line arguments that resume the sweep. Raises ConfigError if another process is running
+    the sweep, or if a job of an earlier start is still running.
     """
     sweep.dir.mkdir(parents=True, exist_ok=True)
     ledger = Ledger(sweep.dir)
@@ -69,7 +70,7 @@ def run_sweep(sweep: CheckedSweep, again: Sequence[str], launch: Callable[[], No
 
 
 def _ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> int:
-    """Makes the ensemble and prints a line about it; returns the exit status."""
+    """Creates the ensemble, prints a line about it, and returns the exit status."""
     try:
         print(f"parallax_runner: {make_ensemble(ranked, sweep_dir, count)}", file=sys.stderr)
     except ExportError as error:
@@ -131,8 +132,8 @@ def _check_nothing_runs(ledger: Ledger) -> None:
         runner = f"process {standing.pid}" if slurm_job is None else f"Slurm job {slurm_job}"
         ending = "end it" if slurm_job is None else f"end it with scancel {slurm_job}"
         raise ConfigError(
-            f"hydra.sweep.dir={ledger.path.parent}: {runner} of an earlier start still runs {standing.job.name}. Wait "
-            f"until it ends, or {ending}"
+            f"hydra.sweep.dir={ledger.path.parent}: {runner} from an earlier start is still running "
+            f"{standing.job.name}. Wait until it ends, or {ending}"
         )
 
 

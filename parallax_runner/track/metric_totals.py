@@ -1,4 +1,4 @@
-"""Adds up, over ranks and steps, the metric sums that ranks report."""
+"""Adds up the metric sums that the ranks report, over all ranks and steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 # Turns sums over batches and ranks into metric values, which are returned by name.
 Results = Callable[[Sequence[Any]], dict[str, float]]
-# If an epoch has more parts than this, adjacent parts are joined.
+# If an epoch has more parts than this, adjacent parts are merged.
 MAX_PARTS = 64
 # No part contains steps both up to and after one of the newest checkpoints, because a restart may begin there.
 MAX_STARTS = 8
@@ -20,9 +20,9 @@ Sums = list[Any]  # one float64 array per tensor
 
 @dataclass
 class MetricTotals:
-    """The metric sums of the training steps. Only steps that all `workers` have reported are counted. If ranks do not
-    step together (`waits_for_all` is False), every report is counted immediately. `first_step` is the number of steps
-    that were done before the run began."""
+    """The metric sums of the training steps. Only steps that all `workers` ranks have reported are counted. If ranks do
+    not step together (`waits_for_all` is False), every report is counted immediately. `first_step` is the number of
+    steps that were complete before the run began."""
 
     workers: int
     results: Results
@@ -75,11 +75,11 @@ class MetricTotals:
         return self.results(sums) if sums else {}
 
     def on_checkpoint(self, step: int) -> None:
-        """Notes a checkpoint from which the run may restart."""
+        """Records the step of a checkpoint from which the run may restart."""
         self._starts.append(step)
 
     def restart(self, step: int) -> int:
-        """Drops the sums of steps after `step`, because these steps run again.
+        """Drops the sums of the steps after `step`, because these steps will run again.
 
         Returns the number of steps that the remaining sums cover. This number is less than `step` if a rank had not
         reported all steps up to `step`, or if a part contained steps both up to and after `step`. Such a part is
@@ -91,7 +91,8 @@ class MetricTotals:
         return min(step, max([taken, *(last for last, _ in self._parts)]))
 
     def _join_parts(self) -> None:
-        """Joins the oldest two parts that no checkpoint separates, or the oldest two if checkpoints separate all."""
+        """Merges the two oldest adjacent parts that no checkpoint separates. If a checkpoint separates every pair,
+        merges the two oldest parts."""
         starts = set(self._starts)
         number = next((number for number, part in enumerate(self._parts[:-1]) if part[0] not in starts), 0)
         pair = self._parts[number : number + 2]

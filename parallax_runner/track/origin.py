@@ -13,7 +13,7 @@ from pathlib import Path
 import parallax_runner
 
 GIT_TIMEOUT_SECS = 5.0
-# Prefixes of the command-line words that a sweep adds for Hydra (config/master.py).
+# Prefixes of the command-line arguments that a sweep adds for Hydra (config/master.py).
 OF_SWEEPS = ("hydra.sweep.dir=", "hydra.job.config.override_dirname.exclude_keys=")
 
 
@@ -58,7 +58,7 @@ def program_in(checkout: Path) -> Program:
 
 
 def command_line() -> str:
-    """Returns the command line in the form in which a user types it, without the words that a sweep adds."""
+    """Returns the command line as a user would type it, without the arguments that a sweep adds."""
     words = [word for word in sys.argv[1:] if not word.startswith(OF_SWEEPS)]
     return shlex.join(["python", "-m", "parallax_runner", *words])
 

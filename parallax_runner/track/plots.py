@@ -30,10 +30,11 @@ Points = Sequence[tuple[int, float]]
 
 
 def plot_run(run_dir: Path, history: History) -> list[Path]:
-    """Writes `plots/loss.png` and `plots/throughput.png` of the run's history and returns their paths.
+    """Plots the run's history to `plots/loss.png` and `plots/throughput.png`, and returns the paths of the plots.
 
-    The throughput plot omits the first report, whose steps are slow. After asynchronous training, `plots/staleness.png`
-    is written too. Metrics that were not recorded are not plotted. Raises OSError if the folder cannot be written.
+    The throughput plot omits the slow first report if there are at least three reports. After asynchronous training,
+    `plots/staleness.png` is also written. Metrics that were not recorded are not plotted. Raises OSError if the folder
+    cannot be written.
     """
     series, title = history.metrics, _title(history.tags)
     losses = {label: series[key] for key, label in LOSSES.items() if key in series}
@@ -52,7 +53,7 @@ def plot_run(run_dir: Path, history: History) -> list[Path]:
 
 
 def _without_start(points: Points) -> Points:
-    """Omits the first report if there are enough points, because its steps include set-up."""
+    """Omits the first report if there are enough points, because its steps include setup."""
     return points[1:] if len(points) >= ENOUGH_POINTS else points
 
 
@@ -78,8 +79,8 @@ def _title(tags: Mapping[str, str]) -> str:
 def _draw(
     run_dir: Path, name: str, lines: Mapping[str, Points], *, title: str, label: str, from_zero: bool = False
 ) -> Path:
-    """Draws one line for each entry of `lines`, labelled with the entry's key. A value that is not finite leaves a gap
-    in the line."""
+    """Draws one line for each entry of `lines`, labelled with the entry's key. A non-finite value leaves a gap in the
+    line."""
     # This function does not use pyplot, which looks for a display and keeps the figure in memory.
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")
     axes = figure.subplots()

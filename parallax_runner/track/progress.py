@@ -16,7 +16,7 @@ MAX_METRICS = 3  # per line
 
 @dataclass(frozen=True)
 class Standing:
-    """The progress of a run: `step` of `steps` steps are done. `steps` is None if the total is unknown.
+    """The progress of a run: `step` of `steps` steps are complete. `steps` is None if the total is unknown.
 
     Rates are totals over all ranks, and None while they are unknown. `metrics` contains the values of all metrics
     except the loss, by name.
@@ -32,7 +32,8 @@ class Standing:
 
     @property
     def left_secs(self) -> float | None:
-        """The seconds until the last step, at the current rate, or None if the rate or the total is unknown."""
+        """The estimated seconds until the last step at the current rate, or None if the rate or the total is
+        unknown."""
         if not self.steps_per_sec or self.steps is None:
             return None
         return max(0, self.steps - self.step) / self.steps_per_sec
@@ -97,8 +98,8 @@ class ProgressDisplay:
             print(line, file=self._stream, flush=True)
 
     def show_phase(self, phase: str) -> None:
-        """Shows, in the bar, a phase that precedes the first step. Without a bar, prints each phase only once, even if
-        the run restarts."""
+        """Shows a phase of the startup, such as `building the graph`, in the bar. Without a bar, prints each phase only
+        once, even if the run restarts."""
         if self._bar is not None:
             if self._reported.loss is None:
                 self._bar.update(self._task, description=phase, refresh=True)
@@ -158,9 +159,9 @@ def format_line(standing: Standing) -> str:
 
 
 def format_rates(standing: Standing) -> str:
-    """Formats the loss, the first few metrics, the speed and the time left, as far as they are known.
+    """Formats the loss, the first few metrics, the speed and the time left. Omits values that are unknown.
 
-    The speed is in words per second if known, else in examples per second, else in steps per second.
+    The speed is in words per second if this rate is known, else in examples per second, else in steps per second.
     """
     parts = []
     if standing.loss is not None:

@@ -23,7 +23,7 @@ from parallax_runner.track.tracker import Tracker
 
 SUMMARY = "summary.json"
 PERCENTILES = (50, 90, 99)
-# The first steps include set-up. These steps are included in the percentiles of their report but not in the percentiles
+# The first steps include setup. These steps are included in the percentiles of their report but not in the percentiles
 # of the run.
 WARM_UP_STEPS = 5
 MAX_BINS = 32  # maximum number of bins in the staleness histogram; each bin is a metric
@@ -81,7 +81,7 @@ class RunRecord:
         dropped: int = 0,
         metrics: Sequence[Any] | None = None,
     ) -> None:
-        """Processes a report of one rank about the steps up to `step`. The report contains the steps' losses, the
+        """Processes one rank's report on the steps up to `step`. The report contains the losses of these steps, the
         seconds that each step took and, in asynchronous training, the staleness of each push (the number of pushes by
         other replicas since the pull). A loss is None if the step did not use this rank's gradient. `dropped` is the
         number of gradients that the rank computed but no step used. `metrics` are the rank's metric sums over these
@@ -145,24 +145,26 @@ class RunRecord:
             self.on_validated(step, value)
 
     def on_alive(self, rank: int, step: int | None) -> None:
-        """Processes a heartbeat. Between two reports, the chief's heartbeats move the bar to the chief's last step."""
+        """Processes a heartbeat. Between two reports, the chief's heartbeats move the bar to the chief's latest
+        step."""
         if rank == 0 and step is not None:
             self.display.advance(step)
 
     def take_epoch(self) -> dict[str, float]:
-        """Returns the values of all metrics, including the loss, over all ranks and the steps since the last call."""
+        """Returns the values of all metrics, including the loss, over all ranks and all steps since the last call."""
         return {} if self.totals is None else self.totals.take_epoch()
 
     def on_checkpoint(self, step: int) -> None:
-        """Notes a checkpoint from which the run may restart."""
+        """Records the step of a checkpoint from which the run may restart."""
         if self.totals is not None:
             self.totals.on_checkpoint(step)
 
     def restart(self, step: int) -> int:
-        """Drops the steps that only some ranks have reported, because all ranks start again after `step`.
+        """Drops the steps that only some ranks have reported, because all ranks restart from `step`.
 
         Steps that run again are shown again, but the tracker records each step only once. `totals` drops the sums of
-        these steps. Returns the number of steps that the remaining metric sums cover, which is at most `step`.
+        the steps after `step`. Returns the number of steps that the remaining metric sums cover, which is at most
+        `step`.
         """
         self.last_step = step
         covered = step if self.totals is None else self.totals.restart(step)
@@ -174,8 +176,8 @@ class RunRecord:
         return covered
 
     def end(self) -> None:
-        """Records the percentiles of rank 0's step times without the warm-up steps. Also records the totals of
-        staleness and of dropped gradients, if the run counts them."""
+        """Records the percentiles of rank 0's step times, excluding the warm-up steps. Also records the staleness
+        histogram and the counts of dropped gradients, if the run has them."""
         self.tracker.log_metrics(self.last_step, percentiles_ms("time/run_step_ms", self._step_secs))
         if self.staleness:
             self.tracker.log_metrics(self.last_step, histogram_of(self.staleness))
@@ -264,8 +266,7 @@ def percentiles_ms(name: str, secs: Sequence[float]) -> dict[str, float | None]:
 
 
 def write_summary(run_dir: Path, fields: Mapping[str, Any]) -> Path:
-    """Writes `summary.json`, which contains one flat object. Numbers that are not finite become null, since JSON has no
-    NaN."""
+    """Writes `summary.json`, which contains one flat object. Non-finite numbers become null, since JSON has no NaN."""
     path = run_dir / SUMMARY
     finite = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in fields.items()
@@ -275,6 +276,5 @@ def write_summary(run_dir: Path, fields: Mapping[str, Any]) -> Path:
 
 
 def read_summary(run_dir: Path) -> dict[str, Any]:
-    """Returns the summary that an earlier run left in the directory. Returns an empty dict if there is no summary or it
-    cannot be read."""
+    """Returns the summary in a run directory, or an empty dict if there is no summary or the summary cannot be read."""
     return object_in(run_dir / SUMMARY)

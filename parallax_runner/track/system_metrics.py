@@ -1,5 +1,5 @@
-"""Samples the state of this machine during a run. Samples are metrics under `system/…`, which trackers show as system
-metrics."""
+"""Samples the state of this machine during a run. The samples become metrics under `system/…`, which trackers show as
+system metrics."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ MEGABYTE = 1e6
 
 
 class SystemSampler:
-    """Takes samples of the machine's state. Values are percentages or megabytes (10^6 bytes). Network traffic is
-    counted since the creation of the sampler."""
+    """Samples the machine's state. Values are percentages or megabytes (10^6 bytes). Network traffic is counted from
+    the creation of the sampler."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = str(run_dir)
@@ -50,8 +50,7 @@ class SystemSampler:
 
 
 def run_memory_bytes() -> int:
-    """Returns the resident memory of this process and its descendants. Shared pages are counted once for each
-    process."""
+    """Returns the resident memory of this process and its descendants. Shared pages are counted once per process."""
     own = psutil.Process()
     total = 0
     for process in [own, *own.children(recursive=True)]:

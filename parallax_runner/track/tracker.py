@@ -1,4 +1,4 @@
-"""The interface of a tracker, which records a run. Imports no heavy package.
+"""The interface of a tracker, which records a run. Imports no heavy packages.
 
 `tracking.tracker` in the configuration names the class (`config/trackers.py` looks it up), so a package outside this
 repository can provide a tracker (see `docs/extending.md`).
@@ -28,14 +28,14 @@ class Start:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """The driver's information about a run at the time when the driver opens the tracker.
+    """The driver's information about a run when the driver opens the tracker.
 
-    `config` is the resolved configuration; the tracker's own settings are in its group `tracking`, under `options`.
-    `tags` describe the run (model, comm, workers, servers, the user's `tracking.tags`), and `origin` describes the
-    run's origin (user, command, git.commit, git.dirty, parallax.version, parallax.commit). `start` is None if training
-    starts without a checkpoint. `sweep_dir` is the sweep's folder if the run is a job of a sweep. If `is_sweep` is set,
-    the run is the parent run of a sweep's jobs: `run_dir` is the sweep's folder and `config` is the configuration of
-    the first job. `summary` contains the fields of `summary.json` that are already known.
+    `config` is the resolved configuration; the tracker's own settings are under `tracking.options`. `tags` describe the
+    run (model, comm, workers, servers, the user's `tracking.tags`), and `origin` describes the run's origin (user,
+    command, git.commit, git.dirty, parallax.version, parallax.commit). `start` is None if training starts without a
+    checkpoint. `sweep_dir` is the sweep's folder if the run is a job of a sweep. If `is_sweep` is set, the run is the
+    parent run of a sweep's jobs: `run_dir` is the sweep's folder and `config` is the configuration of the first job.
+    `summary` contains the fields of `summary.json` that are already known.
     """
 
     run_dir: Path
@@ -51,8 +51,8 @@ class RunInfo:
 
 @dataclass(frozen=True)
 class DatasetFacts:
-    """A data set that a run reads. `context` is `training` or `validation`; `digest` distinguishes the data set from
-    other data sets with the same name. `features` maps the name of each feature to the `shape` of one example (None for
+    """A dataset that a run reads. `context` is `training` or `validation`; `digest` distinguishes the dataset from
+    other datasets with the same name. `features` maps the name of each feature to the `shape` of one example (None for
     an unknown size), the `dtype` and, if the feature is not dense, the `kind`. `examples` is the number of examples,
     and `source` is the configuration of the data."""
 
@@ -76,10 +76,10 @@ class History:
 class Tracker:
     """Records one run. The driver creates the tracker after planning, before it launches any process.
 
-    By default, nearly all methods do nothing, so a subclass overrides only the methods that it needs. Only `check` and
-    the constructor may raise (ConfigError, which means exit status 2). An exception in any other method ends the run,
-    so a tracker that communicates with a server must catch its errors and must not make the driver wait. Import the
-    server's package inside methods, because workers and the configuration check import the class too.
+    By default, nearly all methods do nothing, so a subclass overrides only the methods that it needs. Only `check`,
+    `sync` and the constructor may raise. A ConfigError leads to exit status 2. An exception in any other method ends
+    the run, so a tracker that communicates with a server must catch its errors and must not make the driver wait.
+    Import the server's package inside methods, because workers and the configuration check import the class too.
     """
 
     @classmethod
@@ -89,9 +89,8 @@ class Tracker:
 
     @classmethod
     def sync(cls, folder: Path, given: Mapping[str, Any]) -> None:
-        """Sends the records that the runs in `folder` and below have not sent yet. `action=sync` calls this method.
-        `given` contains the keys of the group `tracking` that the command line sets. Raises ConfigError or
-        TrackingError."""
+        """Sends the unsent records of the runs in `folder` and its subfolders. `action=sync` calls this method. `given`
+        contains the keys under `tracking` that the command line sets. Raises ConfigError or TrackingError."""
         raise ConfigError(f"action=sync: {cls.__name__} stores no records to send later, so there is nothing to send")
 
     @classmethod
@@ -118,7 +117,7 @@ class Tracker:
 
     def log_sample(self, metrics: Mapping[str, float]) -> None:
         """Records metrics that have no step, such as `system/…`. A thread of the driver calls this method every 10
-        s."""
+        seconds."""
 
     def set_tags(self, tags: Mapping[str, Any]) -> None:
         """Records tags. A later value of a tag replaces an earlier value."""
@@ -127,16 +126,16 @@ class Tracker:
         """Records a file, or a folder with its contents, under `folder` in the artifacts."""
 
     def log_dataset(self, dataset: DatasetFacts) -> None:
-        """Records a data set that the run reads. This method is called after the run has been opened, and again when a
+        """Records a dataset that the run reads. This method is called after the run has been opened, and again when a
         run is resumed."""
 
     def log_checkpoint(self, folder: Path) -> None:
         """Records a copy of a checkpoint that `tracking.log_checkpoints` selects. The tracker deletes `folder` when the
-        tracker no longer needs the folder."""
+        copy is no longer needed."""
         shutil.rmtree(folder, ignore_errors=True)
 
     def log_model(self, saved_model: Path) -> None:
-        """Records the folder of the trained model's SavedModel. This method is called once, at the end."""
+        """Records the folder that contains the trained model's SavedModel. This method is called once, at the end."""
 
     def history(self) -> History:
         """Returns the recorded metrics and tags, from which the driver draws the run's plots at the end."""

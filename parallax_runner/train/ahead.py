@@ -19,15 +19,16 @@ Batch = Mapping[str, np.ndarray]
 
 
 def give_pools(config: tf.ConfigProto) -> None:
-    """Adds a separate thread pool of one thread for preparing the next step, so that the preparation does not wait for
-    the ops of the running step."""
+    """Adds a separate one-thread pool for preparing the next step, so that the preparation does not wait for the ops of
+    the running step."""
     for threads in (config.inter_op_parallelism_threads, 1):
         config.session_inter_op_thread_pool.add(num_threads=threads)
 
 
 @dataclass
 class StepsAhead:
-    """Prepares the steps of one rank in a session, and applies the part of each update that is left for the next step.
+    """Prepares the steps of one rank in a session, and applies the part of each update that is deferred to the next
+    step.
 
     The session's configuration must come from `give_pools`. All ranks must prepare the same steps. `_prepared` contains
     the values to feed to the next step. `_left` is the part of the last step's update that has not been applied yet.
@@ -45,7 +46,7 @@ class StepsAhead:
     def start(self, batch: Batch, following: Batch | None, *, is_traced: bool = False) -> dict[tf.Tensor, Any]:
         """Returns the values to feed to the step in addition to its `batch`.
 
-        Starts to prepare the next step, whose batch is `following`. Call `finish` to end the preparation. If
+        Starts preparing the next step, whose batch is `following`. Call `finish` to wait for the preparation. If
         `following` is None, no step follows.
         """
         if not self._prepared:

@@ -1,6 +1,6 @@
-"""Joins TensorFlow's grpc cluster of workers and servers.
+"""Joins TensorFlow's gRPC cluster of workers and servers.
 
-A server imports this module, so the module imports only a part of TensorFlow (`process/tensorflow_import.py`).
+A server imports this module, so the module imports only part of TensorFlow (`process/tensorflow_import.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Selects the examples that a worker's replicas see from the data's endless stream."""
+"""Selects the examples for a worker's replicas from the endless stream of data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Feed:
 
     @functools.cached_property
     def _share(self) -> Share | None:
-        """This worker's share of the dataset, if the dataset is read in order."""
+        """This worker's share of the dataset, if the dataset is read sequentially."""
         return self.dataset.share(self.rank, self.size, self.replicas) if isinstance(self.dataset, Shared) else None
 
     def validates(self, *, whole_only: bool) -> bool:
@@ -39,7 +39,7 @@ class Feed:
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
         """Returns a batch for each replica of this worker.
 
-        The batches are for the step that begins after all ranks together have consumed `position` examples.
+        The batches are for the step that starts when all ranks together have consumed `position` examples.
         """
         if self._share is not None:
             return self._share.train_batches(position)
@@ -51,8 +51,8 @@ class Feed:
 
     @functools.cached_property
     def any_batch(self) -> dict[str, np.ndarray]:
-        """A batch for one replica, with arbitrary values. Making the batch does not advance data that is read in
-        order."""
+        """A batch for one replica, with arbitrary values. Making the batch does not advance a dataset that is read
+        sequentially."""
         return self.dataset.train_batch(0, self.batch_size)
 
     def examples_in(self, batch: dict[str, np.ndarray]) -> int:

@@ -13,7 +13,7 @@ class GpuLimits:
 
     `visible` contains the ids of the GPUs, in the order in which TensorFlow numbers them. `visible` is empty if the
     process uses no GPU. `memory_fraction` (more than 0, at most 1) is the fraction of each GPU's memory that is
-    allocated at the start. None leaves the choice to TensorFlow. With `allow_growth`, memory is allocated as needed.
+    allocated at startup. None leaves the choice to TensorFlow. With `allow_growth`, memory is allocated as needed.
     """
 
     visible: tuple[int, ...] = ()

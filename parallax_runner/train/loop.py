@@ -41,7 +41,8 @@ class Loop:
     _until: int | None = None
 
     def run(self, *, first_step: int, steps: int, first_example: int) -> dict[str, Any]:
-        """Trains until `steps` steps are done in total, or until a stop is requested. Returns fields for the summary.
+        """Trains until `steps` steps are complete in total, or until a stop is requested. Returns fields for the
+        summary.
 
         Raises TrainingError if a loss is not finite, and CheckpointError if a checkpoint could not be written.
         """
@@ -57,7 +58,7 @@ class Loop:
         runner.begin(first_step=first_step, first_example=first_example)
         with Prefetch(lambda number: self._batches(first_example, number), steps - first_step) as batches:
             if self.next_segment is not None and first_step > 0 and self._is_validation_due():
-                # The driver decides with the result of this validation. A failure may have interrupted the validation.
+                # The driver's decision needs the result of this validation, which a failure may have interrupted.
                 self._validate()
             goes_on = first_step < steps and self._begin_segment()
             while goes_on and not runner.is_last():
@@ -76,7 +77,7 @@ class Loop:
         return runner.outcome() | {"skipped_steps": runner.skipped}
 
     def _step(self, batch: Batches, batches: Prefetch, started_secs: float) -> None:
-        """Runs a step. Meanwhile, prepares the next step if the graph supports preparation."""
+        """Runs a step. Meanwhile, prepares the next step if the graph supports it."""
         runner, feeds = self.runner, self._fed(batch)
         if runner.ahead is not None:
             following = batches.peek()
@@ -102,8 +103,8 @@ class Loop:
         return True
 
     def _validate(self) -> None:
-        """Runs the validation. Reports to the driver the sums of the validation loss and metrics over this rank's
-        examples, and the number of these examples."""
+        """Runs the validation. Reports the number of this rank's examples, and the sums of the validation loss and
+        metrics over these examples, to the driver."""
         step, control, graph = self.runner.step, self.runner.control, self.runner.distributed
         whole_only = not graph.validates_any_size
         if not self.validates or graph.validation_loss is None or not self.feed.validates(whole_only=whole_only):
@@ -151,7 +152,7 @@ class Loop:
             self._validate()
 
     def _is_save_wanted(self) -> bool:
-        """Returns whether a checkpoint follows this step on all ranks."""
+        """Returns whether all ranks know that a checkpoint follows this step."""
         return self._is_validation_due() or (self.saves_segments and self.runner.step == self._until)
 
     def _is_validation_due(self) -> bool:

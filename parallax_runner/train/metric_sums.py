@@ -9,7 +9,7 @@ import numpy as np
 
 
 def added(sums: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-    """Adds the values of one more batch to `sums`, as float64 arrays. Empty `sums` count as zeros."""
+    """Returns `sums` plus the values of one more batch, as float64 arrays. Empty `sums` count as zeros."""
     values = [np.asarray(value, np.float64) for value in values]
     return [one + value for one, value in zip(sums, values, strict=True)] if sums else values
 

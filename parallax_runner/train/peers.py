@@ -1,5 +1,5 @@
 """Coordinates a worker with the other workers. Determines when the worker may start a step, which step is next, and
-when all workers end."""
+when all workers stop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Control(Protocol):
     def doing(self, what: str) -> None: ...
 
     def announce_last_step(self, step: int) -> None:
-        """Makes all ranks end after `step`."""
+        """Makes all ranks stop after `step`."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Peers:
         self.control.doing = f"step {step}"
 
     def watch(self, values: list[Any]) -> bool:
-        """Records the values of `watched` in a step. Returns whether the step contains this worker's gradients."""
+        """Records the values of `watched` in a step. Returns whether the step includes this worker's gradients."""
         if self.distributed.staleness is not None:
             self._staleness += values[0].tolist()
         if self.distributed.admission is None:
@@ -71,21 +71,21 @@ class Peers:
         """Returns the number of completed steps at the end of a step that began when `step` steps were complete.
 
         The number is `step` + 1, or larger if other workers are ahead. The number is `step` if the step will never
-        complete because all workers end.
+        complete because all workers stop.
         """
         if self.distributed.admission is None:
             return step + 1
-        self.control.doing = f"waiting for the end of step {step + 1}"
+        self.control.doing = f"waiting for step {step + 1} to complete"
         found = int(self.session.run(self.distributed.admission.next_step))
         self._closed = found == CLOSED
         return step if self._closed else found
 
     def is_last(self, step: int) -> bool:
-        """Returns whether this rank ends after `step`, because a stop was requested.
+        """Returns whether this rank stops after `step` because a stop was requested.
 
         The chief declares its next step to be the last step. In synchronous training, every step needs the chief.
-        Otherwise, other ranks can be ahead of the chief by at most the bound on staleness. If ranks may be any number
-        of steps apart, each rank ends after its current step. With backup workers, all ranks end when no more steps can
+        Otherwise, other ranks can be ahead of the chief by at most the staleness bound. If ranks may be any number of
+        steps apart, each rank stops after its current step. With backup workers, all ranks stop when no more steps can
         complete.
         """
         control = self.control
@@ -100,8 +100,8 @@ class Peers:
         return control.last_step is not None and (step >= control.last_step or is_anywhere)
 
     def close(self) -> None:
-        """Ends all workers if there are backup workers, because later steps would not have enough workers if only some
-        workers ended."""
+        """Stops all workers if there are backup workers, because later steps would not have enough workers if only some
+        workers stopped."""
         if self.distributed.admission is not None and not self._closed:
             self.session.run(self.distributed.admission.close)
             self._closed = True

@@ -1,4 +1,4 @@
-"""Checks whether this TensorFlow's servers support a protocol."""
+"""Checks whether the servers of this TensorFlow build support a protocol."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ NAMES = {
 
 
 def check_protocol(protocol: str) -> None:
-    """If this build of TensorFlow does not support `protocol`, raises PlanError with the list of available
-    protocols."""
+    """Raises PlanError with a list of the available protocols if this TensorFlow build does not support `protocol`."""
     if protocol == "grpc":  # every build of TensorFlow supports grpc
         return
     try:
@@ -29,5 +28,5 @@ def check_protocol(protocol: str) -> None:
         names = re.findall(r"\w+", factories[1]) if factories else []
         listed = ", ".join(NAMES.get(name, name) for name in names) or "none"
         raise PlanError(
-            f"comm.ps.protocol={protocol}: this TensorFlow does not support it; expected one of: {listed}"
+            f"comm.ps.protocol={protocol}: this TensorFlow build does not support it; expected one of: {listed}"
         ) from error

@@ -1,6 +1,6 @@
 """A part of the training that uses one plan.
 
-Between two segments, variables are partitioned again, and the step count continues.
+Between two segments, variables are repartitioned, and the step count continues.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Configures sessions and servers: threads, devices, and no constant folding.
 
-A server imports this module, so the module imports only TensorFlow's messages (`process/tensorflow_import.py`).
+A server imports this module, so the module imports only protocol buffers from TensorFlow
+(`process/tensorflow_import.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def session_config(
     *,
     soft_placement: bool = False,
 ) -> ConfigProto:
-    """Returns a session configuration with `threads` threads within ops and `threads` between ops.
+    """Returns a session configuration with `threads` intra-op threads and `threads` inter-op threads.
 
     The session does not fold constants. If `gpus` is None, the session uses no GPU. With `soft_placement`, an op
     without a kernel for its device runs on another device.

@@ -1,4 +1,4 @@
-"""Opens a worker's session and sets the initial or restored values of variables."""
+"""Opens a worker's session and sets variables to their initial or restored values."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def open_session(
 ) -> tf.Session:
     """Opens a session in the cluster if the plan has servers, otherwise in this process alone.
 
-    `sess_config` is a script's own configuration, which overrides the settings of this function.
+    `sess_config` is a script's own configuration, which overrides this function's settings.
     """
     if not plan.servers:
         config = session_config(threads, None, gpus, cpu_devices, soft_placement=soft_placement)
@@ -80,7 +80,8 @@ def open_session(
 
 
 def device_filters(distributed: DistributedGraph) -> list[str]:
-    """Returns filters that admit only the servers, this worker, and the workers that the model's device scopes name.
+    """Returns device filters that admit only the servers, this worker, and the workers that the model's device scopes
+    name.
 
     A step then does not require any other worker to be alive.
     """
@@ -113,7 +114,7 @@ def gpu_limits(config: RunConfig, rank: int) -> GpuLimits:
 def initialize(
     session: tf.Session, distributed: DistributedGraph, checkpoints: CheckpointOps, start: str | None
 ) -> None:
-    """Gives every variable its initial value, or its value in the checkpoint `start`, on all ranks."""
+    """Sets every variable to its initial value, or to its value in the checkpoint `start`, on all ranks."""
     session.run(distributed.initialize)
     session.run(distributed.open_late_inputs)
     if start is not None:

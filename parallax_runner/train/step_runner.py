@@ -49,7 +49,7 @@ class StepRunner:
     """Runs steps: waits for other workers as the plan requires, traces steps, votes, checks losses, counts steps,
     reports progress and saves checkpoints.
 
-    `saver` is set on the chief, and on every rank if variables are spread over the ranks. If `loss_rule` is None, no
+    `saver` is set on the chief, and on every rank if variables are sharded across the ranks. If `loss_rule` is None, no
     loss ends the run. If `reports_saves` is true, each rank reports all steps up to a checkpoint before it is written,
     so the driver has the metric sums of these steps if the run restarts from the checkpoint. `save_steps` is then the
     saver's number of steps between checkpoints. `knows_loss` is false for a graph without a loss. `examples_per_step`
@@ -72,7 +72,7 @@ class StepRunner:
     first_step: int = 0
     first_example: int = 0
     step: int = 0
-    passed: int = 1  # steps completed during this rank's last step; more than 1 if others did not wait for it
+    passed: int = 1  # steps completed during this rank's last step; more than 1 if other ranks did not wait
     skipped: int = 0
     throughput: Throughput = field(default_factory=Throughput)
     losses: list[float | None] = field(default_factory=list)  # not reported yet
@@ -87,7 +87,7 @@ class StepRunner:
 
     @functools.cached_property
     def ahead(self) -> StepsAhead | None:
-        """Prepares the next step while a step runs. None if the graph does not prepare steps."""
+        """The object that prepares the next step while a step runs. None if the graph does not prepare steps."""
         return None if self.distributed.ahead is None else StepsAhead(self.distributed.ahead, self.session)
 
     @property
@@ -96,7 +96,7 @@ class StepRunner:
         return self.first_example + (self.step - self.first_step) * self.examples_per_step
 
     def begin(self, *, first_step: int, first_example: int = 0) -> None:
-        """Starts counting at `first_step`. Raises CheckpointError if checkpoints cannot be saved."""
+        """Starts counting steps at `first_step`. Raises CheckpointError if checkpoints cannot be saved."""
         self.first_step = self.step = first_step
         self.first_example = first_example
         self.passed, self.throughput = 1, Throughput()
@@ -116,8 +116,9 @@ class StepRunner:
     ) -> Any:
         """Runs the next step and returns the values of `fetches`.
 
-        `started_secs` is the time when the step began. Bytes are counted only if `is_whole` is true. Before this call,
-        the caller must wait until `peers` allows the step. Raises TrainingError if a loss ends the run.
+        `started_secs` is the time when the step began. Sent bytes are counted only if `is_whole` is true, which means
+        that the fetches run all updates. Before this call, the caller must wait until `peers` allows the step. Raises
+        TrainingError if a loss ends the run.
         """
         graph, step = self.distributed, self.step + 1
         if graph.vote is not None and self.saver and self.saver.is_due(step):
@@ -154,18 +155,18 @@ class StepRunner:
         return self.profiler is not None and self.profiler.wants(step)
 
     def is_last(self) -> bool:
-        """Returns whether the last step is done: `last_step` is reached, or all ranks end after this step."""
+        """Returns whether training is done: `last_step` is reached, or this rank stops after this step."""
         return (self.last_step is not None and self.step >= self.last_step) or self.peers.is_last(self.step)
 
     def report_if_due(self, *, will_save: bool = False) -> None:
         """Reports after every `log_every` steps, after the first step and after the last step. If `reports_saves` is
-        true, also reports before a checkpoint. `will_save` is whether all ranks know that a checkpoint follows."""
+        true, also reports before a checkpoint. `will_save` is true if all ranks know that a checkpoint follows."""
         is_due = self._has_passed(self.log_every) or self.step - self.passed == self.first_step or self.is_last()
         if is_due or (self.reports_saves and (will_save or self._save_granted or self._has_passed(self.save_steps))):
             self.report()
 
     def _has_passed(self, every_steps: int | None) -> bool:
-        """Returns whether the last step completed a multiple of `every_steps` steps."""
+        """Returns whether the last step reached or passed a multiple of `every_steps`."""
         return every_steps is not None and self.step // every_steps > (self.step - self.passed) // every_steps
 
     def report(self) -> None:
@@ -205,7 +206,8 @@ class StepRunner:
             self.ahead.settle()
 
     def pause(self) -> None:
-        """Reports all steps so far and stops reads of the variables, because the plan is about to change."""
+        """Reports all steps so far and waits until no thread is reading the variables, because the plan is about to
+        change."""
         self.settle()
         if self.losses:
             self.report()

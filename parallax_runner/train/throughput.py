@@ -1,4 +1,4 @@
-"""Measures step times. Omits the first steps, which include set-up."""
+"""Measures step times. Omits the first steps, which include setup."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ WARM_UP_STEPS = 5
 
 @dataclass
 class Throughput:
-    """The seconds of each step, and the bytes sent in all steps together.
+    """The duration of each step in seconds, and the bytes sent in all steps together.
 
-    The figures omit up to WARM_UP_STEPS steps at the start.
+    The step times in `figures` omit up to WARM_UP_STEPS steps at the start.
     """
 
     step_secs: list[float] = field(default_factory=list)
@@ -23,7 +23,7 @@ class Throughput:
 
     def add(self, step_secs: float, sent_bytes: np.ndarray, steps: int = 1) -> None:
         """Records one step, or `steps` steps that were completed in `step_secs` seconds. `steps` is 0 if the step never
-        completed.
+        completes.
 
         `DistributedGraph` describes the elements of `sent_bytes`.
         """

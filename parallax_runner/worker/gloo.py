@@ -14,10 +14,10 @@ from parallax_runner.rewrite.exchange import collectives
 @contextmanager
 def ranks_found(client: ControlClient) -> Iterator[None]:
     """Sets the variables that make Horovod connect the ranks through Gloo. Horovod must be initialized within the
-    block. The launcher must already have chosen Gloo and set the variables that contain each rank's position.
+    block. The launcher must already have chosen Gloo and set the variables that contain this rank's position.
 
-    Gloo listens only at this host's address on the route to the driver. Blocks until rank 0 runs the store. Raises
-    LaunchError if the library of `bind_address` is not loaded.
+    Gloo listens only on this host's address on the route to the driver. Blocks until rank 0 runs the store. Raises
+    LaunchError if the `bind_address` library is not loaded.
     """
     if os.environ["HOROVOD_RANK"] == "0":
         client.publish_store(f"{client.own_address}:{collectives.start_store()}")

@@ -35,8 +35,7 @@ class Printed(io.TextIOBase):
         self._stream.reconfigure(**options)
 
     def fileno(self) -> int:
-        """Returns the log's descriptor. Output that a child process writes to this descriptor does not reach the
-        driver."""
+        """Returns the log's file descriptor. Output that a child process writes to it does not reach the driver."""
         return self._stream.fileno()
 
     def write(self, text: str) -> int:

@@ -113,8 +113,8 @@ def check_graph(single: SingleDeviceGraph, plan: Plan, run_dir: Path, rank: int)
 
 
 def difference_of(single: SingleDeviceGraph, plan: Plan, run_dir: Path) -> str | None:
-    """Returns how this process's graph differs from the graph of the process that made the plan, or None if they are
-    the same. The text is appended to a message, and is empty if the difference is unknown."""
+    """Returns text that states how this process's graph differs from the graph of the process that made the plan, or
+    None if the graphs are the same. The text is appended to a message, and is empty if the difference is unknown."""
     if single.fingerprint == plan.fingerprint:
         return None
     try:
@@ -152,8 +152,8 @@ def segments_of(
 def rewrite(
     config: RunConfig, plan: Plan, single: SingleDeviceGraph, rank: int, *, first_step: int
 ) -> DistributedGraph:
-    """Returns this worker's graph according to the configuration. The graph is not finalized, so callers can still add
-    ops."""
+    """Rewrites the captured graph for this rank, according to the configuration. The graph is not finalized, so callers
+    can still add ops."""
     return rewrite_for_rank(
         single,
         plan,
@@ -229,13 +229,13 @@ def start_of(config: RunConfig) -> Sidecar:
 
 
 def _on_checkpoint(config: RunConfig, client: ControlClient, prefix: Path) -> None:
-    """Reports a checkpoint to the driver. If the checkpoint becomes an artifact, this function first protects it,
-    because the checkpoint may be deleted when a later checkpoint is written."""
+    """Reports a checkpoint to the driver. If all checkpoints are logged as artifacts, first protects this one, which
+    may otherwise be deleted when a later checkpoint is written."""
     if config.tracking.enabled and config.tracking.log_checkpoints == "all":
         try:
             hold(prefix, Path(config.run_dir) / OUTBOX)
         except OSError as error:
-            log.warning("checkpoint %s does not become an artifact: %s", prefix, error)
+            log.warning("checkpoint %s will not be logged as an artifact: %s", prefix, error)
     client.report("checkpoint", prefix=str(prefix))
 
 
@@ -268,7 +268,7 @@ def make_saver(
     numbering: str = "",
 ) -> CheckpointSaver | None:
     """Returns a saver that writes checkpoints according to `ckpt`, or None if checkpoints are disabled. A resumed run
-    needs `global_batch` and `numbering` to interpret example numbers."""
+    needs `global_batch` and `numbering` to interpret example indices."""
     if not config.ckpt.enabled:
         return None
     trained = {gradient.variable for gradient in single.gradients}

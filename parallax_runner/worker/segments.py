@@ -1,8 +1,9 @@
-"""Continues a rank's training after a segment. The driver's order contains the next plan and the step up to which the
+"""Continues a rank's training after a segment. The driver's command contains the next plan and the step up to which the
 plan is used.
 
 The rank's process, its TensorFlow server and its variables are kept. The rank's captured graph is rewritten for the new
-plan and runs in a new session on the same server. The chief moves the rows whose place in the new plan is different.
+plan and runs in a new session on the same server. The chief moves the rows that have a different location in the new
+plan.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from parallax_runner.train.segment import Graph, Segment
 class Segments:
     """The segments of one rank. `rewrite` builds the rank's graph for a plan and a number of finished steps.
     `open_session` opens a session for that graph on the server of an earlier session. `plan` is the current plan. If
-    `learning_rate` is not None, an order can change the learning rate."""
+    `learning_rate` is not None, a command can change the learning rate."""
 
     client: ControlClient
     plan: Plan
@@ -36,10 +37,10 @@ class Segments:
     learning_rate: LearningRate | None = None
 
     def next(self, session: tf.Session, step: int, step_secs: Sequence[float]) -> Segment | None:
-        """Reports the step times of the segment. Then executes the driver's order, which arrives when all ranks have
+        """Reports the step times of the segment. Then executes the driver's command, which arrives when all ranks have
         reported. Returns None if training ends after `step`."""
         self.client.report("segment", step=step, step_secs=list(step_secs))
-        self.client.doing = f"waiting for the driver's order after step {step}"
+        self.client.doing = f"waiting for the driver's command after step {step}"
         order = self.client.next_order()
         if order is None or order["ends"]:
             return None

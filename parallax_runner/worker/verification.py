@@ -61,7 +61,7 @@ class Verification:
         return outcome | {"comparison": self._proof.comparison.as_json() | {"differs_in_steps": self._differs}}
 
     def _next(self, session: tf.Session, step: int, step_secs: list[float]) -> Segment | None:
-        """Ends a part and begins the next one. If the training has segments, a part never crosses their boundaries."""
+        """Ends a part and begins the next one. If training has segments, no part crosses a segment boundary."""
         values = self._end_part(step) if step > self.start.step else None
         if self._order is None:
             self._ordered = Segment(None)
@@ -108,7 +108,7 @@ class Verification:
 
 @dataclass(frozen=True)
 class _OneReader(Feed):
-    """A feed that shares its dataset with feeds of other ranks in this process. Only one of them reads at a time."""
+    """A feed that shares its dataset with the feeds of other ranks in this process. Only one feed reads at a time."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
 

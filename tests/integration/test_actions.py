@@ -124,7 +124,7 @@ def test_hybrid_without_sparse_variables_starts_no_server(simple_hybrid: Run) ->
 
 def test_verify_proves_a_right_run(lm: tuple[str, ...], tmp_path: Path) -> None:
     run = launch(*lm, "action=verify", "comm=hybrid", "train.steps=3", "tracking=off", cwd=tmp_path).expect_success()
-    assert "verified: after 3 steps, every variable equals the result of one device" in run.stderr
+    assert "verified: after 3 steps, every variable matches the result on one device" in run.stderr
     assert (run.summary["status"], run.summary["action"], run.summary["steps"]) == ("finished", "verify", 3)
 
 
@@ -132,10 +132,10 @@ def test_verify_tells_what_it_has_repeated_and_refuses_to_repeat_nothing(lm: tup
     arguments = (*lm, "comm=hybrid", "tracking=off")
     trained = launch(*arguments, "train.steps=2", cwd=tmp_path).expect_success()
     run = launch(*arguments, "action=verify", "train.steps=5", cwd=tmp_path).expect_success()
-    assert "verified: after 3 steps from step 2, every variable equals the result of one device" in run.stderr
+    assert "verified: after 3 steps from step 2, every variable matches the result on one device" in run.stderr
     refused = launch(*arguments, "action=verify", "train.steps=2", cwd=tmp_path)
     assert refused.exit_status == 2
-    has = f"{trained.ckpt_dir / 'model.ckpt-2'} has 2 steps, so train.steps=2 leaves no steps to verify"
+    has = f"{trained.ckpt_dir / 'model.ckpt-2'} is at step 2, so train.steps=2 leaves no steps to verify"
     has = f"action=verify (command line): {has}"
     assert f"{has}; give train.steps=12, or ckpt.resume=never" in refused.stderr
     assert "verified" not in refused.summary and refused.summary["status"] == "failed"

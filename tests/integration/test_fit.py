@@ -114,7 +114,7 @@ def test_the_script_of_the_documentation_needs_two_other_lines(tmp_path: Path) -
 
 
 def check_what_mlflow_has(folder: Path) -> None:
-    """Checks that MLflow has the trained model of the last step as a Keras file, and the script's data set."""
+    """Checks that MLflow has the trained model of the last step as a Keras file, and the script's dataset."""
     client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
     (stored,) = client.search_runs([client.get_experiment_by_name("parallax_runner").experiment_id])
     model = keras.models.load_model(client.download_artifacts(stored.info.run_id, "model.keras", str(folder)))
@@ -150,9 +150,9 @@ def test_a_dataset_is_verified(tmp_path: Path) -> None:
     done = run(tmp_path / "script.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     told = done.stdout + done.stderr
-    assert "verified: after every 10 of 12 steps, every variable equals the result of one device" in told
+    assert "verified: after every 10 of 12 steps, every variable matches the result on one device" in told
     assert told.count("2 examples are omitted from each pass over the data") == 1
-    assert told.count("steps_per_execution=3 of the model is ignored") == 1
+    assert told.count("the model's steps_per_execution=3 is ignored") == 1
 
 
 def test_two_calls_train_as_one_call_of_as_many_epochs_does(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_an_order_that_cannot_be_repeated_is_resumed_approximately(tmp_path: Pat
 
 
 def test_the_rows_of_the_scripts_data_decide_under_auto(tmp_path: Path) -> None:
-    """Each of the data set's steps touches 18 of 20 rows or fewer on a rank; a bound would be 18 for each step."""
+    """Each of the dataset's steps touches 18 of 20 rows or fewer on a rank; a bound would be 18 for each step."""
     overrides = """["action=plan", "tracking=off", "run_dir=planned"]"""
     script = VERIFIED.replace('["action=verify", "tracking=off"]', overrides).replace(
         "epochs=3", 'epochs=3, comm="auto"'

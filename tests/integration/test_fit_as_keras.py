@@ -93,7 +93,7 @@ def test_callbacks_see_and_write_what_they_do_in_keras(tmp_path: Path) -> None:
 
 def test_arguments_do_what_they_do_in_keras(tmp_path: Path) -> None:
     """Four calls: steps_per_epoch, initial_epoch, class_weight, sample_weight and validation_freq, of arrays and of
-    endless data sets, which begin again in each call, with an optimizer that averages weights."""
+    endless datasets, which begin again in each call, with an optimizer that averages weights."""
     expected, found = map(left_in, train(tmp_path, "arguments"))
     assert expected["epochs"] == [[1, 2, 3, 4], [0, 1, 2], [0, 1], [0, 1]]
     assert [len(each["val_loss"]) for each in expected["histories"]] == [2, 1, 2, 2]
@@ -101,7 +101,7 @@ def test_arguments_do_what_they_do_in_keras(tmp_path: Path) -> None:
 
 
 def test_validation_data_in_another_form_and_less_output(tmp_path: Path) -> None:
-    """Two calls with arrays: a validation by a part of a data set, with a line per epoch, and one by a part of arrays,
+    """Two calls with arrays: a validation by a part of a dataset, with a line per epoch, and one by a part of arrays,
     with no output."""
     plain, sharded = train(tmp_path, "validation")
     expect_equal(left_in(sharded), left_in(plain))

@@ -54,7 +54,7 @@ def test_a_host_that_is_not_there_is_named(tmp_path: Path) -> None:
         cwd=tmp_path / "run",
     )
     assert run.exit_status == 1
-    assert "host '192.0.2.7' of cluster.resource_info cannot be reached: " in run.stderr
+    assert "host '192.0.2.7' in cluster.resource_info cannot be reached: " in run.stderr
     assert "Traceback" not in run.stderr
     assert run.summary["status"] == "failed" and "192.0.2.7" in run.summary["error"]
     run.expect_nothing_started()

@@ -61,6 +61,8 @@ def test_the_reference_has_the_same_parts(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_protocol_that_there_is_not_is_refused_before_anything_starts(tmp_path: Path) -> None:
     run = launch("model=simple", "comm=ps", "comm.ps.protocol=grpc+verbs", "tracking=off", cwd=tmp_path)
     assert run.exit_status == 2
-    refusal = "comm.ps.protocol=grpc+verbs (command line): this TensorFlow does not support it; expected one of: grpc"
+    refusal = (
+        "comm.ps.protocol=grpc+verbs (command line): this TensorFlow build does not support it; expected one of: grpc"
+    )
     assert refusal in run.stderr
     run.expect_nothing_started()

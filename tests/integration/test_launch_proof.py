@@ -55,6 +55,6 @@ def test_single_processes_in_place_of_one_world_do_not_train(run: Run) -> None:
 @pytest.mark.parametrize("run", ["SameRank"], indirect=True)
 def test_two_processes_of_one_rank_do_not_train(run: Run) -> None:
     assert run.exit_status == 1
-    assert "reports that it is worker 0, like pid " in run.summary["error"]
+    assert "reports that it is worker 0, as does pid " in run.summary["error"]
     assert "expected 2 workers and 0 servers" in run.summary["error"]
     assert run.losses() == {}

@@ -190,12 +190,12 @@ def test_whoever_is_killed_all_end_and_say_why(
     if victim == "driver":
         assert run.exit_status == -signal.SIGKILL
         for log in (tmp_path / "logs").iterdir():
-            assert f"the driver of {running.run_dir} has ended" in log.read_text()
+            assert f"the driver of {running.run_dir} has exited" in log.read_text()
     else:
         assert run.exit_status == 1
         assert run.summary["status"] == "failed" and run.summary["error"] in run.stderr
         assert re.search(
-            rf"\b{victim}\b.*{'ended while the driver waited' if moment == RENDEZVOUS else 'killed'}",
+            rf"\b{victim}\b.*{'exited while the driver waited' if moment == RENDEZVOUS else 'killed'}",
             run.summary["error"],
         )
 
@@ -227,7 +227,7 @@ def test_mpi_collectives_are_refused(tmp_path: Path, at_folder: StandBy, comm: s
     where = (f"cluster.rendezvous={at_folder.address}", "cluster=manual", "tracking=off", "train.steps=2")
     run = launch(*simple, *where, cwd=tmp_path / "run", python_path=tmp_path, is_forked=False)
     assert run.exit_status == 1
-    assert "mpi_collectives: it needs MPI, but HOROVOD_CONTROLLER=gloo connects the ranks by Gloo" in run.stderr
+    assert "mpi_collectives needs MPI, but HOROVOD_CONTROLLER=gloo connects the ranks through Gloo" in run.stderr
     assert run.losses() == {}
     assert all(at_folder.exit_statuses().values())
 

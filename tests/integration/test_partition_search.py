@@ -230,7 +230,7 @@ def test_without_synchronisation_a_killed_search_goes_on_too(lm: tuple[str, ...]
         assert running.left() == []
     assert run.exit_status == 130
     trial_steps = WARM_UP_STEPS + 150
-    assert re.search(rf"in the trial of 2 partitions.*; restart 1 of 1 from step {trial_steps}$", run.stderr, re.M)
+    assert re.search(rf"in the trial with 2 partitions.*; restart 1 of 1 from step {trial_steps}$", run.stderr, re.M)
     assert (run.summary["status"], run.summary["restarts"]) == ("interrupted", 1)
     saved = int(run.summary["ckpt_path"].rpartition("-")[2])
     assert saved >= 2 * trial_steps
@@ -252,7 +252,7 @@ def test_a_trial_for_which_too_few_steps_are_left_is_not_made(lm: tuple[str, ...
 def test_a_plan_tells_where_the_search_would_begin(lm: tuple[str, ...], tmp_path: Path) -> None:
     run = launch(*lm, *SEARCH, "action=plan", "partition.min=2", cwd=tmp_path).expect_success()
     run.expect_nothing_started()
-    assert "partition=search starts with 2 and tries 2 to 4 pieces" in run.plan["notes"]
+    assert "partition=search starts with 2 and tries 2 to 4 shards" in run.plan["notes"]
 
 
 def test_without_sparse_variables_there_is_nothing_to_search(tmp_path: Path) -> None:

@@ -354,7 +354,7 @@ def test_a_stopping_run_tells_which_server_it_waits_for(job: Dummies) -> None:
     with driver(job, job.spec("until_stop,until_stop", "serve_deaf")) as process:
         wait_for_line(process, "progress worker 1")
         process.send_signal(signal.SIGINT)
-        wait_for_line(process, "parallax_runner: stopping: waiting for the end of server 0")
+        wait_for_line(process, "parallax_runner: stopping: waiting for server 0 to end")
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
         assert process.returncode == 130

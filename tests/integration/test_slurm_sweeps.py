@@ -63,7 +63,7 @@ def test_four_jobs_one_of_which_fails_and_the_same_sweep_again(slurm: Slurm, tmp
     assert slurm_jobs(first, "started") == submitted
     states = [slurm.field(job, "JobState") for job in submitted.values()]
     assert states == [*["COMPLETED"] * 3, "FAILED"], "Slurm says so too"
-    assert f"optimizer.learning_rate=1e+30: failed as Slurm job {submitted[names[3]]}; log: " in first.run.stderr
+    assert f"optimizer.learning_rate=1e+30: failed (Slurm job {submitted[names[3]]}); log: " in first.run.stderr
     assert "1 of 4 jobs have not finished" in first.run.stderr
 
     again = sweep(*arguments, cwd=tmp_path)
@@ -108,7 +108,7 @@ def test_a_killed_sweep_leaves_its_jobs_to_slurm(slurm: Slurm, tmp_path: Path) -
         job, waiting = slurm_jobs(folder, "submitted").values()
         refused = sweep(*arguments, cwd=tmp_path)
         assert refused.run.exit_status == 2
-        assert f"Slurm job {job} of an earlier start still runs train.steps-{MANY}. Wait" in refused.run.stderr
+        assert f"Slurm job {job} from an earlier start is still running train.steps-{MANY}. Wait" in refused.run.stderr
         assert f"end it with scancel {job}" in refused.run.stderr
         slurm.command("scancel", job, waiting)
         wait(lambda: slurm.command("squeue", "--noheader") == "", lambda: slurm.command("squeue"))
@@ -138,7 +138,7 @@ def test_the_warning_before_the_time_limit_and_a_job_that_is_killed(slurm: Slurm
     ]
     assert 0 < made.summary("train.seed-1")["first_step"] < MANY
     (lost,) = (one for one in made.results() if one["status"] == "failed")
-    assert f"Slurm job {killed} ended as FAILED and left no result; log: " in lost["error"]
+    assert f"Slurm job {killed} ended in state FAILED and left no result; log: " in lost["error"]
 
 
 def test_jobs_of_two_nodes(slurm: Slurm, tmp_path: Path) -> None:

@@ -44,5 +44,5 @@ def test_nothing_stays_on_the_hosts_of_a_killed_driver(by_ssh: dict[str, Any]) -
 
 def test_a_host_that_lets_nobody_in_is_named(by_ssh: dict[str, Any]) -> None:
     [said] = [line for line in by_ssh["stranger"].splitlines() if line.startswith("parallax_runner: ")]
-    assert "host '10.9.0.11' of cluster.resource_info cannot be reached: " in said
+    assert "host '10.9.0.11' in cluster.resource_info cannot be reached: " in said
     assert "Permission denied" in said and "to work without a prompt" in said

@@ -144,7 +144,7 @@ def test_equals_one_device(project: Path) -> None:
     assert run.summary["verified"]
     told = run.stdout + run.stderr
     assert told.count("2 examples are omitted from each pass over the data") == 1
-    assert told.count("steps_per_execution=4 of the model is ignored") == 1
+    assert told.count("the model's steps_per_execution=4 is ignored") == 1
 
 
 def test_auto_measures_the_rows_of_its_batches(project: Path) -> None:

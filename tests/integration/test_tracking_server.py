@@ -147,7 +147,7 @@ def test_sync_sends_what_a_run_without_server_has_kept(unheard: Run, server: Mlf
     assert "needs a password: set MLFLOW_TRACKING_URI" in without.stderr
     refused = sync(unheard.run_dir, uri)
     assert refused.returncode == 1
-    assert "entries are not sent, because MLflow is unreachable" in refused.stderr
+    assert "entries were not sent, because MLflow is unreachable" in refused.stderr
     assert "Traceback" not in refused.stderr
     before = points_of_journal(unheard.run_dir)
     server.start()

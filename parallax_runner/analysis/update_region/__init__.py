@@ -1,1 +1,1 @@
-"""Rules for the ops in the update that run next to a variable's shards. Planning and the rewrite share these rules."""
+"""Rules for running the ops of an update on a variable's shards. Planning and the rewrite share these rules."""

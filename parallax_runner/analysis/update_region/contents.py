@@ -1,4 +1,4 @@
-"""The contents of a tensor that is distributed over shards in the same way as a variable's rows."""
+"""The contents of a tensor that is sharded in the same way as a variable's rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class FullRows:
 
 @dataclass(frozen=True)
 class PartialSum:
-    """A shard's part of a sum whose result is a scalar."""
+    """One shard's part of a sum that yields a scalar."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Rows(OfList):
 
 
 class Ids(OfList):
-    """The positions, in the shard, of the rows in the list."""
+    """The positions of the list's rows within the shard."""
 
 
 class Places(OfList):

@@ -30,7 +30,7 @@ class JoinedList:
 
 @dataclass(frozen=True)
 class DividedList:
-    """The list `of`, and the rows with zero or NaN in the divisor of the op `division` (slice_division.py)."""
+    """The list `of`, plus the rows in which the divisor of the op `division` has a zero or NaN (slice_division.py)."""
 
     of: RowList
     division: str

@@ -1,4 +1,4 @@
-"""Ops that derive a list of rows from gradients' lists, and that can run on each shard's part.
+"""Ops that derive a list of rows from the lists of gradients, and that can run on each shard's part of these lists.
 
 These ops concatenate lists (micro-batches), or sum the rows with equal ids into a list without repeated ids. Within
 each shard's part, ids are in the same order as in the whole list, and all rows with the same id are in the same part.
@@ -55,7 +55,7 @@ def _joined(op: tf.Operation, inputs: Sequence[Content | None]) -> list[Content]
 
 
 def _takes_first(op: tf.Operation) -> bool:
-    """Returns whether an op takes the first element from a vector."""
+    """Returns whether an op takes the first element of a vector."""
     if op.type != "StridedSlice" or op.get_attr("shrink_axis_mask") != 1:
         return False
     return tf.get_static_value(op.inputs[1]) is not None and list(tf.get_static_value(op.inputs[1])) == [0]

@@ -1,8 +1,9 @@
 """Decides whether an op in the update region can run on shards, and determines the contents of its outputs.
 
 Planning and the rewrite use the same rules. An op runs once per shard if it works row by row, derives a list of rows
-from gradients' lists (row_lists.py), converts a list of rows to dense rows, or looks up rows by the ids in a list. For
-a sum over all rows, each shard computes a partial sum. Any other op needs all rows in one place.
+from the lists of gradients (row_lists.py), converts a list of rows to dense rows, or looks up rows by the ids in a
+list. For a reduction of all rows to a scalar, each shard computes a partial result. Any other op needs all rows in one
+place.
 """
 
 from __future__ import annotations
@@ -61,12 +62,12 @@ class OnShards:
 
 @dataclass(frozen=True)
 class InParts:
-    """An op that runs once per shard. Each run returns a partial sum."""
+    """A reduction that runs once per shard. Each run returns a partial result."""
 
 
 @dataclass(frozen=True)
 class Divides:
-    """A division that runs once per shard. The shard's own rows determine the branch.
+    """A division that runs once per shard. The shard's own rows determine which branch runs.
 
     `contents` describes the first outputs. The last output is the shape of the whole tensor.
     """
@@ -77,7 +78,7 @@ class Divides:
 
 @dataclass(frozen=True)
 class PassedOn:
-    """An op whose outputs equal the inputs at the same positions."""
+    """An op whose outputs equal its inputs at the same positions."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Recognizes the ops that Keras uses to divide a sparse gradient's rows by a tensor that covers all rows of the
 variable, such as Adagrad's accumulator.
 
-Keras divides in a branch. If no element of the divisor is zero or NaN, the rows are divided by the divisor's rows with
-the same ids. Otherwise the result also contains every row in which the divisor has a zero or NaN. Both branches can run
-separately on each shard, and the shard's own rows determine the branch.
+Keras divides in a conditional. If no element of the divisor is zero or NaN, the rows are divided by the divisor's rows
+with the same ids. Otherwise the result also contains every row in which the divisor has a zero or NaN. Both branches
+can run separately on each shard, and the shard's own rows determine which branch runs.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ UNION = frozenset(
 class SliceDivision:
     """The positions of the branching op's inputs.
 
-    The inputs are: the condition (whether any row of the divisor has a zero or NaN), the shape of the dense tensor, the
-    ids of the rows, the rows, and the divisor. The outputs are rows, ids and the shape of the dense tensor.
+    After the condition, the inputs are: a boolean tensor that marks each zero or NaN in the divisor, the shape of the
+    dense tensor, the ids of the rows, the rows, and the divisor. Their order varies. The outputs are rows, ids and the
+    shape of the dense tensor.
     """
 
     is_zero: int
@@ -59,7 +60,7 @@ def slice_division(op: tf.Operation) -> SliceDivision | None:
 
 
 def _asks(condition: tf.Tensor, of: tf.Tensor) -> bool:
-    """Returns whether the condition tests if any element of the tensor `of` is true."""
+    """Returns whether the condition tests whether any element of the tensor `of` is true."""
     return condition.op.type == "Any" and condition.shape.rank == 0 and condition.op.inputs[0] is of
 
 
@@ -78,8 +79,8 @@ def _has_rows_of_zeros(union: Branch, division: SliceDivision) -> bool:
 
 
 def _before_cast(branch: Branch, tensor: str) -> str:
-    """Returns the tensor before a cast. Keras casts 32-bit ids to 64-bit ids because both branches must have the same
-    types."""
+    """Returns the input of the cast that produces the tensor, or the tensor itself if no cast does. Keras casts 32-bit
+    ids to 64-bit ids because both branches must have the same types."""
     return branch.inputs(tensor)[0] if branch.type_of(tensor) == "Cast" else tensor
 
 

@@ -31,10 +31,10 @@ BY_IDS = ("ResourceSparseApply", "ResourceScatter")
 
 @dataclass
 class _Visit:
-    """The state of the walk through the graph.
+    """The state of the graph traversal.
 
-    `values` contains, by name, the tensors that are distributed in the same way as a variable's rows. `made` contains
-    the names of tensors that are derived only from lists of rows. `found` contains the ops found so far, by variable.
+    `values` contains, by name, the tensors that are sharded in the same way as a variable's rows. `made` contains the
+    names of tensors that are derived only from lists of rows. `found` maps each variable to the ops found so far.
     """
 
     homes: Mapping[str, Variable]
@@ -71,7 +71,7 @@ class _Visit:
                 self._add(op, home.name, tensor)
 
     def _goes_to_shards(self, op: tf.Operation, tensor: tf.Tensor, operand: Operand) -> bool:
-        """Returns whether a worker must send all rows to the op that writes these rows."""
+        """Returns whether a worker must send all rows to the op that writes them."""
         is_value = tensor.dtype != tf.resource and tensor.shape.rank != 0
         is_new = operand.content is None and tensor.name not in self.brought
         return is_value and is_new and not op.type.startswith(BY_IDS)
@@ -125,8 +125,8 @@ def whole_tables(
     """Returns the ops in a step that would require all rows to be sent between shards and a worker if the variable were
     sharded.
 
-    The result is a dict by variable, for variables with only sparse gradients. The rows of the variables' slots are
-    included.
+    The dict maps each variable with only sparse gradients to these ops. Transfers of the rows of the variable's slots
+    are included.
     """
     by_name = {variable.name: variable for variable in variables}
     sparse = {gradient.variable for gradient in boundary.gradients} - _dense(boundary)
@@ -163,7 +163,7 @@ def _dense(boundary: Boundary) -> set[str]:
 
 
 def _homes(by_name: Mapping[str, Variable], names: Iterable[str], owners: Mapping[str, str]) -> dict[str, Variable]:
-    """Maps each of these variables and each of their slots to the variable whose rows would be stored in the same
+    """Maps each of the named variables and each of their slots to the variable whose rows would be stored in the same
     places."""
     homes = {name: by_name[name] for name in names}
     return homes | {slot: homes[owner] for slot, owner in owners.items() if owner in homes}
@@ -180,7 +180,7 @@ def _visited(homes: Mapping[str, Variable], boundary: Boundary, aggregates: dict
 def _sparse_aggregates(
     graph: tf.Graph, boundary: Boundary, by_name: Mapping[str, Variable], sparse: Iterable[str]
 ) -> dict[str, Operand]:
-    """Returns the aggregated gradients as operands that are distributed in the same way as the shards."""
+    """Returns the aggregated sparse gradients as operands that are sharded in the same way as their variables."""
     found = {}
     for gradient in boundary.gradients:
         if gradient.variable not in sparse or gradient.indices is None:

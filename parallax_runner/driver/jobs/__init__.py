@@ -1,1 +1,1 @@
-"""Short jobs that the driver runs to measure something: row trials, calibrations, and trials of partitions."""
+"""Short jobs that the driver runs to measure something: row trials, calibrations and partition trials."""

@@ -1,8 +1,8 @@
 """Measures the cost model's constants on a cluster.
 
-A calibration starts ranks and servers like a run of this configuration, and measures the time of updates and exchanges
-of growing size. The fitted constants are saved for all later plans on this cluster. The file `constants.json` in the
-calibration's run_dir is a copy of the constants.
+A calibration starts ranks and servers as a run with this configuration would, and times updates and exchanges of
+increasing size. The fitted constants are saved for all later plans on this cluster. A copy is saved in the file
+`constants.json` in the calibration's run_dir.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main(overrides: Sequence[str]) -> int:
         except OSError as error:
             raise StorageError(
                 f"{path}: cannot be written: {error.strerror}; the result is in {folder / FILE_NAME}. "
-                "Free disk space, or set XDG_CACHE_HOME, and copy this file into the cache"
+                "Free disk space or set XDG_CACHE_HOME, then copy the result into the cache"
             ) from error
         print(f"saved in {path}; later plans for this cluster use these constants")
     except (Exception, SystemExit, KeyboardInterrupt) as error:
@@ -65,13 +65,13 @@ def main(overrides: Sequence[str]) -> int:
 
 
 def composed(overrides: Sequence[str]) -> RunConfig:
-    """Returns the configuration of a run with these overrides. Raises ConfigError."""
+    """Returns the configuration of a run with these overrides. Raises ConfigError if it is invalid."""
     return size_cluster(checked_job(Composer().job(list(overrides))))
 
 
 def calibrate(config: RunConfig, folder: Path, interrupts: Interrupts) -> constants.Constants:
-    """Measures with two ranks, and again with all ranks if there are more than two. From two cluster sizes, the cost of
-    one round can be computed."""
+    """Measures with two ranks, and again with all ranks if there are more than two. Two cluster sizes are needed to
+    compute the cost of one round."""
     from parallax_runner.calibration.fit import fit
 
     samples: list[Sample] = []

@@ -1,5 +1,4 @@
-"""Runs a short job in a separate folder, for a run that needs the job's result. Such jobs are row trials, calibrations
-and partition trials."""
+"""Runs a short job in its own folder: a row trial, a calibration or a partition trial."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def run_child_job(
 
 
 def require_finished(result: processes.RunResult, what: str, folder: Path) -> None:
-    """Raises Interrupted if the user ended the job, and LaunchError if the job failed."""
+    """Raises Interrupted if the user interrupted the job, and LaunchError if the job failed."""
     if result.status == "interrupted":
         raise Interrupted
     if result.status != "finished":

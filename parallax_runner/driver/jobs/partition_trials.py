@@ -1,10 +1,10 @@
-"""Trials of `partition=search` as separate jobs, for runs whose plan cannot change while processes are alive.
+"""Runs the trials of `partition=search` as separate jobs, for runs whose plan cannot change while their processes run.
 
 Without synchronization, or with backup workers, there is no moment at which all ranks are between two steps. Each trial
 then begins from the checkpoint of the previous trial, and training begins from the checkpoint of the last trial. If the
 run writes checkpoints, these are the run's own checkpoints, so an interrupted run continues from them. A script and
-`action=verify` count their steps themselves. In these two cases, trials begin from initial values, and their training
-is discarded.
+`action=verify` count their own steps, and `action=search` keeps no trained values. In these cases, trials begin from
+initial values, and their training is discarded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from parallax_runner.search.trial import LEAST_STEPS, WARM_UP_STEPS, Trial
 def search_apart(
     search: PartitionSearch, start: Recovery, restarts: Restarts, interrupts: Interrupts
 ) -> tuple[Recovery, processes.RunResult | None]:
-    """Runs trials until the number of shards is chosen. Returns the Recovery that training starts from. Also returns
+    """Runs trials until the number of shards is chosen. Returns the Recovery from which training starts. Also returns
     the result of the search if the search failed or the run ends after it (`action=search`), otherwise None."""
     config = start.config
     if not config.ckpt.enabled:
@@ -64,7 +64,7 @@ def search_apart(
             )
             if config.action == "search":
                 raise TrainingError(f"action=search: {reason}")
-            tell(f"{reason}, so no number can be chosen")
+            tell(f"{reason}, so no number of partitions can be chosen")
             break
         else:
             search.take(Trial.of(search.partitions, by_rank))
@@ -83,7 +83,7 @@ def _run_trial(
     config: RunConfig, search: PartitionSearch, run_dir: Path, interrupts: Interrupts
 ) -> tuple[processes.RunResult, Mapping[int, Sequence[float]]]:
     """Runs a trial. Returns the result of the trial, and the durations of each rank's steps in seconds. `run_dir` is
-    the folder of the run that searches."""
+    the folder of the run that the search belongs to."""
     from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
 
     folder = Path(config.run_dir)
@@ -121,14 +121,14 @@ def _trial_config(config: RunConfig, search: PartitionSearch, folder: Path, goes
 
 
 def _passed_on(run_dir: Path) -> Path:
-    """Returns the folder for the checkpoints of the trials if the run itself writes no checkpoints."""
+    """Returns the folder for the trials' checkpoints, for a run that writes no checkpoints of its own."""
     return run_dir / record.FOLDER / "ckpt"
 
 
 def _named(result: processes.RunResult, partitions: int, folder: Path) -> processes.RunResult:
-    """Returns the result. If the result contains a failure, the failure also names the trial."""
+    """Returns the result. If it contains a failure, adds the trial to the reason of the failure."""
     if result.failure is None:
         return result
     pieces = f"{partitions} partition{'' if partitions == 1 else 's'}"
-    reason = f"{result.failure.reason} (in the trial of {pieces}, logs: {folder / 'logs'})"
+    reason = f"{result.failure.reason} (in the trial with {pieces}, logs: {folder / 'logs'})"
     return dataclasses.replace(result, failure=dataclasses.replace(result.failure, reason=reason))

@@ -34,7 +34,7 @@ MODULE = "parallax_runner.worker.row_trial"
 def known(config: RunConfig, fingerprint: str) -> Measured | None:
     """Returns the result of an earlier trial of the same graph and data on the same machine, with the same number of
     ranks. Returns None if there is no such result. Also returns None for a script, because the configuration does not
-    name the script's data."""
+    identify the script's data."""
     if frozen.is_of_script(config):
         return None
     try:
@@ -53,7 +53,7 @@ def measure(
     """Returns the cached result. If there is none, runs a trial, which uses one process and takes a few seconds.
     `alone` is the plan of the graph with comm=local.
 
-    Writes `run_dir/measured.json`. Raises LaunchError if the trial fails, and Interrupted if the user ends it.
+    Writes `run_dir/measured.json`. Raises LaunchError if the trial fails, and Interrupted if the user interrupts it.
     """
     found = known(config, alone.fingerprint)
     if found is None:

@@ -1,1 +1,1 @@
-"""A data set for several workers that wraps a user's `tf.data.Dataset`."""
+"""A dataset for several workers that wraps a user's `tf.data.Dataset`."""

@@ -1,4 +1,4 @@
-"""A data set that wraps a `tf.data.Dataset` of batches. Each worker reads its part of every batch, and can start at any
+"""A dataset that wraps a `tf.data.Dataset` of batches. Each worker reads its part of every batch, and can start at any
 position."""
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from parallax_runner.graph.tf_data.fresh_copy import FreshCopies
 from parallax_runner.graph.tf_data.repeatable import draws_order, why_not_repeatable, why_without_order
 
 log = logging.getLogger(__name__)
-# Steps that yield the batches of their input unchanged.
+# Transformations that yield the batches of their input unchanged.
 PASSING = ("_PrefetchDataset", "_OptionsDataset")
-# Steps that turn batches into batches. Users often put such steps after `batch`.
+# Transformations from batches to batches. Users often put such transformations after `batch`.
 BATCHWISE = (
     *("_MapDataset", "_ParallelMapDataset", "_ShuffleDataset", "_RepeatDataset", "_TakeDataset", "_SkipDataset"),
     "CacheDataset",
@@ -36,9 +36,9 @@ BATCHING = ("_BatchDataset", "_ParallelBatchDataset")
 class TfDataset:
     """Implements `Dataset`, except for reading: each worker reads through its `share`.
 
-    The stream consists of passes over `train`, or of a single pass if `train` never ends. Each pass contains all whole
-    batches. All workers share a batch: each of N workers trains on every N-th example. Each stream starts as if the
-    data set had never been read, even if `train` or this object has been read before.
+    The stream consists of passes over `train`, or of a single pass if `train` never ends. Each pass contains every
+    whole batch. The workers share each batch: each of N workers trains on every N-th example. Each stream starts as if
+    the dataset had never been read, even if `train` or this object has been read before.
     """
 
     words_per_example: int | None = None
@@ -53,12 +53,12 @@ class TfDataset:
         exact: bool = True,
         is_counted: bool = True,
     ) -> None:
-        """Initializes the data set.
+        """Initializes the dataset.
 
-        `pass_steps` is the number of whole batches in a pass, and `validation_size` the number of examples in
-        `validation`. If either is None, TensorFlow's own count is used. If TensorFlow cannot determine the count, the
-        data is read once and counted. If `is_counted` is False, data of unknown length, such as a generator, is treated
-        as endless.
+        `pass_steps` is the number of whole batches in a pass, and `validation_size` is the number of examples
+        in `validation`. If either is None, TensorFlow's own count is used. If TensorFlow cannot determine the count,
+        the data is read once and counted. If `is_counted` is False, data of unknown length, such as a generator, is
+        treated as endless.
 
         Raises DataError if the batches have no common size, if shapes are unknown, or if workers would disagree on the
         examples of `validation`. With `exact`, also raises DataError if the order of the data cannot be repeated.
@@ -95,9 +95,11 @@ class TfDataset:
             self.validation_size = validation_size or self._validation.count()
 
     def after(self, steps: int) -> TfDataset:
-        """Returns a data set that continues after `steps` steps. It skips every pass that these steps have begun, so a
-        shuffle continues with the order of the next pass. Endless data begins again, as in Keras. If it is shuffled,
-        it has only one pass, and continues with the next batch."""
+        """Returns a dataset that continues after `steps` steps.
+
+        Finite data continues with the next pass, even if the steps end in the middle of a pass. Endless data starts
+        again from the beginning, as in Keras, unless its order is random: then it continues with the next batch.
+        """
         found = copy.copy(self)
         if self.is_endless:
             found.first_step += steps if self._train.draws_order else 0
@@ -106,7 +108,7 @@ class TfDataset:
         return found
 
     def _count_steps(self) -> int:
-        """Returns the number of whole batches in a pass, and adds a note about the examples that fill no batch."""
+        """Returns the number of whole batches in a pass, and adds a note about examples that do not fill a batch."""
         steps, left = self._train.count_steps()
         if left:
             self.notes += (
@@ -137,17 +139,18 @@ class TfDataset:
             below = self.global_batch // parts * parts
             nearest = f"{below} or {below + parts}" if below else str(parts)
             raise DataError(
-                f"a batch of {self.global_batch} examples cannot be cut into {parts} equal parts, one for each "
+                f"a batch of {self.global_batch} examples cannot be divided into {parts} equal parts, one for each "
                 f"replica: choose a batch of {nearest}, or another number of workers"
             )
         return Share(self, rank, ranks, replicas)
 
 
 class Batches:
-    """A data set whose batches have `size` examples.
+    """A dataset whose batches have `size` examples.
 
     If only prefetching or options follow `batch`, `by_example` is True and `copies` yield single examples. Otherwise,
-    `copies` yield batches. `draws_order` says whether a shuffle or a random choice of data sets orders the examples.
+    `copies` yield batches. `draws_order` says whether a shuffle or a random choice of datasets determines the order of
+    the examples.
     """
 
     def __init__(self, dataset: Any, what: str) -> None:
@@ -190,8 +193,8 @@ class Batches:
         }
 
     def part(self, rank: int, ranks: int) -> Any:
-        """Returns the batches of one rank, with every `ranks`-th example of each whole batch, from a fresh copy. If
-        examples are left over, some ranks can get an additional batch at the end, which no step uses."""
+        """Returns the batches of one rank from a fresh copy. They contain every `ranks`-th example of each whole batch.
+        If examples are left over, some ranks can get an additional batch at the end, which no step uses."""
         if self.by_example:
             return self.copies.make(rank, ranks).batch(self.size // ranks, drop_remainder=True)
         copy = self.copies.make()
@@ -200,7 +203,8 @@ class Batches:
         return copy.map(lambda *batch: every(_one(batch), rank, ranks))
 
     def in_parts(self, copy: Any, size: int, rank: int, ranks: int, *, whole_only: bool) -> Any:
-        """Returns every `ranks`-th batch of `size` examples. `whole_only` drops a smaller last batch."""
+        """Returns the batches of one rank: every `ranks`-th batch of `size` examples. `whole_only` drops a smaller last
+        batch."""
         elements = copy if self.by_example else copy.unbatch()
         return elements.batch(size, drop_remainder=whole_only).shard(ranks, rank)
 
@@ -249,7 +253,7 @@ class Share:
 
         Reading continues from the last position. If `position` is earlier, reading restarts from the beginning.
 
-        Raises DataError if the data ends earlier than in previous passes.
+        Raises DataError if the data ends before this step's batch.
         """
         data, step = self._data, position // self._data.global_batch
         number, within = (0, data.first_step + step) if data.is_endless else divmod(step, data.pass_steps)
@@ -291,7 +295,7 @@ class Share:
             self._next(within)
 
     def _end_pass(self) -> None:
-        """Leaves shuffles and caches in the state that they have after a complete pass. The next pass is then the same,
+        """Puts shuffles and caches into the state that they have after a complete pass. The next pass is then the same,
         no matter where the run started."""
         copies = self._data._train.copies
         if self._iterator is None and not copies.keeps_nothing:
@@ -313,7 +317,7 @@ class Share:
                     "than all epochs need. Add .repeat(), or omit steps_per_epoch so that the batches are counted"
                 ) from None
             raise DataError(
-                f"the data ended before batch {within + 1} of {data.pass_steps} of pass {self._pass + 1}: it has "
+                f"the data ended before batch {within + 1} of {data.pass_steps} in pass {self._pass + 1}: it has "
                 "changed, or its length varies"
             ) from None
         self._at += 1
@@ -328,8 +332,8 @@ def eagerly() -> Iterator[None]:
 
 
 def _check_validation_order(validation: Any, *, exact: bool) -> None:
-    """Raises DataError if workers would read the validation data in different orders. Without `exact`, trusts what
-    only the script knows, such as the order of a generator."""
+    """Raises DataError if workers would read the validation data in different orders. Without `exact`, assumes
+    that generators and Python functions repeat their order."""
     with eagerly():
         reason = why_not_repeatable(validation) if exact else why_without_order(validation)
     if reason is not None:
@@ -346,8 +350,8 @@ def every(batch: Any, first: int, step: int) -> Any:
 
 
 def _last_batching(dataset: Any, passing: Collection[str]) -> Any:
-    """Returns the `batch` step at the end of the data, or None if the data does not end with one. Ignores steps in
-    `passing` that follow it."""
+    """Returns the `batch` transformation at the end of a pipeline, or None if the pipeline does not end with one.
+    Ignores transformations in `passing` that follow `batch`."""
     while type(dataset).__name__ in passing:
         dataset = dataset._input_dataset
     return dataset if type(dataset).__name__ in BATCHING else None
@@ -404,5 +408,5 @@ def _feature(name: str, spec: Any, what: str) -> Feature:
 
 
 def _one(batch: tuple[Any, ...]) -> Any:
-    """Returns the element that was passed to a map, either as one argument or as one argument per part."""
+    """Returns the element that was passed to a map's function, either as one argument or as one argument per part."""
     return batch[0] if len(batch) == 1 else batch

@@ -1,8 +1,9 @@
-"""Places a worker's shard near the source of a `tf.data` graph, so that the worker does not compute the examples of
-other workers.
+"""Places the `shard` transformation of a worker near the source of a `tf.data` graph, so that the worker does not
+compute the examples of other workers.
 
-A shard at the end of a pipeline yields every N-th element. If a step computes each element from one element of its
-input, the shard can precede this step. The result is the same, and the step computes only the worker's elements.
+A shard at the end of a pipeline yields every N-th element. If a transformation computes each element from one element
+of its input, the shard can precede this transformation. The result is the same, and the transformation computes only
+the worker's elements.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ import tensorflow as tf
 from parallax_runner.graph.tf_data.function_state import FunctionState
 from parallax_runner.graph.tf_data.length import element_types, is_in_memory, node_of
 
-# A function that returns the number of elements in a data set of the graph. The result is negative if this number is
+# A function that returns the number of elements in a dataset of the graph. The result is negative if this number is
 # unknown or infinite.
 Cardinality = Callable[[str], int]
-# Steps that yield the elements of their input unchanged.
+# Transformations that yield the elements of their input unchanged.
 PASSING = ("PrefetchDataset", "OptionsDataset")
 
 
 def shard_early(graph_def: Any, rank: int, ranks: int, *, cardinality: Cardinality, keeps_order: bool) -> None:
-    """Changes the graph of a data set so that it yields every `ranks`-th element, starting with element `rank`.
+    """Changes the graph of a dataset so that the dataset yields every `ranks`-th element, starting with element `rank`.
 
-    `keeps_order` is False if the options of the data set allow parallel maps to change the order.
+    `keeps_order` is False if the options of the dataset allow parallel maps to change the order.
     """
     (result,) = (node for node in graph_def.node if node.op == "_Retval")
     shards = _Shards(graph_def, ranks, cardinality, keeps_order)
@@ -42,12 +43,13 @@ class _Shards:
         self._state = FunctionState(graph_def)
 
     def placed(self, output: str, first: int, *, is_read_to_end: bool) -> str:
-        """Returns the output of a data set that yields every N-th element of `output`, starting with element `first`.
+        """Returns the output of a dataset that yields every N-th element of `output`, starting with element `first`.
 
-        `first` is less than N. `is_read_to_end` is False if a later step can end a pass before all elements are read.
+        `first` is less than N. `is_read_to_end` is False if a later transformation can end a pass before all elements
+        are read.
         """
         node = self._nodes[node_of(output)]
-        if self._readers[node.name] > 1:  # another step also reads this node and needs all elements
+        if self._readers[node.name] > 1:  # another transformation also reads this node and needs all elements
             return self._shard_of(node, first)
         if node.op == "ZipDataset":
             for number in range(node.attr["N"].i):
@@ -98,7 +100,7 @@ class _Shards:
         return number > 0 and number % self._ranks == 0
 
     def _shard_of(self, node: Any, first: int) -> str:
-        """Returns the output of a shard that reads from `node`. Two sides of a `zip` can share this shard."""
+        """Returns the output of a shard that reads from `node`. Two inputs of a `zip` can share this shard."""
         name = f"{node.name}/shard_{first}"
         if name in self._nodes:
             return name

@@ -1,7 +1,7 @@
 """Copies of a `tf.data.Dataset` in the state that it had before it was first read.
 
-A shuffle stores the seeds of its next order in a resource of the process, and a cache stores its elements in another.
-Reading a data set object therefore changes what the next reader receives. A copy has its own resources.
+A shuffle stores the seeds of its next pass in a resource of the process, and a cache stores its elements in another.
+Reading a dataset object therefore changes what the next reader receives. A copy has its own resources.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ LIMIT = 2**31 - 2**20  # size of a serialized graph in bytes
 
 
 class FreshCopies:
-    """Makes copies of `dataset`. Raises DataError if the data set is too large to be serialized."""
+    """Makes copies of `dataset`. Raises DataError if the dataset is too large to be serialized."""
 
     def __init__(self, dataset: Any, what: str) -> None:
-        self._dataset = dataset  # keeps alive the Python functions that the data set calls
+        self._dataset = dataset  # keeps alive the Python functions that the dataset calls
         size = sum(_bytes_held(dataset))
         if size > LIMIT:
             raise DataError(
@@ -54,7 +54,7 @@ class FreshCopies:
         graph_def = graph_of(dataset)
         datasets = {node.op for node in graph_def.node if "Dataset" in node.op}
         self.keeps_nothing = not any(node.op in KEEPING for node in all_nodes(graph_def))
-        # Data sets inside functions, as in flat_map, are opened later.
+        # Datasets inside functions, as in flat_map, are opened later.
         inner = {node.op for node in nodes_in_functions(graph_def)}
         self.opening_takes_seeds = datasets <= OPENING_AT_ONCE and not inner & set(KEEPING)
         _renew(graph_def)
@@ -73,14 +73,15 @@ class FreshCopies:
         return made.with_options(self._dataset.options())
 
     def count(self) -> int:
-        """Reads the data set, without the steps that `equally_long` skips, and returns the number of its elements."""
+        """Reads the dataset without the transformations that `equally_long` skips, and returns the number of its
+        elements."""
         output, types = equally_long(self._graph_def)
         read = dataset_ops._VariantDataset(self._imported(self._graph_def, output), types)
         ones = read.map(lambda *_: True).batch(COUNTED_TOGETHER).with_options(self._dataset.options())
         return sum(int(tf.size(each)) for each in ones)
 
     def _imported(self, graph_def: Any, output: str) -> Any:
-        """Imports `graph_def` and returns its tensor `output`, which is the variant tensor of a data set."""
+        """Imports `graph_def` and returns its tensor `output`, which is the variant tensor of a dataset."""
         wrapped = tf.compat.v1.wrap_function(
             lambda: tf.import_graph_def(
                 graph_def,
@@ -96,17 +97,17 @@ class FreshCopies:
 
 
 def graph_of(dataset: Any) -> Any:
-    """Returns the GraphDef that creates a data set."""
+    """Returns the GraphDef that creates a dataset."""
     ignore = tf.data.experimental.ExternalStatePolicy.IGNORE
     serialized = dataset._as_serialized_graph(external_state_policy=ignore)
     return tf.compat.v1.GraphDef.FromString(serialized.numpy())
 
 
 def _renew(graph_def: Any) -> None:
-    """Replaces the resources that contain the state of data sets with new resources.
+    """Replaces the resources that contain the state of datasets with new resources.
 
-    Each op creates its own resource. Ops that had the same resource are merged into one op, because they come from one
-    data set that is read in two places.
+    Each constant that refers to a resource becomes an op that creates a resource. Constants that refer to the same
+    resource become one op, because they come from one dataset that is read in several places.
     """
     names = {node.name: node for node in graph_def.node}
     owners: dict[tuple[str, bytes], str] = {}
@@ -136,7 +137,7 @@ def _without_large(graph_def: Any) -> dict[str, Any]:
 
 
 def _resources(node: Any, names: dict[str, Any]) -> list[Any]:
-    """Returns the constants that pass the resource with a node's state to the node."""
+    """Returns the constants that refer to the resource with a node's state."""
     sources = [names.get(name.split(":")[0]) for name in node.input] if node.op in KEEPING else []
     return [each for each in sources if each is not None and each.op == "Const" and _type(each) == tf.resource]
 
@@ -146,13 +147,13 @@ def _type(constant: Any) -> Any:
 
 
 def _with(renamed: dict[str, str], name: str) -> str:
-    """Returns the name of an input after its node was renamed."""
+    """Returns the name of an input after nodes are renamed."""
     node, colon, output = name.partition(":")
     return renamed.get(node, node) + colon + output
 
 
 def _bytes_held(dataset: Any) -> Iterator[int]:
-    """Yields the sizes, in bytes, of the tensors that a data set slices or repeats."""
+    """Yields the sizes, in bytes, of the tensors that a dataset slices or repeats."""
     for tensor in getattr(dataset, "_tensors", ()):
         if tensor.shape.is_fully_defined():
             yield int(np.prod(tensor.shape, dtype=np.int64)) * tensor.dtype.size

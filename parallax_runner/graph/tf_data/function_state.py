@@ -1,4 +1,4 @@
-"""Decides whether the calls of a function in a `tf.data` graph depend on each other."""
+"""Determines whether the calls to a function in a `tf.data` graph depend on each other."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ CHECKING = "Assert"
 
 
 class FunctionState:
-    """Finds out which functions of a GraphDef have state."""
+    """Determines which functions of a GraphDef have state."""
 
     def __init__(self, graph_def: Any) -> None:
         self._functions = {function.signature.name: function for function in graph_def.library.function}
         self._resources_change = any(map(_may_change_resources, nodes_in_functions(graph_def)))
 
     def calls_depend(self, node: Any) -> bool:
-        """Returns whether a function that `node` calls has side effects or depends on earlier calls. Such a function
-        draws random numbers, changes a variable or calls Python, for example."""
+        """Returns whether a function that `node` calls has side effects or depends on earlier calls. For example,
+        such a function draws random numbers, changes a variable or calls Python."""
         return any(self._has_state(inner) for name in _called(node) for inner in self._functions[name].node_def)
 
     def _has_state(self, node: Any) -> bool:

@@ -1,4 +1,5 @@
-"""Finds an early step of a `tf.data` graph that yields as many elements as the whole pipeline, for fast counting."""
+"""Finds an early transformation of a `tf.data` graph that yields as many elements as the whole pipeline, for fast
+counting."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-# Steps that do not change the number of elements. A map can change this number only if its function can end the data.
+# Transformations that do not change the number of elements. A map can change this number only if its function can end
+# the data.
 KEEPING = ("PrefetchDataset", "OptionsDataset", "ShuffleDatasetV3")
 MAPS = ("MapDataset", "ParallelMapDatasetV2")
 # Possible names of the attribute that contains the element types. File readers have no such attribute, because they
@@ -15,7 +17,8 @@ TYPES = ("output_types", "Toutput_types")
 
 
 def equally_long(graph_def: Any) -> tuple[str, tuple[Any, ...]]:
-    """Returns the output of a step that yields as many elements as the whole pipeline, and the types of these elements.
+    """Returns the output of a transformation that yields as many elements as the whole pipeline, and the types of these
+    elements.
 
     Skips maps, shuffles and in-memory caches at the end of the pipeline.
     """
@@ -36,7 +39,7 @@ def node_of(output: str) -> str:
 
 
 def element_types(node: Any) -> tuple[Any, Any]:
-    """Returns the attributes that contain the types and shapes of a data set's elements."""
+    """Returns the attributes that contain the types and shapes of a dataset's elements."""
     for name in TYPES:
         if name in node.attr:
             return node.attr[name], node.attr["output_shapes"]

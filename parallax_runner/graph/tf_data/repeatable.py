@@ -11,7 +11,7 @@ import tensorflow as tf
 from parallax_runner.graph.tf_data.fresh_copy import graph_of
 
 PYTHON = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
-# Random data sets, and the positions of the inputs that are seeds.
+# Random datasets, and the positions of the inputs that are seeds.
 DRAWING = {
     "ShuffleDataset": (2, 4),
     "ShuffleDatasetV2": (),
@@ -34,7 +34,7 @@ def why_not_repeatable(dataset: Any) -> str | None:
 
 
 def why_without_order(dataset: Any) -> str | None:
-    """Returns the reason why TensorFlow itself yields the examples in another order each time, or None."""
+    """Returns the reason why TensorFlow itself can yield the examples in a different order each time, or None."""
     if dataset.options().deterministic is False:
         return "its options have deterministic=False"
     return next((reason for nodes in _scopes(dataset) for reason in _reasons_of_order(nodes)), None)
@@ -46,7 +46,7 @@ def draws_order(dataset: Any) -> bool:
 
 
 def _scopes(dataset: Any) -> list[Any]:
-    """Returns the nodes of the data set's graph, and the nodes of each function in it."""
+    """Returns a list with the nodes of the dataset's graph, and the nodes of each function in the graph."""
     graph_def = graph_of(dataset)
     return [graph_def.node, *(function.node_def for function in graph_def.library.function)]
 
@@ -55,7 +55,7 @@ def _reasons_of_order(nodes: Iterable[Any]) -> Iterator[str]:
     names = {node.name: node for node in nodes}
     for node in nodes:
         if node.op in DRAWING and not any(_seeds(node, names)):
-            yield "a shuffle has no seed" if "Shuffle" in node.op else "a choice of data sets has no seed"
+            yield "a shuffle has no seed" if "Shuffle" in node.op else "a random choice of datasets has no seed"
         if any(
             key in node.attr and node.attr[key].s == b"false" for key in ("deterministic", "experimental_deterministic")
         ):
@@ -73,7 +73,7 @@ def _reasons(nodes: Iterable[Any]) -> Iterator[str]:
 
 
 def _seeds(node: Any, names: dict[str, Any]) -> Iterator[int]:
-    """Yields the constant seeds among the inputs of a random data set."""
+    """Yields the constant seeds among the inputs of a random dataset."""
     for name in node.input[slice(*DRAWING[node.op])] if DRAWING[node.op] else ():
         source = names.get(name.split(":")[0])
         if source is not None and source.op == "Const":

@@ -1,1 +1,1 @@
-"""Traces Keras models and training steps with a `GradientTape`, and imports them as a TensorFlow 1 graph."""
+"""Traces Keras models and training steps that use a `GradientTape`, and imports them into a TensorFlow 1 graph."""

@@ -33,10 +33,10 @@ class Written:
 
 
 def start_anew(graph: Any, metrics: Iterable[TracedVariable]) -> dict[int, Written]:
-    """Replaces these variables in a traced step. Variables that the step uses in ways other than reads and writes are
-    kept.
+    """Replaces the variables of `metrics` in a traced step with values. Keeps a variable that the step uses in any way
+    other than reads and writes.
 
-    Returns the variables that the step writes, by id. `is_sum` is false for a variable that is not replaced.
+    Returns the variables that the step writes, by id. `is_sum` is False for a variable that is not replaced.
     """
     captured = {outer._id: inner for outer, inner in graph.captures if outer.dtype == tf.resource}
     users = {

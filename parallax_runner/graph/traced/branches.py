@@ -1,4 +1,4 @@
-"""Inlines the branches of an optimizer. A write in a branch takes effect only if the branch's condition is true.
+"""Inlines the branches of an optimizer. A write in a branch takes effect only if the condition of the branch is true.
 
 Optimizers put updates into `tf.cond` to scale the loss, to accumulate gradients, and to overwrite variables with their
 averages. A branch is a function, and a variable that a function writes can be neither sharded nor placed on a server.
@@ -66,7 +66,7 @@ class StepGraph(func_graph.FuncGraph):
 
 
 def _one_number(value: Any) -> Any:
-    """Returns the scalar that fills a tensor, such as the zeros that reset a sum, because a scalar needs no sharding.
+    """Returns the scalar that fills a tensor, such as the zero that resets a sum, because a scalar needs no sharding.
 
     Other tensors are returned unchanged.
     """

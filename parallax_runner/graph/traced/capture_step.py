@@ -1,4 +1,4 @@
-"""Turns the training step that a model's function creates into a `SingleDeviceGraph`."""
+"""Captures the training step that a model's function creates as a `SingleDeviceGraph`."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def capture_step(
 ) -> SingleDeviceGraph:
     """Creates a Keras model or a training step, and captures one step for one replica.
 
-    `features` contains the type of each feature, or its shape and dtype. `options` has the keys `labels`,
-    `sample_weight` and `sparse_updates` from the configuration group `model`. The generators of Python, NumPy and
+    `features` contains the type of each feature, or its shape and dtype. `options` can have the keys `labels`,
+    `sample_weight` and `sparse_updates` of the configuration group `model`. The random generators of Python, NumPy and
     TensorFlow are seeded while the model is created.
 
     Raises CaptureError if the result cannot be distributed.
@@ -62,7 +62,8 @@ def capture_step(
 def capture_model(
     model: Any, features: Specs, as_batch: AsBatch, *, seed: int, sparse_updates: SparseUpdates
 ) -> SingleDeviceGraph:
-    """Captures one step of an existing compiled Keras model, whose current values become the initial values.
+    """Captures one step of an existing compiled Keras model. The current values of its variables become the initial
+    values.
 
     `as_batch` builds the training batch (x, y, sample_weight) from the features by name.
 
@@ -168,7 +169,7 @@ def _made(make: Callable[[], Any], features: Specs, seed: int, options: Mapping[
 def _global_seed(seed: int) -> Iterator[None]:
     """Sets TensorFlow's global seed for eager ops in the `with` block, and restores the previous seed afterwards.
 
-    The data can then be created again in the same order, for a verification.
+    A verification can therefore create the data again in the same order.
     """
     before = context.global_seed()
     tf.random.set_random_seed(seed)

@@ -17,7 +17,7 @@ from parallax_runner.graph.gradients_hook import of_any_length
 
 @dataclass(frozen=True)
 class TapeGradient:
-    """The gradient of the variable whose handle has this id. `indices` is None for a dense gradient."""
+    """The gradient of the variable whose handle has the id `handle_id`. `indices` is None for a dense gradient."""
 
     handle_id: int
     values: Any
@@ -26,7 +26,8 @@ class TapeGradient:
 
 @contextmanager
 def recorded(into: list[TapeGradient], trace: Any) -> Iterator[None]:
-    """Records in `into` the gradients of variables that tapes compute in the graph `trace`."""
+    """Appends to `into` every gradient that a tape computes for a variable in the graph `trace` during the `with`
+    block."""
     original = tf.GradientTape.gradient
 
     def gradient(this: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:

@@ -76,7 +76,7 @@ def add_variables(firsts: Sequence[First]) -> dict[int, Any]:
             aggregation=tf.VariableAggregation[traced.aggregation.upper()],
         )
         if made.op.name != traced.op_name:
-            raise CaptureError(f"variable «{traced.name}» has the name of another op: rename it")
+            raise CaptureError(f"variable «{traced.name}» has the same name as another op: rename the variable")
         found[traced.variable.handle._id] = made
     return found
 
@@ -118,9 +118,9 @@ def _captured(outer: Any, variables: Mapping[int, Any]) -> Any:
     if outer._id in variables:
         return variables[outer._id].handle
     raise CaptureError(
-        f"the step uses {outer!r}. This resource is not a variable that the function in model._target_ creates, but "
-        "for example a lookup table, an iterator or a variable of the module. Create variables inside that function, "
-        "and put lookup tables into the data"
+        f"the step uses {outer!r}. This resource is not a variable that the function in model._target_ creates. It may "
+        "be a lookup table, an iterator or a global variable of the module. Create variables inside that function, and "
+        "use lookup tables in the data instead"
     )
 
 

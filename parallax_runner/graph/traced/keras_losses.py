@@ -11,7 +11,7 @@ MEANS = ("sum_over_batch_size", "mean")
 
 
 def notes_on_losses(model: Any, outputs: Mapping[str, Any], *, is_weighted: bool) -> list[str]:
-    """Returns the notes on losses whose value on a whole batch is not the mean of their values on equal parts of it.
+    """Returns the notes on losses whose value for a whole batch is not the mean of the values for its equal parts.
 
     `outputs` are the model's predictions by name. `is_weighted` says whether examples have weights.
     """
@@ -22,13 +22,13 @@ def notes_on_losses(model: Any, outputs: Mapping[str, Any], *, is_weighted: bool
     notes = []
     if reductions & {*SUMS}:
         notes.append(
-            "a loss of the model is a sum over examples. A step uses the mean of the sums of its N replicas: the loss "
-            "and its gradients are one N-th of those of plain Keras. Use reduction='sum_over_batch_size', or "
-            "loss_weights of N"
+            "a loss of the model is a sum over examples. A step uses the mean of the sums of its N replicas, so the "
+            "loss and its gradients are N times smaller than in plain Keras. Use reduction='sum_over_batch_size', or "
+            "set loss_weights to N"
         )
     if (is_weighted or is_masked) and MEAN_OF_WEIGHTS in reductions:
         notes.append(
-            "a loss of the model divides by the sum of weights, and each replica divides by the weights of its own "
+            "a loss of the model divides by the sum of weights, and each replica divides by the sum for its own "
             "examples: a step differs from plain Keras if these sums differ. Use reduction='sum_over_batch_size'"
         )
     if is_masked and reductions & {*MEANS}:

@@ -1,5 +1,5 @@
-"""The metrics of a compiled Keras model: the values that a step adds to their variables, and the results for given
-sums."""
+"""The metrics of a compiled Keras model: the values that a step adds to the metrics' variables, and the results that
+Keras computes from given sums."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from parallax_runner.config.objective import Direction
 from parallax_runner.graph.metric import StepSums
 from parallax_runner.graph.traced.batch_metrics import Written
 
-# Maps the direction names that Keras' own callbacks use.
+# Maps the directions of Keras' own callbacks to directions of this project.
 DIRECTIONS: Mapping[str | None, Direction] = {"up": "maximize", "down": "minimize"}
 
 
@@ -45,15 +45,15 @@ def sums_of(model: Any, graph: Any, written: Mapping[int, Written]) -> StepSums 
 
 
 def _direction_of(name: str, metrics: Sequence[Any]) -> Direction | None:
-    """Returns the direction of better values for a result. Keras puts the name of the output before the name of the
-    metric."""
+    """Returns whether higher or lower values of a result are better, or None if that is unknown. The name of a
+    result can begin with the name of an output, followed by the name of the metric."""
     named = [one for one in metrics if name == one.name or name.endswith(f"_{one.name}")]
     nearest = max(named, key=lambda one: len(one.name), default=None)
     return DIRECTIONS.get(getattr(nearest, "_direction", None))
 
 
 def notes_of_left_out(model: Any, written: Sequence[Mapping[int, Written]]) -> tuple[str, ...]:
-    """Returns one note for all steps of the model, which names the metrics that are not reported, or no note."""
+    """Returns a single note that names the metrics that are not reported, or an empty tuple if all are reported."""
     names = [metric.name for metric in metrics_of(model) if not all(_is_sum(metric, one) for one in written)]
     if not names:
         return ()

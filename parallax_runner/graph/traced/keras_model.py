@@ -20,7 +20,7 @@ AsBatch = Callable[[Mapping[str, Any]], tuple[Any, Any, Any]]
 
 
 def is_keras_model(made: Any) -> bool:
-    """Returns whether a function returned a Keras 3 model, without importing Keras."""
+    """Returns whether an object is a Keras 3 model, without importing Keras."""
     keras = sys.modules.get("keras")
     return keras is not None and isinstance(made, keras.Model)
 
@@ -45,7 +45,7 @@ def keras_steps(model: Any, features: Specs, *, labels: Names, sample_weight: Na
 
 
 def steps_on(model: Any, features: Specs, as_batch: AsBatch) -> Steps:
-    """Returns the steps on the batch that `as_batch` builds from the features. First builds the model and its
+    """Returns the steps for the batch that `as_batch` builds from the features. First builds the model and its
     optimizer.
 
     Raises CaptureError if the model is not compiled, or does not use TensorFlow.
@@ -68,7 +68,7 @@ def steps_on(model: Any, features: Specs, as_batch: AsBatch) -> Steps:
     def evaluate(tensors: dict[str, Any]) -> dict[str, Any]:
         batch = as_batch(tensors)
         loss, outputs = _loss_of_batch(model, batch), _outputs(model, batch[0])
-        if loss is not None:  # only now it is known whether the outputs have masks
+        if loss is not None:  # only now is it known whether the outputs have masks
             on_losses = notes_on_losses(model, outputs, is_weighted=batch[2] is not None)
             notes.extend(note for note in on_losses if note not in notes)
         return {"loss": loss, "outputs": outputs}
@@ -79,19 +79,19 @@ def steps_on(model: Any, features: Specs, as_batch: AsBatch) -> Steps:
 def _notes(model: Any) -> list[str]:
     if (model.steps_per_execution or 1) == 1:
         return []
-    return [f"steps_per_execution={model.steps_per_execution} of the model is ignored: a step is one batch"]
+    return [f"the model's steps_per_execution={model.steps_per_execution} is ignored: a step is one batch"]
 
 
 def _loss_of_batch(model: Any, batch: tuple[Any, Any, Any]) -> Any:
     try:
         return model.test_step(batch).get("loss")
     except Exception as error:  # for example, a custom model with only a train_step
-        log.warning("the model's test_step failed, so it has no validation loss: %s: %s", type(error).__name__, error)
+        log.warning("the model's test_step failed, so there is no validation loss: %s: %s", type(error).__name__, error)
         return None
 
 
 def _outputs(model: Any, inputs: Any) -> dict[str, Any]:
-    """Returns a dict from the names of the model's outputs to its predictions."""
+    """Returns the model's predictions by output name."""
     made = model(inputs, training=False) if model._call_has_training_arg else model(inputs)
     if isinstance(made, Mapping):
         return {str(name): tensor for name, tensor in made.items()}

@@ -22,7 +22,7 @@ EVALUATED = ("loss", "metrics", "outputs")
 
 
 def makes_a_step(function: Callable[..., Any], arguments: Mapping[str, Any]) -> bool:
-    """Returns whether a model's function can be called with only the keys of its group, without features and
+    """Returns whether a model's function can be called with only the arguments in its group, without features and
     optimizer."""
     try:
         signature = inspect.signature(function)
@@ -61,16 +61,16 @@ def steps_of(made: Any, features: Specs, options: Mapping[str, Any]) -> Steps:
 
 
 def _check_no_other_keras(made: Any) -> None:
-    """Raises CaptureError for an object of Keras that is not a Keras 3 model.
+    """Raises CaptureError for a Keras object that is not a Keras 3 model.
 
-    Models of Keras 2, layers and losses are callable, and would otherwise be taken for training steps.
+    Keras 2 models, layers and losses are callable, and would otherwise be taken for training steps.
     """
     kind = type(made)
     packages = {base.__module__.split(".")[0] for base in kind.__mro__}
-    returned = f"the model's function returned a {kind.__qualname__} of {kind.__module__}"
+    returned = f"the model's function returned a {kind.__qualname__} from {kind.__module__}"
     if "tf_keras" in packages:
         raise CaptureError(
-            f"{returned}, which belongs to tf_keras (Keras 2); only models of Keras 3 can be distributed: build the "
+            f"{returned}, which belongs to tf_keras (Keras 2); only Keras 3 models can be distributed: build the "
             "model with «import keras» instead of «import tf_keras», and unset TF_USE_LEGACY_KERAS"
         )
     if "keras" in packages:
@@ -103,6 +103,6 @@ def _evaluated(returned: Any) -> dict[str, Any]:
     unknown = sorted(set(given) - set(EVALUATED))
     if unknown:
         raise CaptureError(
-            f"the function that evaluates a batch returned the unknown keys {unknown}; known: {list(EVALUATED)}"
+            f"the function that evaluates a batch returned the unknown keys {unknown}; known keys are {list(EVALUATED)}"
         )
     return {"outputs": {}, **given, "loss": loss_of(returned)}

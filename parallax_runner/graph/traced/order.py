@@ -37,7 +37,7 @@ def _value_of(read: tf.Operation, values: dict[tf.Operation, tf.Operation]) -> t
 
 
 def keep_only_needed(graph: tf.Graph, ends: list[tf.Operation]) -> None:
-    """Removes control edges to reads whose values are not needed by `ends`."""
+    """Removes control edges from reads whose values `ends` do not need."""
     needed: set[tf.Operation] = set()
     stack = list(ends)
     while stack:

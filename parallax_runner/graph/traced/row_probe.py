@@ -16,8 +16,10 @@ ROWS, WIDTH, TRIALS = 4, 3, 3
 
 
 class RowProbe:
-    """The trials of optimizers, cached by class and configuration. Variables for a trial are created in
-    `unrecorded`."""
+    """Tries optimizers, and caches the results by class and configuration.
+
+    Variables for a trial are created inside the context manager `unrecorded`.
+    """
 
     def __init__(self, unrecorded: Callable[[], AbstractContextManager[None]]) -> None:
         self._unrecorded = unrecorded
@@ -29,8 +31,7 @@ class RowProbe:
         return self._answers(optimizer)[0] and self._answers(optimizer)[1]
 
     def works_by_row(self, optimizer: Any) -> bool:
-        """Returns whether an update of only some rows produces the same values as an update of these rows together with
-        others."""
+        """Returns whether an update of only some rows gives these rows the same values as an update of all rows."""
         return self._answers(optimizer)[1]
 
     def _answers(self, optimizer: Any) -> tuple[bool, bool]:

@@ -1,7 +1,7 @@
 """Updates only the rows that a sparse gradient touches, with the optimizer's own formula.
 
 Most Keras optimizers convert a sparse gradient to a dense gradient and update every row. The formula runs on only the
-touched rows if it leaves all other rows bit-identical (`exact`), or if the user requests this (`lazy`). While
+touched rows if it leaves all other rows bit-identical (`exact`), or if the user chooses `lazy`. While
 `update_step` runs, the variable and its slots are replaced by their touched rows. The assigned values are then
 scattered back.
 """
@@ -50,7 +50,7 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: 
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
     from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-    refused: list[str] = []  # raised only after Keras' branches, which would add text to the message
+    refused: list[str] = []  # raised only outside Keras' branches, because these would add text to the message
     update_all, decay_all = TFOptimizer._backend_update_step, TFOptimizer._apply_weight_decay
 
     def update(this: Any, grads: Sequence[Any], variables: Sequence[Any], learning_rate: Any) -> None:
@@ -74,7 +74,8 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: 
         if not is_sparse:
             refused.append(
                 f"model.sparse_updates=lazy: the gradient of «{variable.path}» is dense when {kind} uses it, "
-                "perhaps because of gradient_accumulation_steps or a custom train_step: choose exact, or keep it sparse"
+                "perhaps because of gradient_accumulation_steps or a custom train_step: choose exact, or keep the "
+                "gradient sparse"
             )
         elif not probe.works_by_row(this):
             refused.append(

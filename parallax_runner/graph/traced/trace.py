@@ -31,8 +31,8 @@ class Steps:
 
     `train` trains on a batch. `evaluate` does not train, and returns a dict with the batch's «loss» (or None), its
     «outputs» by name and, optionally, «metrics». `model` is the Keras model that the steps belong to, or None. `notes`
-    tell the user which settings the steps ignore, and how a step differs from plain Keras. They are complete when both
-    steps are traced.
+    tell the user which settings the steps ignore, and how a step differs from plain Keras. `notes` is complete when
+    both steps have been traced.
     """
 
     train: StepFunction
@@ -82,7 +82,7 @@ def trace(step: StepFunction, features: Specs, sparse_updates: SparseUpdates, pr
 
 @contextmanager
 def functions_in_line() -> Iterator[None]:
-    """Makes every `tf.function` run as its Python function during the `with` block.
+    """Runs every `tf.function` as a plain Python function during the `with` block.
 
     Branches and loops on tensors are converted to ops.
     """

@@ -24,8 +24,8 @@ _REFUSED = re.compile(r"[^A-Za-z0-9_.\\/-]")
 class UnsetVariable(resource_variable_ops.UninitializedVariable):
     """A variable that has no value until it is read or assigned outside a trace.
 
-    A model is created in the driver and in every worker, but the values of its variables are in a session. An eager
-    copy of a large table would double the memory for the table.
+    A model is created in the driver and in every worker, but training uses only the values in a session. An eager copy
+    of a large table would double the memory for the table.
     """
 
     def __init__(self, initial: Callable[[], Any], **kwargs: Any) -> None:
@@ -55,11 +55,11 @@ class UnsetVariable(resource_variable_ops.UninitializedVariable):
 
 @dataclass(frozen=True)
 class TracedVariable:
-    """A `variable` with its name in checkpoints. `op_name` is that name without characters that are invalid for an op.
+    """A `variable` and its name in checkpoints. `op_name` is that name without characters that are invalid for an op.
 
-    `initial` creates the initial value, a tensor, in the default graph. `aggregation` is the variable's declared
+    `initial` creates a tensor with the initial value in the default graph. `aggregation` is the variable's declared
     aggregation across ranks: «none», «sum», «mean» or «only_first_replica». `is_metric` is set if a metric accumulates
-    in the variable.
+    its value in the variable.
     """
 
     name: str
@@ -181,8 +181,8 @@ class ModelVariables(Variables):
         self._model = model
 
     def all(self) -> list[TracedVariable]:
-        """Returns each variable once. The initial value of a variable is its current value, but a metric starts at
-        zero.
+        """Returns each variable once. The initial value of a variable is its current value, but metric variables start
+        at zero.
 
         The model and its optimizer must be built.
         """

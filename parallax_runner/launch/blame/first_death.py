@@ -14,9 +14,9 @@ from parallax_runner.launch.watch.whereabouts import Whereabouts
 FOLLOW_SECS = 5.0
 # The reason given if neither the process nor the launcher reported anything.
 DIED_SILENTLY = "died without a message"
-# The reason for a member whose process the driver did not start itself.
+# The reason given for a member whose process the driver did not start itself.
 GONE = "its process was killed, or its machine is lost"
-# If a process aborts because a peer is gone, it dies by one of these signals. Such a death may be a consequence of
+# If a process aborts because a peer is gone, it is killed by one of these signals. Such a death may be a consequence of
 # another death.
 _GIVES_UP_BY = frozenset({signal.SIGABRT, signal.SIGPIPE})
 # The signals that a launcher uses to terminate workers. No launcher sends them to servers before the process to blame
@@ -29,10 +29,10 @@ class Member:
     """The state that the driver keeps for one worker, one server, or the program that starts all workers. For that
     program, the role is the program's name.
 
-    `lost_secs` is the monotonic time of the first sign that the member ended prematurely. `exit_status` is minus the
-    signal number for a death by signal, and None if unknown. `is_gone` is set if the member ran on another machine and
-    the way it ended is unknown. `error` is the error that the process itself reported, and `recurs` means that the
-    error would occur again in another attempt. `wanted_status` is the exit status that the process requests for the
+    `lost_secs` is the monotonic time of the first sign that the member ended prematurely. `exit_status` is the negative
+    signal number if a signal killed the member, and None if unknown. `is_gone` is set if the member ran on another
+    machine and how it ended is unknown. `error` is the error that the process itself reported, and `recurs` means that
+    the error would occur again in another attempt. `wanted_status` is the exit status that the process requests for the
     run. `verdict` is the driver's conclusion. The fields from `doing` onwards come from the last report of the process.
     """
 
@@ -59,7 +59,7 @@ class Member:
     inside: str | None = None
 
     def lose(self, secs: float) -> None:
-        """Records the time of the first sign of a premature end. Later signs are ignored."""
+        """Records the time of the first sign that the member ended prematurely. Later signs are ignored."""
         if self.lost_secs is None:
             self.lost_secs = secs
 
@@ -75,9 +75,9 @@ class Failure:
 
     `role` is "worker", "server" or one of three other values: the name of the program that starts all workers, such as
     "mpirun", if that program failed; "driver" if there was no free port; "run" if no single process is to blame.
-    `exit_status` is the negative signal number if a signal ended the process. `others` are all processes that were not
-    done. `step` is the last step that any rank reported. `recurs` means that another attempt would fail in the same
-    way.
+    `exit_status` is the negative signal number if a signal killed the process. `others` are the other processes that
+    had not finished. `step` is the last step that any rank reported. `recurs` means that another attempt would fail in
+    the same way.
     """
 
     role: str
@@ -121,7 +121,7 @@ def first_lost(members: Sequence[Member], rank_exit: RankExit | None) -> Member:
 
 
 def reason_of(member: Member) -> str:
-    """Returns the reason why a lost member ended: the error that the member reported, if it reported one."""
+    """Returns why a lost member ended: the error that the member reported, if it reported one."""
     if member.error is not None:
         return member.error
     if member.verdict is not None:
@@ -132,7 +132,7 @@ def reason_of(member: Member) -> str:
     if member.is_gone:
         return GONE
     if status < 0:
-        hint = ": a file that it reads was truncated, or its disk failed" if -status == signal.SIGBUS else ""
+        hint = ": a file that it was reading was truncated, or a disk failed" if -status == signal.SIGBUS else ""
         return f"killed by signal {-status} ({signal_name(-status)}){hint}"
     if status == 0:
         return "ended before its work was done (exit status 0)"

@@ -1,4 +1,4 @@
-"""Describes a failed attempt: which process is to blame, its last output, and where the other processes were."""
+"""Describes a failed attempt: which process is to blame, its last output, and what the other processes were doing."""
 
 import socket
 import time
@@ -18,7 +18,8 @@ OUTPUT_LINES = 1000
 
 
 class Logs:
-    """The logs of one attempt. In each file, they begin where the output of earlier attempts ends."""
+    """The logs of one attempt. The log files may also contain the output of earlier attempts, which this class
+    skips."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
@@ -68,9 +69,9 @@ def find_failure(
 
 
 def note_unreported_exits(workers: Sequence[Member], exit_status: int) -> None:
-    """Sets the exit status of workers that have ended although the program that started them continues. The program
-    continues only after a worker exits with the status `exit_status`. The status is set only for workers on this
-    machine, because the program notices the end of these workers at once."""
+    """Sets the exit status of workers that have exited although the program that started them continues. The program
+    continues only if a worker exits with the status `exit_status`. The status is set only for workers on this machine,
+    because the program notices at once when these workers exit."""
     for member in workers:
         is_gone = member.lost_secs is not None and not member.connected and member.said_hello
         if is_gone and _explains_nothing(member) and member.host == socket.gethostname():

@@ -28,7 +28,7 @@ STDERR = 2
 
 
 def rank_from_environ() -> int:
-    """Returns this worker's rank, which its launcher sets. Ends the process if the launcher has set no rank."""
+    """Returns this worker's rank, which its launcher sets. Exits if the launcher has set no rank."""
     variable = os.environ.get(wire.RANK_VARIABLE)
     if variable is None:
         return 0  # No driver started this process, so `ControlClient.connect` will raise LaunchError.
@@ -39,8 +39,8 @@ def rank_from_environ() -> int:
 
 
 class ControlClient:
-    """The connection of one child process to the driver. If the driver ends before `done` or `fail` is called, this
-    process ends at once.
+    """The connection of one child process to the driver. If the driver exits before `done` or `fail` is called, this
+    process exits at once.
 
     A thread sends the driver a heartbeat every few seconds. The heartbeat contains what this process is `doing`
     ("starting", "step 41", "saving") and the last `step` that it finished. The child's code sets both attributes, at
@@ -81,8 +81,8 @@ class ControlClient:
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if connection.getpeername()[0] != LOOPBACK:
-            # If the driver's machine loses power, it does not close the connection. In this case, this timeout ends
-            # this process.
+            # If the driver's machine loses power, it does not close the connection. In this case, this timeout makes
+            # this process exit.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * DRIVER_SILENT_SECS))
         # A process that is forked from this process, such as a data loader, must not keep the connection open after
         # this process dies.
@@ -131,12 +131,12 @@ class ControlClient:
         self._send(wire.PROOF, **claim)
 
     def wait_until_proven(self) -> None:
-        """Blocks until the claims of all processes of the launch have been verified against the plan. If a process does
-        not match, the driver ends all processes."""
+        """Blocks until the claims of all processes of the launch have been verified against the plan. If a claim does
+        not match, the driver terminates all processes."""
         self._proven.wait()
 
     def port_taken(self, address: str) -> None:
-        """Reports that another program has taken `address`. The driver then ends all processes and starts them again
+        """Reports that another program has taken `address`. The driver then terminates all processes and restarts them
         with new ports."""
         self._say_last(wire.PORT_TAKEN, address=address)
 
@@ -148,7 +148,7 @@ class ControlClient:
         self._send(kind, **fields)
 
     def fail(self, error: str, traceback: str, *, recurs: bool = False, exit_status: int | None = None) -> None:
-        """Sends the last message of a process that ends with an exception. `error` is one line such as "ValueError: …".
+        """Sends the last message of a process that fails. `error` is one line such as "ValueError: …".
 
         `recurs` means that the error, such as a full disk, would occur again in a restarted run. `exit_status` is the
         exit status for the run, or None for the usual exit status.
@@ -158,28 +158,29 @@ class ControlClient:
         )
 
     def done(self, **fields: Any) -> None:
-        """Sends the last message of a process that has done its work. Waits until the driver has received it, for at
-        most 5 s."""
+        """Sends the last message of a process that has finished its work. Waits until the driver has received it, for
+        at most 5 s."""
         self._say_last(wire.DONE, **fields)
 
     def announce_last_step(self, step: int) -> None:
-        """Sends the chief's answer to a stop request, which makes all workers end after `step`. Returns when all
-        workers have confirmed this step."""
+        """Sends the chief's answer to a stop request: all workers stop after `step`. Returns when all workers have
+        confirmed this step."""
         self._send(wire.LAST_STEP, step=step)
         self._last_step_known.wait()
 
     def leave(self, step: int) -> None:
-        """Reports that this worker takes part in no step after `step`. Blocks until all workers have reported this."""
+        """Reports that this worker takes part in no step after `step`. Blocks until every worker has sent such a
+        report."""
         self._send(wire.LEAVE, step=step)
         self._all_left.wait()
 
     def next_order(self) -> dict[str, Any] | None:
-        """Waits for the driver's next order and returns it. An order specifies how all workers continue. Returns None
-        if the driver asks the workers to end."""
+        """Waits for the driver's next command and returns it. A command specifies how all workers continue. Returns
+        None if the driver asks the workers to exit."""
         return self._orders.get()
 
     def wait_for_stop(self) -> None:
-        """Blocks until the driver asks this process to end. The driver asks a server to end when all workers are
+        """Blocks until the driver asks this process to exit. The driver asks a server to exit when all workers are
         done."""
         self.stop_requested.wait()
 
@@ -196,7 +197,7 @@ class ControlClient:
             with self._sending:
                 self._connection.sendall(line)
         except OSError:
-            # The driver has ended. The listening thread also notices this, and ends the process.
+            # The driver has exited. The listening thread also notices this, and terminates the process.
             return
 
     def _standing(self) -> dict[str, Any]:
@@ -225,9 +226,9 @@ class ControlClient:
         except (OSError, ValueError) as error:
             print(f"control connection: {error}", file=sys.stderr, flush=True)
         if not self._leaving:
-            # The message is written with a single write, because other threads may be printing. The process ends with
-            # _exit, because other threads may never end.
-            os.write(2, b"the driver is gone (control connection closed): this process ends\n")
+            # The message is written with a single write, because other threads may be printing. The process exits with
+            # _exit, because other threads may never finish.
+            os.write(2, b"the driver is gone (control connection closed): this process exits\n")
             _kill_children()
             os._exit(1)
         self._heard.set()
@@ -274,5 +275,5 @@ def _kill_children() -> None:
         try:
             child.kill()
         except psutil.Error:
-            # The child process has already ended.
+            # The child process has already exited.
             continue

@@ -36,8 +36,7 @@ class ControlServer:
     are exact even while the driver does other work.
 
     `address` and `secret` are passed to the children in their environment. `next_message` returns messages in order of
-    arrival. The end of a connection is reported by a message of kind "closed", after all other messages from that
-    connection.
+    arrival. When a connection ends, a message of kind "closed" follows all other messages from that connection.
     """
 
     def __init__(self, *, workers: int, servers: int, host: str) -> None:
@@ -67,7 +66,7 @@ class ControlServer:
             return None
 
     def stop(self, role: str) -> None:
-        """Asks all children with this role to end by themselves, including children that connect later."""
+        """Asks all children with this role to exit on their own, including children that connect later."""
         with self._lock:
             self._stopping.add(role)
             members = [member for member in self._connections if member[0] == role]
@@ -75,8 +74,8 @@ class ControlServer:
             self._send(member, wire.STOP)
 
     def order(self, fields: Mapping[str, Any]) -> None:
-        """Sends all workers an order that specifies how they continue. All workers receive orders and stop requests in
-        the same sequence."""
+        """Sends all workers a command that specifies how they continue. All workers receive commands and stop requests
+        in the same order."""
         with self._lock:
             members = [member for member in self._connections if member[0] == "worker"]
         for member in members:
@@ -91,14 +90,14 @@ class ControlServer:
 
     def ask_where(self, *, stacks: bool = False) -> None:
         """Asks every connected child what it is executing. The answers are messages of kind "stands". With `stacks`,
-        each child writes its Python stacks into its log before it answers."""
+        each child writes its Python stacks to its log before it answers."""
         with self._lock:
             members = list(self._connections)
         for member in members:
             self._send(member, wire.WHERE, stacks=stacks)
 
     def close(self) -> None:
-        """Closes all connections. A child that is still running ends when it notices that its connection is closed."""
+        """Closes all connections. A child that is still running exits when it notices that its connection is closed."""
         self._closed.set()
         with self._lock:
             open_sockets = [self._listener, *self._connections.values(), *self._strangers]
@@ -140,7 +139,7 @@ class ControlServer:
             raise
 
     def _know(self, connection: socket.socket) -> None:
-        """Removes a connection from the connections that have not sent a hello yet."""
+        """Removes a connection from the set of connections that have not sent a hello yet."""
         with self._lock:
             self._strangers.pop(connection, None)
 
@@ -228,8 +227,8 @@ class ControlServer:
             self._send(chief, wire.LAST_STEP, step=step)
 
     def _note_known(self, member: Member) -> None:
-        """Sends the chief its own last step again when all other workers have confirmed it. From then on, no worker
-        begins a later step."""
+        """Sends the last step back to the chief once all other workers have confirmed it or disconnected. From then on,
+        no worker begins a later step."""
         with self._lock:
             was_waited_for = member in self._without_last_step
             self._without_last_step.discard(member)

@@ -12,7 +12,7 @@ CONTROL_SECRET = "PARALLAX_CONTROL_SECRET"
 # This variable contains the number of seconds between two heartbeats of a child.
 ALIVE_SECS = "PARALLAX_ALIVE_SECS"
 # This variable contains a number of seconds. If the heartbeat thread of a child cannot run for that long, the child
-# writes its Python stacks into its log.
+# writes its Python stacks to its log.
 STACKS_SECS = "PARALLAX_STACKS_SECS"
 # The name of the variable for the rank depends on the launcher, and this variable contains that name. RANK is for
 # launchers that have no variable of their own.
@@ -35,7 +35,7 @@ CLUSTER, STOP, HEARD = "cluster", "stop", "heard"
 LAST_STEP, LAST_STEP_KNOWN = "last_step", "last_step_known"
 # LEAVE: a worker takes part in no further step. ALL_LEFT: the driver's answer when all workers have sent LEAVE.
 LEAVE, ALL_LEFT = "leave", "all_left"
-# The driver's order, which specifies how all workers continue after a segment of the training.
+# The driver's command that specifies how all workers continue after a segment of the training.
 ORDER = "order"
 CLOSED = "closed"
 # The address of Horovod's store, which rank 0 runs. The driver forwards the address to all workers.

@@ -23,7 +23,7 @@ from parallax_runner.plan.plan import Plan
 
 
 class OverHosts(Mpirun):
-    """Fills the hosts with ranks in order. Server i is on host i, modulo the number of hosts."""
+    """Fills the hosts with ranks in order. Server i runs on host i modulo the number of hosts."""
 
     hosts: Hosts
 
@@ -38,7 +38,8 @@ class OverHosts(Mpirun):
 
     @classmethod
     def unfit(cls, config: RunConfig, comm: str) -> str | None:
-        """Returns why this launcher is unsuitable if the configuration names no other host, otherwise None."""
+        """If the configuration names no other host, returns why this launcher is unsuitable. Otherwise, returns
+        None."""
         if not names_other_hosts(config):
             return "cluster.resource_info names no other host; choose auto or local"
         return None
@@ -55,11 +56,11 @@ class OverHosts(Mpirun):
         self._own_names = here | check_hosts(self.hosts, folders, stopped)
 
     def misplaced(self, role: str, index: int, host: str) -> str | None:
-        """Returns a description of the fault if the process is on the wrong host of the plan, or on the driver's host
-        by mistake.
+        """Returns a description of the fault if the process runs on the wrong host: another host of the plan, or the
+        driver's host. Otherwise, returns None.
 
-        Hosts are compared by the names that they have returned to `check`, so aliases and addresses do not matter.
-        Hosts with the same name cannot be distinguished, and a name that no host has returned is accepted.
+        Hosts are compared by the names that they reported to `check`, so aliases and addresses do not matter. Hosts
+        with the same name cannot be distinguished, and a name that no host has reported is accepted.
         """
         if role == "worker" and has_other_order(self.options):
             return None
@@ -67,15 +68,15 @@ class OverHosts(Mpirun):
         name = self._own_names.get(planned.name)
         if name in (None, host) or host not in {*self._own_names.values(), socket.gethostname()}:
             return None
-        also = "" if name == planned.name else f", whose own name is {name}"
+        also = "" if name == planned.name else f", whose hostname is {name}"
         return (
             f"it runs on {host}, but the plan assigns it to {planned.name}{also}: the launcher has placed processes "
-            "on the wrong hosts. If comm.mpi.mpirun_options or Open MPI's parameters choose hosts, remove that choice"
+            "on the wrong hosts. If comm.mpi.mpirun_options or Open MPI's parameters choose hosts, remove them"
         )
 
     def servers(self, job: Job) -> list[Command]:
-        """Returns one command per server. The remote shell starts the servers on other hosts. The remote shell receives
-        the servers' environment, which contains the secret, on stdin."""
+        """Returns one command per server. The remote shell starts the servers on other hosts. It receives their
+        environment, which contains the secret, on stdin."""
         here = super().servers(job)
         return [
             here[index] if host is None else self._remote(job, index, host)
@@ -92,14 +93,15 @@ class OverHosts(Mpirun):
 
 
 def places_of(config: RunConfig, plan: Plan) -> list[Place]:
-    """Returns the hosts of `cluster.resource_info`, each with the number of workers that the plan puts on it."""
+    """Returns the hosts of `cluster.resource_info`, each with the number of workers that the plan assigns to it."""
     hosts = read_hosts(config.cluster.resource_info or ())
     workers = [len(host.slots) // plan.replicas_per_worker for host in hosts]
     return [Place(host.name, count, host.is_here) for host, count in zip(hosts, workers, strict=True)]
 
 
 def hosts_of(config: RunConfig, plan: Plan) -> Hosts:
-    """Returns the hosts where the processes of a plan run. Raises LaunchError."""
+    """Returns the hosts where the processes of a plan run. Raises LaunchError if this machine is the only host, or if
+    there is no route to the first other host."""
     found = find_hosts(places_of(config, plan), config.cluster.remote_shell)
     if found is None:
         raise LaunchError("cluster.launcher=hosts: cluster.resource_info names no other host; choose auto or local")

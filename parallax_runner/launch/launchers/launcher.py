@@ -20,7 +20,7 @@ from parallax_runner.plan.plan import Plan
 
 @dataclass(frozen=True)
 class RankExit:
-    """How a worker ended. As in the module subprocess, `exit_status` is the negative signal number if a signal ended
+    """How a worker ended. As in the `subprocess` module, `exit_status` is the negative signal number if a signal killed
     the worker."""
 
     rank: int
@@ -31,9 +31,9 @@ class Launcher(ABC):
     """Starts the workers and servers of one run. `cluster.launcher` selects the subclass (docs/design/0044).
 
     A launcher does not start processes itself: it returns commands. The driver executes each command in its own session
-    and writes the output to a log. The driver watches the processes, and ends all of them when one dies. Every worker
-    and server connects to the driver, no matter which host the process runs on. One launcher object is used for all
-    attempts of a run.
+    and writes the output to a log. The driver watches the processes, and terminates all of them when one dies. Every
+    worker and server connects to the driver, no matter which host the process runs on. One launcher object is used for
+    all attempts of a run.
     """
 
     # The name of the program that starts all workers with one command, for messages and for `logs/<program>.log`. It is
@@ -104,9 +104,9 @@ class Launcher(ABC):
         return None
 
     def lines_of_rank(self, output: str, rank: int) -> tuple[str, ...]:
-        """Returns the lines in the output of `program` that the worker `rank` wrote before it had its own log."""
+        """Returns the lines in the output of `program` that worker `rank` wrote before it had its own log."""
         return ()
 
     def hint(self, output: str, exit_status: int) -> str:
-        """Returns text to append to the message if `program` itself is to blame for the end of a run."""
+        """Returns text to append to the message if `program` itself is to blame for the failure of a run."""
         return ""

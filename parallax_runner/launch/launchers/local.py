@@ -18,7 +18,7 @@ class Local(Mpirun):
 
     @classmethod
     def unfit(cls, config: RunConfig, comm: str) -> str | None:
-        """Returns why this launcher is unsuitable if the configuration names other hosts, otherwise None."""
+        """If the configuration names other hosts, returns why this launcher is unsuitable. Otherwise, returns None."""
         if names_other_hosts(config):
             return "cluster.resource_info names another host; choose auto or hosts"
         return None

@@ -19,7 +19,7 @@ from parallax_runner.launch.manual.claims import Claim, Claims, claims_at
 from parallax_runner.launch.manual.seat import LOST
 from parallax_runner.plan.plan import Plan
 
-# Horovod of each worker uses Gloo from the start, even if the user's code initializes Horovod first.
+# Each worker's Horovod uses Gloo from the start, even if the user's code initializes Horovod first.
 BY_GLOO = {wire.GLOO: "1", "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
 SEAT = (sys.executable, "-m", "parallax_runner.launch.manual.seat")
 
@@ -37,13 +37,13 @@ class Manual(Launcher):
 
     @classmethod
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:
-        """Returns the launcher. Later, `check` waits for the processes."""
+        """Returns the launcher without waiting for the processes. `check` waits for them later."""
         cluster = config.cluster
         return cls(str(cluster.rendezvous), cluster.rendezvous_timeout_secs, config.run_dir, plan.workers, plan.servers)
 
     @classmethod
     def unfit(cls, config: RunConfig, comm: str) -> str | None:
-        """Returns why this launcher is unsuitable if the configuration needs MPI, otherwise None."""
+        """If the configuration needs MPI, returns why this launcher is unsuitable. Otherwise, returns None."""
         if config.comm.mpi.use_allgatherv:
             return (
                 "comm.mpi.use_allgatherv needs MPI, but this launcher's workers use Gloo; omit comm.mpi.use_allgatherv"
@@ -62,7 +62,8 @@ class Manual(Launcher):
         return claims_at(self._rendezvous)
 
     def check(self, folders: Sequence[Path], stopped: Callable[[], bool]) -> None:
-        """Waits until all processes have registered. Raises LaunchError with the names of the missing processes."""
+        """Waits until all processes have registered. After the timeout, raises LaunchError, which names the missing
+        processes."""
         self._claimed = self._claims.gather(self._run_dir, self._wanted, self._timeout_secs, stopped)
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
@@ -103,9 +104,9 @@ class Manual(Launcher):
 
 
 def horovod_places(hosts: Sequence[str]) -> list[dict[str, str]]:
-    """Returns, for each rank, the variables that Horovod's Gloo needs. They contain the rank's number among all ranks,
-    among the ranks on its host, and among the ranks with the same local number on all hosts. `hosts` contains the host
-    of each rank."""
+    """Returns, for each rank, the variables that Horovod's Gloo needs. They contain the rank, its local rank among the
+    ranks on its host, and its cross rank among the ranks with the same local rank on all hosts, each with the number of
+    these ranks. `hosts` contains the host of each rank."""
     local_ranks = [list(hosts[:rank]).count(host) for rank, host in enumerate(hosts)]
     places = []
     for rank, (host, local_rank) in enumerate(zip(hosts, local_ranks, strict=True)):

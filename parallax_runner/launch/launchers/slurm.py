@@ -1,4 +1,5 @@
-"""The `slurm` launcher: within an allocation, mpirun starts workers and srun starts servers. It uses no ssh."""
+"""The `slurm` launcher: within an allocation, mpirun starts workers and srun starts servers. This launcher does not use
+ssh."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ OVERLAP = {"SLURM_OVERLAP": "1"}
 
 
 class Slurm(OverHosts):
-    """Fills the nodes with ranks in order. Server i is on node i. Only the driver acts on the signals that Slurm sends
-    to end a job."""
+    """Fills the nodes with ranks in order. Server i runs on node i modulo the number of nodes. Only the driver acts on
+    the signals that Slurm sends to end a job."""
 
     @classmethod
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:
@@ -61,7 +62,8 @@ def _signals_blocked(job: Job) -> Job:
 
 
 def allocated_hosts(config: RunConfig, plan: Plan) -> Hosts:
-    """Returns the hosts of this allocation where the processes of a plan run. Raises LaunchError."""
+    """Returns the hosts of this allocation where the processes of a plan run. Raises LaunchError if there is no route
+    to another node."""
     places = [_on_node(place) for place in places_of(size_cluster(config), plan)]
     others = [place.name for place in places if not place.is_here]
     # Open MPI's daemons refuse to use only the loopback interface.
@@ -78,7 +80,7 @@ def _on_node(place: Place) -> Place:
 
 
 def _way_to_node(name: str) -> tuple[str, str | None]:
-    """Like `way_to`, but uses Slurm's address of the node if its name cannot be looked up."""
+    """Like `way_to`, but uses Slurm's address for the node if its name cannot be looked up."""
     try:
         socket.getaddrinfo(name, None, socket.AF_INET)
     except OSError:

@@ -1,4 +1,4 @@
-"""A connection between two processes that have proven to each other that they have the secret. Each line is signed.
+"""A connection between two processes that have proven to each other that they know the secret. Each line is signed.
 
 The lines are not encrypted (see docs/security.md).
 """
@@ -24,7 +24,8 @@ ASK_AFTER_SECS = 10
 
 
 class Channel:
-    """One end of a connection. `name` is part of each signature, so that no line can be sent back to its author."""
+    """One end of a connection. `name` is part of each signature, so that a line that is sent back to its sender is
+    rejected."""
 
     def __init__(self, connection: socket.socket, lines: Lines, key: bytes, name: str) -> None:
         self._connection = connection
@@ -36,7 +37,7 @@ class Channel:
     @classmethod
     def connect(cls, address: str, secret: bytes, timeout_secs: float = HANDSHAKE_SECS) -> Self:
         """Connects to an address. Raises OSError if no process listens there, and ValueError if the other end does not
-        have the secret."""
+        know the secret."""
         host, _, port = address.rpartition(":")
         return cls._prove(socket.create_connection((host, int(port)), timeout=timeout_secs), secret, "caller", "callee")
 
@@ -47,8 +48,8 @@ class Channel:
 
     @classmethod
     def _prove(cls, connection: socket.socket, secret: bytes, own: str, other: str) -> Self:
-        """Makes both ends prove the secret. Each end sends a random number and signs both numbers, which prevents
-        replays."""
+        """Makes both ends prove that they know the secret. Each end sends a random number and signs both numbers, which
+        prevents replays."""
         try:
             _watch(connection)
             lines = Lines(connection)
@@ -85,15 +86,15 @@ class Channel:
         signature, body = json.loads(line)
         other = "callee" if self._name == "caller" else "caller"
         if not hmac.compare_digest(str(signature), _sign(self._key, f"{other}{self._received}{body}")):
-            raise ValueError("a line that the other end has not signed")
+            raise ValueError("received a line that the other end did not sign")
         self._received += 1
         fields: dict[str, Any] = json.loads(body)
         return fields
 
     @property
     def is_open(self) -> bool:
-        """Whether the other end is still connected, as far as this machine knows. Use this property while the other end
-        sends nothing."""
+        """Whether the other end is still connected, as far as this machine knows. Use this property only while the
+        other end sends nothing."""
         try:
             self._connection.setblocking(False)
             return bool(self._connection.recv(1, socket.MSG_PEEK))

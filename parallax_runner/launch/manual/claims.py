@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 POLL_SECS = 0.2
 CONNECT_SECS = 5.0
-# How long the driver waits for a replacement if a claimed process ends before all processes have registered.
+# How long the driver waits for a replacement if a claimed process exits before all processes have registered.
 REPLACE_SECS = 20.0
 
 
@@ -47,17 +47,17 @@ class Claims:
     ) -> dict[str, list[Claim]]:
         """Waits for all processes and returns one claim per worker rank and per server index.
 
-        Raises LaunchError if two processes have the same number, if processes are missing after `timeout_secs`, or if a
-        claimed process ends and has no replacement after REPLACE_SECS. The message names these processes. Once
-        `stopped()` returns True, returns the claims made so far.
+        Raises LaunchError if two processes have registered with the same rank or index, if processes are missing after
+        `timeout_secs`, or if a claimed process exits and has no replacement after REPLACE_SECS. The message names these
+        processes. Once `stopped()` returns True, returns the claims made so far.
         """
-        self._forget_ended()  # these processes ended before this run, so they need no replacement
+        self._forget_ended()  # these processes exited before this run, so they need no replacement
         deadline = time.monotonic() + timeout_secs
         said_of: frozenset[str] = frozenset()
-        ended: dict[Entry, float] = {}  # the end times of processes that have no replacement yet
+        ended: dict[Entry, float] = {}  # the exit times of processes that have no replacement yet
         while True:
             for entry in self._forget_ended():
-                _tell(f"{entry} has ended; waiting {REPLACE_SECS:g} s for a replacement")
+                _tell(f"{entry} has exited; waiting {REPLACE_SECS:g} s for a replacement")
                 ended[entry] = time.monotonic()
             for role in self._claim_new(run_dir, wanted):
                 if (replaced := next((entry for entry in ended if entry.role == role), None)) is not None:
@@ -86,16 +86,16 @@ class Claims:
         return [claim for claim in self._claims.values() if claim.entry.role == role]
 
     def _forget_ended(self) -> list[Entry]:
-        """Drops the claims whose processes have ended, and returns their entries."""
+        """Drops the claims whose processes have exited, and returns their entries."""
         ended = [claim.entry for claim in self._claims.values() if not claim.channel.is_open]
         for entry in ended:
             del self._claims[entry.id]
         return ended
 
     def _claim_new(self, run_dir: str, wanted: dict[str, int]) -> list[str]:
-        """Returns the roles of the new claims."""
+        """Claims new processes, and returns their roles."""
         before = set(self._claims)
-        # A process that serves another run may be free later, but a process that has ended does not return.
+        # A process that serves another run may be free later, but a process that has exited does not return.
         self._useless = {id: why for id, why in self._useless.items() if "is gone" in why}
         for entry in self.store.entries():
             is_known = entry.id in self._claims or entry.id in self._useless
@@ -124,7 +124,7 @@ class Claims:
 
     def _not_replaced(self, entry: Entry, missing: list[str]) -> str:
         return (
-            f"cluster.rendezvous={self._address}: {entry} ended while the driver waited for the others, and no "
+            f"cluster.rendezvous={self._address}: {entry} exited while the driver waited for the others, and no "
             f"replacement registered within {REPLACE_SECS:g} s; missing: {', '.join(missing)}"
         )
 
@@ -134,14 +134,14 @@ class Claims:
         useless = "".join(f"; {why}" for why in self._useless.values())
         return (
             f"cluster.rendezvous={self._address}: missing after {timeout_secs:g} s "
-            f"(cluster.rendezvous_timeout_secs): {', '.join(missing)}{beside}{useless}. Start the missing ones with "
-            "python -m parallax_runner.worker or .server with --rendezvous and the same secret"
+            f"(cluster.rendezvous_timeout_secs): {', '.join(missing)}{beside}{useless}. Start the missing "
+            "processes with python -m parallax_runner.worker or .server, --rendezvous and the same secret"
         )
 
 
 def _seated(role: str, count: int, claims: list[Claim]) -> list[Claim | None]:
-    """Returns the claims by number. Claims without a number fill the gaps. Raises LaunchError if two claims have the
-    same number."""
+    """Returns the claims ordered by rank or index. Claims without a rank or index fill the gaps. Raises LaunchError if
+    two claims have the same rank or index."""
     seats: list[Claim | None] = [None] * count
     for claim in claims:
         index = claim.entry.index

@@ -30,13 +30,13 @@ class Entry:
 
 
 def signed(entry: Entry, secret: bytes) -> bytes:
-    """Returns the entry as JSON, with a signature that proves that its writer has the secret."""
+    """Returns the entry as JSON, with a signature that proves that its writer knows the secret."""
     fields = dataclasses.asdict(entry)
     return json.dumps({**fields, "signature": _signature(fields, secret)}).encode()
 
 
 def verified(content: bytes, secret: bytes) -> Entry | None:
-    """Returns the entry, or None if its writer did not have the secret."""
+    """Returns the entry, or None if its writer did not know the secret."""
     try:
         fields = json.loads(content)
         given = str(fields.pop("signature"))

@@ -22,5 +22,6 @@ def towards(host: str, port: int) -> str | None:
 
 
 def on_the_way_out() -> str:
-    """Returns the address from which this machine would send to the internet, or loopback if it has no network."""
+    """Returns the address from which this machine would send to the internet, or the loopback address if it has no
+    network."""
     return towards(*ELSEWHERE) or bind_address.LOOPBACK

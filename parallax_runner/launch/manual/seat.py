@@ -1,8 +1,8 @@
 """A process on the driver's machine that represents a worker or server that the driver did not start.
 
 Run as `python -m parallax_runner.launch.manual.seat`. Its standard input specifies the command and the process in which
-to start it. It ends with the exit status of that worker or server. If the seat is ended, the worker or server is ended
-too.
+to start it. It exits with the exit status of that worker or server. If the seat is killed, the worker or server is
+terminated too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def sit(told: dict[str, Any]) -> int:
 
 if __name__ == "__main__":
     status = sit(json.load(sys.stdin))
-    if status < 0:  # a signal ended the command, so this process ends by the same signal
+    if status < 0:  # a signal killed the command, so this process kills itself with the same signal
         signal.signal(-status, signal.SIG_DFL) if -status not in (signal.SIGKILL, signal.SIGSTOP) else None
         os.kill(os.getpid(), -status)
     sys.exit(status)

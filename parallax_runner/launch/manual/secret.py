@@ -9,14 +9,14 @@ from pathlib import Path
 from parallax_runner.errors import LaunchError
 
 VARIABLE = "PARALLAX_RENDEZVOUS_SECRET"
-# The variable with the password of the Redis server, if the rendezvous is on one.
+# The variable that contains the password of the Redis server, if the rendezvous uses one.
 REDIS_PASSWORD = "PARALLAX_REDIS_PASSWORD"
 FILE_NAME = "secret"
 LEAST_LENGTH = 16
 
 
 def from_environment() -> bytes:
-    """Returns the secret. Raises LaunchError if the variable is not set or too short."""
+    """Returns the secret. Raises LaunchError if the variable is not set, or if the secret is too short."""
     value = os.environ.get(VARIABLE, "")
     if len(value) < LEAST_LENGTH:
         wrong = "is not set" if not value else f"has {len(value)} characters"
@@ -31,7 +31,8 @@ def of_folder(folder: Path) -> bytes:
     """Returns the secret from the environment variable if it is set, otherwise from the file in `folder`. The first
     process creates the file.
 
-    Raises LaunchError if the file belongs to another user, if other users can read it, or if the folder cannot be made.
+    Raises LaunchError if the file belongs to another user, if other users can read it, or if the folder cannot be
+    created.
     """
     path = folder / FILE_NAME
     try:

@@ -1,5 +1,5 @@
 """A standby process for a worker or server, started by the user or a scheduler. It waits for a driver and runs that
-driver's commands, once or several times. It ends when its driver ends."""
+driver's commands, once or several times. It exits when its driver exits."""
 
 from __future__ import annotations
 
@@ -51,23 +51,23 @@ class StandBy:
         self._child: subprocess.Popen[bytes] | None = None
 
     def listen(self) -> None:
-        """Serves drivers until the process ends."""
+        """Serves drivers until the process exits."""
         while True:
             with suppress(OSError):
                 connection, _ = self._listener.accept()
                 threading.Thread(target=self._serve, args=(connection,), name="driver", daemon=True).start()
 
     def keep_entry(self) -> None:
-        """Writes the entry every few seconds until the process ends."""
+        """Writes the entry every few seconds until the process exits."""
         while not self.over.is_set():
             try:
                 self._store.keep(self.entry)
             except Exception as error:  # a store's library may raise anything; the next attempt may succeed
-                log.warning("cluster.rendezvous cannot be written: %s", error)
+                log.warning("cannot write to cluster.rendezvous: %s", error)
             self.over.wait(KEEP_SECS)
 
     def end_child(self) -> None:
-        """Ends the worker or server that runs here."""
+        """Terminates the worker or server that runs here."""
         child = self._child
         if child is not None and child.poll() is None:
             end_family([child], self.entry.id)
@@ -99,7 +99,7 @@ class StandBy:
                 self._run = None
             self.was_claimed.clear()
             return
-        log.info("the driver of %s has ended", run)
+        log.info("the driver of %s has exited", run)
         self.end_child()
         self.over.set()
 
@@ -107,7 +107,7 @@ class StandBy:
         if said["token"] != self._token:
             channel.send("refused", reason="another driver has claimed this process")
             return
-        self.end_child()  # Ends the child of an earlier attempt, which the driver has already given up.
+        self.end_child()  # Terminates the child of an earlier attempt, which the driver has already abandoned.
         try:
             child = self._child = _spawn(said["argv"], {**said["env"], MARK: self.entry.id}, said["cwd"])
         except OSError as error:

@@ -85,7 +85,7 @@ def worker_command(
         env |= ALLOW_ROOT
     env |= mpi_environment(by_user)
     env |= over_hosts.mpi_environment(hosts, by_user) if hosts else look_often(environ)
-    # On SIGTERM, mpirun ends its ranks first.
+    # On SIGTERM, mpirun terminates its ranks before it exits.
     return Command(argv, env, last_signal=int(signal.SIGTERM))
 
 
@@ -97,15 +97,15 @@ def stay_here(workers: int, options: Sequence[str]) -> list[str]:
 
 
 def has_other_order(options: Sequence[str], environ: Mapping[str, str] = os.environ) -> bool:
-    """Returns whether the user has chosen an order of ranks that does not fill one host after the other. `options` are
-    the user's options for mpirun."""
+    """Returns whether the user has set an option or parameter that determines the order of ranks. Ranks may then not
+    fill one host after another. `options` are the user's options for mpirun."""
     words = words_of_user("prte", (find_mpirun(), *options), environ)
     return any(word.startswith(RANK_ORDER) for word in words)
 
 
 def bind_on_one_machine(by_user: Set[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables that keep mpirun and its ranks from listening to other machines. `by_user` contains the
-    names of the user's own parameters."""
+    """Returns the variables that keep mpirun and its ranks from accepting connections from other machines. `by_user`
+    contains the names of the user's own parameters."""
     env = {bind_address.TOWARDS: LOOPBACK, NCCL_INTERFACE: environ.get(NCCL_INTERFACE, "lo")}
     if not any(name.startswith("btl_tcp_if") for name in by_user):
         # Ranks use shared memory. If shared memory is unavailable, they fall back to TCP, which must then use the
@@ -115,11 +115,11 @@ def bind_on_one_machine(by_user: Set[str], environ: Mapping[str, str]) -> dict[s
 
 
 def look_often(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables that set the length of Horovod's cycle in ms, unless the user sets it."""
+    """Returns the variables that set Horovod's cycle time in ms, unless the user sets it."""
     return {name: value for name, value in LOOK_OFTEN.items() if name not in environ}
 
 
 def mpi_environment(by_user: Set[str]) -> dict[str, str]:
-    """Returns the variables for the start of MPI. `by_user` contains the names of the user's own parameters, which are
-    not overridden."""
+    """Returns the environment variables for starting MPI. `by_user` contains the names of the user's own parameters,
+    which are not overridden."""
     return {} if any(name == "btl" or name.startswith("btl_ofi") for name in by_user) else START_AT_ONCE

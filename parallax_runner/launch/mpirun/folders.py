@@ -34,13 +34,13 @@ def make_folders(
     alone: bool = True,
     shared_memory: Path = SHARED_MEMORY,
 ) -> dict[str, OwnFolder]:
-    """Removes the folders that killed runs left behind and makes new folders. Returns a mapping from variables to the
-    new folders. These variables pass the folders to mpirun.
+    """Removes the folders that killed runs left behind and creates new folders. Returns the new folders, keyed by the
+    environment variable that passes each folder to mpirun.
 
-    If the user has already chosen a folder on mpirun's command line `argv`, in a variable or in a parameter file, this
-    function makes no other folder for the same purpose. Makes a folder for shared-memory segments only if all ranks are
-    on this machine (`alone`), because that folder would not exist on other hosts. Raises LaunchError if the folder for
-    temporary files cannot be made.
+    If the user has already chosen a folder on mpirun's command line `argv`, in an environment variable or in a
+    parameter file, this function creates no other folder for the same purpose. Creates a folder for shared-memory
+    segments only if all ranks are on this machine (`alone`), because that folder would not exist on other hosts. Raises
+    LaunchError if the folder for temporary files cannot be created.
     """
     temporary = Path(tempfile.gettempdir())
     for parent in (temporary, shared_memory):
@@ -52,7 +52,7 @@ def make_folders(
         except OSError as error:
             raise LaunchError(f"mpirun needs a folder for temporary files: {error}") from error
     if alone and not any(SEGMENTS_CHOICE in word for word in words_of_user("openmpi", argv, environ)):
-        # If this folder cannot be made, Open MPI chooses a folder for the segments.
+        # If this folder cannot be created, Open MPI chooses a folder for the segments.
         with contextlib.suppress(OSError):
             made[SEGMENTS] = OwnFolder.make(shared_memory)
     return made

@@ -27,7 +27,7 @@ class Mpirun(Launcher):
     rank_variable = "OMPI_COMM_WORLD_RANK"
     starts_mpi = True
     # If a rank that does not use MPI exits with this status, mpirun does not report it. After any other exit status,
-    # mpirun ends the other ranks and names the rank that exited.
+    # mpirun terminates the other ranks and names the rank that exited.
     unreported_exit_status = 0
 
     def __init__(self, options: Sequence[str] = (), hosts: Hosts | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Finds the parameters of Open MPI's components (MCA) that a user has set. This package must not override them."""
+"""Finds the parameters of Open MPI (MCA parameters) that a user has set. This package must not override them."""
 
 import contextlib
 import itertools
@@ -23,8 +23,8 @@ def words_of_user(
 
 
 def _files(project: str, argv: Sequence[str]) -> Iterator[Path]:
-    """Yields the parameter files in the installation that contains `argv[0]` and in the user's home, and the parameter
-    files named on the command line."""
+    """Yields the parameter files in the installation that contains `argv[0]` and in the user's home folder, and the
+    parameter files named on the command line."""
     yield Path(argv[0]).parent.parent / f"etc/{project}-mca-params.conf"
     yield Path(f"~/.{project}/mca-params.conf")
     for option, value in itertools.pairwise(argv):

@@ -28,7 +28,7 @@ RANKS_BY = ("btl_tcp_if", "btl_tcp_disable_family")
 
 def mpirun_options(hosts: Hosts, by_user: Set[str] = frozenset()) -> list[str]:
     """Returns mpirun's options for these hosts. This machine starts the daemons on all hosts, so the other hosts need
-    no remote shell to each other. MPI uses the network over which the hosts reach this machine. `by_user` contains the
+    no remote shell to one another. MPI uses the network over which the hosts reach this machine. `by_user` contains the
     names of the user's own parameters."""
     places = ",".join(f"{place.name}:{place.workers}" for place in hosts.places if place.workers)
     options = ["--host", places, "--map-by", "slot"]
@@ -56,15 +56,15 @@ def _launch_agent(hosts: Hosts, by_user: Set[str]) -> str:
 
 
 def bind_environment(hosts: Hosts, by_user: Set[str]) -> dict[str, str]:
-    """Returns the variables that restrict mpirun, its daemons and its ranks to the network of `mpirun_options`. Returns
-    no variables if other networks may be used.
+    """Returns the variables that restrict mpirun, its daemons and its ranks to the network that `mpirun_options`
+    selects. Returns no variables if other networks may be used.
 
     Raises LaunchError if other hosts cannot load the library that binds sockets.
     """
     if not bind_address.is_readable_elsewhere():
         raise LaunchError(
-            f"{bind_address.LIBRARY}: the dynamic linker of another host cannot load a path with a space or a colon. "
-            "For runs on several hosts, install this project in a folder whose path has neither"
+            f"{bind_address.LIBRARY}: the dynamic linker on another host cannot load a library whose path contains a "
+            "space or a colon. For runs on several hosts, install this project in a folder whose path contains neither"
         )
     if hosts.network is None or _has_any(by_user, (*DAEMONS_BY, *RANKS_BY)):
         return {}

@@ -6,16 +6,16 @@ from parallax_runner.launch.launchers.launcher import RankExit
 
 _SIGNAL = re.compile(r"noticed that process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)")
 _EXIT_CODE = re.compile(r"The first process to do so was: Process name: \[[^\]]*,(\d+)\] Exit code: (\d+)")
-# mpirun prints this for a rank that called MPI_Init and exits with status 0 without MPI_Finalize.
+# mpirun prints this for a rank that called MPI_Init and exited with status 0 without calling MPI_Finalize.
 _IMPROPER = re.compile(r"exited due to process rank (\d+) with PID \d+ on node \S+ exiting improperly")
 _ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d+) in communicator .*? Errorcode: (\d+)")
 _TAG = re.compile(r"^\[\d+,(\d+)\]<std(?:out|err)>: ?(.*)$")
-# mpirun catches these signals and ends its ranks without printing a message.
+# mpirun catches these signals and terminates its ranks without printing a message.
 TOLD_TO_END = ", without a message: it may have received SIGTERM, SIGINT or SIGHUP"
 
 
 def find_rank_exit(text: str) -> RankExit | None:
-    """Returns the rank whose end made mpirun end the other ranks, or None if mpirun names no rank."""
+    """Returns the rank whose exit made mpirun terminate the other ranks, or None if mpirun names no rank."""
     own_lines = [line for line in text.splitlines() if not line_of_a_rank(line)]
     # mpirun wraps its messages at 78 columns.
     sentence = " ".join(" ".join(own_lines).split())

@@ -1,4 +1,4 @@
-"""Detects that a worker's script has ended while another worker waits for that worker in a step that needs all
+"""Detects when a worker's script has ended while another worker waits for that worker in a step that needs all
 workers."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Watch:
         self._left[rank] = step
 
     def on_alive(self, rank: int, doing: str) -> None:
-        """Checks what a worker is doing. Raises TrainingError if the worker is in a step that can never end."""
+        """Checks what a worker is doing. Raises TrainingError if the worker is in a step that can never finish."""
         in_step = IN_STEP.fullmatch(doing)
         if in_step is None or rank in self._left:
             return

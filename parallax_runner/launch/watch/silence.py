@@ -14,7 +14,7 @@ from parallax_runner.launch.blame.first_death import Member
 from parallax_runner.launch.control import wire
 
 # The fraction of the timeout after which a silent process is treated as frozen. The rest of the timeout is for
-# detecting the freeze and ending all processes.
+# detecting the freeze and terminating all processes.
 SILENCE_SHARE = 0.8
 ALIVE_SHARE = 0.2
 MAX_ALIVE_SECS = 2.0
@@ -33,7 +33,7 @@ _STANDS_STILL = STOPPED | {psutil.STATUS_DISK_SLEEP: "waits for a disk"}
 
 
 def alive_secs(hang_timeout_secs: float) -> float:
-    """Returns the interval between two heartbeats of a child process, in seconds."""
+    """Returns the interval between the heartbeats of a child process, in seconds."""
     return min(MAX_ALIVE_SECS, ALIVE_SHARE * hang_timeout_secs)
 
 

@@ -1,4 +1,5 @@
-"""Detects that no step ends although all processes are alive: a deadlock, or code in the model that does not return.
+"""Detects when no step finishes although all processes are alive, because of a deadlock or code in the model that does
+not return.
 
 The workers' heartbeats are enough to detect this. Each heartbeat reports what the worker is doing, and which step it
 finished last. Only time in steps counts. While a worker starts, saves, validates or changes its plan, no time is
@@ -32,8 +33,8 @@ _IN_SESSION = "session.run "
 
 @dataclass
 class _Pace:
-    """The progress of one worker. `idle_secs` is the counted time since its last step ended. `starts` is True until the
-    first step of this attempt, or of a new plan, has ended."""
+    """The progress of one worker. `idle_secs` is the counted time since its last step finished. `starts` is True until
+    the first step of this attempt, or of a new plan, has finished."""
 
     step: int | None = None
     idle_secs: float = 0.0
@@ -46,7 +47,7 @@ class _Pace:
         self.step, self.idle_secs, self.starts = step, 0.0, False
 
     def patience_secs(self, start_secs: float) -> float:
-        """Returns the number of seconds that the current step can take before a notice is due. For the first step, this
+        """Returns the number of seconds that the current step may take before a notice is due. For the first step, this
         is `start_secs`."""
         if self.starts:
             return start_secs
@@ -54,7 +55,7 @@ class _Pace:
 
 
 class StallWatch:
-    """Watches the workers of one attempt. The first step, which includes compilation and warm-up, can take `start_secs`
+    """Watches the workers of one attempt. The first step, which includes compilation and warm-up, may take `start_secs`
     seconds.
 
     After `timeout_secs` seconds without a finished step, the attempt ends. If `timeout_secs` is None, a stall never
@@ -100,19 +101,19 @@ class StallWatch:
 
     @property
     def is_due(self) -> bool:
-        """Whether there is something to report: no step ends, steps end again, or a worker hangs alone."""
+        """Whether there is something to report: no step finishes, steps finish again, or a worker hangs alone."""
         if self.is_over or (self._noticed_secs and self.idle_secs < self._noticed_secs):
             return True
         return self._is_long() or bool(self._hang_alone())
 
     def news(self, workers: Sequence[Member], *, together: bool) -> str | None:
         """Returns a sentence that reports the news. Returns None if there is no news, for example because a step has
-        ended since the caller read `is_due`. `together` means that each step needs all workers."""
+        finished since the caller read `is_due`. `together` means that each step needs all workers."""
         idle_secs, before_secs = self.idle_secs, self._noticed_secs
         active = [one for one in workers if one.index in self._paces]
         if idle_secs < before_secs and not self.is_over:
             self._noticed_secs = 0.0
-            return f"steps end again, after more than {before_secs:.0f} s without one"
+            return f"steps finish again, after more than {before_secs:.0f} s without one"
         if self.is_over or self._is_long():
             self._noticed_secs = idle_secs
             return f"no step for {idle_secs:.0f} s; {describe_stall(active, together=together)}"

@@ -26,8 +26,8 @@ class StoppedWatch:
         self._stopped_secs: dict[int, float] = {}
 
     def look(self, started: Iterable[tuple[int, Sequence[Member]]], passed_secs: float) -> None:
-        """Checks all processes. `started` contains the pid of each process and the members that end when that process
-        ends. The last of these members is the process itself."""
+        """Checks all processes. `started` contains the pid of each process and the members that exit when that process
+        exits. The last of these members is the process itself."""
         self._passed_secs += passed_secs
         if self._passed_secs < LOOK_SECS:
             return
@@ -44,8 +44,8 @@ class StoppedWatch:
         self._passed_secs = 0.0
 
     def _stopped(self, pid: int, members: Sequence[Member]) -> Iterator[tuple[psutil.Process, Member, str]]:
-        """Checks the process and its children, and yields each stopped process that has no connection. Yields the
-        member of each such process, and a clause that describes how the process is stopped."""
+        """Checks the process and its children. Yields each stopped process that has no connection, with its member and
+        a clause that describes how the process is stopped."""
         *others, itself = members
         try:
             leader = psutil.Process(pid)

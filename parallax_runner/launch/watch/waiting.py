@@ -1,4 +1,4 @@
-"""Prints on the terminal which processes a stopping run still waits for, and prints a new line when the list
+"""Prints on the terminal which processes a run that is stopping still waits for, and prints a new line when the list
 changes."""
 
 from __future__ import annotations

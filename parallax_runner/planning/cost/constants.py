@@ -23,8 +23,8 @@ class Exchange:
     The time is `overhead_secs` + rounds · `latency_secs` + number of exchanges · `each_secs` + bytes on the busiest
     link · `secs_per_byte`.
 
-    A ring of N ranks needs 2(N-1) rounds for allreduce and N-1 rounds for allgather. An alltoall needs N-1 messages. An
-    exchange with a server needs a request and a response.
+    A ring of N ranks needs 2(N-1) rounds for allreduce and N-1 rounds for allgather. An alltoall needs N-1 rounds. An
+    exchange with a server needs two rounds: a request and a response.
     """
 
     overhead_secs: float
@@ -35,10 +35,10 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Constants:
-    """The constants of five exchanges and of local work.
+    """The constants for five kinds of exchanges and for local work.
 
     `server_secs_per_byte` is the time for accumulating a pushed gradient on a server, and `merge_secs_per_byte` the
-    time for merging rows by ids. The `apply_…` constants are the times for updating a dense variable or rows.
+    time for merging rows by ids. The `apply_…` constants are the times for updating a dense variable or single rows.
     `ask_secs_per_row` is the time for finding the distinct ids in a batch before their rows are requested.
 
     `source` is «defaults», or states where and when the constants were measured. `spread` contains the relative
@@ -63,7 +63,7 @@ class Constants:
     def with_link(self, *, gbit_per_sec: float | None, latency_us: float | None) -> Constants:
         """Returns the constants for the same processes with different links.
 
-        The given bandwidth and latency replace the values in all exchanges.
+        The given bandwidth and latency replace the constants of all exchanges.
         """
         if gbit_per_sec is None and latency_us is None:
             return self

@@ -1,9 +1,9 @@
 """The time of a step whose exchanges overlap with all computation that does not depend on them.
 
-Two activities run in parallel: the computation, from 0 to 1, and a sequence of exchanges. The computation waits for
-values that have not arrived yet. A gradient is exchanged after it has been computed and all earlier exchanges are done.
-Exchanges for another step (docs/design/0052-rows-ahead-of-time.md) fill the gaps of this sequence. No computation waits
-for them, so they lengthen a step only if the gaps are too short.
+Two activities run in parallel: the computation, whose progress runs from 0 to 1, and a sequence of exchanges. The
+computation waits for values that have not arrived yet. A gradient is exchanged after it has been computed and all
+earlier exchanges are done. Exchanges for another step (docs/design/0052-rows-ahead-of-time.md) fill the gaps in this
+sequence. No computation waits for them, so they lengthen a step only if the gaps are too short.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 class Travel:
     """The exchanges of one variable, with their durations in seconds.
 
-    The variable's values are needed from `needed_at` on, and its gradient is complete at `appears_at`. Both are
+    The variable's values are first needed at `needed_at`, and its gradient is complete at `appears_at`. Both are
     fractions of the whole computation. `aside_secs` is the duration of exchanges for the previous or the next step.
     """
 

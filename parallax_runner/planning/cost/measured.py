@@ -16,7 +16,7 @@ from parallax_runner.files.whole import write_whole
 FORMAT = 3
 FILE_NAME = "measured.json"
 MOST_RANKS = 8  # maximum number of measured ranks; touched rows of larger clusters are extrapolated
-MOST_HOT_ROWS = 4096  # maximum number of a variable's rows with individual counts
+MOST_HOT_ROWS = 4096  # maximum number of rows per variable that are counted individually
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,11 @@ class RowStatistics:
     """How often each row of a sparse variable was touched in `samples` batches. Each rank contributes one batch per
     step.
 
-    Three fields are means over steps: `ids` is a rank's number of ids, including duplicates, `distinct` its number of
-    distinct ids, and `merged` the number of distinct ids of all measured ranks. `incidence` contains pairs (c, rows)
-    with c >= 1, where `rows` is the number of rows that exactly c samples touched. `hot` contains the most touched rows
-    in descending order, as pairs of a row and the number of samples that touched it.
+    Three fields are means over steps: `ids` is the number of ids on a rank, including duplicates, `distinct` is the
+    number of distinct ids on a rank, and `merged` is the number of distinct ids on all measured ranks. `incidence`
+    contains pairs (c, rows) with c >= 1, where `rows` is the number of rows that exactly c samples touched. `hot`
+    contains the rows touched most often, in descending order, as pairs of a row and the number of samples that touched
+    it.
     """
 
     name: str
@@ -48,7 +49,7 @@ class RowStatistics:
         """Returns the expected number of distinct rows that a step with `ranks` ranks touches.
 
         If there are at least as many samples as ranks, this is exactly the mean over all choices of `ranks` samples
-        (rarefaction). For more ranks, the number is extrapolated with Chao's lower bound for rows that were never seen
+        (rarefaction). For more ranks, the number is extrapolated with Chao's lower bound for the number of unseen rows
         (Colwell and others 2012, equations 4 and 9). The result is never larger than the variable's number of rows or
         than the number of rows that the ranks can touch.
         """
@@ -60,11 +61,11 @@ class RowStatistics:
         return min(found, float(self.rows), ranks * self.distinct)
 
     def apart_from(self, ranks: int) -> float:
-        """Returns the expected number of distinct rows that a rank touches in a step, but that none of `ranks` ranks
+        """Returns the expected number of distinct rows that a rank touches in a step and that none of `ranks` ranks
         touched in the previous step.
 
-        One more batch would add this number of rows to the rows of a whole step, so the number is the difference of two
-        values of `merged_over`. Batches are assumed to be drawn independently of each other.
+        One more batch would add this number of rows to the rows that a whole step touches, so the result is the
+        difference between two values of `merged_over`. Batches are assumed to be drawn independently of each other.
         """
         return min(self.distinct, max(0.0, self.merged_over(ranks + 1) - self.merged_over(ranks)))
 
@@ -97,8 +98,8 @@ class Measured:
     """The result of a trial for one graph and its data.
 
     `ranks` and `steps` are the numbers of measured ranks and steps. `step_secs` is the median time of a step on one
-    device, including updates. `batch_size` and `words_per_example` (None if the data contains no words) are the values
-    for one rank. `made` is the date of the trial.
+    device, including updates. `batch_size` and `words_per_example` (None if the data contains no words) apply to one
+    rank. `made` is the date of the trial.
     """
 
     fingerprint: str
@@ -127,7 +128,7 @@ def load(path: Path) -> Measured:
     """Reads the file that `save` wrote. Raises OSError, ValueError, KeyError or TypeError for any other file."""
     fields = json.loads(read_regular(path))
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
-        raise ValueError(f"{path}: expected a measurement of format {FORMAT}")
+        raise ValueError(f"{path}: expected a measurement in format {FORMAT}")
     variables = tuple(_variable(entry) for entry in fields.pop("variables"))
     found = Measured(variables=variables, rows=tuple(_rows(entry) for entry in fields.pop("rows")), **fields)
     if found.step_secs <= 0:

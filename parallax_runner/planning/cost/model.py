@@ -3,7 +3,7 @@
 `traffic.py` computes the bytes. A route is chosen by the sum of its costs, as if nothing overlapped. The time of a step
 is the length of its critical path (`critical_path.py`): exchanges use the links one after another, in parallel with the
 computation that does not wait for them. Ranks and servers work in parallel, so the busiest host determines the time for
-each kind of work. The volumes follow Parallax (EuroSys 2019), section 3.
+each kind of work. The byte counts follow Parallax (EuroSys 2019), section 3.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from parallax_runner.planning.routes.route import PaidOnce
 class Cluster:
     """The processes of a run and how they are distributed over hosts.
 
-    Each host has `workers_per_host` ranks. Each server has its own host. With `servers_beside_workers`, server i runs
-    on host i, together with the ranks on that host.
+    Each host has `workers_per_host` ranks. By default, each server has its own host. With `servers_beside_workers`,
+    server i runs on host i, together with the ranks on that host.
     """
 
     workers: int
@@ -38,7 +38,7 @@ class Cluster:
 
     @property
     def on_a_host(self) -> int:
-        """The number of ranks on the fullest host."""
+        """The number of ranks on the host with the most ranks."""
         return min(self.workers, self.workers_per_host)
 
     @property
@@ -51,8 +51,8 @@ class Cluster:
 class CostModel:
     """The cost model.
 
-    `measured` contains the rows that steps touch. Without it, upper bounds are used. `load` describes how the work is
-    distributed over the servers.
+    `measured` states how many rows a step touches. If it is None, upper bounds are used. `load` describes how the work
+    is distributed over the servers.
     """
 
     cluster: Cluster
@@ -62,11 +62,11 @@ class CostModel:
     load: ServerLoad = field(default_factory=ServerLoad)
 
     def touched(self, variable: VariableInfo) -> Touched | None:
-        """Returns the rows that a step touches, or None if they are unknown."""
+        """Returns the number of rows that a step touches, or None if the number is unknown."""
         return touched_rows(variable, self.cluster.workers, self.measured)
 
     def cost(self, variable: VariableInfo, route: str) -> RouteCost | None:
-        """Returns the variable's costs on a route, or None if the number of rows is unknown."""
+        """Returns the variable's costs on a route, or None if the number of touched rows is unknown."""
         found, touched = route_named(route), self.touched(variable)
         if touched is None:
             return None
@@ -75,7 +75,7 @@ class CostModel:
         return RouteCost(route, sent_bytes, *found.paid(self, variable, touched, parts))
 
     def once(self, variables: Iterable[VariableInfo], routes: Mapping[str, str]) -> PaidOnce:
-        """Returns the costs that are paid once for each route, regardless of the number of variables on it."""
+        """Returns the sum of the costs that each route adds once, regardless of the number of variables on it."""
         on_route: dict[str, list[VariableInfo]] = {}
         for variable in variables:
             on_route.setdefault(routes[variable.name], []).append(variable)
@@ -83,7 +83,7 @@ class CostModel:
         return PaidOnce(*(sum(secs) for secs in zip(*paid, strict=True))) if paid else PaidOnce()
 
     def exchange_secs(self, variables: Iterable[VariableInfo], routes: Mapping[str, str]) -> float | None:
-        """Returns the time in seconds that a step spends on exchanges and updates, or None if a part of it is
+        """Returns the time in seconds that a step spends on exchanges and updates, or None if any part of it is
         unknown."""
         variables = list(variables)
         total = self.once(variables, routes).secs
@@ -95,9 +95,9 @@ class CostModel:
         return total
 
     def compute_secs(self) -> float | None:
-        """Returns the time in seconds of the forward and backward pass, or None if it was not measured.
+        """Returns the time in seconds of the forward and backward passes, or None if it was not measured.
 
-        The updates in the measured step are subtracted, because routes include their time.
+        The time of the updates is subtracted from the measured step, because the costs of routes include this time.
         """
         if self.measured is None:
             return None
@@ -109,7 +109,7 @@ class CostModel:
         return max(0.0, self.measured.step_secs - applied)
 
     def step_secs(self, variables: Iterable[VariableInfo], routes: Mapping[str, str]) -> float | None:
-        """Returns the length in seconds of a step's critical path, or None if a part of it is unknown."""
+        """Returns the length of a step's critical path in seconds, or None if any part of it is unknown."""
         variables, compute_secs = list(variables), self.compute_secs()
         costs = [self.cost(variable, routes[variable.name]) for variable in variables]
         if compute_secs is None or None in costs:
@@ -125,7 +125,7 @@ class CostModel:
     def each_secs(self, exchange: Exchange, variable: VariableInfo) -> float:
         """Returns the part of an exchange's time, in seconds, that depends on the number of tensors in flight.
 
-        A sparse gradient has two tensors: the values, and either ids or a count of ranks.
+        A sparse gradient has two tensors: the values, and either the ids or the number of ranks that touched each row.
         """
         tensors = 2 if variable.gradient is GradientKind.SPARSE else 1
         return tensors * exchange.each_secs if self.cluster.workers > 1 else 0.0
@@ -133,16 +133,16 @@ class CostModel:
     def ring_bytes(self, sent: float) -> float:
         """Returns the bytes on a host's link if each rank in a ring sends `sent` bytes.
 
-        One rank on each host sends to another host.
+        Only one rank on each host sends to another host.
         """
         return sent if self.cluster.hosts > 1 else 0.0
 
     def copy_secs(self, size_bytes: float) -> float:
-        """Returns the time in seconds of one pass over `size_bytes` of memory, as in a dense update."""
+        """Returns the time in seconds for one pass over `size_bytes` of memory, as in a dense update."""
         return size_bytes * self.constants.apply_dense_secs_per_byte
 
     def apply_secs(self, variable: VariableInfo, rows: float) -> float:
-        """Returns the time in seconds of updating `rows` rows, or a whole dense variable."""
+        """Returns the time in seconds for updating `rows` rows, or a whole dense variable."""
         constants = self.constants
         if variable.gradient is GradientKind.SPARSE:
             per_row = variable.row_bytes * constants.apply_sparse_secs_per_byte + constants.apply_sparse_secs_per_row

@@ -1,4 +1,4 @@
-"""Predicts the bytes that are sent for a variable in a step on a route."""
+"""Predicts the number of bytes that a step sends for a variable on a route."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def predict_sent_bytes(
     options: CommOptions,
     measured: Measured | None = None,
 ) -> int | None:
-    """Returns the bytes that each rank sends in a step.
+    """Returns the number of bytes that each rank sends in a step.
 
-    For a sparse gradient, the measured number of rows is used. If no number was measured, all ids are assumed to be
+    For a sparse gradient, the measured number of rows is used. Without a measurement, all ids are assumed to be
     distinct. Returns None if the number of ids is also unknown.
     """
     found, touched = route_named(route), touched_rows(variable, workers, measured)

@@ -1,4 +1,4 @@
-"""How work would be distributed over the servers if variables were on servers."""
+"""Computes how work would be distributed over the servers if variables were on servers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from parallax_runner.planning.placement import place, served_bytes
 class ServerLoad:
     """The load of the busiest server.
 
-    `busiest_share` is the busiest server's fraction of all servers' work, by kind of gradient. If a kind is missing,
+    `busiest_share` is the fraction of all work that the busiest server does, by kind of gradient. If a kind is missing,
     its work is divided evenly among the servers. `shards` maps each variable to its number of shards, which are sent
     separately. If both kinds are placed together, both have the same `busiest_share`, which is a fraction of their
     total work. The costs of variables then add up to the work of the busiest server.
@@ -36,10 +36,10 @@ class ServerLoad:
         together: bool,
         ps: PsOptions | None = None,
     ) -> ServerLoad:
-        """Returns the load of variables that are placed as in a plan, with their numbers of pieces (`planning/cut.py`).
+        """Returns the load if the variables are placed as in a plan.
 
-        If `together` is set, all variables are placed together, as with comm=ps. Otherwise each kind is placed as if
-        servers held nothing else.
+        The numbers of pieces must already be set in the variables (`planning/cut.py`). If `together` is set, all
+        variables are placed together, as with comm=ps. Otherwise each kind is placed as if servers held nothing else.
         """
         servers, per_byte, ps = max(1, servers), _secs_per_byte(constants), ps or PsOptions()
         kinds = (GradientKind.DENSE, GradientKind.SPARSE)
@@ -61,10 +61,10 @@ class ServerLoad:
 
 
 def _secs_per_byte(constants: Constants) -> dict[GradientKind, float]:
-    """Returns a server's time per byte in seconds, for comparing servers.
+    """Returns a server's time per byte in seconds, by kind of gradient. The times are used only to compare servers.
 
-    Half of the bytes leave the server, and the other half arrive there. The time covers the server's link, summing, and
-    lookups and updates of rows.
+    Half of the bytes leave the server, and the other half arrive at the server. The time covers the server's link,
+    summing, and lookups and updates of rows.
     """
     dense_secs = (constants.pull.secs_per_byte + constants.push.secs_per_byte + constants.server_secs_per_byte) / 2
     of_rows_secs = (constants.apply_dense_secs_per_byte + constants.apply_sparse_secs_per_byte) / 2

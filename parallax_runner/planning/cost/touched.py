@@ -12,10 +12,10 @@ from parallax_runner.planning.cost.measured import Measured
 class Touched:
     """The number of rows that a step touches.
 
-    `distinct` is the number for one rank, and `merged` the number for all ranks together. `apart` is the number of a
-    rank's rows that no rank touched in the previous step. By symmetry, it is also the number of a rank's rows that no
-    rank touches in the next step. All three are measured means, unless `is_bound` is set. In that case, the first two
-    are upper bounds, and `apart` is a lower bound.
+    `distinct` is the number for one rank, and `merged` the number for all ranks together. `apart` is the number of rows
+    that a rank touches and that no rank touched in the previous step. By symmetry, it is also the number of rows that a
+    rank touches and that no rank touches in the next step. All three are measured means, unless `is_bound` is set. In
+    that case, the first two are upper bounds, and `apart` is a lower bound.
     """
 
     distinct: float
@@ -25,7 +25,7 @@ class Touched:
 
     @property
     def apart_share(self) -> float:
-        """The fraction of a rank's rows that no rank touched in the previous step."""
+        """The fraction of a rank's touched rows that no rank touched in the previous step."""
         return self.apart / self.distinct if self.distinct else 0.0
 
     def share_of(self, variable: VariableInfo) -> float:
@@ -36,8 +36,8 @@ class Touched:
 
 
 def touched_rows(variable: VariableInfo, workers: int, measured: Measured | None) -> Touched | None:
-    """Returns the number of touched rows. In a dense variable, all rows are touched. Returns None if the number is
-    neither measured nor bounded."""
+    """Returns the number of touched rows. Unless the gradient is sparse, a step touches all rows. Returns None if the
+    number is neither measured nor bounded."""
     rows = float(variable.shape[0]) if variable.shape else 1.0
     if variable.gradient is not GradientKind.SPARSE:
         return Touched(rows, rows, is_bound=False)

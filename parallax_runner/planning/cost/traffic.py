@@ -1,7 +1,7 @@
 """Predicts the number of bytes that the whole cluster sends for a variable in a step, divided by the number of ranks.
 
 The formulas are from the Parallax paper (EuroSys 2019, section 3), with two changes. They count only sent bytes, while
-the paper's table counts sent and received bytes. They have no discount for a server on a worker's own machine, because
+the paper's table counts sent and received bytes. They give no discount for a server on a worker's own machine, because
 in this project a server is a separate process.
 """
 
@@ -25,9 +25,9 @@ ADDED_AS_BYTES = {"bfloat16": 4}
 class Traffic:
     """The bytes that one rank exchanges with the owners of a variable in a step.
 
-    `asked` is for requested ids, `pulled` is for values, and `pushed` is for the gradient with its ids. `whole` is the
-    size of the gradient after conversion to a dense gradient, and `ids` is the number of ids. `told` is for ids that
-    the rank sends to each other rank.
+    `asked` is the size of the requested ids, `pulled` the size of the values, and `pushed` the size of the gradient and
+    its ids. `whole` is the size of the gradient after conversion to a dense gradient, and `ids` is the number of ids.
+    `told` is the size of the ids that the rank sends to each of the other ranks.
     """
 
     asked: float

@@ -43,7 +43,7 @@ class Allgather(Route):
         return Paid(link, model.each_secs(exchange, variable), work)
 
     def paid_once(self, model: CostModel, variables: Sequence[VariableInfo]) -> PaidOnce:
-        """Returns the costs of going once around the ring."""
+        """Returns the costs of one pass around the ring."""
         workers = model.cluster.workers
         if workers == 1:
             return PaidOnce()
@@ -59,7 +59,7 @@ class Allgather(Route):
         return not plan.options.use_allgatherv
 
     def may_fuse(self, plan: Plan) -> bool:
-        """Returns whether Horovod gathers. Without fusion, each gradient would be a separate exchange."""
+        """Returns whether Horovod gathers the rows. Without fusion, each gradient would be a separate exchange."""
         return not plan.options.use_allgatherv
 
 

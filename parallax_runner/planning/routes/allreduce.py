@@ -32,8 +32,8 @@ class Allreduce(Route):
         return variable.gradient is not GradientKind.NONE
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
-        """Returns the bytes that a rank sends in a ring allreduce, which passes all but one part of the gradient twice
-        to the next rank."""
+        """Returns the number of bytes that a rank sends in a ring allreduce. The rank passes all but one part of the
+        gradient to the next rank, twice."""
         return 2 * parts.whole * (workers - 1) / workers
 
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
@@ -42,12 +42,12 @@ class Allreduce(Route):
         sent = self.sent_bytes(parts, model.cluster.workers)
         work = model.apply_secs(variable, touched.merged)
         if variable.gradient is GradientKind.SPARSE:
-            # Rows are scattered into a dense tensor, and later gathered from that tensor again.
+            # Rows are scattered into a dense tensor, and later gathered from it again.
             work += model.copy_secs(2 * parts.whole) + parts.pushed * constants.merge_secs_per_byte
         return Paid(model.ring_bytes(sent) * exchange.secs_per_byte, model.each_secs(exchange, variable), work)
 
     def paid_once(self, model: CostModel, variables: Sequence[VariableInfo]) -> PaidOnce:
-        """Returns the costs of going twice around the ring."""
+        """Returns the costs of two passes around the ring."""
         workers = model.cluster.workers
         if workers == 1:
             return PaidOnce()
@@ -55,7 +55,7 @@ class Allreduce(Route):
 
     def reason(self, variable: VariableInfo) -> str:
         """Returns the reason as one sentence."""
-        return "dense: every rank needs the whole gradient, which a ring exchanges"
+        return "dense: every rank needs the whole gradient, which the ranks exchange in a ring"
 
 
 ROUTE = Allreduce()

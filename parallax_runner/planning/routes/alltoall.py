@@ -33,7 +33,7 @@ class Alltoall(Route):
     all_of_it = "all alltoalls"
 
     def takes(self, variable: VariableInfo, *, servers: int) -> bool:
-        """Returns true for a sparse gradient of a variable that can be moved."""
+        """Returns true for a variable that has a sparse gradient and can be moved."""
         return variable.gradient is GradientKind.SPARSE and variable.immovable_op is None
 
     def traffic(self, variable: VariableInfo, touched: Touched, options: CommOptions) -> Traffic:
@@ -47,7 +47,7 @@ class Alltoall(Route):
         return dataclasses.replace(parts, pulled=parts.pulled + answers * parts.ids)
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
-        """Returns the bytes that a rank sends to other ranks."""
+        """Returns the number of bytes that a rank sends to other ranks."""
         return both_ways_bytes(parts) * (workers - 1) / workers
 
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
@@ -87,7 +87,7 @@ class Alltoall(Route):
 
     def reason(self, variable: VariableInfo) -> str:
         """Returns the reason as one sentence."""
-        return "sparse: only the rows that a step touches are sent, to and from their rank"
+        return "sparse: only the rows that a step touches are sent, to and from the ranks that own them"
 
     def lengths_vary(self, plan: Plan) -> bool:
         """Returns true, because lengths depend on the rows that a step touches."""
@@ -99,7 +99,8 @@ class Alltoall(Route):
 
 
 def both_ways_bytes(parts: Traffic) -> float:
-    """Returns the bytes that a rank exchanges with all owners, including itself. Ids are sent once, in 32 bits."""
+    """Returns the number of bytes that a rank exchanges with all owners, including itself. Ids are sent once, in 32
+    bits."""
     return parts.pulled + parts.pushed - parts.ids * (ID_BYTES - OWNED_ID_BYTES)
 
 

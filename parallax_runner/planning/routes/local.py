@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Local(Route):
-    """No exchange: each rank keeps its own variable, or there is only one process."""
+    """No exchange: each rank keeps its own copy of the variable, or there is only one process."""
 
     name = "local"
     rewriting = ""

@@ -1,4 +1,4 @@
-"""The ps route: a variable is stored on servers, in shards of rows. Ranks pull values and push gradients."""
+"""The ps route: servers store a variable, sharded by rows. Ranks pull values and push gradients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class Ps(Route):
         return variable.gradient is not GradientKind.NONE and variable.immovable_op is None and servers > 0
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
-        """Returns the bytes of requested ids, pulled values, pushed gradients, and ids that other ranks are told."""
+        """Returns the number of bytes in requested ids, pulled values, pushed gradients, and ids sent to other
+        ranks."""
         return parts.asked + parts.pulled + parts.pushed + parts.told * (workers - 1)
 
     def traffic(self, variable: VariableInfo, touched: Touched, options: CommOptions) -> Traffic:
@@ -95,7 +96,7 @@ class Ps(Route):
             return f"the variable's device scope names /job:ps/task:{variable.server}"
         if variable.gradient is GradientKind.DENSE:
             return "dense, on servers"
-        return "sparse: only the rows that a step touches are sent, to and from their server"
+        return "sparse: only the rows that a step touches are sent, to and from their servers"
 
     def place(self, variable: VariablePlan, workers: int) -> str:
         """Returns text such as «server 0 ×2, server 1 ×2»."""

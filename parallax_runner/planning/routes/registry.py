@@ -1,4 +1,4 @@
-"""Asks routes: the route with a name, and the routes of a plan."""
+"""Finds routes by name and by plan, and queries their properties."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def route_named(name: str) -> Route:
 
 
 def route_of_kept(gradient: GradientKind) -> Route:
-    """Returns the route of a gradient of this kind if every rank keeps the whole variable."""
+    """Returns the route for a gradient of this kind if every rank keeps the whole variable."""
     return next(route for route in all_routes() if route.kept_gradient is gradient)
 
 
@@ -32,12 +32,12 @@ def routes_of(plan: Plan) -> tuple[Route, ...]:
 
 
 def uses_collectives(plan: Plan) -> bool:
-    """Returns whether ranks exchange data among themselves."""
+    """Returns whether ranks exchange data among themselves under this plan."""
     return any(route.is_collective for route in routes_of(plan))
 
 
 def lengths_vary(plan: Plan) -> bool:
-    """Returns whether Horovod exchanges tensors whose length changes from step to step."""
+    """Returns whether Horovod exchanges tensors whose lengths change from step to step."""
     return any(route.lengths_vary(plan) for route in routes_of(plan))
 
 

@@ -1,4 +1,4 @@
-"""The interface of a route for planning. The cost model, the planner, the tables and the calibration use this
+"""The interface between a route and planning. The cost model, the planner, the tables and the calibration use this
 interface."""
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Route(RouteTraits, ABC):
 
     @abstractmethod
     def reason(self, variable: VariableInfo) -> str:
-        """Returns one sentence with the reason why a preset chooses this route."""
+        """Returns one sentence that states why a preset chooses this route."""
 
     def traffic(self, variable: VariableInfo, touched: Touched, options: CommOptions) -> Traffic:
         """Returns the traffic between a rank and the variable's owners if `touched` rows are exchanged."""
@@ -119,7 +119,7 @@ class Route(RouteTraits, ABC):
         return self.sends_behind and is_wanted and self.is_ahead(variable, options)
 
     def lengths_vary(self, plan: Plan) -> bool:
-        """Returns whether Horovod exchanges tensors whose length changes from step to step."""
+        """Returns whether Horovod exchanges tensors whose lengths change from step to step."""
         return False
 
     def may_fuse(self, plan: Plan) -> bool:

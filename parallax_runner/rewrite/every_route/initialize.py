@@ -27,8 +27,8 @@ class Initialization:
 
 
 def together(replicas: Sequence[Initialization]) -> Initialization:
-    """Combines the initialization of all replicas of one worker. When the chief runs `release`, the other replicas
-    continue."""
+    """Combines the initialization of all replicas of one worker. The `release` op of the chief's worker also runs
+    `wait` for the worker's other replicas."""
     first, others = replicas[0], replicas[1:]
     if not others:
         return first
@@ -87,7 +87,7 @@ def _take_from_chief(rewrite: Rewrite, handles: list[tf.Tensor]) -> list[tf.Oper
 
 
 def _fingerprint(value: tf.Tensor) -> tf.Tensor:
-    """Returns a fingerprint of eight bytes (uint8 [1, 8]). Equal values have equal fingerprints."""
+    """Returns an eight-byte fingerprint (uint8 [1, 8]). Equal values have equal fingerprints."""
     return tf.raw_ops.Fingerprint(data=tf.reshape(value, [1, -1]), method="farmhash64")
 
 

@@ -20,7 +20,7 @@ def check(rewrite: Rewrite, *, after: str, is_updated: bool = False) -> None:
     aggregated.
 
     With `is_updated`, the updates have already been moved to the devices of the placed variables. In this case, also
-    raises RewriteError if an op still uses such a variable in its old place.
+    raises RewriteError if an op still uses the original handle of such a variable.
     """
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
     cycle = _cycle(step)
@@ -31,11 +31,11 @@ def check(rewrite: Rewrite, *, after: str, is_updated: bool = False) -> None:
             raise RewriteError(f"after pass {after}: op «{op.name}» reads a gradient that is not aggregated")
         if op.type == "VarHandleOp" and op.name in rewrite.placements and is_updated:
             users = sorted(user.name for user in op.outputs[0].consumers() if user in step)
-            raise RewriteError(f"after pass {after}: {users} use variable «{op.name}», which is now in shards")
+            raise RewriteError(f"after pass {after}: {users} use variable «{op.name}», which is now sharded")
 
 
 def _cycle(ops: set[tf.Operation]) -> tf.Operation | None:
-    """Returns an op on a cycle that is not a loop construct, or None if there is no such cycle."""
+    """Returns an op on a cycle, or None if there is no cycle. The back edges of loops are ignored."""
     waiting = {op: sum(1 for need in _needs(op) if need in ops and need.type not in LOOP_OPS) for op in ops}
     ready = [op for op, count in waiting.items() if count == 0]
     users: dict[tf.Operation, list[tf.Operation]] = {op: [] for op in ops}

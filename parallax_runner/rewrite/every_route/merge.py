@@ -1,4 +1,4 @@
-"""Pass: merge each sparse gradient at the boundary, in every mode.
+"""Pass: merge each sparse gradient between the backward pass and the update, in every mode.
 
 Ids become unique and ascending, and rows with the same id are summed. As a result, a norm that the model computes from
 an IndexedSlices equals the norm of the gradient, no matter how many ranks there are (docs/correct-step.md).
@@ -27,7 +27,7 @@ def merge_sparse_gradients(rewrite: Rewrite) -> None:
 
 
 def merge(values: tf.Tensor, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Merges values [n, ...], indices [n] into values [u, ...], indices [u] with distinct ascending ids.
+    """Merges values [n, ...] and indices [n] into values [u, ...] and indices [u] with distinct ascending ids.
 
     Rows with the same id are summed in the order in which they appear.
     """
@@ -36,8 +36,8 @@ def merge(values: tf.Tensor, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def sum_by_position(values: tf.Tensor, positions: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """Returns the sums [rows, ...] of the values [n, ...] with the same position (int32 [n]), in the order in which
-    they appear."""
+    """Returns the sums [rows, ...] of the values [n, ...] with the same position (int32 [n]). Values are added in the
+    order in which they appear."""
     merged = added(tf.math.unsorted_segment_sum(to_add(values), positions, rows), values.dtype)
     merged.set_shape(tf.TensorShape([None]).concatenate(values.shape[1:]))
     return merged

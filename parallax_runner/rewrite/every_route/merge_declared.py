@@ -1,6 +1,6 @@
 """Pass: merge variables that declare how ranks merge them, such as a count of examples («sum») or statistics («mean»).
 
-At the end of a step, such a variable has its old value plus the sum, or the mean, of the amounts that the ranks have
+At the end of a step, such a variable equals its old value plus the sum, or the mean, of the amounts that the ranks have
 added. Each rank keeps its own copy of any other variable without a gradient, and checkpoints contain the chief's copy.
 """
 
@@ -21,7 +21,7 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(reads=["train_op"], writes=["step_ops", "sent"])
 def merge_declared_variables(rewrite: Rewrite) -> None:
-    """Merges each untrained variable that declares an aggregation, after the last write of a step."""
+    """Merges each untrained variable that declares an aggregation, after the step's last write to the variable."""
     if rewrite.plan.replicas == 1:
         return
     # The steps of all replicas of the worker are included, because one replica may push the gradients of the other

@@ -9,9 +9,9 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(reads=["gradients"])
 def skip_deduplication(rewrite: Rewrite) -> None:
-    """Bypasses Unique and UnsortedSegmentSum (`Optimizer._deduplicate_indexed_slices`) after merged ids.
+    """Bypasses the Unique and UnsortedSegmentSum ops (`Optimizer._deduplicate_indexed_slices`) that process merged ids.
 
-    Merged ids ascend without repeating, so Unique returns them unchanged and numbers them 0, 1, 2, … The segment sum
+    Merged ids are distinct and ascending, so Unique returns them unchanged and numbers them 0, 1, 2, … The segment sum
     over these numbers is the identity.
     """
     for gradient in rewrite.gradients:

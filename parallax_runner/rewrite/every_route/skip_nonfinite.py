@@ -25,7 +25,7 @@ GLOBAL_STEP = "global_step"
 
 @rewrite_pass(reads=["train_op"], writes=["step_ops", "sent", "applied"])
 def skip_nonfinite_steps(rewrite: Rewrite) -> None:
-    """Makes every write of the step conditional, and sets `rewrite.applied` to whether the step was applied.
+    """Makes every write of the step conditional, and sets `rewrite.applied`, which tells whether the step was applied.
 
     Writes that gradients wait for, such as updates of batch statistics, are skipped only if this rank's own loss is not
     finite. A write that the loss itself waits for is not conditional, because it happens before the loss is known.

@@ -9,8 +9,8 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def add_votes(rewrite: Rewrite) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns this rank's vote (scalar, float32, to be fed) and the sum of votes over ranks, which a step computes in
-    parallel with its exchanges."""
+    """Returns this rank's vote (scalar, float32, 0 if not fed) and the sum of all ranks' votes, which a step computes
+    in parallel with its exchanges."""
     from parallax_runner.rewrite.exchange import collectives
 
     with rewrite.graph.as_default(), tf.name_scope("wishes/"):

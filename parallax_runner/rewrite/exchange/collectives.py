@@ -1,4 +1,4 @@
-"""Provides the collectives. This is the only file that imports Horovod, and the only file to replace for a different
+"""Provides the collectives. This is the only file that imports Horovod, and the only file to change for a different
 library."""
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ CONTROLLERS = ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS")
 def init(*, lengths_vary: bool = False, may_fuse: bool = True) -> tuple[int, int]:
     """Joins the other ranks, and returns (rank, size).
 
-    With `lengths_vary`, the lengths of messages change from step to step. Horovod's response cache then never has a
-    hit, and each lookup costs an exchange, so the cache is turned off unless the user configures it. Without
-    `may_fuse`, Horovod does not fuse a group with other tensors. Otherwise, Horovod fuses a group with any tensors that
-    happen to be waiting, which changes the rounding of sums.
+    With `lengths_vary`, the lengths of messages change from step to step. Horovod's response cache then never hits, and
+    each lookup costs an exchange, so the cache is turned off unless the user configures it. Without `may_fuse`, Horovod
+    does not fuse a group with other tensors. Otherwise, Horovod fuses a group with any tensors that happen to be
+    waiting, which changes the rounding of sums.
     """
     if not may_fuse:
         os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
@@ -57,8 +57,8 @@ def init(*, lengths_vary: bool = False, may_fuse: bool = True) -> tuple[int, int
 
 
 def start_store() -> int:
-    """Starts, in this process, the store that Horovod's ranks use to find each other without MPI. Returns the store's
-    port."""
+    """Starts the store that Horovod's ranks use to find each other without MPI. The store runs in this process. Returns
+    its port."""
     from horovod.runner.http.http_server import RendezvousServer
 
     store = RendezvousServer()
@@ -68,13 +68,13 @@ def start_store() -> int:
 
 
 def gloo_by() -> str | None:
-    """Returns the environment variable that makes Horovod connect the ranks through Gloo, or None. This function can be
-    called before `init`."""
+    """Returns the environment variable that makes Horovod connect the ranks through Gloo, or None if there is none.
+    This function can be called before `init`."""
     return next((name for name in CONTROLLERS if os.environ.get(name, "").lower() == "gloo"), None)
 
 
 def runs_over_mpi() -> bool:
-    """Returns whether MPI, and not Gloo, connects the ranks. Call this function only after `init`."""
+    """Returns whether MPI rather than Gloo connects the ranks. Call this function only after `init`."""
     return bool(hvd.mpi_built() and hvd.mpi_enabled())
 
 

@@ -1,6 +1,7 @@
 """Compression: rounds float32 and float64 values to 16 bits before they are sent.
 
-Sums use the original dtype and round each addend once, so the rounding error does not grow with the number of ranks.
+Sums use the original dtype, and each addend is rounded only once, so the rounding error does not grow with the number
+of ranks.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def rounded_means(
 
     Two exchanges move as many bytes as a ring allreduce of 16-bit values. Each rank sums its own part of the tensors
     over all ranks, and sends the means of this part to all ranks (reduce-scatter, then allgather: Rabenseifner 2004).
-    Each value is rounded twice. A ring of 16-bit sums would round each value once per rank.
+    Each value is rounded twice. A ring allreduce with 16-bit sums would round each value once per rank.
     """
     from parallax_runner.rewrite.exchange import collectives
 

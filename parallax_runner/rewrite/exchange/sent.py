@@ -12,8 +12,8 @@ class Sent:
     """Records that a step sends `values` values of `tensor` (all if None) `times` times for this rank.
 
     `values` is a number, or a scalar tensor (int32) if it is known only at run time. `variable` is the plan's variable
-    that the tensor is sent for, or None if the tensor is sent for no variable or for several variables. A gradient of
-    several variables is counted for the first of them.
+    that the tensor is sent for, or None if the tensor is sent for no variable or for several variables. A gradient that
+    several variables share is counted for the first of them.
     """
 
     tensor: tf.Tensor

@@ -2,7 +2,7 @@
 
 Each rank has its own queue, so a fast rank cannot take a message that is meant for a slow rank.
 `tf.train.SyncReplicasOptimizer` has one queue for all ranks, and its tokens contain the step number, so that a token
-for another step is detected.
+for another step can be detected.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ def adding_dtype(dtype: tf.DType) -> tf.DType:
 
 
 def to_add(tensor: tf.Tensor) -> tf.Tensor:
-    """Casts a tensor to the dtype for its sum."""
+    """Casts a tensor to the dtype in which it is summed."""
     wider = adding_dtype(tensor.dtype)
     return tensor if wider == tensor.dtype else tf.cast(tensor, wider)
 

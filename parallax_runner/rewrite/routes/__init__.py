@@ -1,5 +1,5 @@
-"""One package for each route, with its passes and placement. Other rewriting code uses only the attribute REWRITING of
-a package."""
+"""One package for each route, with its passes and placement. Other rewriting code uses only a package's REWRITING
+attribute."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from parallax_runner.rewrite.route import RouteRewriting
 
 
 def rewritings() -> list[RouteRewriting]:
-    """Returns the rewriting parts of all routes that have one. Passes of one phase run in the order of this list."""
+    """Returns the rewriting parts of all routes that have one. Passes of the same phase run in the order of this
+    list."""
     return [rewriting_of(route) for route in all_routes() if route.rewriting]
 
 
 def rewriting_of(route: Route) -> RouteRewriting:
-    """Returns the rewriting part of a route. Raises PlanError if the route's module has no rewriting part."""
+    """Returns the rewriting part of a route. Raises PlanError if the route's module cannot be imported or has no
+    rewriting part."""
     try:
         rewriting = importlib.import_module(route.rewriting).REWRITING
     except (ImportError, AttributeError) as error:
-        reason = f"{route.rewriting} cannot be imported, or has no REWRITING: {error}"
+        reason = f"{route.rewriting} cannot be imported or has no REWRITING: {error}"
         raise PlanError(f"route «{route.name}»: {reason}") from error
     if not isinstance(rewriting, RouteRewriting):
         raise PlanError(
@@ -32,7 +34,7 @@ def rewriting_of(route: Route) -> RouteRewriting:
 
 
 def shared_variables(plan: Plan) -> set[str]:
-    """Returns the variables, and their slots, that are on servers with one copy for all ranks."""
+    """Returns the names of the variables on servers, and of their slots. All ranks share one copy of each."""
     shared = {route.name for route in routes_of(plan) if route.on_servers}
     return {name for one in plan.variables if one.route in shared for name in (one.name, *one.slots)}
 

@@ -41,9 +41,9 @@ def buckets_from_owners(
 ) -> list[list[int]]:
     """Groups looked-up variables whose rows are needed at the same time, in the order in which they are needed.
 
-    Each entry of `looked_up` contains the plan's name of a variable and the ops that look up rows of this variable. The
-    groups contain indices of entries. Small entries join the group before them. `fetched` are the ops that a step may
-    run.
+    Each entry of `looked_up` contains a variable's name in the plan, and the ops that look up rows of this variable.
+    The groups contain indices of entries. Small entries join the group before them. `fetched` contains all ops that a
+    step, a fetch of the loss, or validation may run.
     """
     heavy = heavy_ops(fetched)
     computed_without = [
@@ -62,7 +62,7 @@ def buckets_from_owners(
 
 
 def _travelling_bytes(rewrite: Rewrite, variable: str) -> float:
-    """Returns the bytes that the plan predicts for a variable in both directions, or infinity if the plan contains no
-    prediction."""
+    """Returns the number of bytes per step that the plan predicts for a variable, in both directions together, or
+    infinity if the plan contains no prediction."""
     (planned,) = [one for one in rewrite.plan.variables if one.name == variable]
     return math.inf if planned.sent_bytes_per_step is None else planned.sent_bytes_per_step

@@ -1,5 +1,5 @@
-"""Groups gradients that can share one exchange because no gradient in a group waits for an update by another
-gradient."""
+"""Groups gradients that can share one exchange because no gradient in a group waits for an update that uses another
+gradient of the group."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def apart(rewrite: Rewrite, gradients: Sequence[RankGradient]) -> list[list[Rank
 
 
 def _stages(rewrite: Rewrite) -> dict[str, int]:
-    """Returns, for each gradient, the number of exchanges that must finish, one after the other, before the gradient is
-    computed."""
+    """Returns, for each gradient, the number of exchanges that must finish, one after another, before the gradient can
+    be computed."""
     waits_for = {one.name: _awaited_by(rewrite, [one]) for one in rewrite.gradients} if _are_chained(rewrite) else {}
     stages = {one.name: 0 for one in rewrite.gradients}
     for name in TopologicalSorter(waits_for).static_order():
@@ -36,8 +36,8 @@ def _stages(rewrite: Rewrite) -> dict[str, int]:
 
 
 def _are_chained(rewrite: Rewrite) -> bool:
-    """Returns whether any gradient waits for an update by another gradient. Few models have such gradients, so this
-    single search usually replaces a separate search for each gradient."""
+    """Returns whether any gradient waits for an update that uses another gradient. Few models have such gradients, so
+    this single search usually replaces a separate search for each gradient."""
     return bool(_awaited_by(rewrite, rewrite.gradients))
 
 

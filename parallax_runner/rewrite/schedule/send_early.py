@@ -1,9 +1,9 @@
-"""Pass: send gradients before unrelated ops are computed, which overlaps communication with computation.
+"""Pass: send gradients before unrelated ops run, which overlaps communication with computation.
 
 TensorFlow first runs the ops that became ready last. For example, the gradient of a softmax is ready before the
-backward pass through an LSTM. With one thread, however, this gradient would be merged and sent only after that pass. In
-the same way, the gradients of the last layers would be sent only after the gradients of all other layers have been
-computed.
+backward pass through an LSTM begins. With a single thread, however, this gradient would be merged and sent only after
+that pass. In the same way, the gradients of the last layers would be sent only after the gradients of all other layers
+have been computed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def send_early(rewrite: Rewrite) -> None:
     ops wait until the gradient is ready to be sent.
 
     An op waits only for gradients that do not need the op and are sent before all gradients that need it. Therefore, no
-    op waits for itself. The pass does nothing if a worker has several replicas, since one replica would wait for
-    another.
+    op waits for itself. The pass does nothing if the gradients depend on a loop. It also does nothing if a worker has
+    several replicas, since one replica would wait for another.
     """
     single = rewrite.single
     parts: dict[int, set[tf.Operation]] = defaultdict(set)
@@ -48,7 +48,8 @@ def send_early(rewrite: Rewrite) -> None:
 
 
 def _let_wait(rewrite: Rewrite, part: int, backward: set[tf.Operation], never: set[tf.Operation]) -> None:
-    """Makes ops that compute the gradients of one part wait for departing gradients. Ops in `never` do not wait."""
+    """Makes ops that compute one part's gradients wait for gradients that are about to be sent. Ops in `never` do not
+    wait."""
     later = heavy_ops(backward) - never
     for needed, departing in _departures(rewrite, part, backward):
         later -= needed
@@ -64,8 +65,8 @@ def _let_wait(rewrite: Rewrite, part: int, backward: set[tf.Operation], never: s
 
 
 def _inputs_of_sending(departing: list[tf.Tensor], needed: set[tf.Operation]) -> list[tf.Tensor]:
-    """Returns the departing tensors, and other inputs of their collectives that are available at the same time, such as
-    row counts."""
+    """Returns the `departing` tensors, and other inputs of their collectives that are available at the same time, such
+    as row counts."""
     sending = {tensor.name: tensor for tensor in departing}
     for op in (op for tensor in departing for op in _sent_by(tensor)):
         sending |= {tensor.name: tensor for tensor in op.inputs if heavy_ops(edit.ancestors([tensor.op])) <= needed}
@@ -87,8 +88,7 @@ def _hand_on(tensor: tf.Tensor) -> None:
 def _departures(
     rewrite: Rewrite, part: int, backward: set[tf.Operation]
 ) -> list[tuple[set[tf.Operation], list[tf.Tensor]]]:
-    """Returns the tensors that a step sends at the same time for one part of the variables, and the heavy ops that they
-    need.
+    """Returns the tensors that a step sends together for one part of the variables, with the heavy ops that they need.
 
     The entry with the fewest heavy ops comes first. An entry contains all tensors that one collective sends (a bucket
     of dense gradients or of rows), or a sparse gradient that is sent to a server.

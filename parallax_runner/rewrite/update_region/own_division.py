@@ -14,9 +14,9 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue, Va
 def own_inputs(division: SliceDivision, inputs: Sequence[Value], number: int) -> dict[int, tf.Tensor]:
     """Returns the inputs of the copy for shard `number`, by input index.
 
-    The shard's own rows determine the branch that the copy takes. Keras' branch for a divisor with zeros fails for
-    slices without rows, and a shard may have no rows even if the whole tensor has some. In this case, a row of zeros is
-    added to the slices. This row gets the id of a row whose result is 0 / 0 anyway.
+    The shard's own rows determine the branch that the copy takes. The branch that Keras takes for a divisor with zeros
+    fails if the slices have no rows, and a shard's slices may have no rows even if the whole tensor has some. In this
+    case, a row of zeros is added to the slices. This row gets the id of a row whose result is 0 / 0 anyway.
     """
     rows, ids, is_zero = (_part(inputs[at], number) for at in (division.rows, division.ids, division.is_zero))
     value, shape = inputs[division.rows], inputs[division.shape]

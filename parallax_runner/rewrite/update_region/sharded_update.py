@@ -54,12 +54,13 @@ NUM_SEGMENTS = 2
 
 @dataclass
 class ShardedUpdate:
-    """A visit of the update region, and its results so far.
+    """A traversal of the update region, and its results so far.
 
     `values` maps a tensor name to the tensor's value, if the value is not the tensor itself. At first, `values`
     contains the aggregates of gradients. `copies` maps an op of the region to the ops that replace it. `server_ops` are
-    all copies on servers. `crossings` maps each Identity op through which a value leaves the servers to the variable of
-    this value. `behind` maps an op to the variables whose aggregates the op waits for.
+    all copies on servers. The keys of `crossings` are the Identity ops through which values leave the servers. Each op
+    maps to the variable that its value belongs to. `behind` maps an op to the variables whose aggregates the op waits
+    for.
     """
 
     rewrite: Rewrite
@@ -148,8 +149,9 @@ class ShardedUpdate:
     ) -> None:
         """Creates one copy of `op` for each shard.
 
-        If `is_made`, the outputs are derived only from lists of rows. `given` contains a dict for each copy. The dict
-        maps the index of an input to the tensor that the copy reads instead of its part of this input.
+        If `is_made`, the outputs are derived only from lists of rows that the model itself makes. `given` contains a
+        dict for each copy. The dict maps the index of an input to the tensor that the copy reads instead of its part of
+        this input.
         """
         copies = []
         for number, shard in enumerate(placement.shards):
@@ -260,7 +262,7 @@ class ShardedUpdate:
         self._replace(op.outputs[0], self._looked_up(op, ids, placement))
 
     def _looked_up(self, op: tf.Operation, ids: Value, placement: Placement) -> tf.Tensor:
-        """Looks up rows of a placed variable on the worker, by the ids of all shards."""
+        """Looks up rows of a placed variable on the worker. Sharded ids are joined first."""
         all_ids = self.whole(ids) if isinstance(ids, ShardedValue) else ids
         return placement.look_up(self, op, all_ids)
 
@@ -270,7 +272,7 @@ class ShardedUpdate:
         edit.reconnect(output, value, where=(self.rewrite.region | self.observers).__contains__)
 
     def _pass_on(self, op: tf.Operation, inputs: list[Value]) -> None:
-        """Replaces each output with the input of the same index. The inputs need not be joined."""
+        """Replaces each output with the input at the same index. The inputs need not be joined."""
         self.copies[op] = []
         for output, value in zip(op.outputs, inputs, strict=True):
             if isinstance(value, ShardedValue):
@@ -289,7 +291,8 @@ class ShardedUpdate:
             self._replace(op.outputs[0], placement.total(self, op, parts))
 
     def _answer(self, op: tf.Operation, parts: list[tf.Tensor], placement: Placement) -> tf.Tensor:
-        """Combines the Boolean answers of all shards, by counting the answers that decide the result."""
+        """Combines the Boolean results of all shards by counting those that decide the answer: true for Any, false for
+        All."""
         decides = op.type == "Any"
         counts = []
         for shard, part in zip(placement.shards, parts, strict=True):
@@ -327,7 +330,7 @@ class ShardedUpdate:
         return self.joined[value]
 
     def _made_whole(self, origin: tf.Tensor) -> tf.Tensor:
-        """Returns a whole list of rows that the model has derived. To compute the list, the model's own op runs on
+        """Returns a whole list of rows that the model itself makes. To compute the list, the model's own op runs on
         whole inputs."""
         op = origin.op
         inputs = [self.values.get(tensor.name, tensor) for tensor in op.inputs]
@@ -379,7 +382,7 @@ class ShardedUpdate:
 
 
 def _is_made_of(content: Content, inputs: Sequence[Value]) -> bool:
-    """Returns whether an output is derived only from lists of rows that the model has derived.
+    """Returns whether an output is derived only from lists of rows that the model itself makes.
 
     An output with all rows is excluded if it also depends on a read of the variable, because the variable's rows have
     their own order.

@@ -17,7 +17,7 @@ class ShardedValue:
     """A tensor in parts. `parts[k]` is on the device of shard k of `placement`.
 
     If the tensor is spread over the ranks, each rank has only its own part. Only values with the same `content` and
-    layout can be combined part by part. If the parts belong to a list of rows that the model has derived, `origin` is
+    layout can be combined part by part. If the parts belong to a list of rows that the model itself makes, `origin` is
     the tensor that the parts replace, and its rows are in the order that the model's own ops produce. Without `origin`,
     rows are in ascending order of ids.
     """

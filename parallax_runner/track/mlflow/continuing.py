@@ -18,8 +18,9 @@ from parallax_runner.track.tracker import Start
 class Continuation:
     """Describes the MLflow run in which a job is recorded. If `goes_on` is set, the job appends to the directory's
     latest journal and to the MLflow run of that journal. `continues` is the MLflow run of another directory, and the
-    job continues that run unless it has finished. `continues_journal` is the id of the journal that wrote that run, or
-    None if unknown. `resumed_from` is the run or checkpoint that a new run names in a tag."""
+    job continues that run unless that run has finished. `continues_journal` is the id of the last journal that was sent
+    to that run, or None if unknown. `resumed_from` is the run or checkpoint to record in a tag if a new run is
+    created."""
 
     goes_on: bool = False
     continues: str | None = None
@@ -28,8 +29,8 @@ class Continuation:
 
 
 def continuation(run_dir: Path, uri: str, start: Start | None, *, in_sweep: bool = False) -> Continuation:
-    """Returns how a job is recorded in the store `uri`. The job starts from the checkpoint `start`, or without a
-    checkpoint if `start` is None.
+    """Returns the Continuation of a job that is recorded in the store `uri`. The job starts from the checkpoint
+    `start`, or without a checkpoint if `start` is None.
 
     A job of a sweep never continues the run of another directory, since all jobs of the sweep may start from the same
     checkpoint.
@@ -55,8 +56,7 @@ def continuation(run_dir: Path, uri: str, start: Start | None, *, in_sweep: bool
 
 
 def _uri_of(journal: Path) -> str | None:
-    """Returns the masked address of a journal's store, or None if the driver was killed before it wrote the first
-    line."""
+    """Returns the masked URI of a journal's store, or None if the driver was killed before it wrote the first line."""
     try:
         return masked_uri(journals.read_header(journal).uri)
     except ConfigError:

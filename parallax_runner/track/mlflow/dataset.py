@@ -1,4 +1,4 @@
-"""Adds a data set to the inputs of a run, which MLflow shows under "Datasets"."""
+"""Adds a dataset to the inputs of a run, which MLflow shows under "Datasets"."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONTEXT_TAG = "mlflow.data.context"
 
 
 def send(client: MlflowClient, run_id: str, fields: Mapping[str, Any]) -> None:
-    """Adds the data set of a journal entry to the run. MLflow keeps only one data set for each name and digest."""
+    """Adds the dataset of a journal entry to the run. MLflow keeps only one dataset for each name and digest."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     tensors = [

@@ -82,7 +82,7 @@ def sent_path(path: Path) -> Path:
 class Delivery:
     """Sends one journal. Use as a context manager, which raises Busy if another process is sending the journal.
 
-    `header` contains the store's address with the password; the journal contains the address without the password.
+    `header` contains the store's URI with the password; the journal contains the URI without the password.
     """
 
     def __init__(self, path: Path, open_run: OpenRun, header: Header) -> None:
@@ -91,8 +91,8 @@ class Delivery:
         self._offset, self._opened = _read_position(path, self.header)
         self._run: StoreRun | None = None
         self._lock, self._warned = -1, False
-        # `_models` maps the steps of the sent checkpoints to the data sets that were in use at that time. `_datasets`
-        # contains the latest data sets, and `_last_points` the last point of each metric.
+        # `_models` maps the steps of the sent checkpoints to the datasets that were in use at that time. `_datasets`
+        # contains the latest datasets, and `_last_points` the last point of each metric.
         self._models: dict[int, Datasets] = {}
         self._datasets: Datasets | None = None
         self._last_points: dict[str, Point] = {}
@@ -133,7 +133,7 @@ class Delivery:
     def send_all(self) -> int:
         """Sends all unsent entries in the journal and returns their number. Raises OutOfReach or Refused.
 
-        If a file cannot be copied, retries until the StoreRun stops trying.
+        If a file cannot be copied, retries until the StoreRun gives up.
         """
         count = unsent(self.path, self.header)
         while True:
@@ -200,9 +200,9 @@ class Delivery:
         run_id.replace_json(sent_path(self.path), fields)
 
     def _send_singly(self, run: StoreRun, entries: list[dict[str, Any]], error: EntryRefused) -> None:
-        """Sends entries one at a time. A refused entry then does not prevent other entries from being stored."""
+        """Sends entries one at a time, so that a refused entry does not prevent the other entries from being stored."""
         if len(entries) == 1:
-            log.warning("MLflow run %s: the entry %s is not stored: %s", run.opened.run_id, _short(entries[0]), error)
+            log.warning("MLflow run %s: entry %s was not stored: %s", run.opened.run_id, _short(entries[0]), error)
             return
         for entry in entries:
             try:
@@ -234,8 +234,8 @@ class Delivery:
                 self._log_of_models(run, list(self._last_points.values()))
 
     def _log_of_models(self, run: StoreRun, points: Iterable[Point]) -> None:
-        """During a run, adds points to the logged models of their steps. When the run ends, reads all points again,
-        since this process may not have read all of them before."""
+        """Adds points to the logged models of their steps during a run. At the end of the run, `_send` reads all points
+        again, since this process may not have read all of them before."""
         found = quality(points)
         self._last_points |= {point.key: point for point in found}
         for step in sorted(self._models.keys() & {point.step for point in found}):
@@ -328,8 +328,8 @@ def next_batch(path: Path, offset: int) -> Batch:
 
 
 def unsent(path: Path, header: Header | None = None) -> int:
-    """Returns the number of entries of a journal that have not been sent to the store of `header` (None: the journal's
-    own header). A journal without a header cannot be sent, so its number is 0."""
+    """Returns the number of a journal's entries that have not been sent to the store of `header`, which defaults to the
+    journal's own header. Returns 0 for a journal without a valid header, because such a journal cannot be sent."""
     if not journals.has_header(path):
         log.warning("%s has no valid header, perhaps because the disk was full, so it is not sent", path)
         return 0

@@ -1,5 +1,5 @@
-"""Determines the store to which a journal is sent. The journal contains the store's address, and the environment
-contains the password."""
+"""Determines the store to which a journal is sent. The journal contains the store's URI, and the environment contains
+the password."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from parallax_runner.track.mlflow.store_check import absolute_uri
 
 
 def chosen_uri(configured: str | None) -> str:
-    """Returns the full address of the store that `configured`, the value of `tracking.uri`, names. If `configured` is
-    None, returns the address from the environment.
+    """Returns the full URI of the store that `configured` (the value of `tracking.uri`) names. If `configured` is None,
+    returns the URI from the environment.
 
-    Raises ConfigError if there is no address, or if the configuration contains a password.
+    Raises ConfigError if there is no URI, or if the configuration contains a password.
     """
     if configured is None:
         uri = os.environ.get(TRACKING_URI)
         if not uri:
             raise ConfigError(
-                f"tracking.uri=null: expected the store's address in the environment variable {TRACKING_URI}, which is "
+                f"tracking.uri=null: expected the store's URI in the environment variable {TRACKING_URI}, which is "
                 "not set. Set the variable, or give a store such as tracking.uri=sqlite:///mlflow.db"
             )
         return absolute_uri(uri)
@@ -38,11 +38,11 @@ def chosen_uri(configured: str | None) -> str:
 
 
 def addressed(path: Path, uri: str | None) -> Header:
-    """Returns a journal's header with the full address of the store to which the journal is sent: `uri`, or else the
-    store that the journal names.
+    """Returns a journal's header with the full URI of the store to which the journal is sent: `uri`, or else the store
+    that the journal names.
 
-    A journal of another user can choose neither the store nor an existing run. Raises Refused if the full address is
-    unknown.
+    A journal that belongs to another user can choose neither the store nor an existing run. Raises Refused if the full
+    URI is unknown.
     """
     header = journals.read_header(path)
     if is_foreign(path):
@@ -78,7 +78,7 @@ def _with_password(written: str) -> str:
     uri = absolute_uri(os.environ.get(TRACKING_URI, ""))
     if masked_uri(uri) != written:
         raise Refused(
-            f"tracking.uri={written} needs a password: set {TRACKING_URI} to this address, with the password in "
+            f"tracking.uri={written} needs a password: set {TRACKING_URI} to this URI, with the password in "
             f"place of {MASK}"
         )
     return uri

@@ -1,4 +1,4 @@
-"""Classifies errors from MLflow, database drivers and the network as temporary or permanent, and formats each error in
+"""Classifies errors from MLflow, database drivers and the network as temporary or permanent, and formats each error as
 one line."""
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def is_permanent(error: Exception) -> bool:
 
     if isinstance(error, MlflowException):
         return error.error_code in PERMANENT
-    # These are errors such as a missing database driver or an invalid address. Network and file errors are OSErrors.
+    # These are errors such as a missing database driver or an invalid URI. Network and file errors are OSErrors.
     return isinstance(error, ImportError | TypeError) or (
         isinstance(error, ValueError) and not isinstance(error, OSError)
     )
 
 
 def is_of_what_is_gone(error: Exception) -> bool:
-    """Returns whether MLflow reports that a run or experiment does not exist. A wrong address causes other errors."""
+    """Returns whether MLflow reports that a run or experiment does not exist. A wrong URI causes other errors."""
     return getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST"
 
 

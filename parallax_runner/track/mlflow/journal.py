@@ -47,8 +47,7 @@ class Header:
 
     `parent` is the directory of the sweep to which the run belongs. `continues` is the MLflow run of another directory
     that this journal continues. If that run has finished, is not in this store, or has been continued by another
-    journal since `continues_journal` wrote it, a new run is created instead. The new run has a tag that names the old
-    run.
+    journal after `continues_journal`, a new run is created instead. The new run has a tag that names the old run.
     """
 
     uri: str

@@ -33,8 +33,8 @@ class JournalTracker(Tracker):
     """Records one run in the journal of the run's directory. Create the tracker when the run is about to start.
 
     If `goes_on` is set, the run continues the directory's latest journal and the MLflow run of that journal; otherwise
-    it begins a new journal. `summary` contains the fields for `summary.json` in case the driver is killed. Raises
-    ConfigError if another run is active in the directory, and StorageError if the journal cannot be created.
+    it begins a new journal. `summary` contains the fields that are written to `summary.json` if the driver is killed.
+    Raises ConfigError if another run is active in the directory, and StorageError if the journal cannot be created.
     """
 
     def __init__(
@@ -110,17 +110,17 @@ class JournalTracker(Tracker):
 
     def log_artifact(self, path: str | Path, folder: str | None = None) -> None:
         """Records a file or folder, which is copied when the entry is sent. A path outside the run's folder may be
-        copied to the outbox immediately, in which case later additions are missing."""
+        copied to the outbox immediately; later changes are then not included."""
         name = self._in_run(path)
         if name is not None:
             self._journal.append("artifact", path=name, folder=folder)
 
     def log_dataset(self, dataset: DatasetFacts) -> None:
-        """Records a data set. MLflow keeps one data set per name and digest."""
+        """Records a dataset. MLflow keeps one dataset per name and digest."""
         self._journal.append("dataset", **dataclasses.asdict(dataset))
 
     def log_checkpoint(self, folder: Path) -> None:
-        """Records a checkpoint in the outbox, which `checkpoint.py` sends."""
+        """Records a checkpoint that is in the outbox. `checkpoint.py` sends the checkpoint."""
         self._log_event("checkpoint", folder=folder)
 
     def log_model(self, saved_model: Path) -> None:
@@ -142,8 +142,8 @@ class JournalTracker(Tracker):
             self._journal.append("event", event=kind, fields=names)
 
     def _in_run(self, path: str | Path) -> str | None:
-        """Returns the path relative to the run's folder, which allows the folder to be moved later. A path outside the
-        folder is put into the outbox; returns None if that fails."""
+        """Returns the path relative to the run's folder, so that the folder can be moved later. Puts a path outside the
+        folder into the outbox; returns None if this fails."""
         whole = Path(path).absolute()
         try:
             if not (whole.is_relative_to(self._run_dir) and whole.resolve().is_relative_to(self._run_dir)):

@@ -1,8 +1,8 @@
-"""Manages MLflow 3's logged models: one model for each step whose checkpoint becomes an artifact, with the metrics of
-that step.
+"""Manages MLflow 3's logged models: one model for each step whose checkpoint is logged as an artifact, with the metrics
+of that step.
 
 A logged model is identified by its run and its name, which contains the step, so sending a model twice creates it only
-once. Stores older than MLflow 3 have no logged models. The log reports this once, and nothing else changes.
+once. Stores older than MLflow 3 do not support logged models. The log reports this once, and nothing else changes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-# A file in the logged model that contains the address of the checkpoint's files.
+# A file in the logged model that contains the URI of the checkpoint's files.
 POINTER = "checkpoint.json"
 # Error codes of a store that does not support logged models.
 _UNKNOWN_CALL = ("ENDPOINT_NOT_FOUND", "NOT_IMPLEMENTED", "FEATURE_DISABLED")
@@ -39,8 +39,8 @@ def step_in(checkpoint: str) -> int | None:
 
 
 class LoggedModels:
-    """The logged models of one run. Each method can safely be called twice, and does nothing if the store has no logged
-    models."""
+    """The logged models of one run. Each method can safely be called twice, and does nothing if the store does not
+    support logged models."""
 
     def __init__(self, client: MlflowClient, run_id: str, experiment_id: str) -> None:
         self._client, self._run_id, self._experiment_id = client, run_id, experiment_id
@@ -48,8 +48,8 @@ class LoggedModels:
         self._ids: dict[int, str] = {}
 
     def add_checkpoint(self, checkpoint: str, uri: str) -> None:
-        """Creates the logged model of a checkpoint, with a small file that contains the checkpoint's address. The file
-        is omitted if the model already contains artifacts, such as the model for serving."""
+        """Creates the logged model of a checkpoint, with a small file that contains the checkpoint's URI. The file is
+        omitted if the model already contains artifacts, such as the model for serving."""
         model = self._made(checkpoint)
         if model is None:
             return
@@ -62,8 +62,8 @@ class LoggedModels:
         self._close(model, checkpoint)
 
     def id_for_serving(self, checkpoint: str) -> str | None:
-        """Returns the id of a checkpoint's logged model, which is created if needed. Returns None if the store has no
-        logged models."""
+        """Returns the id of a checkpoint's logged model, which is created if needed. Returns None if the store does not
+        support logged models."""
         model = self._made(checkpoint)
         return None if model is None else str(model.model_id)
 
@@ -150,6 +150,7 @@ class LoggedModels:
                 raise
             self._exist = False
             log.warning(
-                "this MLflow store does not support logged models, which need MLflow 3. Checkpoints are only artifacts"
+                "this MLflow store does not support logged models, which need MLflow 3. Checkpoints are logged only as "
+                "artifacts"
             )
             return None

@@ -89,10 +89,11 @@ def write_model(saved_model: Path, folder: Path, *, run_id: str | None = None, m
 
 
 def _require(folder: Path, requirement: str) -> None:
-    """Adds a package to the two lists of a model's requirements.
+    """Adds a package to a model's `requirements.txt` and `conda.yaml`.
 
-    MLflow imports a package that is passed to it, to compare versions, if the package is installed under another name,
-    such as tensorflow-cpu. Importing TensorFlow takes seconds, and prints lines about the machine.
+    If MLflow itself receives a requirement whose package is installed under another name, such as tensorflow-cpu,
+    MLflow imports the package to compare versions. Importing TensorFlow takes seconds and prints lines about the
+    machine, so this function adds the requirement afterwards.
     """
     import yaml
 
@@ -105,7 +106,7 @@ def _require(folder: Path, requirement: str) -> None:
 
 
 def _schema(specs: Mapping[str, Any]) -> Schema | None:
-    """Returns the schema of named tensors, or None if a rank is unknown, which MLflow cannot express."""
+    """Returns the schema of named tensors, or None if the rank of a tensor is unknown, which MLflow cannot express."""
     import numpy as np
     from mlflow.types import Schema, TensorSpec
 

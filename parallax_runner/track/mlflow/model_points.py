@@ -18,8 +18,8 @@ QUALITY = ("train/", "validation/")
 
 
 def quality(points: Iterable[Point]) -> list[Point]:
-    """Returns the points that measure model quality. Points with values that are not finite are omitted, since MLflow
-    would store zero for them."""
+    """Returns the points that measure model quality. Points with non-finite values are omitted, since MLflow would
+    store zero for them."""
     return [point for point in points if point.key.startswith(QUALITY) and math.isfinite(point.value)]
 
 
@@ -30,7 +30,7 @@ def points_of_models(
     path: Path, points_of: Callable[[Mapping[str, Any]], list[Point]]
 ) -> Iterator[tuple[int, list[Point], Datasets]]:
     """Yields a tuple for each step that has a checkpoint in the journal. The tuple contains the step, the last point of
-    each metric up to that step, and the data sets that were in use at that time.
+    each metric up to that step, and the datasets that were in use at that time.
 
     The last point can be earlier than the step, because a checkpoint can be written between two reports. `points_of`
     returns the points of an entry.
@@ -56,12 +56,12 @@ def step_of(entry: Mapping[str, Any]) -> int | None:
 
 
 def named(entry: Mapping[str, Any]) -> Datasets:
-    """Returns the name and digest of an entry's data set, with the data set's context as the key."""
+    """Returns a dict that maps the context of an entry's dataset to the dataset's name and digest."""
     return {entry["context"]: {"name": entry["name"], "digest": entry["digest"]}}
 
 
 def datasets_before(path: Path, offset: int) -> Datasets:
-    """Returns the last data set of each context before a position in the journal."""
+    """Returns the last dataset of each context before a position in the journal."""
     found: Datasets = {}
     for entry, end in journals.entries(path):
         if end > offset:

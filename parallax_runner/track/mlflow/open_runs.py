@@ -1,7 +1,7 @@
-"""Lists the runs of this user that have not been sent completely. The list has one small file per run directory, in the
-user's state folder.
+"""Lists the runs of this user that have not been sent completely. The list consists of one small file per run
+directory, in the user's state folder.
 
-A killed driver cannot finish its run, so the next driver looks up such runs here.
+A killed driver cannot send its run, so the next driver looks up such runs here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class OpenRun:
 
     @property
     def is_alive(self) -> bool:
-        """Returns whether the process still runs. The result is valid only on the process's host."""
+        """Returns whether the process is still running. The result is valid only on the process's host."""
         try:
             return abs(psutil.Process(self.pid).create_time() - self.process_started_secs) < 1.0
         except psutil.NoSuchProcess:
@@ -64,8 +64,8 @@ def register(run_dir: Path) -> None:
 
 
 def forget(run_dir: Path, entry: OpenRun | None = None) -> None:
-    """Deletes the file of `run_dir`, once everything has been sent. With `entry`, deletes the file only if it still
-    contains `entry`, which means that no other process has registered since."""
+    """Removes `run_dir` from the list by deleting its file. If `entry` is given, deletes the file only if the file
+    still contains `entry`, which means that no other process has registered since."""
     try:
         if entry is None or entry in listed():
             _path(run_dir).unlink(missing_ok=True)

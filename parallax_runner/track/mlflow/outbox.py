@@ -22,7 +22,7 @@ def hold(path: Path, run_dir: Path) -> Path:
     """Puts a file or folder from elsewhere into the outbox, using hard links if possible, and returns the path in the
     outbox.
 
-    This is necessary because a journal can name only paths inside its run's folder. Raises OSError.
+    This is necessary because a journal can name only paths inside its run's folder. Raises OSError if the copy fails.
     """
     folder = folder_of(run_dir) / _FILES / uuid.uuid4().hex
     folder.mkdir(parents=True)
@@ -44,7 +44,7 @@ def is_held(path: Path, run_dir: Path) -> bool:
     folder = path.parent
     try:
         return folder.resolve().parent == folder_of(run_dir.resolve()) / _FILES and not folder.is_symlink()
-    except (OSError, RuntimeError, ValueError):  # a loop of links, or a zero byte in the path
+    except (OSError, RuntimeError, ValueError):  # a symlink loop, or a NUL byte in the path
         return False
 
 

@@ -1,5 +1,5 @@
-"""Opens runs in MLflow and writes to them. Only this module, `errors`, `logged_models` and the event modules import
-MLflow, and only when a run is opened.
+"""Opens runs in MLflow and writes to them. Only this module, `dataset`, `errors`, `logged_models` and the event modules
+import MLflow, and only after a run is opened.
 
 Runs are always addressed by id, never through the environment or MLflow's global state.
 """
@@ -104,8 +104,8 @@ class MlflowRun:
         self._changed = parse_changed(run.data.tags.get(CHANGED_TAG))
 
     def log(self, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
-        """Sends everything in one call. Parameters that already have a different value go into a tag, since MLflow
-        keeps the first value."""
+        """Sends everything in one call. Parameters that already have a different value are recorded in a tag, since
+        MLflow keeps the first value."""
         from mlflow.entities import Metric, Param, RunTag
 
         changed = {key: value for key, value in params.items() if self._params.get(key, value) != value}
@@ -140,7 +140,7 @@ class MlflowRun:
         self._copy(f"{kind} {fields}", partial(send, self._client, self._run_id, dict(fields), self._logged_models))
 
     def log_dataset(self, fields: Mapping[str, Any]) -> None:
-        """Sends a data set. A store that is too old to support data sets refuses the entry."""
+        """Sends a dataset. A store that is too old to support datasets refuses the entry."""
         self._call(partial(dataset.send, self._client, self._run_id, fields))
 
     def log_of_model(self, step: int, points: Sequence[Point], datasets: Mapping[str, Mapping[str, str]]) -> None:
@@ -149,7 +149,7 @@ class MlflowRun:
         self._copy(f"metrics of step {step}", partial(self._logged_models.log, step, points, datasets))
 
     def _copy(self, what: str, action: Callable[[], Any]) -> None:
-        """Runs an action that copies a file, which may fail although the store itself works. A file that cannot be
+        """Runs an action that copies a file, which may fail even if the store itself works. A file that cannot be
         copied must not block later entries forever.
 
         Raises CopyFailed, or EntryRefused after MAX_COPY_FAILURES attempts.
@@ -161,10 +161,10 @@ class MlflowRun:
             self._failures[what] = self._failures.get(what, 0) + 1
             if self._failures[what] < MAX_COPY_FAILURES:
                 raise CopyFailed(str(error)) from error
-            raise EntryRefused(f"{MAX_COPY_FAILURES} attempts failed, the last one with: {error}") from error
+            raise EntryRefused(f"{MAX_COPY_FAILURES} attempts failed; the last error was: {error}") from error
 
     def set_running(self) -> None:
-        """Sets the status to RUNNING, even if the run is being continued."""
+        """Sets the status to RUNNING, also for a continued run."""
         self._call(partial(self._client.update_run, self._run_id, status="RUNNING"))
 
     def set_ended(self, status: str, time_ms: int) -> None:
@@ -203,7 +203,8 @@ def _import_mlflow(database: Path | None) -> None:
 
 
 def _client(uri: str) -> MlflowClient:
-    """Connects to the store, which creates the tables in a new database or migrates the tables in an old database."""
+    """Connects to the store. Connecting creates the tables in a new database and migrates the tables in an old
+    database."""
     from mlflow import MlflowClient
 
     return MlflowClient(tracking_uri=uri, registry_uri=uri)

@@ -35,7 +35,7 @@ UNTOLD_FAILURES = 2
 
 class Sender:
     """Sends the entries that earlier runs have left unsent, and then one journal, until `close` is called. `header` is
-    the header of the journal, with the full address of the store."""
+    the header of the journal, with the full URI of the store."""
 
     def __init__(self, path: Path, open_run: OpenRun, header: Header) -> None:
         self._path, self._run_dir, self._open_run, self._header = path, path.parent, open_run, header
@@ -140,7 +140,7 @@ class Sender:
 
     def _recover(self) -> None:
         if self.trouble is not None:
-            log.info("MLflow answers again")
+            log.info("MLflow is reachable again")
         self.trouble, self._has_told = None, False
 
     def _tell_once(self, *, has_run: bool) -> None:
@@ -153,4 +153,6 @@ class Sender:
     def _tell(self, reason: str) -> None:
         """Logs a warning and also prints it on the terminal, since a wrong configuration may be the reason."""
         log.warning("%s (training continues)", reason)
-        print(f"parallax_runner: {reason}. Training continues, and {self._path} keeps the metrics", file=sys.stderr)
+        print(
+            f"parallax_runner: {reason}. Training continues, and the metrics are kept in {self._path}", file=sys.stderr
+        )

@@ -33,8 +33,8 @@ LEFT_BEHIND = ("config.yaml", "plan.json", SUMMARY, "logs")
 def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] = lambda: False) -> None:
     """Settles and sends all runs of this user on this host that have no live driver, except the run in `own_dir`.
 
-    Raises nothing. If a store is unreachable, the next driver tries again. A run is removed from the list of open runs
-    if it can never be sent, because it was deleted in MLflow or its directory or journal no longer exists.
+    Never raises. If a store is unreachable, the next driver tries again. A run is removed from the list of open runs if
+    it can never be sent, because it was deleted in MLflow or its directory or journal no longer exists.
     """
     unreachable: set[str] = set()
     # The entries are sorted by path. The run of a sweep comes before the runs of the sweep's jobs, which need the id of
@@ -56,7 +56,7 @@ def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] 
             if send_rest(run_dir, open_run, unreachable):
                 open_runs.forget(run_dir, entry)
         except (OutOfReach, Busy, BlockingIOError) as error:
-            log.info("%s is not sent yet: %s", run_dir, error)
+            log.info("%s has not been sent yet: %s", run_dir, error)
         except Gone as error:
             log.warning("%s will not be sent: %s", run_dir, error)
             open_runs.forget(run_dir, entry)
@@ -105,12 +105,12 @@ def end_open_journals(run_dir: Path, paths: list[Path], *, with_files: bool = Tr
 
 
 def _in_run(run_dir: Path, name: str, journal: Path) -> str | None:
-    """Returns the path, relative to the run's folder, of a file that a driver left. Returns None if the file is outside
-    the folder and cannot be put into the outbox.
+    """Returns the path, relative to the run's folder, of a file that a driver left behind. Returns None if the file is
+    outside the folder and cannot be put into the outbox.
 
-    A link that leads out of the folder, such as the link that redirect_path creates for the logs, is followed only if
-    this user's state folder has an entry for the run's folder and the journal is this user's own. In any other folder,
-    the link could lead to any file.
+    A symbolic link that leads out of the folder, such as the link that redirect_path creates for the logs, is followed
+    only if this user's state folder has an entry for the run's folder and the journal is this user's own. In any other
+    folder, the link could lead to any file.
     """
     path = run_dir / name
     if path.resolve().is_relative_to(run_dir.resolve()):
@@ -130,7 +130,7 @@ def send_rest(run_dir: Path, open_run: OpenRun, unreachable: set[str] | None = N
     """Sends the unsent entries in a directory's journals to the store `uri`, or else to the store that each journal
     names. Returns True if all journals have also ended, which means that no more entries can follow.
 
-    Does not try stores in `unreachable`, and adds stores that do not answer to `unreachable`. Raises OutOfReach,
+    Does not contact stores in `unreachable`, and adds each store that does not answer to this set. Raises OutOfReach,
     Refused and Busy.
     """
     all_ended = True

@@ -1,4 +1,4 @@
-"""The interface of a tracking store that receives a journal, and its errors. Imports no heavy package."""
+"""The interface of a tracking store that receives a journal, and its errors. Imports no heavy packages."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ class CopyFailed(OutOfReach):
 
 
 class Refused(Exception):
-    """The store refuses this run in the current set-up, for example because of a missing driver or wrong
-    credentials."""
+    """The store refuses this run in the current setup, for example because of a missing driver or wrong credentials."""
 
 
 class Gone(Refused):
@@ -70,11 +69,11 @@ class StoreRun(Protocol):
         """Passes an event to the module that handles its kind."""
 
     def log_dataset(self, fields: Mapping[str, Any]) -> None:
-        """Makes a data set an input of the run."""
+        """Makes a dataset an input of the run."""
 
     def log_of_model(self, step: int, points: Sequence[Point], datasets: Mapping[str, Mapping[str, str]]) -> None:
         """Adds points of the run to the logged model of a step, if that step has a logged model. `datasets` maps each
-        context to the name and digest of its data set."""
+        context to the name and digest of its dataset."""
 
     def set_running(self) -> None:
         """Marks the run as running."""

@@ -41,7 +41,7 @@ def check_store(uri: str | None, experiment: str) -> None:
 
 
 def absolute_uri(uri: str) -> str:
-    """Makes the path in a SQLite address absolute, since a journal may be sent from another folder."""
+    """Makes the path in a SQLite URI absolute, since a journal may be sent from another folder."""
     database = sqlite_path(uri)
     return uri if database is None else sqlite_uri(database, uri.partition("?")[2])
 
@@ -57,7 +57,7 @@ def _reason(uri: str) -> str | None:
         return "it contains no host"
     if is_in_memory(uri):
         return "this database is in memory, so nothing would be kept"
-    if (meant := corrected_sqlite(uri)) is not None:  # an address from the environment is not checked earlier
+    if (meant := corrected_sqlite(uri)) is not None:  # a URI from the environment is not checked earlier
         return f"expected a path after three slashes: {meant}"
     database = sqlite_path(uri)
     return None if database is None else _reason_against(database)
@@ -73,10 +73,10 @@ def _reason_against(database: Path) -> str | None:
         os.stat(database)
     except FileNotFoundError:
         return None
-    except OSError as error:  # for example a name that is too long, or a loop of links
+    except OSError as error:  # for example, a name that is too long or a symlink loop
         return error.strerror
     if not os.access(database, os.R_OK | os.W_OK):
-        return "it is not readable and writable"
+        return "it is not both readable and writable"
     if database.is_dir():
         return "it is a folder"
     kind = kind_of(database)

@@ -1,5 +1,5 @@
 """Lets only one process at a time open a SQLite store. If four processes create the store's tables at the same time,
-three processes crash."""
+three of them crash."""
 
 import fcntl
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from urllib.parse import unquote
 def sqlite_path(uri: str) -> Path | None:
     """Returns the absolute path of the database in `sqlite:///…`, or None for other stores and in-memory databases.
 
-    Parses the address in the same way as SQLAlchemy: options begin at a question mark, and a question mark in the path
-    is written as %3F.
+    Parses the URI in the same way as SQLAlchemy: options begin at a question mark, and a question mark in the path is
+    written as %3F.
     """
     prefix = "sqlite:///"
     path = uri.removeprefix(prefix).partition("?")[0]
@@ -22,7 +22,7 @@ def sqlite_path(uri: str) -> Path | None:
 
 
 def sqlite_uri(database: Path, options: str = "") -> str:
-    """Returns the `sqlite:///` address of a database path, with special characters escaped."""
+    """Returns the `sqlite:///` URI of a database path, with special characters escaped."""
     path = str(database).replace("%", "%25").replace("?", "%3F")
     return f"sqlite:///{path}{'?' if options else ''}{options}"
 

@@ -28,7 +28,7 @@ def sync(path: Path, uri: str | None = None) -> None:
     run_dirs = find_run_dirs(path)
     if not run_dirs:
         raise ConfigError(
-            f"run_dir={path}: there is no journal.jsonl at this path or below. Give the folder of a recorded run "
+            f"run_dir={path}: there is no journal.jsonl at or below this path. Give the folder of a recorded run "
             "or of a sweep"
         )
     failures = [failure for run_dir in run_dirs if (failure := _sync_one(run_dir, uri)) is not None]
@@ -64,7 +64,7 @@ def _sync_one(run_dir: Path, uri: str | None) -> str | None:
     except Busy as error:
         return f"{error}. Try again when that process has finished"
     except OutOfReach as error:
-        return f"{run_dir}: {waiting} entries are not sent, because MLflow is unreachable: {error}. Try again later"
+        return f"{run_dir}: {waiting} entries were not sent, because MLflow is unreachable: {error}. Try again later"
     except Refused as error:
         return f"{run_dir}: {waiting} entries cannot be sent: {error}"
     except (OSError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:

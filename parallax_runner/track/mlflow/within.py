@@ -18,7 +18,7 @@ class Outside(EntryRefused):
 def within(run_dir: Path, name: str) -> Path:
     """Returns the path of a file or folder that a journal of `run_dir` names.
 
-    Raises Outside if the path is outside the folder, or if a link leads out of the folder.
+    Raises Outside if the path is outside the folder, or if a symbolic link leads out of the folder.
     """
     path = run_dir / name
     _check(path, run_dir, name)
@@ -26,8 +26,8 @@ def within(run_dir: Path, name: str) -> Path:
 
 
 def within_outbox(run_dir: Path, name: str) -> Path:
-    """Returns the path of a folder directly inside the outbox, which may be deleted after it has been sent. Raises
-    Outside if the folder is elsewhere."""
+    """Returns the path of a folder directly inside the outbox. Such a folder may be deleted after it has been sent.
+    Raises Outside if the folder is elsewhere."""
     path, outbox = run_dir / name, folder_of(run_dir.resolve())
     resolved = _resolved(path)
     if resolved is None or resolved.parent != outbox or path.is_symlink():
@@ -36,8 +36,8 @@ def within_outbox(run_dir: Path, name: str) -> Path:
 
 
 def check_contents(path: Path, run_dir: Path) -> None:
-    """Raises Outside if a link in `path` leads out of the run's folder, and EntryRefused if anything in `path` is not a
-    file or a folder, or cannot be read. A missing path passes this check, because the store reports it."""
+    """Raises Outside if a symbolic link in `path` leads out of the run's folder, and EntryRefused if anything in `path`
+    is not a file or a folder, or cannot be read. A missing path passes this check, because the store reports it."""
     entries = [path] if os.path.lexists(path) else []
     if path.is_dir():
         entries += [Path(folder) / name for folder, folders, names in os.walk(path) for name in [*folders, *names]]
@@ -61,5 +61,5 @@ def _check(path: Path, run_dir: Path, name: str) -> None:
 def _resolved(path: Path) -> Path | None:
     try:
         return path.resolve()
-    except (OSError, RuntimeError, ValueError):  # a loop of links, or a zero byte in the path
+    except (OSError, RuntimeError, ValueError):  # a symlink loop, or a NUL byte in the path
         return None

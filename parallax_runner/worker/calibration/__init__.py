@@ -1,1 +1,1 @@
-"""The process of one rank in a calibration."""
+"""The process of one rank of a calibration."""

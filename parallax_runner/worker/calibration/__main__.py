@@ -1,4 +1,4 @@
-"""One rank in a calibration. mpirun runs `python -m parallax_runner.worker.calibration RUN_DIR`."""
+"""One rank of a calibration. mpirun runs `python -m parallax_runner.worker.calibration RUN_DIR`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
-    """Measures the time of exchanges among all ranks and with servers, and then the time of updates on rank 0. Sends
-    the chief's samples to the driver."""
+    """Times exchanges among all ranks and with servers, and then updates on rank 0. Sends the chief's samples to the
+    driver."""
     log_to_stderr()
     import_tensorflow()
     import tensorflow.compat.v1 as tf
@@ -59,7 +59,7 @@ def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
 
 
 def _host_of(rank: int, resource_info: Sequence[str] | None) -> int:
-    """Returns the number of a rank's host. Ranks fill the hosts' slots in order, and start again at the first slot if
+    """Returns the index of a rank's host. Ranks fill the hosts' slots in order, and start again at the first slot if
     there are too few slots."""
     if resource_info is None:
         return 0

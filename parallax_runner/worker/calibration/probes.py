@@ -22,8 +22,8 @@ FLOAT_BYTES = 4
 def exchanges(
     rank: int, *, ranks: int, server: int, servers: int, open_session: Callable[[tf.Graph], tf.Session]
 ) -> list[Sample]:
-    """Measures the time of collectives, and of pulls and pushes between this rank and server `server` of `servers`. All
-    ranks run these operations at the same time. The returned times are measured on this rank."""
+    """Times collectives, and pulls and pushes between this rank and server `server` of `servers`. All ranks run these
+    operations at the same time. The returned times are measured on this rank."""
     worker_device = f"/job:worker/task:{rank}"
     with tf.Graph().as_default() as graph, tf.device(worker_device):
         together = collectives.sum_over_ranks([tf.zeros([])], name="together")[0].op
@@ -39,7 +39,7 @@ def exchanges(
 
 
 def work(open_session: Callable[[tf.Graph], tf.Session]) -> list[Sample]:
-    """Measures the time of the updates and merges that ranks and servers perform. Runs in this process only."""
+    """Times the updates and merges that ranks and servers perform. Runs in this process only."""
     with tf.Graph().as_default() as graph:
         # The ops are fetched separately instead of being grouped. TensorFlow would remove grouped ops as an
         # optimization, because nothing reads their results.
@@ -50,8 +50,8 @@ def work(open_session: Callable[[tf.Graph], tf.Session]) -> list[Sample]:
 
 
 def _exchanges(size: int, tensors: int, ranks: int, rank: int, server: int) -> Iterator[tuple[str, list[tf.Operation]]]:
-    """Yields the ops that exchange `tensors` tensors of `size` bytes each at once. An alltoall is measured only with
-    one tensor, because plans use it only with one tensor."""
+    """Yields the kind and the ops of each exchange. The ops exchange `tensors` tensors of `size` bytes each at the same
+    time. An alltoall is timed with one tensor only, because plans use it with one tensor only."""
     number = size // FLOAT_BYTES // ranks * ranks
     name = f"{size}_{tensors}"
     own = [_variable([number]).read_value() for _ in range(tensors)]
@@ -111,8 +111,8 @@ def _variable(shape: list[int], shared: str | None = None) -> tf.Variable:
 
 
 def _secs(session: tf.Session, ops: list[tf.Operation], together: tf.Operation | None = None) -> float:
-    """Returns the median time of `ops` in seconds. With `together`, all ranks begin each repetition at the same
-    time."""
+    """Returns the median time of a run of `ops` in seconds. With `together`, all ranks begin each repetition at the
+    same time."""
     secs = []
     for _ in range(WARM_UP + REPEATS):
         if together is not None:

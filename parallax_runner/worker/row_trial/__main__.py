@@ -39,8 +39,8 @@ WARM_UP_STEPS = 3
 
 
 def work(run_dir: Path, rank: int, client: ControlClient) -> None:
-    """Measures the model that the configuration names. If the run has a script, runs the script instead, whose call to
-    fit provides the model."""
+    """Measures the model that the configuration names. If the run has a script, runs the script instead. The script's
+    call to fit provides the model."""
     log_to_stderr()
     tell("start of Python", process_age_secs())
     if frozen.runs_script(run_dir):
@@ -56,8 +56,8 @@ def work(run_dir: Path, rank: int, client: ControlClient) -> None:
 
 def measure(run_dir: Path, rank: int, client: ControlClient, source: Source) -> dict[str, Any]:
     """Writes `measured.json` into `run_dir`. The plan in `run_dir` is for a single process, but `cluster.workers` in
-    the configuration in `run_dir` is the number of ranks of the real run. Returns an empty dictionary, because a trial
-    adds nothing to the summary."""
+    the configuration there is the number of ranks of the real run. Returns an empty dictionary, because a trial adds
+    nothing to the summary."""
     with stage("import the stages"):
         from parallax_runner.analysis.classify import classify
         from parallax_runner.graph.devices import without_tasks

@@ -88,7 +88,7 @@ def test_an_op_that_needs_a_whole_table_is_named_with_its_bytes(comm: str, is_sa
     table = next(variable for variable in plan.variables if variable.name == "table")
     expected = (plans.WholeTable("largest", TABLE_BYTES),) if is_said else ()
     assert table.whole_tables == expected
-    said = f"whole table «table» is sent for op «largest»: {TABLE_BYTES} bytes per step"
+    said = f"all rows of «table» are sent for op «largest»: {TABLE_BYTES} bytes per step"
     assert (said in plan.notes) == is_said
     assert plans.of_json(plans.to_json(plan)) == plan
 

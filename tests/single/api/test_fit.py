@@ -62,9 +62,9 @@ def sparse(x: Any, y: Any) -> Any:
         ({"overrides": ["model.verbose=2"]}, r"model.verbose=2 \(fit\): .* only data.resume and model.sparse_updates"),
         ({"overrides": ["data.batch_size=8"]}, r"data.batch_size=8 \(fit\): fit uses the model and the data of"),
         ({"overrides": ["comm.ps.backup_workers=1"], "comm": "ps"}, "comm.ps.backup_workers=1"),
-        ({"overrides": ["action=search"]}, r"action=search \(fit\): with fit it must be one of train, verify, plan"),
-        ({"overrides": ["action=simulate"]}, r"action=simulate \(fit\): with fit it must be one of"),
-        ({"overrides": ["action=sync"]}, r"action=sync \(fit\): with fit it must be one of"),
+        ({"overrides": ["action=search"]}, r"action=search \(fit\): fit supports only train, verify, plan"),
+        ({"overrides": ["action=simulate"]}, r"action=simulate \(fit\): fit supports only"),
+        ({"overrides": ["action=sync"]}, r"action=sync \(fit\): fit supports only"),
         (
             {"overrides": ["train.patience=2", "train.validate_steps=2"]},
             "pass keras.callbacks.EarlyStopping to fit",

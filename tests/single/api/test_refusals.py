@@ -55,7 +55,7 @@ def test_an_unknown_run_option(refused: Any) -> None:
 def test_a_protocol_that_this_tensorflow_lacks(refused: Any) -> None:
     communication = parallax.CommunicationConfig(parallax.PSConfig(protocol="grpc+gdr"))
     told = refused(run_option="PS", communication_config=communication)
-    needed = "this TensorFlow does not support it; expected one of: grpc"
+    needed = "this TensorFlow build does not support it; expected one of: grpc"
     assert f"comm.ps.protocol=grpc+gdr (parallel_run): {needed}" in told
 
 
@@ -83,7 +83,7 @@ def test_lines_of_hosts(refused: Any, tmp_path: Path) -> None:
 
 def test_both_profile_options(refused: Any) -> None:
     both = parallax.ProfileConfig(profile_steps=[1], profile_range=(1, 2))
-    assert "profile_steps and profile_range (parallax.ProfileConfig): give only one of the two" in refused(
+    assert "profile_steps and profile_range (parallax.ProfileConfig): set only one of the two" in refused(
         profile_config=both
     )
     told = refused(profile_config=parallax.ProfileConfig(profile_steps=[0]))

@@ -297,7 +297,7 @@ def test_what_is_made_of_rows_that_are_spread_over_the_workers_is_refused() -> N
     check = FetchCheck(plan, steps, distributed)
     check.check_fetches(["norm"], [tensor("norm:0"), tensor("loss:0")], updates=steps.updates)
     for name in ("largest", "clipped_norm", "summary"):
-        with pytest.raises(TrainingError, match=rf"«{name}:0» needs .* by the owners of the rows \(each worker has"):
+        with pytest.raises(TrainingError, match=rf"«{name}:0» needs .* by the owners of the rows \(each worker owns"):
             check.check_fetches([name], [tensor(f"{name}:0")], updates=steps.updates)
 
 

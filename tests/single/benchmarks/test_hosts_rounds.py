@@ -182,7 +182,7 @@ def test_the_table_has_a_column_a_peer() -> None:
 
 def test_what_the_numbers_are_of() -> None:
     assert (
-        "4 hosts (network namespaces) over links of 200 Mbit/s each way and 10 µs"
+        "4 hosts (network namespaces that share the cores of this machine) with links of 200 Mbit/s each way and 10 µs"
         in Measured(4, Link(200, 10), []).fact
     )
     assert "on loopback" in Measured(4, None, []).fact

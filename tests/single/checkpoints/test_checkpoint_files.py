@@ -358,7 +358,7 @@ def test_a_damaged_replacement_does_not_replace(tmp_path: Path) -> None:
             publish(prefix, tmp_path, sidecar(30))
     prefix.with_name("model.ckpt.index").write_text("damaged")
     (note,) = tidy(tmp_path)
-    assert note.startswith(f"removed {prefix.parent}, a damaged checkpoint of a run that was killed while saving: ")
+    assert note.startswith(f"removed {prefix.parent}, a damaged checkpoint from a run that was killed while saving: ")
     assert names(tmp_path) == files_of(30)
     assert damage(tmp_path / "model.ckpt-30") is None
 

@@ -92,7 +92,7 @@ def test_every_file_composes(group: str, at_least: int) -> None:
 @pytest.mark.parametrize("choice", choices("data"))
 def test_every_data_set_composes(choice: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("some words\n")
-    fixed = [f"data={choice}", "model.vocab_size=100"]  # which not every data set has
+    fixed = [f"data={choice}", "model.vocab_size=100"]  # which not every dataset has
     if OmegaConf.is_missing(Composer().job(fixed).config.data, "path"):
         fixed.append(f"data.path={tmp_path}")
     assert compose(*fixed).data["batch_size"] >= 1

@@ -68,7 +68,7 @@ COMMAND_LINES = {
     "links of no width": (
         "action=simulate simulate.bandwidth_gbit_per_sec=0",
         "simulate.bandwidth_gbit_per_sec=0",
-        "more than 0",
+        "greater than 0",
     ),
     "search under auto": ("comm=auto partition=search", "partition=search", "comm=auto chooses routes itself"),
     "asynchrony under auto": (
@@ -186,7 +186,7 @@ COMMAND_LINES = {
     ),
     "negative": ("train.steps=-5", "train.steps=-5 (command line)", "expected an integer, at least 1"),
     "no workers": ("cluster.workers=0", "cluster.workers=0 (command line)", "at least 1"),
-    "no time": ("ckpt.save_secs=0", "ckpt.save_secs=0 (command line)", "expected a number, more than 0, or null"),
+    "no time": ("ckpt.save_secs=0", "ckpt.save_secs=0 (command line)", "expected a number, greater than 0, or null"),
     "negative rate": (
         "optimizer.learning_rate=-0.1",
         "optimizer.learning_rate=-0.1 (command line)",
@@ -305,7 +305,7 @@ COMMAND_LINES = {
     "backup and validation": (
         "comm=ps comm.ps.backup_workers=1 train.validate_steps=5",
         "train.validate_steps=5 (command line)",
-        "comm.ps.backup_workers allows it only at the end",
+        "comm.ps.backup_workers allows validation only at the end",
     ),
     "no bound": ("comm=ps comm.sync=false comm.ps.staleness=0", "comm.ps.staleness=0 (command line)", "at least 1"),
     "no hosts": ("cluster=hosts", "cluster.resource_info=??? (", "conf/cluster/hosts.yaml:"),

@@ -103,7 +103,7 @@ def test_a_folder_that_can_be_made_is_not_refused(tmp_path: Path) -> None:
 def test_data_that_are_no_data_set(tmp_path: Path) -> None:
     config = from_plain({"data": {"_target_": "collections.OrderedDict", "batch_size": 4}})
     with pytest.raises(
-        ConfigError, match=r"data._target_=collections.OrderedDict: it returns an object of type Ordered"
+        ConfigError, match=r"data._target_=collections.OrderedDict: the function returned an object of type Ordered"
     ):
         load_dataset(config)
 

@@ -28,7 +28,7 @@ def refused(*arguments: str) -> str:
 def test_the_remedy_is_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     message = refused(f"tracking.uri='{WEB}'")
-    assert message.startswith("tracking.uri=http://***@host:5000 (command line): a password or token in the address")
+    assert message.startswith("tracking.uri=http://***@host:5000 (command line): a password or token in the URI")
     assert "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN" in message
     message = refused(f"tracking.uri='{DATABASE}'")
     assert message.startswith("tracking.uri=postgresql://me:***@host/db (command line): ")

@@ -60,7 +60,7 @@ UNUSED_CHOICES = {
     "search under mpi": (
         "comm=mpi partition=search",
         "partition=search",
-        "comm=mpi has no servers, so no variable is split; it needs comm=ps or comm=hybrid.",
+        "comm=mpi has no servers, so no variable is split; this choice needs comm=ps or comm=hybrid.",
     ),
     "search under local": ("comm=local partition=search partition.max=4", "partition=search", "comm=local has no"),
     "search under sharded": ("comm=sharded partition=search partition.num=3", "partition=search", "has no servers"),
@@ -148,16 +148,16 @@ UNUSED = {
     "Allgatherv under auto": (
         "comm=auto comm.mpi.use_allgatherv=true",
         "comm.mpi.use_allgatherv=true",
-        "comm=auto uses only Horovod to gather; it needs comm=mpi or comm=hybrid.",
+        "comm=auto uses only Horovod to gather; this key needs comm=mpi or comm=hybrid.",
     ),
     "protocol": ("comm=mpi comm.ps.protocol=grpc+verbs", "comm.ps.protocol=grpc+verbs", "comm=mpi has no servers;"),
     "boundary": ("comm=mpi comm.ps={boundary_among_servers:false}", "comm.ps.boundary_among_servers=false", "servers;"),
     "copies": (
         "comm=ps comm.sync=false comm.ps.replicate_variables=true",
         "comm.ps.replicate_variables=true",
-        "it needs comm.sync=true.",
+        "this key needs comm.sync=true.",
     ),
-    "staleness": ("comm=ps comm.ps.staleness=2", "comm.ps.staleness=2", "it needs comm=ps comm.sync=false."),
+    "staleness": ("comm=ps comm.ps.staleness=2", "comm.ps.staleness=2", "this key needs comm=ps comm.sync=false."),
     "backup under hybrid": (
         "comm=hybrid comm.ps.backup_workers=1",
         "comm.ps.backup_workers=1",

@@ -1,4 +1,4 @@
-"""Arrays as a data set: whole batches in each pass, and a new order where it is shuffled."""
+"""Arrays as a dataset: whole batches in each pass, and a new order where it is shuffled."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_weights_of_classes_weigh_no_validation_example() -> None:
     [
         ({"y": ROWS[:3]}, "arrays of the same length, found 10 for «x», 3 for «y»"),
         ({"batch_size": 11}, "batch_size=11: there are 10 examples"),
-        ({"validation": ({"id": ROWS}, ROWS)}, r"validation_data has the parts \['id', 'y'\]"),
+        ({"validation": ({"id": ROWS}, ROWS)}, r"validation_data has the features \['id', 'y'\]"),
     ],
 )
 def test_refused(arguments: dict[str, object], told: str) -> None:

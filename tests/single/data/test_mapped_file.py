@@ -31,7 +31,7 @@ def test_data_that_is_cut_is_named_before_it_is_read(dataset: Dataset, tmp_path:
     size = path.stat().st_size
     with open(path, "r+b") as file:
         file.truncate(100)
-    with pytest.raises(DataError, match=rf"{path}: this data was truncated .* from {size} bytes to 100"):
+    with pytest.raises(DataError, match=rf"{path}: this file was truncated .* from {size} bytes to 100"):
         dataset.train_batch(4, 4)
 
 
@@ -39,5 +39,5 @@ def test_data_that_is_gone_is_named(dataset: Dataset, tmp_path: Path) -> None:
     path = mapped(tmp_path, "validation")
     path.unlink()
     dataset.train_batch(0, 4)
-    with pytest.raises(DataError, match=rf"{path}: this data disappeared"):
+    with pytest.raises(DataError, match=rf"{path}: this file disappeared"):
         dataset.validation_batch(0, 4)

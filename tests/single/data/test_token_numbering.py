@@ -200,7 +200,7 @@ def test_a_cache_that_cannot_be_used_is_told_with_its_reason(tmp_path, monkeypat
     with pytest.raises(DataError, match=r"text: (5 requested and 0 written|Permission denied)\. Set data\.cache_dir"):
         load_cached(files, tmp_path / "cache")
     monkeypatch.setattr(token_cache.Path, "exists", fail)
-    with pytest.raises(DataError, match=r"tokenised text: (5 requested|Permission denied).*Set data\.cache_dir"):
+    with pytest.raises(DataError, match=r"tokenized text: (5 requested|Permission denied).*Set data\.cache_dir"):
         load_cached(files, tmp_path / "cache")
 
 
@@ -277,7 +277,7 @@ def test_a_damaged_cache_is_made_anew(damage, was_checked, tmp_path, caplog):
     (folder,) = (path for path in (tmp_path / "cache").iterdir() if path.is_dir())
     DAMAGE[damage](folder)
     assert contents(load_cached(files, tmp_path / "cache")) == before
-    assert f"{folder}: damaged cache of tokenised text, rebuilding it" in caplog.text
+    assert f"{folder}: damaged cache of tokenized text, rebuilding it" in caplog.text
     assert [path for path in (tmp_path / "cache").iterdir() if path.is_dir()] == [folder]
     caplog.clear()
     load_cached(files, tmp_path / "cache")

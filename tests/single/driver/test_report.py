@@ -71,7 +71,7 @@ def test_a_verified_run_counts_what_unmerged_rows_would_change(capsys: pytest.Ca
         verification = VerifySummary(verified=True, max_difference=1e-9, differ_unmerged=names)
         report.tell_end(summary(status="finished", steps=3, verification=verification), None, RUN_DIR)
     verified = (
-        "verified: after 3 steps, every variable equals the result of one device; the largest difference is 1e-09 of "
+        "verified: after 3 steps, every variable matches the result on one device; the largest difference is 1e-09 of "
         "the variable's change"
     )
     differ = (

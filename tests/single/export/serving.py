@@ -1,4 +1,4 @@
-"""A data set, models and checkpoints for tests of what is served."""
+"""A dataset, models and checkpoints for tests of what is served."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_a_port_that_is_read_as_a_password_is_told() -> None:
     """As SQLAlchemy reads it, the host of this address is «corp»."""
     uri = "mysql+pymysql://host:3306/db?user=me@corp"
     assert make_url(uri).host == "corp"
-    assert "write %40 for each @ in the address" in password_remedy(uri)
+    assert "write %40 for each @ in the URI" in password_remedy(uri)
     assert make_url(uri.replace("@", "%40")).query["user"] == "me@corp"
     for other in URIS:
         assert "%40" not in password_remedy(other)

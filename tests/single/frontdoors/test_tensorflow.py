@@ -79,12 +79,12 @@ def test_the_variable() -> None:
         ("{", "not JSON (Expecting property name"),
         ({}, "it has no cluster"),
         ([], "it has no cluster"),
-        ({"cluster": {"worker": WORKERS}}, "it has no task with a type"),
+        ({"cluster": {"worker": WORKERS}}, "it has no task type"),
         (config("trainer"), "the task's type is 'trainer'; known types are chief, master, worker, ps"),
         (config("evaluator"), "a separate evaluator process is not supported"),
-        (config("worker", 2), "the task's index is 2, but the cluster's number of worker addresses is 2"),
+        (config("worker", 2), "the task's index is 2, but the number of worker addresses in the cluster is 2"),
         (config("worker", -1), "the task's index is -1"),
-        (config("chief"), "the task's index is 0, but the cluster's number of chief addresses is 0"),
+        (config("chief"), "the task's index is 0, but the number of chief addresses in the cluster is 0"),
         (config("worker", worker="a:1"), "the cluster's worker is 'a:1', not a list of addresses"),
         (config("worker", worker=WORKERS, trainer=["d:4"]), "the cluster has a job 'trainer'"),
         (config("chief", chief=["a:1", "b:1"]), "more than one chief"),
@@ -110,7 +110,7 @@ def test_what_is_wrong_is_said_once_and_nothing_starts(
     monkeypatch.delenv("TF_CONFIG", raising=False)
     assert said() == (
         "parallax_runner.worker: --rendezvous is missing: expected file:///shared/folder, tcp://host:port or "
-        "redis://host:port/prefix; or another system's options (--help), or TF_CONFIG\n"
+        "redis://host:port/prefix; or set another system's options (--help) or TF_CONFIG\n"
     )
     assert "Pass settings to the driver" in said("--rendezvous=file:///meet", "train.steps=3")
     assert said(*FLAGS, "--job_name=worker", "--task_index=0").count("PARALLAX_RENDEZVOUS_SECRET is not set") == 1

@@ -39,7 +39,7 @@ WRONG = {
     ),
     "key of Keras models for a graph": (
         ("model=simple", "+model.labels=y"),
-        r"model.labels=y \(command line\): no such argument; models.simple.build takes no argument in addition",
+        r"model.labels=y \(command line\): no such argument; models.simple.build takes no arguments in addition",
     ),
     "optimizer": (
         ("model=simple", "+optimizer.momentun=0.9"),
@@ -77,7 +77,7 @@ WRONG = {
     ),
     "arguments by position": (
         ("model=simple", "+model._args_=[1,2,3]"),
-        r"model._args_=\[1, 2, 3\] \(command line\): the runner passes the positional arguments itself; give each arg",
+        r"model._args_=\[1, 2, 3\] \(command line\): the runner passes the positional arguments itself; pass each arg",
     ),
     "data": (
         ("model=simple", "+data.exampels=3"),

@@ -200,7 +200,7 @@ def chained(features: dict[str, tf.Tensor], *, both: bool) -> dict[str, Any]:
 
 
 def test_an_update_that_only_gradients_wait_for_is_refused() -> None:
-    with pytest.raises(CaptureError, match=r"gradients wait for «.*critic.*», an update with other gradients"):
+    with pytest.raises(CaptureError, match=r"gradients depend on «.*critic.*», an update that uses other gradients"):
         captured(functools.partial(chained, both=False))
     assert set(recorded(captured(functools.partial(chained, both=True)))) == {"critic", "actor"}
 

@@ -40,6 +40,6 @@ def test_a_name_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(hosts.socket, "getaddrinfo", unknown)
     with pytest.raises(
-        LaunchError, match=r"host 'nowhere.example' of cluster.resource_info cannot be reached: Name or"
+        LaunchError, match=r"host 'nowhere.example' in cluster.resource_info cannot be reached: Name or"
     ):
         find_hosts([Place("localhost", 1, True), Place("nowhere.example", 1, False)], "ssh")

@@ -62,13 +62,13 @@ def test_a_host_that_cannot_be_reached(shell: Shell, tmp_path: Path) -> None:
         f'[ "$1" = good ] || {{ echo "connect to host $1 port 22: No route to host" >&2; exit 255; }}; {LIKE_SSH}'
     )
     told = message(hosts, tmp_path)
-    assert "host 'other' of cluster.resource_info cannot be reached: connect to host other port 22: No route" in told
+    assert "host 'other' in cluster.resource_info cannot be reached: connect to host other port 22: No route" in told
     assert f"expected «{hosts.remote_shell} other true» to work without a prompt" in told
 
 
 def test_a_host_that_does_not_answer(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reach, "ANSWER_SECS", 1.0)
-    assert "host 'good' of cluster.resource_info cannot be reached: no answer within 1 s" in message(
+    assert "host 'good' in cluster.resource_info cannot be reached: no answer within 1 s" in message(
         shell("exec sleep 60"), tmp_path
     )
 
@@ -81,15 +81,13 @@ def test_an_interrupt_is_not_waited_for(shell: Shell, tmp_path: Path) -> None:
 
 def test_a_host_without_the_installation(shell: Shell, tmp_path: Path) -> None:
     told = message(shell('echo "sh: python: not found" >&2; exit 127'), tmp_path)
-    assert f"host 'good' of cluster.resource_info cannot start {sys.executable}: sh: python: not found" in told
+    assert f"host 'good' in cluster.resource_info cannot start {sys.executable}: sh: python: not found" in told
 
 
 def test_a_run_dir_that_is_not_shared(shell: Shell, tmp_path: Path) -> None:
     """The host sees another folder where this machine has its own: here the token is taken away before it looks."""
     told = message(shell(f"rm -f {tmp_path}/.seen-by-all-hosts-*; {LIKE_SSH}"), tmp_path)
-    assert (
-        f"host 'good' of cluster.resource_info does not see the files that this machine writes into {tmp_path}" in told
-    )
+    assert f"host 'good' in cluster.resource_info does not see the files that this machine writes to {tmp_path}" in told
     assert "hydra.run.dir=" in told
 
 
@@ -101,7 +99,7 @@ def test_a_folder_that_is_not_there(shell: Shell, tmp_path: Path, monkeypatch: p
 def test_a_wall_between(shell: Shell, tmp_path: Path) -> None:
     answer = json.dumps({"host": "good", "unseen": [], "has_cwd": True, "control": "timed out"})
     told = message(shell(f"echo '{answer}'"), tmp_path)
-    assert "host 'good' of cluster.resource_info cannot connect to this machine at 127.0.0.1: timed out" in told
+    assert "host 'good' in cluster.resource_info cannot connect to this machine at 127.0.0.1: timed out" in told
 
 
 def test_a_host_says_whether_it_reaches_the_driver(tmp_path: Path) -> None:

@@ -27,5 +27,5 @@ def run_init() -> None:
 def test_it_is_refused(join: Callable[[], None], variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "GLOO")
     monkeypatch.setattr(collectives, "init", lambda: pytest.fail("it has joined the ranks all the same"))
-    with pytest.raises(Exception, match=f"mpi_collectives: it needs MPI, but {variable}=gloo connects the ranks"):
+    with pytest.raises(Exception, match=f"mpi_collectives needs MPI, but {variable}=gloo connects the ranks"):
         join()

@@ -51,7 +51,7 @@ def test_the_largest_first_and_none_that_sends_nothing() -> None:
         ["sent by a rank", "8.8 kB", "5 kB", "0.57"],
         [f"{SPARSE.name} by ps", "4.8 kB", "2 kB", "0.42"],
         [f"{DENSE.name} by allreduce", "4 kB", "3 kB", "0.75"],
-        ["for no single variable", "0 B", "4 B", ""],
+        ["not assigned to a variable", "0 B", "4 B", ""],
     ]
 
 

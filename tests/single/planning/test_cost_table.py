@@ -68,8 +68,8 @@ def test_each_route_has_its_cost_and_the_chosen_one_a_mark_and_its_parts() -> No
             "",
             "",
             "",
-            "120 ms: computing 100, exchanges and updates 26 ms, 2 of them paid once for all allreduces and all servers"
-            "; 6 ms of these may overlap",
+            "120 ms: computing 100, exchanges and updates 26 ms, of which 2 ms are paid once for all allreduces "
+            "and all servers; computing and exchanges may overlap by 6 ms",
         ],
     }
 
@@ -80,7 +80,7 @@ def test_what_was_not_measured_says_so() -> None:
     assert "rows touched: measured 2026-01-02" in str(cost_table(PLAN).title)
     assert rows(bounds)["table"][0] == "≤ 25 %"
     assert rows(bounds)["table"][-1].endswith("; alltoall alone is cheaper")
-    assert rows(bounds)["a step"][-1] == "exchanges and updates 26 ms; computing was not measured"
+    assert rows(bounds)["a step"][-1] == "exchanges and updates 26 ms; the computation was not measured"
     unknown = dataclasses.replace(bounds, variables=(dataclasses.replace(TABLE, alpha=None, costs=()),))
     assert rows(dataclasses.replace(unknown, predicted=Prediction()))["table"] == ["unknown", *"––––", "ps"]
     assert "was not measured" in rows(dataclasses.replace(unknown, predicted=Prediction()))["a step"][-1]

@@ -144,7 +144,8 @@ def test_an_op_that_sees_merged_rows_is_noted() -> None:
     made = plan(DENSE, info("table", "sparse", nonlinear_op="norm"), NONE, comm="local")
     (note,) = made.notes
     assert note.startswith(
-        "the update of «table» is not linear in the sparse gradient (first «norm»): in every mode, rows of the same id "
+        "the update of «table» is not linear in the sparse gradient (first nonlinear op: «norm»): in every mode, rows "
+        "with the same id "
     )
     assert made.differ_unmerged == ("table",)
 

@@ -48,7 +48,7 @@ def test_a_file_that_is_no_trace_is_an_error_that_names_it(tmp_path: Path) -> No
     with pytest.raises(ValueError, match=r"run_meta_1\.pb is not RunMetadata"):
         read_timeline(path, rank=0, step=1)
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match="contains no op"):
+    with pytest.raises(ValueError, match="contains no ops"):
         read_timeline(path, rank=0, step=1)
 
 

@@ -105,6 +105,7 @@ def test_the_session_of_a_rank_gets_them_too(monkeypatch: pytest.MonkeyPatch) ->
 def test_grpc_is_there_and_others_are_refused_with_the_list() -> None:
     check_protocol("grpc")
     with pytest.raises(
-        PlanError, match=r"comm.ps.protocol=grpc\+verbs: this TensorFlow does not support it; expected one of: grpc$"
+        PlanError,
+        match=r"comm.ps.protocol=grpc\+verbs: this TensorFlow build does not support it; expected one of: grpc$",
     ):
         check_protocol("grpc+verbs")

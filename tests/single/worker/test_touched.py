@@ -26,7 +26,7 @@ from tests.single.small_models import (
 
 
 class Numbered:
-    """A data set whose example number i looks up row i."""
+    """A dataset whose example number i looks up row i."""
 
     features: ClassVar = FEATURES
 

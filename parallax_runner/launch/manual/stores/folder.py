@@ -1,4 +1,4 @@
-"""A store whose entries are files in a folder that all hosts see."""
+"""A store whose entries are files in a folder that all hosts share."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Folder(Store):
         self._path(entry).unlink(missing_ok=True)
 
     def entries(self) -> list[Entry]:
-        """Returns the entries, oldest first. Files without a valid signature are ignored and named in the log."""
+        """Returns the entries, oldest first. Files without a valid signature are ignored and reported in the log."""
         found = []
         for path in sorted(self.folder.glob("*.json"), key=_written_secs):
             try:

@@ -1,4 +1,5 @@
-"""A store whose entries are keys of a Redis server, PREFIX:ROLE:ID. A key expires if its process does not renew it."""
+"""A store whose entries are keys on a Redis server, named PREFIX:ROLE:ID. A key expires if its process does not renew
+it."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ SCAN_COUNT = 1000
 
 
 class Redis(Store):
-    """The keys of one prefix in the server's database 0. Each run must use its own prefix."""
+    """The keys under one prefix in the server's database 0. Each run must use its own prefix."""
 
     def __init__(self, host: str, port: int, prefix: str) -> None:
         super().__init__(secret.from_environment())

@@ -1,4 +1,4 @@
-"""The store interface, and the selection of a store by its address."""
+"""The store interface, and the selection of a store by its URI."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ STORES: Mapping[str, str] = {"file": "folder.Folder", "redis": "redis.Redis", "t
 
 
 class Store(ABC):
-    """Stores the entries of all processes that stand by. The signature of an entry proves that its writer has
-    `secret`."""
+    """Stores the entries of all standby processes. The signature of an entry proves that its writer knows `secret`."""
 
     def __init__(self, secret: bytes) -> None:
         self.secret = secret
@@ -29,7 +28,7 @@ class Store(ABC):
     @classmethod
     @abstractmethod
     def open(cls, address: SplitResult, *, is_driver: bool) -> Self:
-        """Opens the store in the driver or in a process that stands by. Raises LaunchError."""
+        """Opens the store in the driver or in a standby process. Raises LaunchError if the store cannot be used."""
 
     @abstractmethod
     def own_host(self) -> str | None:
@@ -45,10 +44,10 @@ class Store(ABC):
 
     @abstractmethod
     def entries(self) -> list[Entry]:
-        """Returns all entries, in order of arrival if that is known."""
+        """Returns all entries, in order of arrival if the store records this order."""
 
     def believed(self, name: str, content: bytes) -> Entry | None:
-        """Returns the entry in `content`, or None if its writer did not have the secret. Logs a rejected entry once per
+        """Returns the entry in `content`, or None if its writer did not know the secret. Logs a rejected entry once per
         `name`."""
         entry = verified(content, self.secret)
         if entry is None and name not in self._not_believed:
@@ -58,8 +57,8 @@ class Store(ABC):
 
 
 def open_store(address: str, *, is_driver: bool) -> Store:
-    """Opens the store at an address. Raises ConfigError if the address is invalid, and LaunchError if the store cannot
-    be reached."""
+    """Opens the store with the URI `address`. Raises ConfigError if the URI is invalid, and LaunchError if the store
+    cannot be reached."""
     split = split_address(address)
     module, _, name = STORES[split.scheme].partition(".")
     found: type[Store] = getattr(importlib.import_module(f"{__package__}.{module}"), name)

@@ -1,4 +1,5 @@
-"""A store inside the driver. It listens at the address, and each process that stands by keeps a connection to it."""
+"""A store inside the driver. It listens at the address in the URI, and each standby process keeps a connection to
+it."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ class Tcp(Store):
 
     @classmethod
     def open(cls, address: SplitResult, *, is_driver: bool) -> Self:
-        """Opens the store. In the driver, raises LaunchError if this machine does not have the address, or the port is
-        taken."""
+        """Opens the store. In the driver, raises LaunchError if this machine does not have the address, or if the port
+        is taken."""
         store = cls(address.hostname or "", address.port or 0)
         if is_driver:
             store._listen()
@@ -84,7 +85,7 @@ class Tcp(Store):
             with self._lock:
                 self._entries[entry.id] = entry
             try:
-                channel.receive()  # a process sends only its entry, so this call returns when the process has ended
+                channel.receive()  # a process sends only its entry, so this call returns when the process has exited
             finally:
                 with self._lock:
                     del self._entries[entry.id]

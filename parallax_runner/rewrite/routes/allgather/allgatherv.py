@@ -19,19 +19,19 @@ def join() -> tuple[int, int]:
     """Joins the other ranks as `collectives.init` does, and checks that MPI connects them.
 
     Raises CollectiveError if Gloo connects the ranks, if MPI lacks MPI_THREAD_MULTIPLE, or if mpi4py and Horovod use
-    different MPIs.
+    different MPI libraries.
     """
     variable = collectives.gloo_by()
     if variable is not None:
-        raise _refusal(f"needs MPI, but {variable}=gloo connects the ranks through Gloo. Remove that variable")
+        raise _refusal(f"needs MPI, but {variable}=gloo connects the ranks through Gloo. Unset that variable")
     rank, size = collectives.init(may_fuse=False)
     if not collectives.runs_over_mpi():
         raise _refusal("needs MPI, but Horovod connects the ranks through Gloo. Start the ranks with mpirun")
     if (communicator().rank, communicator().size) != (rank, size):
         found = f"{communicator().rank} of {communicator().size}"
         raise _refusal(
-            f"needs one MPI for Horovod and mpi4py, but rank {rank} of {size} in Horovod is rank {found} in mpi4py. "
-            "Build both for the same MPI"
+            f"needs Horovod and mpi4py to use the same MPI library, but rank {rank} of {size} in Horovod is rank "
+            f"{found} in mpi4py. Build both with the same MPI library"
         )
     return rank, size
 
@@ -47,7 +47,7 @@ def communicator() -> MPI.Comm:
     from mpi4py import MPI
 
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        raise _refusal("needs MPI_THREAD_MULTIPLE, but MPI provides less. Remove HOROVOD_MPI_THREADS_DISABLE")
+        raise _refusal("needs MPI_THREAD_MULTIPLE, but MPI provides a lower level. Unset HOROVOD_MPI_THREADS_DISABLE")
     return MPI.COMM_WORLD.Dup()
 
 

@@ -1,4 +1,4 @@
-"""Pass: aggregate sparse gradients by allgather, for variables that every rank keeps whole."""
+"""Pass: aggregate sparse gradients by allgather, for variables that every rank stores whole."""
 
 from __future__ import annotations
 

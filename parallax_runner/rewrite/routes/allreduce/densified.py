@@ -1,10 +1,10 @@
 """Pass: aggregate sparse gradients by allreduce, if the plan chooses this route. The route pays off if steps touch
 nearly all rows.
 
-Each rank spreads its merged rows over a tensor of the variable's shape, and the ranks sum these tensors. The ranks also
-count how many of them touched each row, so rows that no rank touched can be removed again. The update sees the same
-merged sparse gradient as on any other route. Therefore, a norm, a count of rows, or an optimizer that skips untouched
-rows gives the same result.
+Each rank scatters its merged rows into a tensor of the variable's shape, and the ranks sum these tensors. The ranks
+also count how many of them touched each row, so rows that no rank touched can be removed again. The update sees the
+same merged sparse gradient as on any other route. Therefore, a norm, a count of rows, or an optimizer that skips
+untouched rows gives the same result.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _exchanged(
     rewrite: Rewrite, spread: Sequence[tf.Tensor], touched: Sequence[tf.Tensor], variables: Sequence[str], name: str
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Returns the means of rows over ranks, and the number of ranks that touched each row. Compressed values are sent
-    in a separate exchange. The numbers of ranks are never compressed."""
+    in a separate exchange. The counts of ranks are never compressed."""
     from parallax_runner.rewrite.exchange import collectives
 
     halved = [number for number, rows in enumerate(spread) if half_dtype(rewrite, rows.dtype) is not None]

@@ -11,10 +11,10 @@ from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, Messa
 
 
 def merge_message(message: Message, exchange: Exchange) -> tuple[ByTable, ByTable]:
-    """Merges rows that arrived through `exchange`. Returns the sums, and their positions within this rank's own rows,
-    which are distinct and ascending in each table.
+    """Merges rows that arrived through `exchange`. Returns the sums, and their positions within this rank's own rows.
+    The positions are distinct and ascending in each table.
 
-    Rows with the same position are summed in the order of ranks.
+    Rows with the same position are summed in rank order.
     """
     own = exchange.own.of(message.members)
     starts = first_rows([exchange.tables[member] for member in message.members], exchange.rewrite.plan.workers)

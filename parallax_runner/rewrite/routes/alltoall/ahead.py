@@ -66,7 +66,7 @@ class Wave:
 
 
 def all_late(asked: Asked) -> Wave:
-    """Returns the wave that requests all rows of a step, which is right if no row was requested in advance.
+    """Returns the wave in which all rows of a step are late, which is correct if no row was requested in advance.
 
     If the rows of a step were requested in advance, the results of that request are fed to the same tensors.
     """
@@ -85,7 +85,7 @@ def all_late(asked: Asked) -> Wave:
 
 
 def _same(one: Side) -> Side:
-    """Returns an equal side, whose tensors can be fed with different values."""
+    """Returns a copy of a side. Different values can be fed to the copy's tensors."""
     return side(tf.identity(one.ranks.whole), tf.identity(one.counts))
 
 
@@ -131,7 +131,7 @@ def ask_for_next(
 ) -> Asking:
     """Requests the rows of the next step, and fetches the rows that this step does not write.
 
-    `running` are the exchanges of this step, which may write all rows that it requests. Early rows are read after the
+    `running` are the exchanges of this step, which may write any row that it requests. Early rows are read after the
     ops in `after`, which write rows for the previous step.
     """
     asked = ask(rewrite, placements, next_ids, name="next")

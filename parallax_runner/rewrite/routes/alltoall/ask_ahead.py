@@ -18,8 +18,8 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(reads=["waves", "behind", "applied"], writes=["ahead", "sent"])
 def ask_ahead(rewrite: Rewrite) -> None:
-    """Creates the ops that prepare the next step while a step runs. `train.ahead` carries the results of these ops from
-    step to step."""
+    """Creates the ops that prepare the next step while a step runs. `train/ahead.py` carries the results of these ops
+    from step to step."""
     if not rewrite.waves:
         return
     batch = NextBatch(rewrite)

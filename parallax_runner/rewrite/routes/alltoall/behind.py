@@ -1,9 +1,9 @@
-"""Sends some gradients behind their step (during the next step), because the next step does not touch their rows.
+"""Defers some gradients: sends them during the next step, because the next step does not touch their rows.
 
-A push has two parts. Gradients of rows that the next step touches are sent now, and all other gradients are sent behind
-the step. The owner of a row decides which part a gradient belongs to, because the owner receives the requests of both
-steps. The owner sends its decision to the ranks that send gradients of the row. The preparation of the next step
-(`ask_ahead`) computes the decision and passes it to the running step through a queue.
+A push has two parts. Gradients of rows that the next step touches are sent now, and all other gradients are deferred.
+The owner of a row decides which part a gradient belongs to, because the owner receives the requests of both steps. The
+owner sends its decision to the ranks that push gradients of the row. The preparation of the next step (`ask_ahead`)
+computes the decision and passes it to the running step through a queue.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Push:
 
     `is_now` (bool) marks the rows that are sent now, among the rows that this rank sends. The marks come from `queue`.
     Each element of the queue contains the marks of the rows that this rank sends, and the marks of the rows that arrive
-    (bool, ordered by table). `alone` (int32, 1 if not fed) is 0 if the preparation of a next step fills the queue.
+    (bool, ordered by table). `alone` (int32, 1 if not fed) is 0 if the preparation of the next step fills the queue.
+    `behind` is the exchange of the deferred gradients. `goes_behind` tells which tables' gradients may be deferred.
     """
 
     whole: Exchange
@@ -51,7 +52,7 @@ class Push:
         return [tf.boolean_mask(each, marks) for each, marks in zip(rows, self.is_now.parts, strict=True)]
 
     def rows_behind(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns the rows of each table that are sent behind the step."""
+        """Returns the rows of each table whose gradients are deferred."""
         return [tf.boolean_mask(each, ~marks) for each, marks in zip(rows, self.is_now.parts, strict=True)]
 
 
@@ -75,7 +76,7 @@ def in_two_parts(exchange: Exchange, goes_behind: Sequence[bool], alone: tf.Tens
 
 
 def count_bytes_behind(push: Push, gradients: Sequence[tf.Tensor]) -> None:
-    """Counts the bytes that are sent behind a step: the gradients, and one byte per row that marks when the row's
+    """Counts the bytes for deferred gradients: the gradients themselves, and one byte per row that marks when the row's
     gradient is sent."""
     rewrite = push.whole.rewrite
     behind = sums_of_others(push.behind.sent.counts, rewrite.rank)

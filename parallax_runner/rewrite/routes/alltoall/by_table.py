@@ -1,7 +1,7 @@
 """Values of several tables in one tensor, so that one op processes the values of all tables.
 
-An op of TensorFlow costs a few microseconds, even for few values. If each table of a model with many small tables had
-its own ops, these ops would take most of an exchange's time.
+A TensorFlow op takes a few microseconds, even for few values. If each table of a model with many small tables had its
+own ops, these ops would take most of an exchange's time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ByTable:
 
 
 def cut(whole: tf.Tensor, lengths: tf.Tensor) -> ByTable:
-    """Divides values among the tables, which have `lengths` (int32 [tables]) values."""
+    """Splits `whole` by table. `lengths` (int32 [tables]) contains the number of values of each table."""
     (tables,) = lengths.shape.as_list()
     if tables == 1:
         return ByTable(whole, (whole,), lengths)
@@ -54,7 +54,7 @@ def cut(whole: tf.Tensor, lengths: tf.Tensor) -> ByTable:
 
 
 def joined(parts: Sequence[tf.Tensor]) -> ByTable:
-    """Joins the values of the tables."""
+    """Joins the values of all tables into one tensor."""
     return ByTable(tf.concat(parts, axis=0), tuple(parts), tf.stack([tf.shape(part)[0] for part in parts]))
 
 
@@ -76,7 +76,7 @@ def numbers_of_keys(keys: tf.Tensor, starts: Sequence[int]) -> tf.Tensor:
 
 
 def of_numbers(values: Sequence[int], numbers: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Returns the value `values[t]` of the table t of each number."""
+    """Returns `values[t]` for each table index t in `numbers`."""
     return tf.gather(tf.constant(values, dtype), numbers)
 
 

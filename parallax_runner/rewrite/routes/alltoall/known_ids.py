@@ -27,11 +27,11 @@ class KnownIds:
 
 
 def known_ids_of(rewrite: Rewrite, gradients: Sequence[RankGradient]) -> list[KnownIds] | None:
-    """Returns, for each of the merged gradients, the ids that looked up its rows.
+    """Returns, for each of the merged gradients, the ids by which its rows were looked up.
 
-    Returns None if a gradient's ids differ from the ids of the lookup, or if the rows came in several exchanges. The
-    result is also None for several replicas per worker, because their merged gradients have more ids than the lookup of
-    one replica. A lookup that runs only in validation is ignored.
+    Returns None if a gradient's ids differ from the ids of the lookup, or if the rows were fetched in several
+    exchanges. The result is also None for several replicas per worker, because their merged gradients have more ids
+    than the lookup of one replica. A lookup that runs only in validation is ignored.
     """
     if rewrite.plan.replicas_per_worker > 1:
         return None
@@ -67,7 +67,7 @@ def _lookup_of(rewrite: Rewrite, variable: str, asked: Sequence[KnownIds]) -> Kn
 
 
 def _raw_ids(rewrite: Rewrite, variable: str) -> tf.Tensor | None:
-    """Returns the ids of a variable's only gradient. Returns None if it has several."""
+    """Returns the ids of a variable's only sparse gradient, or None unless there is exactly one."""
     raw = [one.indices for one in rewrite.single.gradients if one.variable == variable and one.indices]
     if len(raw) != 1:
         return None

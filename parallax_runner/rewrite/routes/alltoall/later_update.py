@@ -1,4 +1,4 @@
-"""Updates the rows whose gradients are sent behind their step. The update runs during the next step."""
+"""Updates the rows whose gradients are deferred (behind.py). The update runs during the next step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, Messa
 
 @dataclass(frozen=True)
 class CarriedPush:
-    """The gradients that are sent behind a step. They are fetched with the step and fed to the next step.
+    """The deferred gradients of a step. They are fetched with the step and fed to the next step.
 
     `rows` are the gradients by table, `route` describes the rows of `exchange`, and `counts` counts them.
     """
@@ -32,8 +32,8 @@ class CarriedPush:
         return self.exchange.to_owners([one.fed for one in self.rows])
 
     def carried(self, applied: tf.Tensor | None) -> list[Carried]:
-        """Returns the values to carry to the next step. They contain no rows if `applied` (bool) is false. If `applied`
-        is None, every step is applied."""
+        """Returns the values to carry over to the next step. They contain no rows if `applied` (bool) is false. If
+        `applied` is None, every step is applied."""
         if applied is None:
             return [*self.rows, *self.route, *self.counts]
         factor = tf.cast(applied, tf.int32)
@@ -42,8 +42,8 @@ class CarriedPush:
 
 
 def carry(push: Push, gradients: Sequence[tf.Tensor]) -> CarriedPush:
-    """Carries the part of `gradients` that is sent behind the step. Nothing is fed to the first step, so the first step
-    receives no rows."""
+    """Carries the deferred part of `gradients` over to the next step. Nothing is fed to the first step, so the first
+    step receives no rows."""
     behind = push.behind
     rows = [carry_rows(left) for left in push.rows_behind(gradients)]
     own, sent_ranks, arrived_ranks = (
@@ -61,7 +61,7 @@ def carry(push: Push, gradients: Sequence[tf.Tensor]) -> CarriedPush:
 
 
 def carry_rows(rows: tf.Tensor) -> Carried:
-    """Carries rows [n, …] to the next step. The placeholder has no rows if it is not fed."""
+    """Carries rows [n, …] over to the next step. The placeholder has no rows if it is not fed."""
     none = tf.zeros([0, *rows.shape[1:].as_list()], rows.dtype)
     return Carried(tf.placeholder_with_default(none, [None, *rows.shape[1:].as_list()]), rows)
 
@@ -87,10 +87,10 @@ class LaterUpdate:
 
 
 class UpdateCopies:
-    """Copies the updates of this rank's own rows. The copies apply the gradients that are sent behind the step.
+    """Copies the updates of this rank's own rows. The copies apply the deferred gradients.
 
     `stands_for` maps the name of each replaced tensor to the gradient that replaces it. An update may also read
-    numbers, such as a learning rate. These numbers are carried to the update's copy, which runs one step later.
+    numbers, such as a learning rate. These numbers are carried over to the update's copy, which runs one step later.
     """
 
     def __init__(self, stands_for: Mapping[str, tf.Tensor]) -> None:

@@ -63,7 +63,7 @@ class Came:
 
 
 def table_of(placement: OverRanks) -> Table:
-    """Returns the description of the variable that an exchange needs."""
+    """Describes a variable for an exchange."""
     shape = tf.TensorShape(placement.own.handle.op.get_attr("shape")).as_list()
     return Table(placement.variable, placement.rows, row_shape=tuple(shape[1:]), dtype=placement.own.dtype)
 
@@ -99,7 +99,7 @@ def arrivals(asked: Asked, exchange: Exchange, buckets: Sequence[Sequence[int]])
     """Returns the rows that the owners send through `exchange`, by table.
 
     `exchange` is `asked.exchange` or a part of that exchange. `buckets` determines the order in which the variables'
-    rows are sent, and which variables' rows are sent together. The buckets are sent one after the other.
+    rows are sent, and which variables' rows are sent together. The buckets are sent one after another.
     """
     rows = [asked.own_rows(table, places) for table, places in enumerate(exchange.own.parts)]
     came: dict[int, Came] = {}

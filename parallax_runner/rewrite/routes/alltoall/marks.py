@@ -15,7 +15,7 @@ def are_requested(exchange: Exchange, others: Sequence[Exchange]) -> tf.Tensor:
     """Returns, for each row that ranks request from this rank through `exchange`, whether they also request it through
     one of `others` (bool [rows], ordered by table).
 
-    A variable and its slots have the same rows.
+    A request for a row of a slot counts as a request for the same row of the slot's variable.
     """
     ranks = exchange.rewrite.plan.workers
     rows = {table.variable: -(-table.rows // ranks) for one in (exchange, *others) for table in one.tables}
@@ -38,7 +38,7 @@ def sums_of_others(counts: tf.Tensor, rank: int) -> list[tf.Tensor]:
 
 
 def _keys(exchange: Exchange, starts: Mapping[str, int]) -> tf.Tensor:
-    """Returns numbers (int64) that identify the variable and the row of each requested row."""
+    """Returns, for each requested row, a number (int64) that identifies the variable and the row."""
     own = exchange.own
     return tf.cast(own.whole, tf.int64) + of_numbers(
         [starts[table.variable] for table in exchange.tables], own.numbers, tf.int64

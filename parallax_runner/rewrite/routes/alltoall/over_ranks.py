@@ -22,8 +22,8 @@ from parallax_runner.rewrite.state import Rewrite
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
-# A variable is sent to the chief in messages of this size, so that the collectives of other ranks' steps can run in
-# between.
+# A variable is sent to the chief in messages of at most this size, so that the collectives of other ranks' steps can
+# run in between.
 MESSAGE_BYTES = 16 << 20
 
 

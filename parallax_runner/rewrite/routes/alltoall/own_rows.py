@@ -1,7 +1,7 @@
 """Pass: spread variables of the alltoall route over the ranks, and request looked-up rows from their owners.
 
-Row i is on rank i mod ranks. Words are often numbered by frequency, so contiguous ranges would put all frequent rows on
-one rank.
+Row i is on rank i mod ranks. Words are often numbered by frequency, so contiguous ranges would put the rows of all
+frequent words on one rank.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from parallax_runner.rewrite.state import Rewrite
 
 @dataclass(frozen=True)
 class Lookup:
-    """An op that looks up rows of a variable spread over the ranks. `is_ahead` means the same as in the plan."""
+    """An op that looks up rows of a variable spread over the ranks. `is_ahead` has the same meaning as in the plan."""
 
     op: tf.Operation
     variable: str
@@ -57,7 +57,7 @@ def spread_over_ranks(rewrite: Rewrite) -> None:
 
 
 def over_ranks(rewrite: Rewrite, variable: str) -> OverRanks:
-    """Returns the placement of a variable on the alltoall route, or of its slot."""
+    """Returns the placement of a variable on the alltoall route, or of one of its slots."""
     placement = rewrite.placement_of(variable)
     assert isinstance(placement, OverRanks), variable
     return placement

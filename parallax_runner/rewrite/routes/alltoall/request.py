@@ -28,9 +28,10 @@ MAX_INT32 = 2**31 - 1
 class Keys:
     """The distinct ids of several tables, in ascending order of table and id.
 
-    A key (int32 or int64) is an id plus the first key of its table. The first key is a multiple of the number of
-    ranks, so that a key modulo this number is the owner. `positions` (int32) contains the position of each given id
-    among the distinct ids of its table. `starts` are the first keys of the tables, and the number of all keys.
+    A key (int32 or int64) is an id plus the first key of its table. The first key is a multiple of the number of ranks,
+    so a key modulo this number is the rank of the key's owner. `positions` (int32) contains the position of each given
+    id among the distinct ids of its table. `starts` contains the first key of each table, followed by a number that is
+    greater than all keys.
     """
 
     keys: tf.Tensor
@@ -49,7 +50,7 @@ class Keys:
 
 
 def keys_of(tables: Sequence[Table], ids: Sequence[tf.Tensor], ranks: int) -> Keys:
-    """Finds the distinct ids. `ids[t]` can have any shape, and must be rows of table t."""
+    """Finds the distinct ids. `ids[t]` can have any shape, and must contain ids of rows of table t."""
     wide = tf.int64 if any(each.dtype == tf.int64 for each in ids) else tf.int32
     given = joined([tf.cast(tf.reshape(each, [-1]), wide) for each in ids])
     number = given.numbers
@@ -83,8 +84,8 @@ def ask_owners(rewrite: Rewrite, tables: Sequence[Table], keys: Keys, *, name: s
 
 
 def in_range(ids: tf.Tensor, numbers: tf.Tensor, tables: Sequence[Table]) -> tf.Tensor:
-    """Asserts that each id is a row of its table, which is given by its number. The owner of any other id would treat
-    the id as a row of another table."""
+    """Asserts that each id is a row of its table. `numbers` contains the table of each id. Without this check, an owner
+    could treat a wrong id as a row of another table."""
     rows = of_numbers([table.rows for table in tables], numbers, tf.int64)
     wide = tf.cast(ids, tf.int64)
     is_row = (wide >= 0) & (wide < rows)
@@ -101,6 +102,6 @@ def in_range(ids: tf.Tensor, numbers: tf.Tensor, tables: Sequence[Table]) -> tf.
 
 
 def first_rows(tables: Sequence[Table], ranks: int) -> list[int]:
-    """Concatenates a rank's rows of all tables. Returns the position of each table's first row in this concatenation,
-    and the total number of rows."""
+    """Returns the position of each table's first row in the concatenation of a rank's rows of all tables, followed by
+    the total number of these rows."""
     return list(itertools.accumulate((-(-table.rows // ranks) for table in tables), initial=0))

@@ -22,8 +22,8 @@ from parallax_runner.rewrite.state import Rewrite
 
 @dataclass(frozen=True)
 class Table:
-    """Describes, for an exchange, a variable whose rows are spread over the ranks: a variable of the plan, or its
-    slot."""
+    """Describes, for an exchange, a variable whose rows are spread over the ranks: a variable of the plan, or one of
+    its slots."""
 
     variable: str
     rows: int
@@ -36,7 +36,7 @@ class Side:
     """The rows on one side of an exchange: the rows that this rank requests, or the rows that ranks request from it.
 
     `ranks` (int32) contains the rank on the other side of each row. `counts` (int32 [ranks, tables]) counts the rows by
-    rank and table. A message contains the rows in the order of ranks, then of tables, then of this object.
+    rank and table. In a message, the rows are ordered by rank, then by table, and then as in this object.
     """
 
     ranks: ByTable
@@ -91,8 +91,8 @@ class Exchange:
     """An exchange of the rows of several tables.
 
     `sent` are the rows that this rank requests, in ascending order of ids. `arrived` are the rows that ranks request
-    from this rank, in the order of ranks, and `own` contains their positions within this rank's own rows. With
-    `is_exact`, rows are never compressed, even if the plan uses compression.
+    from this rank, in rank order, and `own` contains their positions within this rank's own rows. With `is_exact`, rows
+    are never compressed, even if the plan uses compression.
     """
 
     rewrite: Rewrite
@@ -152,7 +152,8 @@ class Exchange:
     def _of_one_dtype(
         self, messages: Sequence[tf.Tensor], groups: Sequence[Sequence[int]], source: Side, target: Side, name: str
     ) -> list[tf.Tensor]:
-        """Sends the messages of `groups`, whose rows differ in shape, together. Returns the messages that arrive."""
+        """Sends the messages of all `groups` together. The rows of different groups differ in shape. Returns the
+        messages that arrive."""
         packed = list(messages) if self.is_exact else [compress(self.rewrite, each) for each in messages]
         members = [member for group in groups for member in group]
         variables = [self.tables[member].variable for member in members]
@@ -184,7 +185,7 @@ def alike(tables: Sequence[Table]) -> list[list[int]]:
 def swap(
     rewrite: Rewrite, tensor: tf.Tensor, rows: tf.Tensor, variables: Sequence[str], *, name: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Runs `collectives.all_to_all` and counts the bytes for other ranks as sent.
+    """Runs `collectives.all_to_all` and counts the bytes that are sent to other ranks.
 
     `tensor` has `rows[r, v]` (int32) rows for rank r and variable v, ordered by r and then by v.
     """

@@ -61,8 +61,7 @@ def update_own_rows(rewrite: Rewrite) -> None:
 def _exchange(
     rewrite: Rewrite, gradients: list[RankGradient], alone: tf.Tensor, *, name: str
 ) -> tuple[Exchange, Push | None]:
-    """Returns the exchange for gradients that are sent within the step, and the push if some gradients are sent behind
-    the step."""
+    """Returns the exchange for gradients that are sent within the step, and the push if some gradients are deferred."""
     known = known_ids_of(rewrite, gradients)
     if known is None:
         tables = [table_of(over_ranks(rewrite, gradient.variables[0])) for gradient in gradients]
@@ -105,7 +104,7 @@ def _apply_later(
     values: Mapping[str, ShardedValue],
     alone: tf.Tensor,
 ) -> LaterUpdate:
-    """Builds the updates of the rows whose gradients are sent during the next step."""
+    """Builds the updates of the rows whose gradients are deferred."""
     carried: list[CarriedPush] = []
     stands_for: dict[str, tf.Tensor] = {}
     writes = set[tf.Operation]()

@@ -24,7 +24,7 @@ def accumulate_on_servers(rewrite: Rewrite) -> dict[str, ShardedValue]:
     A push contains the rank's merged rows for one shard, with their positions in the shard. The aggregate of a sparse
     gradient has distinct ascending ids again. Abadi et al. 2016, section 4.4, describe the accumulator scheme. An
     accumulator's MEAN divides the sum of a row by the number of ranks that touched the row, so this function takes the
-    SUM and divides it by the number of all contributors.
+    SUM and divides it by the total number of contributors.
     """
     taken: dict[str, ShardedValue] = {}
     for gradient in rewrite.gradients_by(Route.PS):
@@ -105,8 +105,8 @@ def _sparse(rewrite: Rewrite, gradient: RankGradient, placement: OnServers) -> t
 
 
 def _never_stale() -> tf.Tensor:
-    """Returns a step number that no accumulator treats as old. Accumulators drop old pushes, but synchronous steps have
-    no old pushes."""
+    """Returns a step number that no accumulator treats as stale. Accumulators drop stale pushes, but synchronous steps
+    have no stale pushes."""
     return tf.constant(tf.int64.max, tf.int64)
 
 

@@ -1,6 +1,6 @@
 """Admits replicas' gradients to a step that can complete without some of them (comm.ps.backup_workers).
 
-Server 0 counts the completed steps, and the places in the next step that are already taken. A replica that has computed
+Server 0 counts the completed steps, and the places that are already taken in the next step. A replica that has computed
 its gradients requests a place. With N replicas and b backup workers, the first N-b replicas get a place. The last of
 these replicas leads: it updates the variables, and sends the new number of steps to all replicas.
 """
@@ -19,7 +19,7 @@ from parallax_runner.rewrite.routes.ps.mutex import release_mutex
 from parallax_runner.rewrite.state import Rewrite
 
 # When training ends, this many places are marked as taken. An update in progress may still free some places, but far
-# fewer, so no replica gets a place anymore.
+# fewer, so no replica gets a place after that.
 ALL_PLACES = 2**40
 
 
@@ -78,8 +78,8 @@ def count_step(rewrite: Rewrite, *, after: Iterable[tf.Operation]) -> list[tf.Op
 
 
 def _next_step(rewrite: Rewrite, begun: tf.Tensor) -> tf.Tensor:
-    """Returns the newest number of steps that this replica has received since the last call. Waits for at least one
-    number."""
+    """Returns the latest number of completed steps that this replica has received since the last call. Waits until at
+    least one number has arrived."""
     with tf.device(server_device(0)):
         queue = _queue(rewrite, rewrite.rank)
         first = queue.dequeue()

@@ -1,4 +1,4 @@
-"""Pass: sum the gradients of a worker's replicas, so that each worker pushes only one gradient."""
+"""Pass: sum the gradients of a worker's replicas, so that each worker pushes each gradient only once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Pass: request the rows of the next step from the servers while a step runs.
+"""Pass: request the rows for the next step from the servers while a step runs.
 
 All ranks first exchange the ids of the rows that they need in the next step. A row that no rank needs in the running
-step is final, because the running step writes only rows that a rank needs. Such a row is early: it is requested at
-once. All other rows are late, and are requested when the next step begins.
+step is final, because the running step writes only rows that a rank needs. Such a row is early: it is requested
+immediately. All other rows are late, and are requested when the next step begins.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(reads=["in_two_parts"], writes=["ahead", "sent"])
 def ask_servers_ahead(rewrite: Rewrite) -> None:
-    """Creates the ops that prepare the next step while a step runs. `train.ahead` carries the results of these ops from
-    step to step."""
+    """Creates the ops that prepare the next step while a step runs. `train/ahead.py` carries the results of these ops
+    from step to step."""
     if not rewrite.in_two_parts:
         return
     batch = NextBatch(rewrite)
@@ -47,8 +47,8 @@ def ask_servers_ahead(rewrite: Rewrite) -> None:
 
 
 def _keys(rewrite: Rewrite, distinct: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns a number (int64) for each row of each lookup. Rows of a variable and of its slots have the same
-    numbers."""
+    """Returns a number (int64) for each row of each lookup. A row of a variable and the same row of its slots have the
+    same number."""
     tables = [one.placement for one in rewrite.in_two_parts]
     rows = {table.variable: table.all_rows for table in tables}
     starts = dict(zip(rows, itertools.accumulate(rows.values(), initial=0), strict=False))

@@ -43,11 +43,11 @@ def update_with_backup(rewrite: Rewrite) -> None:
 
 
 def _refuse_own_updates(rewrite: Rewrite, ops: set[tf.Operation], held: tf.Tensor) -> None:
-    """Raises PlanError if only the leader would write a variable that each worker has its own copy of."""
+    """Raises PlanError if each worker has its own copy of a variable, but only the leader would write to its copy."""
     for op in sorted(ops & rewrite.region, key=lambda op: op.name):
         if is_write(op) and held.op in edit.ancestors([op]):
             raise PlanError(
                 f"comm.ps.backup_workers={rewrite.plan.options.backup_workers}: «{op.name}» updates each worker's "
-                "own variable after the update on the servers, which only one worker runs. Run the op before that "
-                "update, or set comm.ps.backup_workers=0"
+                "own copy of a variable after the update on the servers, which only one worker runs. Run the op before "
+                "the update, or set comm.ps.backup_workers=0"
             )

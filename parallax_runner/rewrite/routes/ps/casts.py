@@ -38,8 +38,7 @@ def before_widening(rewrite: Rewrite, tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _wanted(rewrite: Rewrite, tensor: tf.Tensor) -> set[tf.DType]:
-    """Returns the dtypes in which a tensor is read. For a reader that is a cast, this is the dtype of the cast's
-    result."""
+    """Returns the dtypes in which a tensor is read. If a reader is a cast, the dtype of the cast's result counts."""
     return {(op.outputs[0] if op.type == "Cast" else tensor).dtype for op in _readers(rewrite, tensor)}
 
 

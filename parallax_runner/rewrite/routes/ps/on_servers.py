@@ -1,4 +1,4 @@
-"""Places variables on servers in shards of rows, and reads rows or whole variables."""
+"""Places variables on servers, sharded by rows, and reads rows or whole variables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 @dataclass(frozen=True, eq=False)
 class OnServers(Placement):
-    """Shards on servers. All ranks use the same shards. If every step needs all ranks, the chief updates the shards."""
+    """Shards on servers. All ranks use the same shards. If every step waits for all ranks, the chief updates the
+    shards."""
 
     @property
     def all_rows(self) -> int:
@@ -37,7 +38,7 @@ class OnServers(Placement):
 
     @property
     def is_on_servers(self) -> bool:
-        """True."""
+        """Always true."""
         return True
 
     def look_up(self, update: ShardedUpdate, op: tf.Operation, ids: tf.Tensor) -> tf.Tensor:

@@ -1,7 +1,7 @@
-"""Reshards the variables of a running cluster: moves rows to the servers of a different plan.
+"""Reshards the variables of a running cluster: moves rows to the servers that a different plan assigns to them.
 
 Variables belong to servers, not to sessions, so variables keep their values between two sessions on one cluster. Only
-rows that the new plan places on other servers or in other shards are moved. They are sent directly from server to
+rows that the new plan places on other servers or in other shards are moved. These rows are sent directly from server to
 server. Variables on ranks stay where they are.
 """
 

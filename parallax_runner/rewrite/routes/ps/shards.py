@@ -1,11 +1,11 @@
-"""Pass: put variables of the ps route on servers, in shards of rows, and read them from there.
+"""Pass: put variables of the ps route on servers, sharded by rows, and read them from there.
 
-Row i of a variable in n shards is in shard i mod n. Words are often numbered by frequency, so contiguous ranges would
-put all frequent rows on one server (docs/design/0031-rows-modulo-shards.md).
+Row i of a variable with n shards is in shard i mod n. Words are often numbered by frequency, so contiguous ranges would
+put the rows of all frequent words on one server (docs/design/0031-rows-modulo-shards.md).
 
-Variables are split by replacing their handles, without building the model again. Therefore, any variable can be split,
+Variables are split by replacing their handles, without rebuilding the model. Therefore, any variable can be split,
 whether it was created by `get_variable`, `tf.Variable` or a layer. Row i stays row i, and initial values do not depend
-on the number of partitions (docs/design/0004-partitioning.md).
+on the number of shards (docs/design/0004-partitioning.md).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from parallax_runner.rewrite.routes.ps.on_servers import OnServers, gather, read
 from parallax_runner.rewrite.routes.ps.two_parts import gather_in_two_parts
 from parallax_runner.rewrite.state import Rewrite
 
-# A function that computes the result of a read from the shards, cast to a dtype on their servers unless it is None.
+# A function that computes the result of a read from the shards. The shards' servers cast the result to the given dtype,
+# unless it is None.
 Answer: TypeAlias = Callable[[tf.DType | None], tf.Tensor]
 
 
@@ -68,7 +69,8 @@ def _initialize(placement: OnServers, initializer: tf.Operation) -> list[tf.Oper
 def _redirect_reads(
     rewrite: Rewrite, placement: OnServers, name: str, shape: tuple[int, ...], asks_ahead: set[tf.Operation]
 ) -> None:
-    """Redirects the reads of a variable or slot. The previous step requests the rows of lookups in `asks_ahead`."""
+    """Redirects the reads of a variable or slot. The previous step requests the rows for the lookups in
+    `asks_ahead`."""
     handle = rewrite.op(name).outputs[0]
     looks_up_there = rewrite.plan.options.ps.boundary_between_workers_and_servers
     replaced = set() if looks_up_there else _look_up_on_worker(rewrite, handle)

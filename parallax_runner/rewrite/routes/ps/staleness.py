@@ -1,4 +1,4 @@
-"""Limits how many steps apart replicas may be if they do not wait for one another.
+"""Limits how many steps apart replicas may be if they do not wait for each other.
 
 This is bounded staleness (Ho and others, NIPS 2013, «stale synchronous parallel»). Every replica has a queue on server
 0 that initially contains k permits. The replica takes a permit for each step, and gets a new permit when the slowest

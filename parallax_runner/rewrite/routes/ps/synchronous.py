@@ -60,8 +60,8 @@ def _own_roots(rewrite: Rewrite, update: ShardedUpdate) -> set[tf.Operation]:
 
 
 def _asked_for_a_number(rewrite: Rewrite, update: ShardedUpdate, roots: set[tf.Operation]) -> Iterator[tf.Operation]:
-    """Yields additional ops for ranks other than the chief to run, so that sessions can fetch their results. Replaces a
-    sum on servers with its stand-in.
+    """Yields additional ops for ranks other than the chief to run, so that sessions can fetch the ops' results.
+    Replaces a sum on servers with its stand-in.
 
     A session may never fetch these results, so only single numbers are sent for them. Omits ops that would need larger
     values from servers, unless the step itself needs these values.

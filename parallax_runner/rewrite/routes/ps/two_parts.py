@@ -11,7 +11,7 @@ from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.routes.ps.on_servers import OnServers, at_ids, fetch
 from parallax_runner.rewrite.state import Rewrite
 
-KEY_BYTES = 8  # ranks exchange the ids of their rows in 64 bits
+KEY_BYTES = 8  # ranks exchange the ids of their rows as 64-bit numbers
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,7 @@ def test_a_filler_does_not_move_on() -> None:
 
 
 def test_a_batch_that_parts_do_not_divide_is_refused() -> None:
-    with pytest.raises(DataError, match=r"4 examples cannot be cut into 3 equal parts.*a batch of 3 or 6"):
+    with pytest.raises(DataError, match=r"4 examples cannot be divided into 3 equal parts.*a batch of 3 or 6"):
         TfDataset(in_order()).share(0, ranks=3, replicas=1)
 
 
@@ -277,7 +277,7 @@ def test_what_is_known_of_it() -> None:
 
 def test_data_that_ends_early_is_an_error() -> None:
     feed = Feed(TfDataset(in_order(), pass_steps=7), BATCH, 0, 1)
-    with pytest.raises(DataError, match="ended before batch 6 of 7 of pass 1"):
+    with pytest.raises(DataError, match="ended before batch 6 of 7 in pass 1"):
         feed.train_batches(5 * BATCH)
 
 
@@ -309,7 +309,7 @@ def test_data_that_ends_early_is_an_error() -> None:
         ),
         (
             lambda: tf.data.Dataset.sample_from_datasets([tf.data.Dataset.range(3)] * 2).batch(3),
-            "a choice of data sets has no seed",
+            "a random choice of datasets has no seed",
         ),
         (
             lambda: tf.data.Dataset.range(9).map(lambda x: x + GENERATOR.uniform([], 0, 4, tf.int64)).batch(3),

@@ -219,7 +219,7 @@ def test_a_lookup_table_is_refused() -> None:
         return made
 
     features = {name: FEATURES[name] for name in ("ids", "y")}
-    with pytest.raises(CaptureError, match=r"a lookup table.*put lookup tables into the data"):
+    with pytest.raises(CaptureError, match=r"a lookup table.*use lookup tables in the data"):
         captured(make, features=features)
 
 
@@ -287,7 +287,7 @@ def test_what_is_neither_a_model_nor_a_step_is_refused(made: Any) -> None:
 @pytest.mark.parametrize("options", [{}, LABELS])
 def test_an_object_of_keras_that_is_no_model_is_refused(made: Any, options: dict[str, Any]) -> None:
     """It can be called, as a step can."""
-    expected = rf"returned a {type(made).__name__} of keras\..* is not a keras\.Model: return a compiled keras\.Model"
+    expected = rf"returned a {type(made).__name__} from keras\..* is not a keras\.Model: return a compiled keras\.Model"
     with pytest.raises(CaptureError, match=expected):
         captured(lambda: made, options)
 

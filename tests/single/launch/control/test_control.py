@@ -264,7 +264,7 @@ def test_a_child_ends_at_once_when_the_driver_is_gone(control: ControlServer) ->
     control.close()
     _, said = child.communicate(timeout=5.0)
     assert child.returncode == 1
-    assert said == "the driver is gone (control connection closed): this process ends\n"
+    assert said == "the driver is gone (control connection closed): this process exits\n"
 
 
 def test_a_fork_does_not_keep_the_connection_open(control: ControlServer) -> None:

@@ -127,12 +127,12 @@ def test_a_line_that_somebody_changes_or_repeats_on_the_way_is_not_believed() ->
     caller.send("start", argv=["a"])
     line = callee._lines.next(1000)
     caller._connection.sendall(line.replace(b'"a', b'"b'))
-    with pytest.raises(ValueError, match="not signed"):
+    with pytest.raises(ValueError, match="did not sign"):
         callee.receive()
     caller._connection.sendall(line)
     assert callee.receive() == {"kind": "start", "argv": ["a"]}
     caller._connection.sendall(line)
-    with pytest.raises(ValueError, match="not signed"):
+    with pytest.raises(ValueError, match="did not sign"):
         callee.receive()
 
 
@@ -218,7 +218,7 @@ def test_one_that_ends_while_others_are_waited_for_needs_another_in_its_place(
 
     with ThreadPoolExecutor() as pool:
         pool.submit(kill_when_claimed)
-        expected = r"worker 1 \(pid .*\) ended while .* within 1 s; missing: worker 0, worker 1"
+        expected = r"worker 1 \(pid .*\) exited while .* within 1 s; missing: worker 0, worker 1"
         with pytest.raises(LaunchError, match=expected):
             gathering.gather("runs/1", {"worker": 2}, 60.0, never)
         killed = pool.submit(kill_when_claimed)
@@ -227,7 +227,7 @@ def test_one_that_ends_while_others_are_waited_for_needs_another_in_its_place(
         for id in "ab":
             stands_by(id)
         assert {one.entry.id for one in waiting.result(30.0)["worker"]} == {"a", "b"}
-    assert capsys.readouterr().err.count("has ended; waiting 1 s for a replacement") == 2
+    assert capsys.readouterr().err.count("has exited; waiting 1 s for a replacement") == 2
 
 
 def test_two_runs_at_one_rendezvous_are_told_apart(address: str, stands_by: StandsBy) -> None:

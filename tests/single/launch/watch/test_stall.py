@@ -69,7 +69,7 @@ def test_it_is_told_again_after_twice_the_time_and_when_steps_go_on() -> None:
     run.workers[0].step = 6
     run.pass_secs(0.1)
     assert run.watch.is_due
-    assert run.news == "steps end again, after more than 63 s without one"
+    assert run.news == "steps finish again, after more than 63 s without one"
     assert not run.watch.is_due
 
 
@@ -77,7 +77,7 @@ def test_it_is_told_again_after_twice_the_time_and_when_steps_go_on() -> None:
     "doing",
     [
         *("starting", "saving step 5", "validation after step 5", "exporting the model", "comparing with one device"),
-        *("waiting for the driver's order after step 5", "resharding variables after step 5"),
+        *("waiting for the driver's command after step 5", "resharding variables after step 5"),
         "waiting for the other workers' scripts",
     ],
 )
@@ -181,7 +181,7 @@ def test_a_step_that_ends_after_the_time_out_and_before_the_answer_fails_nothing
     run.pass_secs(30)
     assert run.watch.is_over
     attempt = ask_stalled(run, 6)
-    assert attempt.news == "steps end again, after more than 31 s without one"
+    assert attempt.news == "steps finish again, after more than 31 s without one"
     assert attempt.first_lost_secs() is None
 
 

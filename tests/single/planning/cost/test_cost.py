@@ -329,7 +329,7 @@ def test_explained_plans_have_every_route_and_a_prediction() -> None:
     assert {cost.route for cost in kernel.costs} == {Route.ALLREDUCE, Route.PS}
     assert big.alpha == pytest.approx(0.01)
     assert (kernel.alpha, step.alpha) == (None, None)
-    assert "1 % of its rows" in big.reason
+    assert "1 % of the rows" in big.reason
     assert plan.rows_measured == measured.made
     assert plan.predicted.step_ms == pytest.approx(1000 * (whole.step_secs(variables, choice.routes) or 0))
     assert plan.predicted.exchange_ms == pytest.approx(
@@ -375,7 +375,7 @@ def test_of_plans_that_the_model_does_not_know_nothing_is_predicted(options: dic
 def test_a_table_without_rows_is_touched_nowhere() -> None:
     empty = info("empty", "sparse", (0, 4), gradient_rows=3)
     assert explain(planned(empty, comm="mpi", servers=0), (empty,), model(servers=0)).variables[0].alpha == 0.0
-    assert "0 % of its rows" in choose_routes((empty,), model(servers=0)).reasons["empty"]
+    assert "0 % of the rows" in choose_routes((empty,), model(servers=0)).reasons["empty"]
 
 
 def test_computing_is_the_measured_step_without_its_updates() -> None:

@@ -103,5 +103,5 @@ def test_a_file_that_is_no_measurement_is_refused(change: dict[str, float], tmp_
     with pytest.raises(ValueError, match=r"measured\.json"):
         measured.load(path)
     path.write_text("[]")
-    with pytest.raises(ValueError, match="expected a measurement of format"):
+    with pytest.raises(ValueError, match="expected a measurement in format"):
         measured.load(path)

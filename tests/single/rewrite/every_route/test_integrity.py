@@ -112,7 +112,7 @@ def test_a_use_of_a_variable_that_has_moved_is_found(comm: str) -> None:
     (lookup, *_) = [op for op in edit.ancestors([rewrite.train_op, *rewrite.step_ops]) if op.type == "ResourceGather"]
     lookup._update_input(0, handle)
     check(rewrite, after="shard_variables")  # Not yet: updates move later.
-    with pytest.raises(RewriteError, match=r"use variable «table», which is now in shards") as caught:
+    with pytest.raises(RewriteError, match=r"use variable «table», which is now sharded") as caught:
         check(rewrite, after="update_own_rows", is_updated=True)
     assert lookup.name in str(caught.value)
 

@@ -86,6 +86,6 @@ def test_bytes_that_grow_with_the_table_are_named_in_the_plan(made: Callable[[],
     named = [sum(one.size_bytes for each in plan.variables for one in each.whole_tables) for plan in plans]
     # Half of the rows are on the other rank.
     assert more_bytes <= (named[1] - named[0]) / 2
-    notes = [note for note in plans[1].notes if note.startswith("whole table «table/embeddings» is sent for op «")]
+    notes = [note for note in plans[1].notes if note.startswith("all rows of «table/embeddings» are sent for op «")]
     assert len(notes) == sum(len(each.whole_tables) for each in plans[1].variables)
     assert bool(notes) == grows

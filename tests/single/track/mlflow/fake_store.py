@@ -81,7 +81,7 @@ class FakeRun:
         self.store.answer("dataset", fields["context"])
 
     def log_of_model(self, step: int, points: Sequence[Point], datasets: Mapping[str, Mapping[str, str]]) -> None:
-        """Notes the step, its numbers' keys and steps, and the digests of the data sets."""
+        """Notes the step, its numbers' keys and steps, and the digests of the datasets."""
         digests = {context: dataset["digest"] for context, dataset in datasets.items()}
         self.store.answer("model metrics", (step, {point.key: point.step for point in points}, digests))
 

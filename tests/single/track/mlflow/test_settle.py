@@ -271,7 +271,7 @@ def test_sync_of_a_living_run_is_refused(tmp_path: Path, store: FakeStore) -> No
 def test_sync_says_what_waits_for_a_store_that_is_down(tmp_path: Path, store: FakeStore) -> None:
     leave_run(tmp_path, ended=True)
     store.up = False
-    with pytest.raises(TrackingError, match=r"4 entries are not sent, because MLflow is unreachable: down"):
+    with pytest.raises(TrackingError, match=r"4 entries were not sent, because MLflow is unreachable: down"):
         sync(tmp_path)
 
 

@@ -39,7 +39,7 @@ def sync(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     [
         ((), "action=sync (command line): this action needs the folder of a run or a sweep; add run_dir=PATH"),
         (("-m", "run_dir=a,b"), "action=sync (command line): this action needs one run_dir"),
-        (("run_dir=nowhere",), "nowhere: there is no journal.jsonl at this path or below"),
+        (("run_dir=nowhere",), "nowhere: there is no journal.jsonl at or below this path"),
         (("run_dir=nowhere", "train.step=5"), "train.step"),
     ],
 )

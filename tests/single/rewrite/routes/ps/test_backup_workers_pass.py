@@ -149,7 +149,7 @@ def test_an_update_of_each_workers_own_behind_the_shared_one_is_refused() -> Non
             noted = seen.assign_add(tf.reduce_sum(features["y"]))
         return {"loss": loss, "train_op": noted.op}
 
-    with pytest.raises(PlanError, match=r"comm\.ps\.backup_workers=1: «.*» updates each worker's own variable"):
+    with pytest.raises(PlanError, match=r"comm\.ps\.backup_workers=1: «.*» updates each worker's own copy of"):
         Backup(capture(build, FEATURES, seed=1))
 
 
