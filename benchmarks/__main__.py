@@ -113,7 +113,7 @@ def _modes(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> di
         f"{asked.steps} steps, {asked.repeats} rounds; bytes: per step and worker"
     )
     busy = [one for one in found if one.busy_share > machine.BUSY_LIMIT]
-    facts = [fact, *([f"not idle before {len(busy)} of {len(found)} measurements"] if busy else [])]
+    facts = [fact, *([f"the machine was busy before {len(busy)} of {len(found)} measurements"] if busy else [])]
     _tell_all(rows_of_modes(modes.summarize(found)), "modes", folder, about, facts)
     plot.draw(found, folder / "modes.png", machine.sentence(about))
     return {"measurements": modes.as_json(found), "steps": asked.steps, "overrides": asked.overrides}
@@ -151,7 +151,10 @@ def _hosts(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> di
 
     found = measure.measure_hosts(asked, folder / "runs", tell)
     busy = [one for one in found.measurements if one.busy_share > machine.BUSY_LIMIT]
-    facts = [found.fact, *([f"not idle before {len(busy)} of {len(found.measurements)} measurements"] if busy else [])]
+    facts = [
+        found.fact,
+        *([f"the machine was busy before {len(busy)} of {len(found.measurements)} measurements"] if busy else []),
+    ]
     if found.ended_early:
         facts.append(f"ended early, after {len(found.measurements)} measurements")
     _tell_all(results.rows_of_hosts(found.measurements), "hosts", folder, about, facts)
@@ -167,7 +170,7 @@ def _partitions(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) 
     for fact in facts:
         tell(fact)
     if found.busy:
-        facts.append(f"not idle before {found.busy} of the measurements")
+        facts.append(f"the machine was busy before {found.busy} of the measurements")
     _tell_all(found.rows(), "partitions", folder, about, facts)
     return found.as_json() | {"steps": asked.steps, "overrides": asked.overrides}
 

@@ -72,7 +72,7 @@ class CheckpointOps:
         return self.read_with_step(session)[0]
 
     def read_with_step(self, session: tf.Session) -> tuple[list[np.ndarray], int | None]:
-        """Returns the result of `read`, and the number of steps that the values include.
+        """Returns the result of `read`, and the number of steps that led to the values.
 
         The number is None if steps wait for the chief.
         """

@@ -44,4 +44,4 @@ def password_remedy(uri: str) -> str:
             "SQLAlchemy reads the text between the first colon and the last @ after :// as a password; if this text "
             f"begins with a port, write %40 for each @ in the URI; {reason}"
         )
-    return f"{reason}; give tracking.uri=null, and set the environment variable {TRACKING_URI} to the whole URI"
+    return f"{reason}; set tracking.uri=null, and set the environment variable {TRACKING_URI} to the whole URI"

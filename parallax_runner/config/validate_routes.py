@@ -39,6 +39,6 @@ def _check_names(config: RunConfig, origins: Origins) -> None:
         needed = f"comm={comm.name} chooses a route for each variable; omit comm.routes"
         raise refusal("comm.routes", origins, needed)
     if own.get(comm.name, routes) != routes:
-        others = f"comm.routes has dense: {routes.dense}, sparse: {routes.sparse}"
-        expected = f"{others}, which differ from this choice's routes; choose comm={comm.name}, or another name"
+        chosen = f"comm.routes is dense: {routes.dense}, sparse: {routes.sparse}"
+        expected = f"{chosen}, but comm={comm.name} has other routes; choose comm={comm.name}, or set another comm.name"
         raise refusal("comm.name", origins, expected)

@@ -121,7 +121,7 @@ class _Digests:
         return total.hexdigest()
 
     def normal(self, node: tf.NodeDef, arguments: Mapping[str, str]) -> tf.NodeDef:
-        """Returns a copy of a node that is equal for two builds of the same model."""
+        """Returns a normalized copy of a node, which is the same in any two builds of the same model."""
         copy = tf.NodeDef()
         copy.CopyFrom(node)
         copy.input[:] = [arguments.get(tensor, tensor) for tensor in node.input]

@@ -197,7 +197,7 @@ def _assign(
 ) -> tuple[list[int], list[Load]]:
     """Returns the server of each item and the loads of the servers.
 
-    Items without a wanted server are assigned in `order`.
+    Items for which no server was requested are assigned in `order`.
     """
     loads = [(0.0, 0.0)] * servers
     chosen = [server or 0 for server in wanted]

@@ -142,8 +142,8 @@ class DistributedGraph:
     """One worker's graph, with all of its replicas.
 
     The op names of replica k have the prefix `prefixes[k]`, which is empty for the first replica. Replica k is fed
-    through `features[k]`, and `loss` is the mean over the replicas. `metric_sums` contains the amounts that the
-    replicas' batches in one step add to the sums in the single-device graph's `metrics`. `validation_metric_sums`
+    through `features[k]`, and `loss` is the mean over the replicas. `metric_sums` contains what the batches of
+    one step, over all replicas, add to the sums in the single-device graph's `metrics`. `validation_metric_sums`
     contains the amounts for a validation batch. Only the first replica runs validation. Validation batches are fed
     through `validation_features`. They may have any size if `validates_any_size` is true. Otherwise, they have the size
     of training batches. Some tensors are meaningful only in the single-device graph, such as a read of a variable that

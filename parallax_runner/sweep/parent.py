@@ -26,7 +26,7 @@ OWN_KEYS = ("run_dir", "ckpt.dir", "sweep.dir")
 
 
 def open_parent(sweep: CheckedSweep) -> Tracker:
-    """Opens the sweep's parent run in the sweep's folder, or continues the parent run of an earlier start. Returns a
+    """Opens the sweep's parent run in the sweep's folder, or continues it if the sweep was started before. Returns a
     NoTracker if jobs are not recorded.
 
     Raises ConfigError if the run cannot be recorded.

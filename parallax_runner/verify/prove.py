@@ -43,7 +43,7 @@ class Proof:
         first_step: int,
         initial: Mapping[str, np.ndarray],
     ) -> None:
-        """Takes the values of all saved variables, in full shapes, before step `first_step` + 1."""
+        """`initial` contains the values of all saved variables before step `first_step` + 1, each in its full shape."""
         initializers = [variable.initializer for variable in single.variables]
 
         def seeds(graph_def: tf.GraphDef, rank: int) -> tf.GraphDef:

@@ -186,7 +186,7 @@ def _held_up(workers: Sequence[Member], *, together: bool) -> list[Member]:
 
 
 def _only_waits(one: Member) -> bool:
-    """Returns whether the worker waits for TensorFlow, and TensorFlow executes no Python function in this worker."""
+    """Returns whether the worker is waiting for TensorFlow, and TensorFlow is not running a Python function there."""
     return one.inside is None and (one.where or "").startswith(_IN_SESSION)
 
 

@@ -1,8 +1,8 @@
 """Predicts the number of bytes that the whole cluster sends for a variable in a step, divided by the number of ranks.
 
 The formulas are from the Parallax paper (EuroSys 2019, section 3), with two changes. They count only sent bytes, while
-the paper's table counts sent and received bytes. They give no discount for a server on a worker's own machine, because
-in this project a server is a separate process.
+the paper's table counts sent and received bytes. They also count the traffic to a server on the worker's own machine,
+because in this project a server is a separate process.
 """
 
 from __future__ import annotations

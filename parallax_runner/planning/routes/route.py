@@ -35,7 +35,7 @@ class Paid(NamedTuple):
 
 
 class PaidOnce(NamedTuple):
-    """The time in seconds that a route adds to a step once, regardless of the number of variables.
+    """The fixed time in seconds that a route adds to each step, regardless of the number of variables.
 
     `before_secs` is spent before the values are available, `after_secs` is spent after the gradients are available, and
     `aside_secs` is spent during the previous or the next step.

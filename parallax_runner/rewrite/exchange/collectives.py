@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 
 
 def _ops_of_horovod() -> ModuleType:
-    """Imports `horovod.tensorflow.mpi_ops` without the package `horovod.tensorflow`.
+    """Imports `horovod.tensorflow.mpi_ops` without importing the package `horovod.tensorflow`.
 
     The package imports Keras, which would make a process's imports take 50% longer. A script's own `import
     horovod.tensorflow` still imports the whole package.

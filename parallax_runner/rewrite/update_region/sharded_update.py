@@ -149,7 +149,7 @@ class ShardedUpdate:
     ) -> None:
         """Creates one copy of `op` for each shard.
 
-        If `is_made`, the outputs are derived only from lists of rows that the model itself makes. `given` contains a
+        If `is_made`, the outputs are derived only from row lists that the model itself creates. `given` contains a
         dict for each copy. The dict maps the index of an input to the tensor that the copy reads instead of its part of
         this input.
         """
@@ -382,7 +382,7 @@ class ShardedUpdate:
 
 
 def _is_made_of(content: Content, inputs: Sequence[Value]) -> bool:
-    """Returns whether an output is derived only from lists of rows that the model itself makes.
+    """Returns whether an output is derived only from row lists that the model itself creates.
 
     An output with all rows is excluded if it also depends on a read of the variable, because the variable's rows have
     their own order.

@@ -29,7 +29,7 @@ def chosen_uri(configured: str | None) -> str:
         if not uri:
             raise ConfigError(
                 f"tracking.uri=null: expected the store's URI in the environment variable {TRACKING_URI}, which is "
-                "not set. Set the variable, or give a store such as tracking.uri=sqlite:///mlflow.db"
+                "not set. Set the variable, or set a store, such as tracking.uri=sqlite:///mlflow.db"
             )
         return absolute_uri(uri)
     if has_credentials(configured):

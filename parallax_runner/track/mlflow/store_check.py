@@ -24,7 +24,7 @@ def check_store(uri: str | None, experiment: str) -> None:
     """Raises ConfigError if runs can never be recorded in this store. Does not check whether a server answers."""
     if not uri:
         raise ConfigError(
-            f"tracking.uri={uri or ''!r} is empty. Give a store such as sqlite:///mlflow.db, or set tracking=off"
+            f"tracking.uri={uri or ''!r} is empty. Set a store, such as sqlite:///mlflow.db, or set tracking=off"
         )
     reason = _reason(uri)
     if reason is not None:

@@ -32,7 +32,7 @@ def test_the_remedy_is_the_environment(tmp_path: Path, monkeypatch: pytest.Monke
     assert "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN" in message
     message = refused(f"tracking.uri='{DATABASE}'")
     assert message.startswith("tracking.uri=postgresql://me:***@host/db (command line): ")
-    assert "give tracking.uri=null, and set the environment variable MLFLOW_TRACKING_URI" in message
+    assert "set tracking.uri=null, and set the environment variable MLFLOW_TRACKING_URI" in message
     monkeypatch.setenv("STORE", DATABASE)
     assert "me:***@host" in refused("tracking.uri=${oc.env:STORE}")
     assert "job 1" in refused("-m", f"tracking.uri='sqlite:///a','{WEB}'")

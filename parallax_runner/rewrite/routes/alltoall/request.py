@@ -92,7 +92,7 @@ def in_range(ids: tf.Tensor, numbers: tf.Tensor, tables: Sequence[Table]) -> tf.
     wrong = tf.reshape(tf.where(~is_row)[:1], [-1])
     names = tf.constant([f"«{table.variable}»" for table in tables])
     told = [
-        "this id is not a row of its variable (variable, number of rows, id):",
+        "no row of the variable has this id (variable, number of rows, id):",
         tf.gather(names, tf.gather(numbers, wrong)),
         tf.gather(rows, wrong),
         tf.gather(ids, wrong),
