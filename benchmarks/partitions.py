@@ -79,7 +79,7 @@ class Found:
         if ratio <= WITHIN:
             return f"within 5 % of the best ({100 * (ratio - 1):+.1f} %)"
         inside = min(self.swept[searched.choice]) <= max(self.swept[self.best])
-        return f"{100 * (ratio - 1):+.1f} %, {'inside' if inside else 'outside'} the best one's spread"
+        return f"{100 * (ratio - 1):+.1f} %, {'within' if inside else 'outside'} the spread of the best one"
 
     def facts(self) -> list[str]:
         """Returns one sentence about the benchmark and one about each search."""

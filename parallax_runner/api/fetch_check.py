@@ -74,7 +74,7 @@ class FetchCheck:
         for op, variable in self._steps.assignments_of(name):
             if variable in self._on_servers:
                 raise TrainingError(
-                    f"«{op}» assigns to «{variable}», which is on servers, where only gradients change it; do not "
+                    f"«{op}» assigns to «{variable}», which is on servers, where only gradients can change it; do not "
                     f"fetch «{op}», or choose run_option='MPI'"
                 )
 

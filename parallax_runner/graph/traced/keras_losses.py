@@ -11,7 +11,7 @@ MEANS = ("sum_over_batch_size", "mean")
 
 
 def notes_on_losses(model: Any, outputs: Mapping[str, Any], *, is_weighted: bool) -> list[str]:
-    """Returns the notes on losses whose value for a whole batch is not the mean of the values for its equal parts.
+    """Returns the notes on losses whose value for a whole batch is not the mean of the values for equal parts of it.
 
     `outputs` are the model's predictions by name. `is_weighted` says whether examples have weights.
     """

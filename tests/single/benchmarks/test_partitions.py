@@ -28,9 +28,9 @@ def test_the_verdict_is_by_the_sweep() -> None:
     assert found(4).best == 4
     assert found(4).verdict(searched(4)) == "within 5 % of the best (+0.0 %)"
     assert found(16).verdict(searched(16)).startswith("within 5 % of the best (+0.7 %)")
-    assert found(64).verdict(searched(64)) == "+92.9 %, outside the best one's spread"
+    assert found(64).verdict(searched(64)) == "+92.9 %, outside the spread of the best one"
     spread = Found(4, None, (), {4: (0.20, 0.30), 8: (0.28, 0.29)}, 0)
-    assert spread.verdict(searched(8)) == "+14.0 %, inside the best one's spread"
+    assert spread.verdict(searched(8)) == "+14.0 %, within the spread of the best one"
     assert found(4).verdict(searched(2)) == "not swept"
 
 

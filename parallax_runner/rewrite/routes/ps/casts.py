@@ -43,7 +43,7 @@ def _wanted(rewrite: Rewrite, tensor: tf.Tensor) -> set[tf.DType]:
 
 
 def _readers(rewrite: Rewrite, tensor: tf.Tensor) -> list[tf.Operation]:
-    """Returns the consumers of a tensor outside the update region. An Identity is replaced by its own consumers."""
+    """Returns the consumers of a tensor that are outside the update region. Replaces an Identity by its consumers."""
     found = []
     for op in sorted(tensor.consumers(), key=lambda op: op.name):
         if op not in rewrite.region:
