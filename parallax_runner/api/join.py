@@ -77,7 +77,7 @@ def check_same(single: SingleDeviceGraph, plan: Plan, folder: Path, rank: int) -
     difference = stages_of_rank.difference_of(single, plan, folder)
     if difference is not None:
         raise PlanError(
-            f"worker {rank} built a different graph than the process that was started first{difference}. A script must "
+            f"worker {rank} built a different graph than the process that started first{difference}. A script must "
             "build the same graph each time. The graph must not depend on the clock, the worker's rank, the "
             "process ID, the order of a set of strings, or random draws before `import parallax_runner`"
         )

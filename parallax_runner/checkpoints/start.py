@@ -54,8 +54,8 @@ def _start_at(path: Path, resume: str) -> Start:
         if found.prefix is not None:
             return found
     raise CheckpointError(
-        f"ckpt.resume={resume}: there is no checkpoint at this path. Give the prefix of a checkpoint "
-        f"(…/{STEM}-300), a folder of checkpoints, or a run directory"
+        f"ckpt.resume={resume}: there is no checkpoint at this path. Expected the prefix of a "
+        f"checkpoint (…/{STEM}-300), a folder of checkpoints, or a run directory"
     )
 
 

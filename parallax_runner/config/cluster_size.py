@@ -109,7 +109,8 @@ def _check_slurm(config: RunConfig, origins: Origins) -> None:
     limit = cluster.time_limit
     if limit is not None and not TIME_LIMIT.fullmatch(str(limit)):
         expected = (
-            "expected sbatch's format, such as minutes, hours:minutes:seconds or days-hours; quote a value with a colon"
+            "expected sbatch's format, such as minutes, hours:minutes:seconds or days-hours; quote a value that "
+            "contains a colon"
         )
         raise refusal("cluster.time_limit", origins, expected, value=limit)
     options = cluster.sbatch_options

@@ -140,7 +140,7 @@ def _unquoted(line: str, lines: Sequence[str]) -> str:
     if "\n" in line:
         return "a line break, which must be quoted"
     column = lines[1].index("^") - lines[0].index(line)
-    fault = "which starts a string that does not end" if line[column] in "'\"" else "which must be quoted"
+    fault = "which opens a string that is not closed" if line[column] in "'\"" else "which must be quoted"
     return f"{line[column]!r}, {fault}"
 
 

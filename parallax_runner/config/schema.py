@@ -249,4 +249,4 @@ class RunConfig:
 
 FREE_GROUPS = ("data", "optimizer", "model")
 # Keys of earlier versions, each with the error message for it.
-REMOVED_KEYS = {"comm.hot_rows": "this key was removed because copies of hot rows made no step faster; omit it"}
+REMOVED_KEYS = {"comm.hot_rows": "this key was removed because copies of hot rows did not make steps faster; omit it"}

@@ -112,7 +112,7 @@ def _mpirun(config: RunConfig) -> str | None:
 
 def _gathering(config: RunConfig) -> str | None:
     mode = mode_of(config.comm)
-    gathers = "uses only Horovod to gather" if mode.is_chosen_by_cost else "gathers nothing"
+    gathers = "gathers only with Horovod" if mode.is_chosen_by_cost else "gathers nothing"
     return None if mode.gathers else f"comm={config.comm.name} {gathers}; this key needs comm=mpi or comm=hybrid"
 
 
@@ -128,7 +128,7 @@ def _replication(config: RunConfig) -> str | None:
 
 
 def _staleness(config: RunConfig) -> str | None:
-    is_ahead = "in synchronous training no worker is ahead; this key needs comm=ps comm.sync=false"
+    is_ahead = "in synchronous training no worker gets ahead; this key needs comm=ps comm.sync=false"
     return _server_option(config) or (is_ahead if config.comm.sync else None)
 
 

@@ -326,7 +326,7 @@ def unreadable(path: str) -> str | None:
         if not os.access(path, os.R_OK | os.X_OK):
             return "this folder cannot be read"
         if not any(files for _, _, files in os.walk(path, followlinks=True)):
-            return "this folder has no files"
+            return "this folder contains no files"
         return None
     kind = kind_of(path)
     if kind is not None:

@@ -61,4 +61,4 @@ def _text_files(path: str, *, key: str) -> list[TextFile]:
     refuse_special(root)
     if root.is_file():
         return [TextFile(root.name, root)]
-    raise DataError(f"{key}={path}: no such file or directory. Expected a text file or a directory of them.")
+    raise DataError(f"{key}={path}: no such file or directory. Expected a text file or a directory of text files.")

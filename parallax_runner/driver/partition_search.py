@@ -179,7 +179,7 @@ class PartitionSearch:
             where = self._run_dir if path == self._paths[0] else path
             if found.choice is None:
                 known = ", ".join(str(trial.partitions) for trial in found.trials)
-                tell(f"continues with the trials of an earlier run, in {where}: {known}")
+                tell(f"continuing with the trials of an earlier run, in {where}: {known}")
             else:
                 tell(f"{_counted(found.choice.partitions)}, found by an earlier run, in {where}")
             self._was_tracked = found.choice is not None and path == self._paths[0]

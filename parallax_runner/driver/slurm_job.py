@@ -197,5 +197,5 @@ def requeue() -> None:
         fault = done.stderr.strip() if done.returncode else None
     except OSError as error:
         fault = str(error)
-    told = f"job {job} is requeued" if fault is None else f"job {job} cannot be requeued: {fault}"
+    told = f"job {job} has been requeued" if fault is None else f"job {job} cannot be requeued: {fault}"
     print(f"parallax_runner: {told}", file=sys.stderr)

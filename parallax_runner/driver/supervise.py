@@ -121,7 +121,7 @@ def supervise(
                 if covered < step:
                     report.tell_notes(
                         [
-                            f"the metrics of the epoch do not contain steps {covered + 1} to {step}, because not every "
+                            f"the metrics of the epoch do not include steps {covered + 1} to {step}, because not every "
                             "worker had reported these steps when the run restarted"
                         ]
                     )

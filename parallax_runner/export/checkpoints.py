@@ -84,7 +84,7 @@ class CheckpointArtifacts:
             if not _holds(held, sidecar):
                 hold(prefix, self._outbox)
         except (OSError, CheckpointError) as error:
-            log.warning("checkpoint %s is not logged as an artifact: %s", prefix, error)
+            log.warning("checkpoint %s was not logged as an artifact: %s", prefix, error)
             return
         self._sent[prefix] = sidecar
         self._send(held)

@@ -63,7 +63,7 @@ def _tried(name: str, export: Callable[[], Path]) -> dict[str, str | None]:
         return {name: str(export()), f"{name}_error": None}
     except Exception as error:  # an export error must not fail the run: the model is trained
         reason = f"{type(error).__name__}: {error}"
-        log.warning("%s is not written: %s", WHAT[name], reason, exc_info=True)
+        log.warning("%s was not written: %s", WHAT[name], reason, exc_info=True)
         return {name: None, f"{name}_error": reason}
 
 

@@ -51,8 +51,8 @@ def _prefix(path: Path) -> Path:
                 if found is not None:
                     return found
             raise CheckpointError(
-                f"{path}: there is no checkpoint at this path. Give the prefix of a checkpoint (…/model.ckpt-300), a "
-                "folder of checkpoints, or a run directory"
+                f"{path}: there is no checkpoint at this path. Expected the prefix of a checkpoint (…/model.ckpt-300), "
+                "a folder of checkpoints, or a run directory"
             )
         # Checkpoints that plain TensorFlow has written have no sidecar.
         fault = damage(path) if os.path.lexists(sidecar_path(path)) else None

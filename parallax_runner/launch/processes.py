@@ -137,7 +137,9 @@ def _close(attempt: Attempt, interrupts: Interrupts) -> RunResult:
     if not attempt.pump(lambda: attempt.all_exited() or interrupts.received, CLOSE_SECS):
         unfinished = attempt.unfinished()
         log.warning(
-            "killed because still running %.0f s after the work was done: %s; see the logs", CLOSE_SECS, unfinished
+            "killed because it was still running %.0f s after the work was done: %s; see the logs",
+            CLOSE_SECS,
+            unfinished,
         )
     return RunResult("finished", 0, done=attempt.done)
 

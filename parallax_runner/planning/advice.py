@@ -53,10 +53,10 @@ def _saved(
     Returns None if these times are unknown.
     """
     now, then = model.step_secs(variables, own), auto.step_secs(variables, choice)
-    what = "a step takes"
+    what = "a step would take"
     if now is None or then is None:
         now, then = model.exchange_secs(variables, own), auto.exchange_secs(variables, choice)
-        what = "the exchanges and updates in a step take"
+        what = "the exchanges and updates in a step would take"
     if now is None or then is None:
         return None
     share = 1 - then / now if now > 0 else 0.0

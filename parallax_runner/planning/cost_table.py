@@ -78,5 +78,5 @@ def _step(plan: Plan) -> str:
     if predicted.step_ms is None:
         return f"{exchanges}; the computation was not measured"
     overlap_ms = (predicted.compute_ms or 0.0) + predicted.exchange_ms - predicted.step_ms
-    overlap = f"; computing and exchanges may overlap by {overlap_ms:.3g} ms" if overlap_ms > 0 else ""
-    return f"{predicted.step_ms:.4g} ms: computing {predicted.compute_ms:.4g}, {exchanges}{overlap}"
+    overlap = f"; computation and exchanges may overlap by {overlap_ms:.3g} ms" if overlap_ms > 0 else ""
+    return f"{predicted.step_ms:.4g} ms: computation {predicted.compute_ms:.4g}, {exchanges}{overlap}"

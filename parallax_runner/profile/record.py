@@ -37,6 +37,6 @@ class StepProfiler:
             partial.write_bytes(run_metadata.SerializeToString())
             partial.replace(path)
         except OSError as error:  # training continues without the profile
-            log.warning("step %d is not profiled: %s: %s", step, path, error.strerror)
+            log.warning("step %d was not profiled: %s: %s", step, path, error.strerror)
         else:
             log.info("step %d profiled: %s", step, path)

@@ -24,12 +24,13 @@ class Part(Enum):
 
 
 MEANING = {
-    Part.COMPUTE: "the rank itself runs an op",
+    Part.COMPUTE: "the rank itself is running an op",
     Part.COMMUNICATION: "otherwise, a collective that all ranks have reached, or a transfer to or from a server",
-    Part.SERVERS: "otherwise, a server runs an op for the rank",
-    Part.WAITING: "otherwise, a collective waits for another rank, or, after the rank has pushed all its gradients, an "
-    "op on a server waits for other ranks' gradients or for the signal that the step is done",
-    Part.IDLE: "the remaining time, in which no op was traced: for example, a call is in transit or the scheduler runs",
+    Part.SERVERS: "otherwise, a server is running an op for the rank",
+    Part.WAITING: "otherwise, a collective is waiting for another rank, or, after the rank has pushed all its "
+    "gradients, an op on a server is waiting for other ranks' gradients or for the signal that the step is done",
+    Part.IDLE: "the remaining time, in which no op was traced: for example, a call is in transit or the "
+    "scheduler is running",
 }
 
 

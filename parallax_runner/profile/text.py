@@ -19,7 +19,7 @@ NOTES = (
     "Ops run in parallel, so the times in the tables of ops add up to more than a step. Each share is a fraction "
     "of the total time of all ops on all ranks and in all steps, without the ops that only wait.",
     "The parts of a step add up to its span, from the first op's start to the last op's end. A moment counts as the "
-    "first of",
+    "first part that applies:",
 )
 
 

@@ -25,7 +25,7 @@ def make_ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> str:
     """
     best = [one for one in ranked if one.rank is not None][:count]
     if len(best) < count:
-        raise ExportError(f"sweep.ensemble={count}: only {len(best)} of the sweep's jobs have a rank")
+        raise ExportError(f"sweep.ensemble={count}: only {len(best)} of the sweep's jobs could be ranked")
     members = [_saved_model_of(one) for one in best]
     folder = sweep_dir / FOLDER
     done = subprocess.run(

@@ -75,7 +75,7 @@ class Peers:
         """
         if self.distributed.admission is None:
             return step + 1
-        self.control.doing = f"waiting for step {step + 1} to complete"
+        self.control.doing = f"waiting for the end of step {step + 1}"
         found = int(self.session.run(self.distributed.admission.next_step))
         self._closed = found == CLOSED
         return step if self._closed else found

@@ -195,7 +195,7 @@ def test_whoever_is_killed_all_end_and_say_why(
         assert run.exit_status == 1
         assert run.summary["status"] == "failed" and run.summary["error"] in run.stderr
         assert re.search(
-            rf"\b{victim}\b.*{'exited while the driver waited' if moment == RENDEZVOUS else 'killed'}",
+            rf"\b{victim}\b.*{'exited while the driver was waiting' if moment == RENDEZVOUS else 'killed'}",
             run.summary["error"],
         )
 

@@ -34,12 +34,12 @@ def test_the_exit_status_of_a_script_is_the_runs(tmp_path: Path) -> None:
 def test_a_worker_that_ends_early_is_told(tmp_path: Path, option: str) -> None:
     done = run(tmp_path, ends=[1, 2], resources=None, config={"run_option": option})
     assert done.status == 1
-    assert "the script of worker 1 ended after step 2, and worker 0 waits for it in step 3" in done.stderr
+    assert "the script of worker 1 ended after step 2, and worker 0 is waiting for it in step 3" in done.stderr
     assert "Traceback" not in done.stderr and f"logs: {done.run_dir / 'logs'}" in done.stderr
     # The record is that of a failed run.
     summary, failure = (json.loads((done.run_dir / f"{name}.json").read_text()) for name in ("summary", "failure"))
     assert (summary["status"], failure["step"]) == ("failed", 2) and 1 <= summary["steps"] <= 2
-    assert "worker 0 waits for it in step 3" in summary["error"] and summary["error"] == failure["reason"]
+    assert "worker 0 is waiting for it in step 3" in summary["error"] and summary["error"] == failure["reason"]
 
 
 def test_ctrl_c_ends_all_workers_at_one_step_and_saves_it(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_a_killed_search_goes_on_with_its_trials_and_its_training(lm: tuple[str,
     steps = summary["steps"] + 10
     again = launch(*arguments, *slow[:1], f"train.steps={steps}", cwd=tmp_path).expect_success()
     assert (
-        f"continues with the trials of an earlier run, in {run.run_dir}: {', '.join(map(str, tried))}" in again.stderr
+        f"continuing with the trials of an earlier run, in {run.run_dir}: {', '.join(map(str, tried))}" in again.stderr
     )
     assert again.summary["first_step"] > 0
     assert choice_of(again)["trials"][: len(trials)] == trials

@@ -101,7 +101,7 @@ def test_a_step_that_never_ends_is_told_and_ends_the_run_with_the_stacks_of_all_
     told: list[str] = []
     # One rank's interpreter is blocked in C code: none of its Python threads can answer.
     result = job.run("step,keep_lock,step", stall_timeout_secs=8.0, on_stall=told.append)
-    standing = "worker 1 is in step 8 and does not answer, workers 0, 2 wait for it"
+    standing = "worker 1 is in step 8 and not responding, workers 0, 2 are waiting for it"
     assert any(re.fullmatch(rf"no step for \d+ s; {standing}", line) for line in told), told
     failure = result.failure
     assert (result.status, failure.role, failure.index, failure.step) == ("failed", "worker", 1, 7)

@@ -114,7 +114,10 @@ def test_a_job_whose_ranks_are_all_on_one_node_does_not_train(slurm: Slurm, tmp_
     one_node = ("comm=mpi", "comm.mpi.mpirun_options='--host n1:1'", "cluster.follow=true", "train.steps=4")
     run = launch(*TWO_NODES, *SIMPLE, *one_node, cwd=tmp_path, is_forked=False)
     assert (run.exit_status, run.summary["status"], run.summary["steps"]) == (1, "failed", 0)
-    assert "worker 1" in run.summary["error"] and "it runs on n1, but the plan assigns it to n2" in run.summary["error"]
+    assert (
+        "worker 1" in run.summary["error"]
+        and "it is running on n1, but the plan assigns it to n2" in run.summary["error"]
+    )
 
 
 def test_scancel_saves_and_ends_and_the_run_can_go_on(slurm: Slurm, tmp_path: Path) -> None:
@@ -151,7 +154,7 @@ def test_the_time_limit_is_warned_of_and_the_job_goes_on(slurm: Slurm, tmp_path:
     wait_for_step(run, job)
     wait(lambda: slurm.field(job, "Restarts") == "1", lambda: log_of(run, job))
     (step,) = saved(run)
-    assert f"job {job} is requeued" in log_of(run, job)
+    assert f"job {job} has been requeued" in log_of(run, job)
     assert "DUE TO TIME LIMIT" not in log_of(run, job)
     before = len(log_of(run, job))
     start_now(slurm, job)
@@ -175,7 +178,7 @@ def test_the_time_limit_without_a_warning_saves_and_ends(slurm: Slurm, tmp_path:
     (step,) = saved(run)
     assert run.summary["status"] == "interrupted" and f"{step} steps are saved" in log_of(run, job)
     assert "DUE TO TIME LIMIT" in log_of(run, job) and slurm.field(job, "Restarts") == "0"
-    assert "is requeued" not in log_of(run, job)
+    assert "has been requeued" not in log_of(run, job)
 
 
 def test_a_job_that_is_preempted_saves_and_goes_on(slurm: Slurm, tmp_path: Path) -> None:

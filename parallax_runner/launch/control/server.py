@@ -162,7 +162,7 @@ class ControlServer:
                     kind, fields = wire.decode(line)
                     self._take(Message(hello.role, hello.index, hello.host, kind, fields, time.monotonic()))
             except OSError as error:
-                log.warning("control connection of %s %d broke: %s", hello.role, hello.index, error)
+                log.warning("control connection to %s %d broke: %s", hello.role, hello.index, error)
             except ValueError as error:
                 fail = {"error": f"sent the driver an invalid message: {error}"}
                 self._messages.put(Message(hello.role, hello.index, hello.host, wire.FAIL, fail, time.monotonic()))

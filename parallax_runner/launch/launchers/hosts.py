@@ -70,8 +70,9 @@ class OverHosts(Mpirun):
             return None
         also = "" if name == planned.name else f", whose hostname is {name}"
         return (
-            f"it runs on {host}, but the plan assigns it to {planned.name}{also}: the launcher has placed processes "
-            "on the wrong hosts. If comm.mpi.mpirun_options or Open MPI's parameters choose hosts, remove them"
+            f"it is running on {host}, but the plan assigns it to {planned.name}{also}: the launcher has placed "
+            "processes on the wrong hosts. If comm.mpi.mpirun_options or Open MPI's parameters choose hosts, "
+            "remove them"
         )
 
     def servers(self, job: Job) -> list[Command]:

@@ -114,9 +114,9 @@ class Claims:
             self._useless[entry.id] = f"{entry} is gone, or cannot be reached: {error}"
             return
         if answer.get("kind") == "busy":
-            self._useless[entry.id] = f"{entry} serves another run, {answer['run']}"
+            self._useless[entry.id] = f"{entry} is serving another run, {answer['run']}"
         elif answer.get("id") != entry.id:
-            self._useless[entry.id] = f"{entry} is gone: another process listens at its address"
+            self._useless[entry.id] = f"{entry} is gone: another process is listening at its address"
         else:
             self._claims[entry.id] = Claim(entry, channel, answer["token"])
             return
@@ -124,8 +124,8 @@ class Claims:
 
     def _not_replaced(self, entry: Entry, missing: list[str]) -> str:
         return (
-            f"cluster.rendezvous={self._address}: {entry} exited while the driver waited for the others, and no "
-            f"replacement registered within {REPLACE_SECS:g} s; missing: {', '.join(missing)}"
+            f"cluster.rendezvous={self._address}: {entry} exited while the driver was waiting for the others, and "
+            f"no replacement registered within {REPLACE_SECS:g} s; missing: {', '.join(missing)}"
         )
 
     def _too_late(self, missing: list[str], timeout_secs: float) -> str:
@@ -150,8 +150,8 @@ def _seated(role: str, count: int, claims: list[Claim]) -> list[Claim | None]:
         other = seats[index]
         if other is not None:
             raise LaunchError(
-                f"two processes have registered as {role} {index}: {other.entry} and {claim.entry}; expected "
-                "different numbers, or none"
+                f"two processes have registered as {role} {index}: {other.entry} and {claim.entry}; expected a "
+                "different rank or index for each process, or none"
             )
         seats[index] = claim
     unnumbered = iter([claim for claim in claims if claim.entry.index is None])

@@ -156,7 +156,7 @@ def stand_by(role: str, rendezvous: str, index: int | None, *, address: str | No
         signal.signal(number, terminate)
     threading.Thread(target=waiting.listen, name="listen", daemon=True).start()
     threading.Thread(target=waiting.keep_entry, name="entry", daemon=True).start()
-    log.info("%s stands by at %s", entry, rendezvous)
+    log.info("%s is standing by at %s", entry, rendezvous)
     deadline = time.monotonic() + timeout_secs
     try:
         while not waiting.over.wait(POLL_SECS):

@@ -30,8 +30,8 @@ class Watch:
         for other, last in self._left.items():
             if last < int(in_step[1]):
                 raise TrainingError(
-                    f"the script of worker {other} ended after step {last}, and worker {rank} waits for it in step "
-                    f"{in_step[1]}: every worker must run the same number of steps. Repeat datasets that give one "
+                    f"the script of worker {other} ended after step {last}, and worker {rank} is waiting for it in "
+                    f"step {in_step[1]}: every worker must run the same number of steps. Repeat datasets that give one "
                     "worker fewer batches than another, and stop all workers at the same step; or train without "
                     "waiting, with run_option='PS' and sync=False"
                 )

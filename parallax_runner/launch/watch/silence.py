@@ -29,7 +29,7 @@ STOPPED = {
     psutil.STATUS_STOPPED: "is stopped (SIGSTOP)",
     psutil.STATUS_TRACING_STOP: "is stopped by a debugger",
 }
-_STANDS_STILL = STOPPED | {psutil.STATUS_DISK_SLEEP: "waits for a disk"}
+_STANDS_STILL = STOPPED | {psutil.STATUS_DISK_SLEEP: "is waiting for a disk"}
 
 
 def alive_secs(hang_timeout_secs: float) -> float:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from parallax_runner.launch.blame.first_death import Member
-from parallax_runner.launch.watch.whereabouts import ranges
+from parallax_runner.launch.watch.whereabouts import is_activity, ranges
 
 # A notice is due after MEDIAN_STEPS times the median step time, but not before LEAST_SECS seconds.
 MEDIAN_STEPS = 10.0
@@ -113,7 +113,7 @@ class StallWatch:
         active = [one for one in workers if one.index in self._paces]
         if idle_secs < before_secs and not self.is_over:
             self._noticed_secs = 0.0
-            return f"steps finish again, after more than {before_secs:.0f} s without one"
+            return f"steps are finishing again, after more than {before_secs:.0f} s without one"
         if self.is_over or self._is_long():
             self._noticed_secs = idle_secs
             return f"no step for {idle_secs:.0f} s; {describe_stall(active, together=together)}"
@@ -124,7 +124,7 @@ class StallWatch:
         stuck = [one for one in active if one.index in alone]
         secs = min(self._paces[index].idle_secs for index in alone)
         stall = describe_stall(stuck, together=False)
-        return f"{_names(alone)}: no step for {secs:.0f} s; {stall}; the others continue"
+        return f"{_names(alone)}: no step for {secs:.0f} s; {stall}; the others are making progress"
 
     def culprit(self, workers: Sequence[Member], *, together: bool) -> Member | None:
         """Returns the worker that all other workers wait for, or None if they do not wait for exactly one worker."""
@@ -154,8 +154,8 @@ class StallWatch:
 
 
 def describe_stall(workers: Sequence[Member], *, together: bool) -> str:
-    """Returns a description such as "worker 1 is in step 50 (sleep_long in models.py:12), worker 0 waits for it". The
-    description is a guess, based on the reports of the workers."""
+    """Returns a description such as "worker 1 is in step 50 (sleep_long in models.py:12), worker 0 is waiting for it".
+    The description is a guess, based on the reports of the workers."""
     held_up = _held_up(workers, together=together)
     waiting = [one.index for one in workers if one not in held_up]
     alike: dict[tuple[str, bool], list[int]] = {}
@@ -163,11 +163,11 @@ def describe_stall(workers: Sequence[Member], *, together: bool) -> str:
         alike.setdefault((_standing(one), _answers(one)), []).append(one.index)
     parts = []
     for (what, answers), indices in alike.items():
-        is_, does = ("is", "does") if len(indices) == 1 else ("are", "do")
-        parts.append(f"{_names(indices)} {is_} {what}{'' if answers else f' and {does} not answer'}")
+        is_ = "is" if len(indices) == 1 else "are"
+        parts.append(f"{_names(indices)} {is_} {what}{'' if answers else ' and not responding'}")
     if waiting:
         them = "it" if len(held_up) == 1 else "them"
-        parts.append(f"{_names(waiting)} {'waits' if len(waiting) == 1 else 'wait'} for {them}")
+        parts.append(f"{_names(waiting)} {'is' if len(waiting) == 1 else 'are'} waiting for {them}")
     return ", ".join(parts)
 
 
@@ -197,9 +197,7 @@ def _answers(one: Member) -> bool:
 def _standing(one: Member) -> str:
     place = one.inside or ("" if _only_waits(one) else one.where)
     detail = f" ({place})" if place else ""
-    if one.doing.startswith(_SCRIPT):
-        return f"in {one.doing}{detail}"
-    return f"{one.doing}{detail}" if one.doing.startswith(_WAITING) else f"in {one.doing}{detail}"
+    return f"{one.doing}{detail}" if is_activity(one.doing) else f"in {one.doing}{detail}"
 
 
 def _number(one: Member) -> int:

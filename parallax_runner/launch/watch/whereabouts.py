@@ -77,9 +77,14 @@ def describe(others: Iterable[Whereabouts]) -> list[str]:
     lines = []
     for (role, doing, call), indices in alike.items():
         many = len(indices) > 1
-        was = ("were" if many else "was") if doing.endswith("ing") or doing.startswith("waiting ") else "waited in"
+        was = ("were" if many else "was") if is_activity(doing) else "waited in"
         lines.append(f"{role}{'s' if many else ''} {ranges(indices)} {was} {doing}{f' ({call})' if call else ''}")
     return lines
+
+
+def is_activity(doing: str) -> bool:
+    """Returns whether a process reports an activity, such as "saving step 5", and not a place, such as "step 5"."""
+    return doing.partition(" ")[0].endswith("ing")
 
 
 def ranges(numbers: Sequence[int]) -> str:

@@ -149,7 +149,7 @@ class JournalTracker(Tracker):
             if not (whole.is_relative_to(self._run_dir) and whole.resolve().is_relative_to(self._run_dir)):
                 whole = outbox.hold(whole, self._run_dir)
         except OSError as error:
-            log.warning("%s is not logged as an artifact: %s", path, error)
+            log.warning("%s was not logged as an artifact: %s", path, error)
             return None
         return str(whole.relative_to(self._run_dir))
 

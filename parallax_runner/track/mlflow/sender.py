@@ -93,7 +93,7 @@ class Sender:
                     self._abandoned.wait(0.2)
         except Refused as error:
             self.trouble = str(error)
-            self._tell(f"MLflow refuses this run: {error}")
+            self._tell(f"MLflow rejected this run: {error}")
         except Exception as error:  # the run continues in any case, and the journal contains all entries
             log.exception("the thread that sends the journal failed")
             self.trouble = masked(f"{type(error).__name__}: {error}")

@@ -119,7 +119,7 @@ def _in_run(run_dir: Path, name: str, journal: Path) -> str | None:
     try:
         if is_own:
             return str(outbox.hold(path, run_dir).relative_to(run_dir))
-        reason = "the link leads out of the run's folder"
+        reason = "the link leads outside the run's folder"
     except OSError as error:
         reason = str(error)
     log.warning("%s of a killed run is not sent: %s", path, reason)

@@ -30,7 +30,7 @@ def check_store(uri: str | None, experiment: str) -> None:
     if reason is not None:
         raise ConfigError(
             f"tracking.uri={masked_uri(uri)} cannot be used: {reason}. "
-            "Give a writable store such as sqlite:///mlflow.db, or set tracking=off"
+            "Use a writable store, such as sqlite:///mlflow.db, or set tracking=off"
         )
     database = sqlite_path(uri)
     if database is not None and _is_deleted(database, experiment):

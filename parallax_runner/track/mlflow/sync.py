@@ -28,7 +28,7 @@ def sync(path: Path, uri: str | None = None) -> None:
     run_dirs = find_run_dirs(path)
     if not run_dirs:
         raise ConfigError(
-            f"run_dir={path}: there is no journal.jsonl at or below this path. Give the folder of a recorded run "
+            f"run_dir={path}: there is no journal.jsonl at or below this path. Expected the folder of a recorded run "
             "or of a sweep"
         )
     failures = [failure for run_dir in run_dirs if (failure := _sync_one(run_dir, uri)) is not None]
@@ -60,7 +60,7 @@ def _sync_one(run_dir: Path, uri: str | None) -> str | None:
         if send_rest(run_dir, runs.open_run, uri=uri):
             open_runs.forget(run_dir)
     except BlockingIOError:
-        return f"{run_dir}: the run is still active, and its driver sends the journal"
+        return f"{run_dir}: the run is still active, and its driver is sending the journal"
     except Busy as error:
         return f"{error}. Try again when that process has finished"
     except OutOfReach as error:

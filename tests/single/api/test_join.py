@@ -43,11 +43,11 @@ def test_an_outline_that_is_cut_off_hides_nothing(tmp_path: Path) -> None:
     damaged[12:40] = b"\xff" * 28
     for content in (whole[: len(whole) // 2], bytes(damaged), b"", b"no gzip"):
         path.write_bytes(content)
-        with pytest.raises(PlanError, match=r"than the process that was started first\. A script must"):
+        with pytest.raises(PlanError, match=r"than the process that started first\. A script must"):
             check_same(built(2), cast(Any, plan), tmp_path, rank=1)
 
 
 def test_without_the_outline_it_is_refused_all_the_same(tmp_path: Path) -> None:
     plan: Any = SimpleNamespace(fingerprint=built(1).fingerprint)
-    with pytest.raises(PlanError, match=r"than the process that was started first\. A script must"):
+    with pytest.raises(PlanError, match=r"than the process that started first\. A script must"):
         check_same(built(2), plan, tmp_path, rank=1)

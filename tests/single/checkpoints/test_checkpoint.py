@@ -187,7 +187,11 @@ def test_another_vocabulary_is_refused(tmp_path: Path) -> None:
     sidecar = Sidecar(step=5, examples=5, seed=1, fingerprint="f", tracker_run_id=None, numbering="one")
     for numbering, fits in (("one", True), ("", True), ("two", False)):
         sidecar_path(prefix).write_text(sidecar.text())
-        with nullcontext() if fits else pytest.raises(CheckpointError, match=r"another vocabulary.*ckpt\.resume=never"):
+        with (
+            nullcontext()
+            if fits
+            else pytest.raises(CheckpointError, match=r"a different vocabulary.*ckpt\.resume=never")
+        ):
             check_fits(prefix, captured().variables, numbering=numbering)
     sidecar_path(prefix).write_text(dataclasses.replace(sidecar, numbering="").text())
     check_fits(prefix, captured().variables, numbering="two")  # as one of an earlier version

@@ -51,7 +51,7 @@ def test_a_file_of_a_checkpoint_means_the_checkpoint_or_is_refused(tmp_path: Pat
     try:
         found = find_start(str(tmp_path / file), tmp_path)
     except CheckpointError as error:
-        assert "Give the prefix" in str(error)
+        assert "Expected the prefix" in str(error)
     else:
         assert found == Start(tmp_path / "model.ckpt-5")
 

@@ -211,7 +211,7 @@ COMMAND_LINES = {
     "hot rows": (
         "comm=sharded comm.hot_rows=64",
         "comm.hot_rows=64 (command line)",
-        "this key was removed because copies of hot rows made no step faster; omit it",
+        "this key was removed because copies of hot rows did not make steps faster; omit it",
     ),
     "a route that is not there": (
         "comm=hybrid comm.routes.sparse=alltoal",
@@ -233,7 +233,7 @@ COMMAND_LINES = {
     "routes of another choice": (
         "comm=hybrid comm.routes.sparse=alltoall",
         "comm.name=hybrid",
-        "choose comm=hybrid, or another name",
+        "choose comm=hybrid, or set another comm.name",
     ),
     "the name of another choice": ("comm=hybrid comm.name=mpi", "comm.name=mpi (command line)", "choose comm=mpi"),
     "a name of no choice": (
@@ -450,7 +450,7 @@ COMMAND_LINES = {
     "resume": ("ckpt.resume=/no/such", "ckpt.resume=/no/such (command line)", "expected auto, never, or a path"),
     "no path": ("data=text", "data.path=??? (", "conf/data/text.yaml:", "data.path=VALUE"),
     "wrong path": ("data=text data.path=/no/such", "data.path=/no/such (command line)", "no such file or folder"),
-    "empty folder": ("data=text data.path=empty", "data.path=empty (command line)", "this folder has no files"),
+    "empty folder": ("data=text data.path=empty", "data.path=empty (command line)", "this folder contains no files"),
     "syntax": ("train.steps==", "train.steps== (command line)", "expected key=value"),
     "no value": ("train.steps", "train.steps (command line)", "expected key=value"),
     "no key": ("=5", "=5 (command line)", "expected key=value"),
@@ -458,7 +458,7 @@ COMMAND_LINES = {
     "number for a path": ("data=text data.path=2024", "data.path=2024 (command line)", "data.path=\"'2024'\""),
     "negative seed": ("data.seed=-1", "data.seed=-1 (command line)", "at least 0"),
     "unquoted": ("data.path=~/text", "data.path=~/text (command line)", "'~', which must be quoted"),
-    "unclosed": ("train.steps='5", "train.steps='5 (command line)", "a string that does not end"),
+    "unclosed": ("train.steps='5", "train.steps='5 (command line)", "a string that is not closed"),
     "sweep of an unknown size": (
         "-m train.steps=interval(1,3)",
         "train.steps=interval(1,3) (command line)",

@@ -64,7 +64,7 @@ def test_help_tells_of_actions_groups_and_examples(arguments: tuple[str, ...], t
 
 def test_help_of_a_group_explains_its_choices_and_keys(tmp_path: Path) -> None:
     shown = show("--help", "train", "train=debug", "train.seed=7", cwd=tmp_path)
-    assert "train=debug (chosen)\n    Trains a few steps and reports each of them.\n" in shown
+    assert "train=debug (chosen)\n    Trains for a few steps and reports each of them.\n" in shown
     assert "\ntrain.seed=7\n    an integer, at least 0. seed of initial values" in shown
     assert "\ntrain.hang_timeout_secs=60.0\n    a number, at least 2; in seconds. a process" in shown
     assert "ckpt" not in shown

@@ -148,7 +148,7 @@ UNUSED = {
     "Allgatherv under auto": (
         "comm=auto comm.mpi.use_allgatherv=true",
         "comm.mpi.use_allgatherv=true",
-        "comm=auto uses only Horovod to gather; this key needs comm=mpi or comm=hybrid.",
+        "comm=auto gathers only with Horovod; this key needs comm=mpi or comm=hybrid.",
     ),
     "protocol": ("comm=mpi comm.ps.protocol=grpc+verbs", "comm.ps.protocol=grpc+verbs", "comm=mpi has no servers;"),
     "boundary": ("comm=mpi comm.ps={boundary_among_servers:false}", "comm.ps.boundary_among_servers=false", "servers;"),

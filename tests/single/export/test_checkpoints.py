@@ -117,7 +117,7 @@ def test_one_that_is_gone_costs_a_warning(tmp_path: Path, caplog: pytest.LogCapt
     sent.artifacts.on_checkpoint(sent.ckpt_dir / "model.ckpt-1")
     sent.artifacts.close()
     assert sent.steps == []
-    assert "model.ckpt-1 is not logged as an artifact" in caplog.text
+    assert "model.ckpt-1 was not logged as an artifact" in caplog.text
 
 
 def test_one_that_was_put_there_by_its_writer_may_be_deleted_before_it_is_reported(tmp_path: Path) -> None:

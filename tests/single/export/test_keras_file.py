@@ -111,7 +111,7 @@ def test_one_that_keras_cannot_save_has_a_saved_model_and_a_reason(
     assert (found["saved_model"], found["saved_model_error"]) == (str(tmp_path / "saved_model"), None)
     assert found["keras_model"] is None
     assert "Scaled" in str(found["keras_model_error"])
-    assert "model.keras is not written" in caplog.text
+    assert "model.keras was not written" in caplog.text
     assert not list(tmp_path.glob(".partial*"))
 
 

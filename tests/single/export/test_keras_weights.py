@@ -223,7 +223,9 @@ def test_a_damaged_checkpoint_of_plain_tensorflow_is_refused(tmp_path):
 
 
 def test_no_checkpoint(tmp_path):
-    with pytest.raises(CheckpointError, match=r"there is no checkpoint at this path\. Give the prefix of a checkpoint"):
+    with pytest.raises(
+        CheckpointError, match=r"there is no checkpoint at this path\. Expected the prefix of a checkpoint"
+    ):
         load_into_keras(make_model(), tmp_path)
     shutil.rmtree(tmp_path)
     with pytest.raises(CheckpointError, match=r"there is no checkpoint"):

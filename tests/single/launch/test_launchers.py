@@ -102,9 +102,14 @@ FOUR = (Place("here", 2, True), Place("first", 1, False), Place("10.0.0.7", 1, F
     [
         ("worker", 0, "me", None),
         ("worker", 3, "b", None),
-        ("worker", 3, "me", "it runs on me, but the plan assigns it to 10.0.0.7, whose hostname is b: the launcher"),
-        ("worker", 1, "b", "it runs on b, but the plan assigns it to here, whose hostname is me"),
-        ("server", 1, "me", "it runs on me, but the plan assigns it to first, whose hostname is a"),
+        (
+            "worker",
+            3,
+            "me",
+            "it is running on me, but the plan assigns it to 10.0.0.7, whose hostname is b: the launcher",
+        ),
+        ("worker", 1, "b", "it is running on b, but the plan assigns it to here, whose hostname is me"),
+        ("server", 1, "me", "it is running on me, but the plan assigns it to first, whose hostname is a"),
         ("server", 5, "a", None),
         # Two hosts with the same name, and a name that no host has returned, as in a container.
         ("worker", 4, "a", None),

@@ -31,7 +31,7 @@ def test_other_routes_are_named_with_what_they_save_of_a_step() -> None:
     of = model(touching(ALPHA))
     text = str(told(planned(BIG, comm="ps"), of))
     found = re.fullmatch(
-        r"comm=auto would choose allgather for big: a step takes (\S+) ms instead of (\S+) ms, (\S+) % less"
+        r"comm=auto would choose allgather for big: a step would take (\S+) ms instead of (\S+) ms, (\S+) % less"
         r"(, which is within the model's error)?",
         text,
     )
@@ -44,7 +44,7 @@ def test_other_routes_are_named_with_what_they_save_of_a_step() -> None:
 
 def test_without_a_measurement_it_is_of_exchanges_and_says_how_to_measure() -> None:
     text = str(told(planned(BIG, comm="ps"), model()))
-    assert "the exchanges and updates in a step take" in text and "comm.measure_rows=true measures" in text
+    assert "the exchanges and updates in a step would take" in text and "comm.measure_rows=true measures" in text
 
 
 def test_many_variables_are_counted() -> None:

@@ -68,8 +68,8 @@ def test_each_route_has_its_cost_and_the_chosen_one_a_mark_and_its_parts() -> No
             "",
             "",
             "",
-            "120 ms: computing 100, exchanges and updates 26 ms, of which 2 ms are paid once for all allreduces "
-            "and all servers; computing and exchanges may overlap by 6 ms",
+            "120 ms: computation 100, exchanges and updates 26 ms, of which 2 ms are paid once for all allreduces "
+            "and all servers; computation and exchanges may overlap by 6 ms",
         ],
     }
 

@@ -47,7 +47,7 @@ def test_a_step_is_a_file_of_its_rank(tmp_path: Path) -> None:
 def test_a_disk_that_does_not_take_it_costs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "worker_0").write_text("in the way")
     StepProfiler(steps(tmp_path, 1), 0).write(1, run_metadata(RAN))
-    assert "step 1 is not profiled" in caplog.text
+    assert "step 1 was not profiled" in caplog.text
 
 
 def test_steps_that_will_be_done_again_are_forgotten_and_earlier_ones_kept(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_the_best_jobs_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_too_few_jobs_have_a_rank(tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match=r"sweep.ensemble=2: only 1 of the sweep's jobs have a rank"):
+    with pytest.raises(ExportError, match=r"sweep.ensemble=2: only 1 of the sweep's jobs could be ranked"):
         ensemble.make_ensemble([job("a", 1, tmp_path), job("b", None, tmp_path)], tmp_path, 2)
 
 

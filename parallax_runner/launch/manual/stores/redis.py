@@ -91,9 +91,9 @@ class Redis(Store):
             given = "rejects the password in" if self._password else "requires a password: set"
             return f"{server} {given} {secret.REDIS_PASSWORD} ({error})"
         if isinstance(error, redis.InvalidResponse):
-            return f"the program at {self._host}:{self._port} is not a Redis server: {error}; check host and port"
+            return f"the program at {self._host}:{self._port} is not a Redis server: {error}; check the host and port"
         if isinstance(error, redis.TimeoutError):
-            return f"{server} does not answer within {ANSWER_SECS:g} s; check host and port"
+            return f"{server} does not answer within {ANSWER_SECS:g} s; check the host and port"
         if isinstance(error, redis.ConnectionError | OSError):
-            return f"{server} cannot be reached: {error}; start redis-server there, or check host and port"
+            return f"{server} cannot be reached: {error}; start redis-server there, or check the host and port"
         return f"{server} cannot be used: {error}"

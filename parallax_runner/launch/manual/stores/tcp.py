@@ -64,7 +64,7 @@ class Tcp(Store):
             listener = socket.create_server((self._host, self._port), backlog=BACKLOG)
         except OSError as error:
             raise LaunchError(
-                f"cluster.rendezvous: cannot listen at {self._host}:{self._port}: {error.strerror}; expected an "
+                f"cluster.rendezvous: cannot listen on {self._host}:{self._port}: {error.strerror}; expected an "
                 "address of the driver's machine and a free port"
             ) from error
         threading.Thread(target=self._accept, args=(listener,), name="rendezvous", daemon=True).start()

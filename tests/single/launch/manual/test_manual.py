@@ -234,7 +234,7 @@ def test_two_runs_at_one_rendezvous_are_told_apart(address: str, stands_by: Stan
     stands_by("a")
     first, second = Claims(address), Claims(address)
     first.gather("runs/1", {"worker": 1}, 5.0, never)
-    with pytest.raises(LaunchError, match="serves another run, runs/1"):
+    with pytest.raises(LaunchError, match="is serving another run, runs/1"):
         second.gather("runs/2", {"worker": 1}, 0.5, never)
 
 
@@ -252,7 +252,7 @@ def test_another_process_at_the_address_of_one_that_is_gone_is_not_taken_for_it(
     there = stands_by("a")
     store.keep(dataclasses.replace(there.entry, id="0 gone"))
     store.withdraw(there.entry)
-    with pytest.raises(LaunchError, match="another process listens at its address"):
+    with pytest.raises(LaunchError, match="another process is listening at its address"):
         Claims(address).gather("runs/1", {"worker": 1}, 0.5, never)
 
 

@@ -76,7 +76,7 @@ def test_a_server_that_is_not_there_is_said_in_one_message(capsys: pytest.Captur
     assert said.startswith(
         f"parallax_runner.worker: cluster.rendezvous: the Redis server at 127.0.0.1:{port} cannot be reached: "
     )
-    assert said.endswith("start redis-server there, or check host and port\n")
+    assert said.endswith("start redis-server there, or check the host and port\n")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_what_is_no_redis(answer: bytes | None, wrong: str, monkeypatch: pytest.
         if answer is not None:
             threading.Thread(target=_answer, args=(listener, answer), daemon=True).start()
         port = listener.getsockname()[1]
-        with pytest.raises(LaunchError, match=rf"127.0.0.1:{port} .*{wrong}.*check host and port"):
+        with pytest.raises(LaunchError, match=rf"127.0.0.1:{port} .*{wrong}.*check the host and port"):
             open_store(f"redis://127.0.0.1:{port}/runs", is_driver=True)
 
 

@@ -11,7 +11,7 @@ def test_a_step_that_can_never_end() -> None:
     watch.on_alive(0, "step 4")
     watch.on_leave(1, 3)
     with pytest.raises(
-        TrainingError, match=r"script of worker 1 ended after step 3, and worker 0 waits for it in step 4"
+        TrainingError, match=r"script of worker 1 ended after step 3, and worker 0 is waiting for it in step 4"
     ):
         watch.on_alive(0, "step 4")
 
@@ -21,7 +21,7 @@ def test_what_can_end(doing: str) -> None:
     watch = Watch()
     watch.on_leave(1, 3)
     watch.on_alive(0, doing)
-    with pytest.raises(TrainingError, match="worker 0 waits for it in step 5"):  # still watched
+    with pytest.raises(TrainingError, match="worker 0 is waiting for it in step 5"):  # still watched
         watch.on_alive(0, "step 5")
 
 
@@ -30,5 +30,5 @@ def test_who_has_left_as_well_waits_for_nobody() -> None:
     watch.on_leave(1, 3)
     watch.on_leave(0, 4)
     watch.on_alive(0, "step 4")
-    with pytest.raises(TrainingError, match="script of worker 1 ended after step 3, and worker 2 waits for it"):
+    with pytest.raises(TrainingError, match="script of worker 1 ended after step 3, and worker 2 is waiting for it"):
         watch.on_alive(2, "step 4")

@@ -69,7 +69,7 @@ def test_it_is_told_again_after_twice_the_time_and_when_steps_go_on() -> None:
     run.workers[0].step = 6
     run.pass_secs(0.1)
     assert run.watch.is_due
-    assert run.news == "steps finish again, after more than 63 s without one"
+    assert run.news == "steps are finishing again, after more than 63 s without one"
     assert not run.watch.is_due
 
 
@@ -131,7 +131,7 @@ def test_without_synchronisation_one_worker_may_hang_while_others_go_on() -> Non
         run.pass_secs(1.0)
     assert run.watch.is_due
     news = run.watch.news(run.workers, together=False)
-    assert news == "worker 1: no step for 64 s; worker 1 is in step 6; the others continue"
+    assert news == "worker 1: no step for 64 s; worker 1 is in step 6; the others are making progress"
     assert not run.watch.is_due
 
 
@@ -142,7 +142,7 @@ def test_a_worker_that_hangs_in_its_first_step_alone_is_told_once() -> None:
         run.pass_secs(1.0)
     assert run.watch.is_due
     news = run.watch.news(run.workers, together=False)
-    assert news == "worker 1: no step for 309 s; worker 1 is in step 1; the others continue"
+    assert news == "worker 1: no step for 309 s; worker 1 is in step 1; the others are making progress"
     assert not run.watch.is_due
 
 
@@ -181,7 +181,7 @@ def test_a_step_that_ends_after_the_time_out_and_before_the_answer_fails_nothing
     run.pass_secs(30)
     assert run.watch.is_over
     attempt = ask_stalled(run, 6)
-    assert attempt.news == "steps finish again, after more than 31 s without one"
+    assert attempt.news == "steps are finishing again, after more than 31 s without one"
     assert attempt.first_lost_secs() is None
 
 
@@ -197,7 +197,7 @@ def test_a_worker_at_the_end_waits_for_one_that_hangs() -> None:
     run = Run()
     run.workers[0].doing = "waiting for the other workers' last steps"
     run.pass_secs(31)
-    assert run.news == "no step for 31 s; worker 1 is in step 6, worker 0 waits for it"
+    assert run.news == "no step for 31 s; worker 1 is in step 6, worker 0 is waiting for it"
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -206,42 +206,45 @@ def test_python_code_in_the_graph_is_what_the_others_wait_for(together: bool) ->
     workers[1].inside = "load in models.py:12"
     told = describe_stall(workers, together=together)
     if together:
-        assert told == "worker 1 is in step 50 (load in models.py:12), workers 0, 2 wait for it"
+        assert told == "worker 1 is in step 50 (load in models.py:12), workers 0, 2 are waiting for it"
     else:
         assert told == "workers 0, 2 are in step 50, worker 1 is in step 50 (load in models.py:12)"
 
 
 def test_a_worker_that_is_a_step_behind_is_waited_for() -> None:
     workers = [worker(0, "step 51", step=50), worker(1)]
-    assert describe_stall(workers, together=True) == "worker 1 is in step 50, worker 0 waits for it"
+    assert describe_stall(workers, together=True) == "worker 1 is in step 50, worker 0 is waiting for it"
     assert describe_stall(workers, together=False) == "worker 0 is in step 51, worker 1 is in step 50"
 
 
 def test_a_worker_whose_python_stands_still_does_not_answer() -> None:
     workers = [worker(0), worker(1, where=None)]
-    assert describe_stall(workers, together=True) == "worker 1 is in step 50 and does not answer, worker 0 waits for it"
+    assert (
+        describe_stall(workers, together=True)
+        == "worker 1 is in step 50 and not responding, worker 0 is waiting for it"
+    )
 
 
 def test_workers_that_do_not_answer() -> None:
     workers = [worker(0, where=None), worker(1, where=None)]
-    assert describe_stall(workers, together=True) == "workers 0–1 are in step 50 and do not answer"
+    assert describe_stall(workers, together=True) == "workers 0–1 are in step 50 and not responding"
 
 
 def test_a_worker_that_waits_for_its_data_is_waited_for() -> None:
     workers = [worker(0), worker(1, where="queue.get in train/prefetch.py:64 next")]
-    told = "worker 1 is in step 50 (queue.get in train/prefetch.py:64 next), worker 0 waits for it"
+    told = "worker 1 is in step 50 (queue.get in train/prefetch.py:64 next), worker 0 is waiting for it"
     assert describe_stall(workers, together=True) == told
 
 
 def test_a_script_between_two_steps_is_waited_for() -> None:
     workers = [worker(0, "the script, after step 49", where="time.sleep"), worker(1)]
-    told = "worker 0 is in the script, after step 49 (time.sleep), worker 1 waits for it"
+    told = "worker 0 is in the script, after step 49 (time.sleep), worker 1 is waiting for it"
     assert describe_stall(workers, together=True) == told
 
 
 def test_who_is_slower_than_others_is_waited_for() -> None:
     workers = [worker(0, "waiting for slower workers before step 52", step=51), worker(1)]
-    assert describe_stall(workers, together=False) == "worker 1 is in step 50, worker 0 waits for it"
+    assert describe_stall(workers, together=False) == "worker 1 is in step 50, worker 0 is waiting for it"
 
 
 def test_the_python_function_of_an_op_is_found() -> None:

@@ -54,10 +54,10 @@ def test_of_a_script_the_place_is_its_own_line(tmp_path: Path) -> None:
 def test_equal_places_make_one_line() -> None:
     step = "session.run in train/loop.py:73 _step"
     others = [at("worker", index, "step 41", step) for index in (0, 2, 3, 4)]
-    others += [at("worker", 1, "saving", "checkpoint.save"), at("server", 0, "serving", None)]
+    others += [at("worker", 1, "saving step 42", "checkpoint.save"), at("server", 0, "serving", None)]
     assert describe(others) == [
         "workers 0, 2–4 waited in step 41 (session.run)",
-        "worker 1 was saving (checkpoint.save)",
+        "worker 1 was saving step 42 (checkpoint.save)",
         "server 0 was serving (no answer)",
     ]
 

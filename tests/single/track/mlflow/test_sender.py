@@ -176,7 +176,9 @@ def test_a_refused_run_is_told_and_not_tried_again(journal: Journal, capsys: pyt
     wait_until(lambda: thread.trouble is not None)
     journal.append_end("finished")
     assert not thread.close()
-    assert capsys.readouterr().err.count("MLflow refuses this run: the experiment was deleted. Training continues") == 1
+    assert (
+        capsys.readouterr().err.count("MLflow rejected this run: the experiment was deleted. Training continues") == 1
+    )
 
 
 def test_a_surprise_is_told(journal: Journal, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,7 @@ def test_logs_that_a_killed_run_kept_elsewhere_are_sent_if_it_was_this_users(
     assert caplog.text == ""
     sync(tmp_path / "unpacked")
     assert store.reads.count("the last words") == 1
-    assert f"{tmp_path / 'unpacked' / 'logs'} of a killed run is not sent: the link leads out of" in caplog.text
+    assert f"{tmp_path / 'unpacked' / 'logs'} of a killed run is not sent: the link leads outside" in caplog.text
     assert (elsewhere / "worker_0.log").exists()
 
 
