@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import ParallaxError
-from parallax_runner.graph import edit
 from parallax_runner.rewrite.state import Rewrite
 
 LOOP_OPS = frozenset({"NextIteration", "RefNextIteration"})
@@ -22,27 +24,43 @@ def check(rewrite: Rewrite, *, after: str, is_updated: bool = False) -> None:
     With `is_updated`, the updates have already been moved to the devices of the placed variables. In this case, also
     raises RewriteError if an op still uses the original handle of such a variable.
     """
-    step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
-    cycle = _cycle(step)
+    needs = _needs_of_all([rewrite.train_op, *rewrite.step_ops])
+    cycle = _cycle(needs)
     if cycle:
         raise RewriteError(f"after pass {after}: op «{cycle.name}» waits for itself")
-    for op in step:
+    for op in needs:
         if op in rewrite.region and any(tensor.name in rewrite.replaced for tensor in op.inputs):
             raise RewriteError(f"after pass {after}: op «{op.name}» reads a gradient that is not aggregated")
         if op.type == "VarHandleOp" and op.name in rewrite.placements and is_updated:
-            users = sorted(user.name for user in op.outputs[0].consumers() if user in step)
+            users = sorted(user.name for user in op.outputs[0].consumers() if user in needs)
             raise RewriteError(f"after pass {after}: {users} use variable «{op.name}», which is now sharded")
 
 
-def _cycle(ops: set[tf.Operation]) -> tf.Operation | None:
+def _needs_of_all(starts: Iterable[tf.Operation]) -> dict[tf.Operation, list[tf.Operation]]:
+    """Returns `starts` and all ops that they depend on, each with its direct dependencies.
+
+    Reading an op's inputs is slow in TensorFlow, and this check runs after every pass, so each op is read once.
+    """
+    needs: dict[tf.Operation, list[tf.Operation]] = {}
+    stack = list(starts)
+    while stack:
+        op = stack.pop()
+        if op not in needs:
+            needs[op] = [tensor.op for tensor in op.inputs] + op.control_inputs
+            stack.extend(needs[op])
+    return needs
+
+
+def _cycle(needs: Mapping[tf.Operation, list[tf.Operation]]) -> tf.Operation | None:
     """Returns an op on a cycle, or None if there is no cycle. The back edges of loops are ignored."""
-    waiting = {op: sum(1 for need in _needs(op) if need in ops and need.type not in LOOP_OPS) for op in ops}
+    waiting: dict[tf.Operation, int] = {}
+    users: defaultdict[tf.Operation, list[tf.Operation]] = defaultdict(list)
+    for op, its_needs in needs.items():
+        ordered = [need for need in its_needs if need.type not in LOOP_OPS]
+        waiting[op] = len(ordered)
+        for need in ordered:
+            users[need].append(op)
     ready = [op for op, count in waiting.items() if count == 0]
-    users: dict[tf.Operation, list[tf.Operation]] = {op: [] for op in ops}
-    for op in ops:
-        for need in _needs(op):
-            if need in ops and need.type not in LOOP_OPS:
-                users[need].append(op)
     done = 0
     while ready:
         op = ready.pop()
@@ -51,8 +69,4 @@ def _cycle(ops: set[tf.Operation]) -> tf.Operation | None:
             waiting[user] -= 1
             if waiting[user] == 0:
                 ready.append(user)
-    return None if done == len(ops) else min((op for op, count in waiting.items() if count), key=lambda op: op.name)
-
-
-def _needs(op: tf.Operation) -> list[tf.Operation]:
-    return [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+    return None if done == len(needs) else min((op for op, count in waiting.items() if count), key=lambda op: op.name)

@@ -126,9 +126,9 @@ def in_row_order(parts: Sequence[tf.Tensor]) -> tf.Tensor:
     """Returns the whole variable [rows, ...], given the rows of all shards."""
     if len(parts) == 1:
         return parts[0]
-    counts = tf.stack([tf.shape(part)[0] for part in parts])
-    whole = tf.gather(tf.concat(parts, axis=0), row_order(counts))
     rows = [part.shape.dims[0].value for part in parts]
+    counts = tf.stack([tf.shape(part)[0] for part in parts]) if None in rows else tf.constant(rows)
+    whole = tf.gather(tf.concat(parts, axis=0), row_order(counts))
     whole.set_shape([None if None in rows else sum(rows), *parts[0].shape[1:]])
     return whole
 
