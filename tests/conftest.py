@@ -29,8 +29,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = _chosen(config)
     if chosen is None:
         return
-    config.hook.pytest_deselected(items=[item for item in items if not chosen(item.nodeid)])
-    items[:] = [item for item in items if chosen(item.nodeid)]
+    of_tier = {item for item in items if chosen(item.nodeid)}
+    config.hook.pytest_deselected(items=[item for item in items if item not in of_tier])
+    items[:] = [item for item in items if item in of_tier]
 
 
 def pytest_collection_finish() -> None:

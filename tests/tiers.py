@@ -7,6 +7,7 @@ import subprocess
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,8 +31,12 @@ class SlowTests:
 
     def has(self, node_id: str) -> bool:
         """Returns whether a test belongs to the entry."""
+        return self._pattern.fullmatch(node_id) is not None
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
         pattern = ".*".join(re.escape(part) for part in self.tests.split("*"))
-        return re.fullmatch(rf"{pattern}(?:[/:\[].*)?", node_id) is not None
+        return re.compile(rf"{pattern}(?:[/:\[].*)?")
 
     def depends_on(self, path: str) -> bool:
         """Returns whether a change of this file may break the tests."""

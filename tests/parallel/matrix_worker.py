@@ -146,10 +146,14 @@ def read_ops(distributed: DistributedGraph) -> dict[str, list[tuple[Piece, tf.Te
 
 
 def values(session: tf.Session, reads: dict[str, list[tuple[Piece, tf.Tensor]]]) -> dict[str, np.ndarray]:
-    """Returns variables in full shapes, assembled from their pieces."""
+    """Returns variables in full shapes, assembled from their pieces.
+
+    Reads all of them in one run: TensorFlow prepares each new set of fetches anew.
+    """
     found = {}
+    read = session.run({name: [value for _, value in pieces] for name, pieces in reads.items()})
     for name, pieces in reads.items():
-        parts = session.run([value for _, value in pieces])
+        parts = read[name]
         if any(isinstance(piece, RankRows) and piece.shard.offset for piece, _ in pieces):
             continue  # this rank only took part in the read; the chief has the values
         ends = [[slice_.stop - slice_.step + 1 for slice_ in piece.where] for piece, _ in pieces]
