@@ -137,7 +137,7 @@ def test_verify_tells_what_it_has_repeated_and_refuses_to_repeat_nothing(lm: tup
     assert refused.exit_status == 2
     has = f"{trained.ckpt_dir / 'model.ckpt-2'} is at step 2, so train.steps=2 leaves no steps to verify"
     has = f"action=verify (command line): {has}"
-    assert f"{has}; give train.steps=12, or ckpt.resume=never" in refused.stderr
+    assert f"{has}; set train.steps=12 or ckpt.resume=never" in refused.stderr
     assert "verified" not in refused.summary and refused.summary["status"] == "failed"
 
 

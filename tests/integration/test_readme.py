@@ -146,7 +146,7 @@ def test_command(command: str, project: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [one for one in COMMANDS if one.startswith("mlflow")])
-def test_mlflow_ui_shows_the_runs(command: str, project: Path) -> None:
+def test_command_that_shows_the_runs_in_mlflow(command: str, project: Path) -> None:
     port = pick_free_port()
     # The other options are the page's advice for a small machine.
     advice = "put `MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false` before the command and `--workers 1` after it"
