@@ -78,6 +78,7 @@ def become(request: dict[str, Any]) -> None:
         record_anew()
     os.chdir(request["folder"])
     random.seed()
+    begin.note()  # as in a new process, whose generators are recorded after the imports
     sys.executable = STUB
     if bind_address.TOWARDS in os.environ:  # the library has read its variable when the server started
         bind_address.bind_towards(os.environ[bind_address.TOWARDS])
@@ -108,6 +109,7 @@ if __name__ == "__main__":
     import parallax_runner.driver.pipeline
     import parallax_runner.sweep.job
     import parallax_runner.worker.rank  # noqa: F401
+    from parallax_runner.graph.generators import begin
 
     assert len(os.listdir("/proc/self/task")) <= 2, "a thread beside jemalloc's own would be lost in a fork"
     # No fork collects these objects, nor frees them at its end, which would take it a second.
