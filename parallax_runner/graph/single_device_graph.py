@@ -70,7 +70,7 @@ class SingleDeviceGraph:
     - `features` maps each feature of the data to the name of its placeholder. `loss` is a scalar: the mean over the
       batch. `metrics` are the metrics of a step, or None if there are none.
     - `gradients` contains only the gradients that reach an update op of `train_op`.
-    - `fingerprint` is equal for two builds of the same graph.
+    - `fingerprint` is the same in any two builds of the same graph.
     - `has_optimizer` is set for a Keras model or a training step, because both have their own optimizer.
     - `notes` tell the user which parts of the model are ignored or omitted.
     - `callbacks` are the Python functions that the graph's ops call (`tf.numpy_function`, `Dataset.from_generator`).

@@ -148,7 +148,7 @@ def read_ops(distributed: DistributedGraph) -> dict[str, list[tuple[Piece, tf.Te
 def values(session: tf.Session, reads: dict[str, list[tuple[Piece, tf.Tensor]]]) -> dict[str, np.ndarray]:
     """Returns variables in full shapes, assembled from their pieces.
 
-    Reads all of them in one run: TensorFlow prepares each new set of fetches anew.
+    One run reads all variables, because TensorFlow prunes and optimizes the graph again for each new set of fetches.
     """
     found = {}
     read = session.run({name: [value for _, value in pieces] for name, pieces in reads.items()})

@@ -94,7 +94,7 @@ Treatment: TypeAlias = OnShards | InParts | Divides | PassedOn | Known | None
 def treatment(op: tf.Operation, operands: Sequence[Operand], division: SliceDivision | None = None) -> Treatment:
     """Returns how an op in the update region runs, unless the op reads or writes a variable.
 
-    None means that the op runs on all rows in one place.
+    None means that the op runs in one place, on all rows.
 
     `division` is the result of `slice_division` for the same op in the model's original graph.
     """
