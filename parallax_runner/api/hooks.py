@@ -81,8 +81,8 @@ class Hooks:
         options: Any,
         run_metadata: Any,
     ) -> Values:
-        """Runs `leaves` together with the fetches, feeds and options that the hooks request, and returns the values of
-        `leaves`."""
+        """Runs `leaves` together with the fetches, feeds and options that the hooks request. Returns the values of
+        `leaves`, followed by the values that the hooks requested."""
         if not self._hooks:
             return self._runner.values(leaves, feeds, options, run_metadata)
         with self._runner.graph.as_default():
@@ -111,7 +111,7 @@ class Hooks:
                 results = None if make is None else make(first)
                 hook.after_run(context, tf.train.SessionRunValues(results, options, run_metadata))
             self.stop_requested |= context.stop_requested
-            return values[: len(leaves)]
+            return values
 
     def end(self) -> None:
         """Calls the hooks' `end` methods. This method is called at the end of the script, unless the script failed."""

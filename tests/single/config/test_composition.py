@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 import parallax_runner
 from parallax_runner.config.compose import Composer, resolve
-from parallax_runner.config.frozen import freeze, from_plain, load, plain
+from parallax_runner.config.frozen import freeze, from_plain, job_config, load, plain
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.validate import validate
@@ -156,6 +156,12 @@ def test_jobs_of_a_sweep() -> None:
         "comm-ps+train.seed-1",
         "comm-ps+train.seed-2",
     ]
+
+
+@pytest.mark.parametrize(("line", "name"), [("tracking.run_name=null", "comm=ps"), ("tracking.run_name=own", "own")])
+def test_a_job_of_a_sweep_is_recorded_under_its_title(line: str, name: str) -> None:
+    (job,) = Composer().jobs(["comm=ps", line], multirun=True)
+    assert job_config(resolve(job), Path("sweep"), "comm=ps").tracking.run_name == name
 
 
 def test_tags_and_builder_arguments_can_be_added_and_removed() -> None:
