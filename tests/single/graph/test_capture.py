@@ -173,6 +173,25 @@ def test_a_tensor_that_is_the_gradient_of_two_variables_and_part_of_the_backward
     assert "TanhGrad" in outside
 
 
+def test_a_train_op_that_stores_a_part_of_the_backward_pass_leaves_it_outside() -> None:
+    def build(features: dict[str, tf.Tensor]) -> dict[str, Any]:
+        inner = features["x"] @ variable("kernel", (3, 2))
+        loss = tf.reduce_mean(tf.square(tf.tanh(inner) + variable("bias", (4, 2))))
+        variables = tf.trainable_variables()
+        *gradients, of_inner = tf.gradients(loss, [*variables, inner])
+        stored = tf.get_variable("stored", (4, 2), trainable=False, use_resource=True).assign(of_inner)
+        train = tf.train.GradientDescentOptimizer(0.1).apply_gradients(zip(gradients, variables, strict=True))
+        return {"loss": loss, "train_op": tf.group(train, stored)}
+
+    graph = captured(build)
+    boundary = boundary_of(graph)
+    (of_bias,) = (gradient.values for gradient in graph.gradients if gradient.variable == "bias")
+    consumers = next(iter(boundary.region)).graph.get_tensor_by_name(of_bias).consumers()
+    assert {op.type for op in consumers if op in boundary.region} == {"ResourceApplyGradientDescent"}
+    assert "TanhGrad" in {op.type for op in consumers}
+    assert "AssignVariableOp" in {op.type for op in boundary.region}
+
+
 def test_gradients_that_are_not_applied_are_dropped() -> None:
     def build(features: dict[str, tf.Tensor]) -> dict[str, Any]:
         kernel, unused = variable("kernel", (3, 1)), variable("unused", (3, 1))
