@@ -41,6 +41,14 @@ def its_own_input() -> None:
     tf.identity(tf.constant(0, name="zero"), name="copy")
 
 
+def copy_of(tensor: str) -> Callable[[], None]:
+    def build() -> None:
+        tf.constant(0, name="second")
+        tf.identity(tf.get_default_graph().get_tensor_by_name(tensor), name="copy")
+
+    return build
+
+
 def mapped(number: int) -> Callable[[], None]:
     def build() -> None:
         tf.data.make_initializable_iterator(tf.data.Dataset.range(3).map(lambda x: x + number))
@@ -56,6 +64,7 @@ def mapped(number: int) -> Callable[[], None]:
         (constant, other_op, "op 2 is «drawn/shape» (Const) in place of «drawn» (Const)"),
         (lambda: None, lambda: tf.no_op(name="last"), "op 2 is «last» (NoOp) in place of «last» (Const)"),
         (its_own_input, other_input, "op 2 is «copy» (Identity) in place of «zero» (Const)"),
+        (copy_of("first:0"), copy_of("second:0"), "op 3 is «copy» (Identity): its list of inputs differs"),
     ],
 )
 def test_the_first_difference(
