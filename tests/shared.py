@@ -24,7 +24,7 @@ def shared(folders: pytest.TempPathFactory, name: str, make: Callable[[Path], Ma
     """Returns the result of `make` for an empty folder of this name; `make` is called once per session, whichever
     process asks first.
 
-    If `make` raises AssertionError, this function does so in each process that asks.
+    If `make` raises an exception, this function raises AssertionError with its text in each process that asks.
     """
     base = common_folder(folders)
     result = base / f"{name}.made"
@@ -42,5 +42,5 @@ def shared(folders: pytest.TempPathFactory, name: str, make: Callable[[Path], Ma
 def _outcome(make: Callable[[Path], Made], folder: Path) -> tuple[Made | None, str | None]:
     try:
         return make(folder), None
-    except AssertionError as error:
-        return None, str(error)
+    except Exception as error:
+        return None, str(error) if isinstance(error, AssertionError) else repr(error)

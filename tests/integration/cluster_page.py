@@ -15,9 +15,9 @@ LOGIN_NODE = "From a login node"
 ALLOCATION = "In an allocation"
 SWEEPS = "Sweeps"
 MANUAL = "Processes that you start"
-TENSORFLOW = "As Distributed TensorFlow starts them"
-PADDLE = "As Paddle starts them"
-CAFFE2 = "As Caffe2 starts them"
+TENSORFLOW = "Processes started with TF_CONFIG or ClusterSpec flags"
+PADDLE = "Processes started with Paddle flags"
+CAFFE2 = "Processes started as Caffe2 shards"
 SECTIONS = (LOGIN_NODE, ALLOCATION, SWEEPS, MANUAL, TENSORFLOW, PADDLE, CAFFE2)
 
 

@@ -5,7 +5,6 @@ import os
 import pickle
 import subprocess
 import sys
-import textwrap
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -32,19 +31,26 @@ from parallax_runner.launch.logs import log_path, redirect_output
 def wait_for_ever():
     time.sleep(60)
 
+def wait_for(name):
+    while not Path(sys.argv[1], name).exists():
+        time.sleep(0.05)
+
 def behave(behaviour, client, role, index):
     if behaviour == "raise":
         time.sleep(0.3)
+        Path(sys.argv[1], "dies").touch()
         raise ValueError(f"bad batch on {role} {index}")
     if behaviour in ("kill", "kill_late"):
-        time.sleep(0.3 if behaviour == "kill" else 3)
+        time.sleep(0.3 if behaviour == "kill" else 5)
         print("about to die", flush=True)
+        Path(sys.argv[1], "dies").touch()
         os.kill(os.getpid(), signal.SIGKILL)
     if behaviour in ("exit3", "exit0"):
         time.sleep(0.3)
         os._exit(int(behaviour[-1]))
     if behaviour == "follow":
         # When a peer is gone, Horovod and grpc raise their own error a little later.
+        wait_for("dies")
         time.sleep(2)
         raise RuntimeError("peer is gone")
     if behaviour == "hang":
@@ -66,18 +72,18 @@ def behave(behaviour, client, role, index):
         time.sleep(60)
     if behaviour in ("step", "keep_lock"):
         client.doing, client.step = "step 8", 7
-        time.sleep(3)
+        time.sleep(5)
         wait_for_ever() if behaviour == "step" else ctypes.PyDLL(None).sleep(60)
     if behaviour == "hang_deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        Path(sys.argv[1], "deaf").touch()
-        os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "60")
-        time.sleep(60)
-    if behaviour == "until_stop":
+        os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "600")
+        Path(sys.argv[1], f"deaf_{index}").touch()
+        time.sleep(600)
+    if behaviour in ("until_stop", "until_told"):
         client.doing = "step 8"
         while not client.stop_requested.wait(0.05):
             client.report("progress", step=1)
-        time.sleep(0.3)
+        wait_for("end") if behaviour == "until_told" else time.sleep(0.3)
     if behaviour == "port_once" and not Path(sys.argv[1], "tried").exists():
         Path(sys.argv[1], "tried").touch()
         client.port_taken("127.0.0.1:1")
@@ -89,7 +95,7 @@ def behave(behaviour, client, role, index):
         client.wait_for_stop()
     if behaviour == "serve_deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        time.sleep(60)
+        time.sleep(600)
 
 def main(role, index, behaviours):
     behaviour = behaviours[min(index, len(behaviours) - 1)]
@@ -116,9 +122,10 @@ else:
 
 DRIVER = """
 import pickle, sys
-from parallax_runner.launch.processes import run
+from parallax_runner.launch import own_folder, processes
+{setup}
 spec = pickle.load(open(sys.argv[1], "rb"))
-result = run(spec, on_message=lambda message: print(message.kind, message.role, message.index, flush=True))
+result = processes.run(spec, on_message=lambda message: print(message.kind, message.role, message.index, flush=True))
 print("status", result.status, flush=True)
 sys.exit(result.exit_status)
 """
@@ -188,10 +195,10 @@ class Dummies:
 
 
 @contextlib.contextmanager
-def driver(job: Dummies, spec: LaunchSpec) -> Iterator[subprocess.Popen]:
-    """A driver in a separate process, which can be signalled and killed."""
+def driver(job: Dummies, spec: LaunchSpec, setup: str = "") -> Iterator[subprocess.Popen]:
+    """A driver in a separate process, which can be signalled and killed; it executes the line `setup` first."""
     (job.run_dir / "spec.pickle").write_bytes(pickle.dumps(spec))
-    (job.run_dir / "driver.py").write_text(textwrap.dedent(DRIVER))
+    (job.run_dir / "driver.py").write_text(DRIVER.format(setup=setup))
     process = subprocess.Popen(
         [sys.executable, str(job.run_dir / "driver.py"), str(job.run_dir / "spec.pickle")],
         stdout=subprocess.PIPE,
@@ -215,7 +222,7 @@ def wait_for_line(process: subprocess.Popen, text: str) -> None:
 
 
 def wait_for_file(path: Path) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not path.exists():
         assert time.monotonic() < deadline, path
         time.sleep(0.05)

@@ -24,7 +24,7 @@ from tests.free_port import pick_free_port
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "unshare")
 NODES = ("n1", "n2")
-START_SECS = 30.0
+START_SECS = 120.0
 WAIT_SECS = 400.0
 CONF = """
 ClusterName=test

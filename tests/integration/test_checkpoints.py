@@ -24,7 +24,7 @@ LM_SHAPES = {
     "lstm/bias": [4 * SIZE],
     "lstm/projection": [SIZE, SIZE],
 }
-REFUSED_SECS = 30  # TensorFlow's import on a busy machine takes most of it
+REFUSED_SECS = 120  # TensorFlow's import on a busy machine takes most of it
 
 
 def variables(path: Path) -> dict[str, np.ndarray]:

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.conftest import ENDLESS
 from tests.integration.runs import Broken, Run, break_in, interrupt, started
 
-END_SECS = 30
+END_SECS = 100
 ORPHAN_SECS = 10
 # On PYTHONPATH: rank 0 learns of the stop a second after the others, as on a slow network.
 LATE_STOP = """

@@ -236,7 +236,7 @@ def test_code_that_is_no_file_is_refused(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode != 0 and "fit starts its script again in each worker" in done.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from parallax_runner.launch import attempt, own_folder
 from parallax_runner.launch.launchers.local import Local
 from parallax_runner.launch.mpirun.folders import TEMPORARY
 from parallax_runner.launch.processes import Message, run
@@ -74,12 +75,12 @@ def test_a_killed_server_is_blamed_while_workers_hang(job: Dummies) -> None:
 def test_a_frozen_process_counts_as_dead(job: Dummies, frozen: tuple[str, int]) -> None:
     workers = ["freeze" if frozen == ("worker", index) else "work" for index in range(3)]
     start = time.monotonic()
-    result = job.run(",".join(workers), "freeze" if frozen[0] == "server" else "serve", hang_timeout_secs=4.0)
+    result = job.run(",".join(workers), "freeze" if frozen[0] == "server" else "serve", hang_timeout_secs=8.0)
     failure = result.failure
     assert (result.status, result.exit_status) == ("failed", 1)
     assert (failure.role, failure.index) == frozen
     assert re.fullmatch(
-        r"frozen: no sign of life for [34] s \(train.hang_timeout_secs=4\); the process is stopped \(SIGSTOP\)",
+        r"frozen: no sign of life for [678] s \(train.hang_timeout_secs=8\); the process is stopped \(SIGSTOP\)",
         failure.reason,
     )
     assert failure.last_lines[-1] == "about to freeze"
@@ -97,36 +98,37 @@ def test_a_frozen_process_counts_as_dead(job: Dummies, frozen: tuple[str, int]) 
 def test_a_step_that_never_ends_is_told_and_ends_the_run_with_the_stacks_of_all_ranks(
     job: Dummies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stall, "LEAST_SECS", 2.0)
+    monkeypatch.setattr(stall, "LEAST_SECS", 8.0)
+    monkeypatch.setattr(attempt, "ANSWER_SECS", 3.0)
     told: list[str] = []
     # One rank's interpreter is blocked in C code: none of its Python threads can answer.
-    result = job.run("step,keep_lock,step", stall_timeout_secs=8.0, on_stall=told.append)
+    result = job.run("step,keep_lock,step", stall_timeout_secs=14.0, on_stall=told.append)
     standing = "worker 1 is in step 8 and not responding, workers 0, 2 are waiting for it"
     assert any(re.fullmatch(rf"no step for \d+ s; {standing}", line) for line in told), told
     failure = result.failure
     assert (result.status, failure.role, failure.index, failure.step) == ("failed", "worker", 1, 7)
-    assert re.match(rf"no step for \d+ s; {standing} \(train.stall_timeout_secs=8\)", failure.reason), failure.reason
+    assert re.match(rf"no step for \d+ s; {standing} \(train.stall_timeout_secs=14\)", failure.reason), failure.reason
     logs = [(job.run_dir / "logs" / f"worker_{rank}.log").read_text() for rank in range(3)]
     assert all(re.search(r'^  File ".*dummy_worker.py", line \d+ in behave$', log, re.M) for log in logs), logs
     assert all("in wait_for_ever" in logs[rank] for rank in (0, 2))
 
 
 def test_a_driver_that_was_stopped_itself_blames_nobody(job: Dummies) -> None:
-    with driver(job, job.spec("until_stop,until_stop", "serve", hang_timeout_secs=2.0)) as process:
+    with driver(job, job.spec("until_stop,until_stop", "serve", hang_timeout_secs=6.0)) as process:
         wait_for_line(process, "progress worker 1")
         process.send_signal(signal.SIGSTOP)
-        time.sleep(4)
+        time.sleep(8)
         process.send_signal(signal.SIGCONT)
         time.sleep(2)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=10)
+        said, _ = process.communicate(timeout=60)
         assert "status interrupted" in said
     assert job.left() == []
 
 
 def test_where_the_others_stood_when_one_was_killed(job: Dummies) -> None:
-    # By then the others have reported their activity, which they do every second.
-    failure = job.run("kill_late,work,work", "serve", hang_timeout_secs=5.0).failure
+    # By then the others have reported their activity, which they do every two seconds.
+    failure = job.run("kill_late,work,work", "serve", hang_timeout_secs=10.0).failure
     assert (failure.role, failure.index, failure.exit_status) == ("worker", 0, -9)
     assert failure.pid is not None
     others = {(one.role, one.index): one for one in failure.others}
@@ -150,6 +152,15 @@ def mpirun_of_this_process() -> psutil.Process | None:
     return next((one for one in psutil.Process().children() if one.name() in ("mpirun", "prterun")), None)
 
 
+def rank_of(mpirun: psutil.Process) -> psutil.Process | None:
+    """Returns a rank; a child that mpirun has just forked is none yet."""
+    for child in mpirun.children():
+        with contextlib.suppress(psutil.Error):
+            if "OMPI_COMM_WORLD_RANK" in child.environ():
+                return child
+    return None
+
+
 @pytest.mark.parametrize("who", ["mpirun", "rank"])
 def test_who_is_stopped_before_any_rank_says_hello_is_named(job: Dummies, who: str) -> None:
     stopped: list[psutil.Process] = []
@@ -158,7 +169,7 @@ def test_who_is_stopped_before_any_rank_says_hello_is_named(job: Dummies, who: s
         mpirun = mpirun_of_this_process()
         if mpirun is None or stopped:
             return
-        one = mpirun if who == "mpirun" else next(iter(mpirun.children()), None)
+        one = mpirun if who == "mpirun" else rank_of(mpirun)
         if one is not None:
             one.send_signal(signal.SIGSTOP)
             stopped.append(one)
@@ -211,7 +222,7 @@ def test_a_killed_mpirun_leaves_no_folders(job: Dummies) -> None:
     temporary: list[Path] = []
 
     def kill_mpirun(message: Message) -> None:
-        if message.kind == "progress" and (mpirun := mpirun_of_this_process()) is not None and not temporary:
+        if (message.kind, message.index) == ("progress", 1) and (mpirun := mpirun_of_this_process()) and not temporary:
             temporary.append(temporary_folder_of(mpirun))
             mpirun.kill()
 
@@ -220,15 +231,18 @@ def test_a_killed_mpirun_leaves_no_folders(job: Dummies) -> None:
     assert not temporary[0].exists()
 
 
-def test_the_next_start_removes_the_folders_of_a_killed_driver(job: Dummies) -> None:
-    with driver(job, job.spec("mpi,mpi")) as process:
+def test_the_next_start_removes_the_folders_of_a_killed_driver(job: Dummies, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Folders of another prefix, so the drivers of other tests do not remove them.
+    prefix = f"parallax_runner-{job.token}-"
+    monkeypatch.setattr(own_folder, "prefix", lambda: prefix)
+    with driver(job, job.spec("mpi,mpi"), f"own_folder.prefix = lambda: {prefix!r}") as process:
         wait_for_line(process, "progress worker 1")
         mpirun = next(one for one in psutil.Process(process.pid).children() if one.name() in ("mpirun", "prterun"))
         temporary = temporary_folder_of(mpirun)
         mpirun.kill()
         process.kill()
         process.wait()
-        job.wait_until_none_left(10)
+        job.wait_until_none_left(60)
     assert list(segments_of(job).iterdir()) and list(temporary.iterdir())
     assert job.run("quick").status == "finished"
     assert not segments_of(job).exists() and not temporary.exists()
@@ -260,7 +274,7 @@ def test_processes_that_ignore_sigterm_and_their_children_are_ended(job: Dummies
     start = time.monotonic()
     result = job.run("hang_deaf,hang_deaf", "serve_deaf,kill")
     assert (result.failure.role, result.failure.index) == ("server", 1)
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 200
 
 
 def test_a_rank_that_ends_before_it_says_hello(job: Dummies) -> None:
@@ -278,8 +292,8 @@ def test_a_server_that_ends_before_it_says_hello(job: Dummies) -> None:
 
 
 def test_a_rank_that_never_starts(job: Dummies) -> None:
-    result = job.run("quick,mute_hang", startup_timeout_secs=10.0)
-    assert (result.failure.index, result.failure.reason) == (1, "did not start within 10 s")
+    result = job.run("quick,mute_hang", startup_timeout_secs=20.0)
+    assert (result.failure.index, result.failure.reason) == (1, "did not start within 20 s")
 
 
 def test_options_that_mpirun_refuses(job: Dummies) -> None:
@@ -312,48 +326,53 @@ def test_an_exception_of_the_driver_leaves_nobody(job: Dummies) -> None:
 
 @pytest.mark.parametrize(("number", "exit_status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_to_the_driver_lets_workers_end_well(job: Dummies, number: int, exit_status: int) -> None:
-    with driver(job, job.spec("until_stop,until_stop", "serve")) as process:
+    with driver(job, job.spec("until_told,until_told", "serve")) as process:
         wait_for_line(process, "progress worker 1")
         process.send_signal(number)
-        said, _ = process.communicate(timeout=10)
+        told = f"{signal.Signals(number).name}: stopping: waiting for workers 0–1 (step 8); a second signal"
+        wait_for_line(process, told)
+        (job.run_dir / "end").touch()
+        said, _ = process.communicate(timeout=60)
         assert process.returncode == exit_status
         assert "status interrupted" in said
         assert all(f"done {name}" in said for name in ("worker 0", "worker 1", "server 0"))
-        assert f"{signal.Signals(number).name}: stopping: waiting for workers 0–1 (step 8); a second signal" in said
     assert job.left() == []
 
 
 def test_a_signal_to_everybody_at_once_is_no_failure(job: Dummies) -> None:
-    with driver(job, job.spec("hang,hang", "serve")) as process:
+    # «At once» takes longer on a busy machine.
+    with driver(job, job.spec("hang,hang", "serve"), "processes.SIGNALLED_TOGETHER_SECS = 30.0") as process:
         wait_for_line(process, "hello worker")
         wait_for_line(process, "hello worker")
         for one in psutil.Process(process.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):  # mpirun, signalled first, may have ended its ranks already
                 one.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=10)
+        said, _ = process.communicate(timeout=60)
         assert process.returncode == 143
         assert "status interrupted" in said
     assert job.left() == []
 
 
 def test_workers_that_do_not_stop_are_killed_after_the_grace(job: Dummies) -> None:
-    with driver(job, job.spec("hang_deaf,until_stop", "serve", grace_secs=1.0)) as process:
+    with driver(job, job.spec("hang_deaf,until_stop", "serve", grace_secs=5.0)) as process:
         wait_for_line(process, "progress worker 1")
-        wait_for_file(job.run_dir / "deaf")
+        wait_for_file(job.run_dir / "deaf_0")
         process.send_signal(signal.SIGINT)
         start = time.monotonic()
         said, _ = process.communicate(timeout=60)
         assert process.returncode == 130
-        assert "done worker 1" in said and time.monotonic() > start + 1
+        assert "done worker 1" in said and time.monotonic() > start + 5
         print(f"killed after the grace in {time.monotonic() - start:.2f} s")
     assert job.left() == []
 
 
 def test_a_stopping_run_tells_which_server_it_waits_for(job: Dummies) -> None:
-    with driver(job, job.spec("until_stop,until_stop", "serve_deaf")) as process:
+    with driver(job, job.spec("until_told,until_told", "serve_deaf")) as process:
         wait_for_line(process, "progress worker 1")
         process.send_signal(signal.SIGINT)
+        wait_for_line(process, "SIGINT: stopping: waiting for workers 0–1")
+        (job.run_dir / "end").touch()
         wait_for_line(process, "parallax_runner: stopping: waiting for server 0 to end")
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
@@ -365,6 +384,7 @@ def test_a_second_signal_kills_at_once(job: Dummies) -> None:
     with driver(job, job.spec("hang,hang", "serve", grace_secs=60.0)) as process:
         wait_for_line(process, "hello worker")
         process.send_signal(signal.SIGINT)
+        wait_for_line(process, "SIGINT: stopping: waiting for")
         time.sleep(2)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
@@ -377,7 +397,8 @@ def test_nobody_outlives_a_killed_driver(job: Dummies, workers: str) -> None:
     with driver(job, job.spec(workers, "serve_deaf")) as process:
         wait_for_line(process, "hello server" if workers.startswith("mute") else "hello worker")
         if "deaf" in workers:
-            wait_for_file(job.run_dir / "deaf")
+            wait_for_file(job.run_dir / "deaf_0")
+            wait_for_file(job.run_dir / "deaf_1")
         process.kill()
         process.wait()
-        print(f"{workers}: gone {job.wait_until_none_left(10):.2f} s after the driver was killed")
+        print(f"{workers}: gone {job.wait_until_none_left(60):.2f} s after the driver was killed")

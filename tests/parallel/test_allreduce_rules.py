@@ -29,7 +29,7 @@ for size in {SIZES_BYTES}:
 def sums(env: dict[str, str]) -> list[str]:
     """Returns a fingerprint of the sums of each size."""
     command = [find_mpirun(), "-np", str(RANKS), *YIELD_WHEN_IDLE, *SHARE_CORES, sys.executable, "-c", PRINT_SUMS]
-    ended = subprocess.run(command, env=os.environ | ALLOW_ROOT | env, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command, env=os.environ | ALLOW_ROOT | env, capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.split()
 

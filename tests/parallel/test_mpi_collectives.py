@@ -20,7 +20,7 @@ from tests.parallel.mpi_script import BATCH, OPTIMIZERS, STEPS, batch, build_mod
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("mpi_script.py")
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module", params=(2, 3), ids=("2_ranks", "3_ranks"))
@@ -30,7 +30,7 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     env = os.environ | thread_environment(1) | ALLOW_ROOT | {"PYTHONPATH": str(ROOT)}
     command = [find_mpirun(), "-np", str(request.param), *YIELD_WHEN_IDLE, *SHARE_CORES, sys.executable, str(SCRIPT)]
     result = subprocess.run(
-        [*command, str(folder)], env=env, cwd=folder, capture_output=True, text=True, timeout=240, check=False
+        [*command, str(folder)], env=env, cwd=folder, capture_output=True, text=True, timeout=600, check=False
     )
     assert result.returncode == 0, result.stderr[-4000:]
     return [json.loads((folder / f"rank_{rank}.json").read_text()) for rank in range(request.param)]

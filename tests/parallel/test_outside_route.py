@@ -108,11 +108,11 @@ def test_the_command_line_plans_with_it(package: Path, tmp_path: Path) -> None:
         "action=plan",
     ]
     lm = ("data=zipf", "data.vocab_size=5000", "hydra.run.dir=run")
-    result = subprocess.run([*command, *lm], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    result = subprocess.run([*command, *lm], cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stderr
     assert "gathered_twice" in (tmp_path / "run" / "plan.json").read_text()
     refused = subprocess.run(
-        [*command, *lm, "comm.routes.sparse=gathered_once"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [*command, *lm, "comm.routes.sparse=gathered_once"], cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
     assert refused.returncode == 2
     assert "Did you mean comm.routes.sparse=gathered_twice?" in refused.stderr

@@ -150,7 +150,6 @@ class ControlServer:
             self._know(connection)
             if hello is None:
                 return
-            self._messages.put(hello)
             if hello.role in self._stopping:
                 self._send((hello.role, hello.index), wire.STOP)
             if hello.role == "worker" and self._store is not None:
@@ -186,7 +185,9 @@ class ControlServer:
                     self._messages.put(Message(*member, fields["host"], wire.SURPLUS, fields, time.monotonic()))
                 return None
             self._connections[member] = connection
-        return Message(*member, fields["host"], kind, fields, time.monotonic())
+            hello = Message(*member, fields["host"], kind, fields, time.monotonic())
+            self._messages.put(hello)  # before that of a second process that claims to be this member
+        return hello
 
     def _take(self, message: Message) -> None:
         member = (message.role, message.index)

@@ -155,7 +155,8 @@ def stand_by(role: str, rendezvous: str, index: int | None, *, address: str | No
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, terminate)
     threading.Thread(target=waiting.listen, name="listen", daemon=True).start()
-    threading.Thread(target=waiting.keep_entry, name="entry", daemon=True).start()
+    keeping = threading.Thread(target=waiting.keep_entry, name="entry", daemon=True)
+    keeping.start()
     log.info("%s is standing by at %s", entry, rendezvous)
     deadline = time.monotonic() + timeout_secs
     try:
@@ -169,6 +170,8 @@ def stand_by(role: str, rendezvous: str, index: int | None, *, address: str | No
                 return 1
     finally:
         waiting.end_child()
+        waiting.over.set()
+        keeping.join(KEEP_SECS)  # or it could write the entry again after the withdrawal
         with suppress(Exception):  # The store may no longer exist.
             store.withdraw(entry)
     return waiting.exit_status if waiting.exit_status >= 0 else 128 - waiting.exit_status

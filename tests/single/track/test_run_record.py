@@ -222,7 +222,8 @@ def test_the_summary_of_a_run_that_diverged_is_json(tmp_path: Path) -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
-    json.loads(write_summary(tmp_path, {"loss_last": math.nan}).read_text(), parse_constant=refuse)
+    text = write_summary(tmp_path, {"loss_last": math.nan}).read_text()
+    assert json.loads(text, parse_constant=refuse) == {"loss_last": None}
 
 
 # Times of steps.
