@@ -1,4 +1,4 @@
-"""Picks a port that stays free until the test listens on it."""
+"""Picks ports that stay free until the test listens on them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,19 @@ def pick_free_port() -> int:
     used."""
     least = int(RANGE.read_text().split()[0])
     for _ in range(TRIALS):
-        port = random.randrange(least // 2, least)
+        port = random.SystemRandom().randrange(least // 2, least)
         with socket.socket() as probe:
             try:
-                probe.bind(("127.0.0.1", port))
+                probe.bind(("0.0.0.0", port))  # as TensorFlow's servers do
             except OSError:
                 continue
             return port
     raise AssertionError(f"no port below {least} is free")
+
+
+def pick_free_ports(count: int) -> list[int]:
+    """Returns ports that differ from each other."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(pick_free_port())
+    return list(ports)

@@ -20,7 +20,7 @@ echo "$@" >>"{calls}"
 case $* in
   venv*) mkdir -p .venv/bin && ln -sf {python} .venv/bin/python && echo home >.venv/pyvenv.cfg ;;
   "pip install"*) touch parallax_runner/launch/libbind_address.so ;;
-  "pip sync"*) sleep {sync_secs}; if [ -e fail-once ]; then rm fail-once; exit 1; fi ;;
+  "pip sync"*) while [ -e hold ]; do sleep 0.1; done; if [ -e fail-once ]; then rm fail-once; exit 1; fi ;;
 esac
 """
 
@@ -71,8 +71,8 @@ class Checkout:
         path.chmod(0o755)
         return path
 
-    def uv(self, *, version: str = "0.99.0", sync_secs: float = 0, folder: Path | None = None) -> None:
-        text = UV.format(version=version, calls=self.calls_file, python=sys.executable, sync_secs=sync_secs)
+    def uv(self, *, version: str = "0.99.0", folder: Path | None = None) -> None:
+        text = UV.format(version=version, calls=self.calls_file, python=sys.executable)
         self.script("uv", text, folder)
 
     def start(self, *, python: str | None = None, script: str = "setup") -> "subprocess.Popen[str]":
@@ -91,7 +91,7 @@ class Checkout:
 
     def run(self, **options: str) -> tuple[int, str]:
         process = self.start(**options)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=300)
         return process.returncode, output
 
     def calls(self) -> list[str]:
@@ -156,16 +156,21 @@ def test_broken_environment_is_made_anew(checkout: Checkout) -> None:
 
 
 def test_two_calls_at_once(checkout: Checkout) -> None:
-    checkout.uv(sync_secs=5)
-    first = checkout.start()
-    deadline = time.monotonic() + 60
-    while not checkout.calls():  # it holds the lock
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    second = checkout.start()
-    outputs = [process.communicate(timeout=60)[0] for process in (first, second)]
+    hold = checkout.root / "hold"
+    hold.touch()
+    try:
+        first = checkout.start()
+        deadline = time.monotonic() + 300
+        while not checkout.calls():  # it holds the lock
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        second = checkout.start()
+        assert second.stdout is not None
+        assert "waiting" in second.stdout.readline()
+    finally:
+        hold.unlink()
+    outputs = [process.communicate(timeout=300)[0] for process in (first, second)]
     assert (first.returncode, second.returncode) == (0, 0), outputs
-    assert "waiting" in outputs[1]
     assert checkout.calls() == EVERYTHING, "the second has nothing left to do"
 
 

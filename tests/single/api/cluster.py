@@ -19,12 +19,12 @@ from parallax_runner.api.steps import Steps
 from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.graph.script_graph import capture_script
-from parallax_runner.launch.ports import pick_port
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.train.session_config import session_config
 from parallax_runner.train.sessions import initialize
 from parallax_runner.train.step_runner import StepRunner
+from tests.free_port import pick_free_ports
 from tests.single.plans import plan_of
 
 WORKERS, SERVERS, DEVICES = 2, 2, 2
@@ -54,7 +54,8 @@ class Cluster:
     """TensorFlow's servers of two workers, with two CPU devices each, and of two servers."""
 
     def __init__(self) -> None:
-        spec = tf.train.ClusterSpec({"worker": _free(WORKERS), "ps": _free(SERVERS)})
+        addresses = [f"127.0.0.1:{port}" for port in pick_free_ports(WORKERS + SERVERS)]
+        spec = tf.train.ClusterSpec({"worker": addresses[:WORKERS], "ps": addresses[WORKERS:]})
         config = session_config(1, cpu_devices=DEVICES)
         self._servers = [
             tf.train.Server(spec, job_name=job, task_index=index, config=config)
@@ -115,7 +116,3 @@ def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
     """What the calls return, each made in a thread of its own, as workers are."""
     with ThreadPoolExecutor(len(calls)) as threads:
         return [future.result(60) for future in [threads.submit(call) for call in calls]]
-
-
-def _free(number: int) -> list[str]:
-    return [f"127.0.0.1:{pick_port('0.0.0.0')}" for _ in range(number)]

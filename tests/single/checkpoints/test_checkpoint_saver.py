@@ -292,7 +292,7 @@ def test_a_full_disk_leaves_the_one_before(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[3],
-        timeout=120,
+        timeout=600,
     )
     lines = [line for line in result.stdout.splitlines() if line.startswith(("told: ", "left: "))]
     assert lines == [

@@ -16,10 +16,10 @@ from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.errors import CheckpointError
 from parallax_runner.graph import edit
-from parallax_runner.launch.ports import pick_port
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.train.session_config import session_config
+from tests.free_port import pick_free_ports
 from tests.single.small_models import BATCH, OPTIMIZERS, WIDTH, Features, captured, planned
 
 ROWS = 50_000  # enough for values to be on their way while steps run
@@ -42,7 +42,7 @@ def fed(graph: DistributedGraph, step: int) -> dict[tf.Tensor, np.ndarray]:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """A worker and a server of TensorFlow in this process; the worker's target."""
-    addresses = [f"127.0.0.1:{pick_port('127.0.0.1')}" for _ in range(2)]
+    addresses = [f"127.0.0.1:{port}" for port in pick_free_ports(2)]
     spec = tf.train.ClusterSpec({"worker": addresses[:1], "ps": addresses[1:]})
     servers = [tf.train.Server(spec, job_name=job, config=session_config(1)) for job in ("worker", "ps")]
     yield servers[0].target

@@ -10,12 +10,30 @@ from parallax_runner.launch.interrupts import Interrupted, Interrupts
 SELF = "import os, signal, time\nfrom parallax_runner.launch.interrupts import Interrupted, Interrupts\n"
 
 
+class Clock:
+    """Stands for the module `time`, and moves by hand only."""
+
+    secs = 100.0
+
+    def monotonic(self) -> float:
+        return self.secs
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr("parallax_runner.launch.interrupts.time", made)
+    return made
+
+
 def press(number: int = signal.SIGINT) -> None:
     signal.raise_signal(number)
 
 
 @pytest.mark.parametrize(("number", "exit_status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_the_first_signal_raises_at_once_and_the_same_press_twice_does_not(number: int, exit_status: int) -> None:
+def test_the_first_signal_raises_at_once_and_the_same_press_twice_does_not(
+    number: int, exit_status: int, clock: Clock
+) -> None:
     with Interrupts() as interrupts:
         with pytest.raises(Interrupted):
             press(number)
@@ -31,35 +49,35 @@ def test_an_exception_handler_does_not_swallow_it() -> None:
             pytest.fail("swallowed")
 
 
-def test_supervised_signals_are_only_noted() -> None:
+def test_supervised_signals_are_only_noted(clock: Clock) -> None:
     with Interrupts() as interrupts, interrupts.supervised():
         press()
         assert (interrupts.received, interrupts.again) == (True, False)
-        time.sleep(0.6)
+        clock.secs += 0.6
         press()
         assert interrupts.again
 
 
-def test_losing_the_terminal_twice_is_losing_it_once() -> None:
+def test_losing_the_terminal_twice_is_losing_it_once(clock: Clock) -> None:
     """The shell and the kernel both send SIGHUP, whenever each of them notices."""
     with Interrupts() as interrupts:
         with pytest.raises(Interrupted):
             press(signal.SIGHUP)
-        time.sleep(0.6)
+        clock.secs += 0.6
         press(signal.SIGHUP)  # would end this process
         assert (interrupts.exit_status, interrupts.signal_name, interrupts.again) == (129, "SIGHUP", False)
 
 
-def test_the_end_of_a_session_is_one_press() -> None:
+def test_the_end_of_a_session_is_one_press(clock: Clock) -> None:
     """A session manager sends SIGTERM to what has got SIGHUP as the terminal was closed."""
     with Interrupts() as interrupts, interrupts.supervised():
         press(signal.SIGHUP)
-        time.sleep(0.6)
+        clock.secs += 0.6
         press(signal.SIGTERM)
         assert (interrupts.again, interrupts.exit_status) == (False, 143)
         press(signal.SIGTERM)
         assert not interrupts.again
-        time.sleep(0.6)
+        clock.secs += 0.6
         press(signal.SIGTERM)
         assert interrupts.again
 
@@ -80,20 +98,23 @@ def test_sighup_that_is_ignored_stays_ignored() -> None:
 
 def test_a_supervising_driver_that_is_held_up_ends_by_another_press() -> None:
     code = (
+        "import itertools, time, types\n"
         "from parallax_runner.launch import interrupts\n"
-        "interrupts.FORCED_END_SECS = 0.1\n"
+        "interrupts.FORCED_END_SECS = 0.5\n"
+        "interrupts.time = types.SimpleNamespace(monotonic=itertools.count().__next__)  # 1 s between presses\n"
         "with interrupts.Interrupts() as own, own.supervised():\n"
-        "    print('ready', flush=True)\n"
-        "    import time; time.sleep(60)\n"
+        "    for _ in range(1000):\n"
+        "        print(own.received, own.again, flush=True)\n"
+        "        time.sleep(0.05)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    for _ in range(3):
-        assert process.poll() is None
+    assert process.stdout.readline() == "False False\n"
+    for state in ("True False\n", "True True\n"):
         process.send_signal(signal.SIGINT)
-        time.sleep(0.8)
-    assert process.wait(10) == 130
+        assert state in process.stdout
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
 
 
 def test_what_is_held_ends_first() -> None:
@@ -130,4 +151,4 @@ def test_a_second_press_ends_a_process_that_works_alone() -> None:
     assert process.stdout.readline() == "closing\n"
     time.sleep(0.6)
     process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 130
+    assert process.wait(50) == 130

@@ -88,7 +88,8 @@ def test_a_server_that_is_not_there_is_said_in_one_message(capsys: pytest.Captur
     ],
 )
 def test_what_is_no_redis(answer: bytes | None, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_store, "ANSWER_SECS", 0.5)
+    if answer is None:
+        monkeypatch.setattr(redis_store, "ANSWER_SECS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         if answer is not None:
             threading.Thread(target=_answer, args=(listener, answer), daemon=True).start()

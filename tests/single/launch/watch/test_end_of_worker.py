@@ -25,7 +25,7 @@ class Kept:
         print("freed", flush=True)
 
 def late():
-    time.sleep(1.0)
+    {late}
     print("thread ends")
 
 def body(run_dir, index, client):
@@ -48,12 +48,12 @@ def control(monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlServer]:
     server.close()
 
 
-def run_worker(run_dir: Path, *, lingers_secs: float = 60.0) -> tuple[int, str]:
-    """The exit status of a worker and its log."""
+def run_worker(run_dir: Path, *, lingers_secs: float = 60.0, late: str = "time.sleep(1.0)") -> tuple[int, str]:
+    """The exit status of a worker, whose thread does `late`, and its log."""
     log = log_path(run_dir, "worker", 0)
     log.parent.mkdir()
-    code = BODY.format(lingers_secs=lingers_secs)
-    status = subprocess.run([sys.executable, "-c", code, str(run_dir)], timeout=60).returncode
+    code = BODY.format(lingers_secs=lingers_secs, late=late)
+    status = subprocess.run([sys.executable, "-c", code, str(run_dir), str(log)], timeout=300).returncode
     return status, log.read_text()
 
 
@@ -63,6 +63,7 @@ def test_threads_and_handlers_end_and_nothing_is_freed(control: ControlServer, t
 
 
 def test_the_log_says_what_keeps_a_worker(control: ControlServer, tmp_path: Path) -> None:
-    _, log = run_worker(tmp_path, lingers_secs=0.1)
+    until_said = "while ' in late' not in Path(sys.argv[2]).read_text(): time.sleep(0.05)"
+    _, log = run_worker(tmp_path, lingers_secs=0.1, late=until_said)
     assert "Timeout" in log
     assert " in late" in log

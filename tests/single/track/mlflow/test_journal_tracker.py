@@ -23,6 +23,7 @@ from parallax_runner.track.mlflow import open_runs, sender
 from parallax_runner.track.mlflow.journal import Header, Journal, entries
 from parallax_runner.track.mlflow.journal_tracker import JournalTracker
 from parallax_runner.track.mlflow.run_id import read_run_id
+from parallax_runner.track.mlflow.store import OutOfReach
 
 
 def track(folder: Path, uri: str, *, goes_on: bool = False, **fields: Any) -> JournalTracker:
@@ -177,12 +178,19 @@ def test_a_fresh_run_gives_a_killed_one_none_of_its_files(uri: str, tmp_path: Pa
 
 
 def test_a_journal_that_has_lost_its_first_line_fails_no_finished_run(
-    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sender, "MAX_END_SECS", 0.0)
-    tracker = track(tmp_path / "run", uri)
-    (tmp_path / "run" / "journal.jsonl").write_text("")
+    ended = threading.Event()
+
+    def open_late(*_: object) -> Any:
+        ended.wait(60)
+        raise OutOfReach("down")
+
+    tracker = JournalTracker(tmp_path, Header("fake:", "exp", None), open_run=open_late)
+    (tmp_path / "journal.jsonl").write_text("")
     tracker.end("finished")
+    ended.set()
     assert "has no valid header" in caplog.text
 
 
@@ -205,6 +213,7 @@ def test_a_database_that_breaks_in_mid_run(
     tracker.log_params({"a": 1})
     tracker.log_metrics(1, {"train/loss": 0.5})
     tracker.end("finished")
+    tracker._sender._thread.join(60)  # it may tell what is wrong a moment later
     told = capsys.readouterr().err
     assert "Training continues" in told
     assert "has not received 5 entries" in told
@@ -244,6 +253,7 @@ def test_a_server_that_only_fails_holds_nobody_up(
     threading.Thread(target=server.serve_forever, daemon=True).start()
     tracker = track(tmp_path / "run", f"http://127.0.0.1:{server.server_port}")
     tracker.end("finished")
+    tracker._sender._thread.join(60)
     server.shutdown()
     told = capsys.readouterr().err
     assert "unreachable" in told

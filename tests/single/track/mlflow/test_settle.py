@@ -39,7 +39,7 @@ def note(folder: Path, state: Path, *, host: str | None = None, alive: bool = Fa
     """Notes an open run, of a process that is gone unless `alive`."""
     open_runs.register(folder)
     if not alive or host is not None:
-        path = max(state.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+        path = state / open_runs._path(folder).name
         fields = json.loads(path.read_text())
         fields |= {} if alive else {"process_started_secs": 1.0}
         path.write_text(json.dumps(fields | ({} if host is None else {"host": host})))

@@ -188,22 +188,22 @@ def test_bounded_staleness_stops_at_k() -> None:
     device = started(single, staleness=2)
     begins = [device.there(rank, graph.may_start) for rank, graph in enumerate(device.ranks)]
 
-    def step(rank: int) -> None:
-        device.session.run(begins[rank], options=tf.RunOptions(timeout_in_ms=500))
+    def step(rank: int, timeout_ms: int = 60_000) -> None:
+        device.session.run(begins[rank], options=tf.RunOptions(timeout_in_ms=timeout_ms))
         push(device, rank, batch(rank))
 
     step(0)
     step(0)
     with pytest.raises(tf.errors.DeadlineExceededError):
-        step(0)
+        step(0, 500)
     step(1)
     step(0)
     with pytest.raises(tf.errors.DeadlineExceededError):
-        step(0)
+        step(0, 500)
     for _ in range(4):  # The other catches up, and may then be ahead by two itself.
         step(1)
     with pytest.raises(tf.errors.DeadlineExceededError):
-        step(1)
+        step(1, 500)
 
 
 def test_without_a_bound_nobody_asks() -> None:
@@ -274,7 +274,7 @@ def test_replicas_of_one_worker_push_each_for_itself() -> None:
         for name, value in batch(number).items()
     }
     for _ in range(3):
-        device.session.run(device.there(0, graph.may_start), options=tf.RunOptions(timeout_in_ms=5000))
+        device.session.run(device.there(0, graph.may_start), options=tf.RunOptions(timeout_in_ms=60_000))
         staleness, _ = device.session.run([device.there(0, graph.staleness), device.there(0, graph.train_op)], fed)
         assert sorted(staleness) in ([0, 0], [0, 1])  # A replica may pull after the other has pushed.
     assert device.variables()["global_step"] == 6

@@ -9,11 +9,11 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph.devices import server_device
-from parallax_runner.launch.ports import pick_port
 from parallax_runner.plan.plan import Plan, Route, Shard, VariablePlan
 from parallax_runner.planning.placement import split_rows
 from parallax_runner.rewrite.routes.ps import reshard as resharding
 from parallax_runner.rewrite.routes.ps.on_servers import shard_handle
+from tests.free_port import pick_free_ports
 
 SHAPES = {"table": (13, 3), "flat": (13,), "scale": ()}
 
@@ -21,8 +21,7 @@ SHAPES = {"table": (13, 3), "flat": (13,), "scale": ()}
 @pytest.fixture(scope="module")
 def target() -> str:
     """A worker and two servers, all in this process."""
-    ports = [pick_port("127.0.0.1") for _ in range(3)]
-    addresses = [f"127.0.0.1:{port}" for port in ports]
+    addresses = [f"127.0.0.1:{port}" for port in pick_free_ports(3)]
     cluster = tf.train.ClusterSpec({"worker": addresses[:1], "ps": addresses[1:]})
     for index in range(2):
         tf.train.Server(cluster, job_name="ps", task_index=index)
