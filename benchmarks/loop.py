@@ -55,7 +55,7 @@ def measure_loop(
     *, repeats: int, steps: int, overrides: Sequence[str], folder: Path, tell: Callable[[str], None]
 ) -> list[LoopCost]:
     """Measures each model with `repeats` pairs of blocks of `steps` steps. Every other pair is in reverse order."""
-    from parallax_runner.launch.command import thread_environment
+    from parallax_runner.launch.job import thread_environment
 
     os.environ.update(thread_environment(1))
     found: list[LoopCost] = []

@@ -12,6 +12,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -77,6 +78,7 @@ def become(request: dict[str, Any]) -> None:
     if "COVERAGE_PROCESS_START" in os.environ:
         record_anew()
     os.chdir(request["folder"])
+    tempfile.tempdir = None  # TMPDIR may be another
     random.seed()
     begin.note()  # as in a new process, whose generators are recorded after the imports
     sys.executable = STUB
