@@ -78,7 +78,7 @@ def become(request: dict[str, Any]) -> None:
     if "COVERAGE_PROCESS_START" in os.environ:
         record_anew()
     os.chdir(request["folder"])
-    tempfile.tempdir = None  # TMPDIR may be another
+    tempfile.tempdir = None  # this environment may set another TMPDIR
     random.seed()
     begin.note()  # as in a new process, whose generators are recorded after the imports
     sys.executable = STUB

@@ -29,7 +29,7 @@ from parallax_runner.launch.control.client import ControlClient, rank_from_envir
 from parallax_runner.launch.logs import log_path, redirect_output
 
 def wait_for_ever():
-    time.sleep(60)
+    time.sleep(600)
 
 def wait_for(name):
     while not Path(sys.argv[1], name).exists():
@@ -54,7 +54,7 @@ def behave(behaviour, client, role, index):
         time.sleep(2)
         raise RuntimeError("peer is gone")
     if behaviour == "hang":
-        time.sleep(60)
+        time.sleep(600)
     if behaviour == "freeze":
         client.doing, client.step = "step 8", 7
         time.sleep(0.3)
@@ -62,18 +62,18 @@ def behave(behaviour, client, role, index):
         os.kill(os.getpid(), signal.SIGSTOP)
     if behaviour == "work":
         client.doing, client.step = "step 8", 7
-        time.sleep(60)
+        time.sleep(600)
     if behaviour == "mpi":
         from mpi4py import MPI
         MPI.COMM_WORLD.barrier()
         folder = os.environ["OMPI_MCA_btl_sm_backing_directory"]
         print("segments", folder, *os.listdir(folder), flush=True)
         client.report("progress", step=1)
-        time.sleep(60)
+        time.sleep(600)
     if behaviour in ("step", "keep_lock"):
         client.doing, client.step = "step 8", 7
         time.sleep(5)
-        wait_for_ever() if behaviour == "step" else ctypes.PyDLL(None).sleep(60)
+        wait_for_ever() if behaviour == "step" else ctypes.PyDLL(None).sleep(600)
     if behaviour == "hang_deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "600")
@@ -102,7 +102,7 @@ def main(role, index, behaviours):
     if behaviour == "mute_exit":
         sys.exit("no module named nonsense")
     if behaviour == "mute_hang":
-        time.sleep(60)
+        time.sleep(600)
     redirect_output(log_path(sys.argv[1], role, index))
     client = ControlClient.connect(role=role, index=index)
     print("hello from", role, index, flush=True)

@@ -100,7 +100,7 @@ class Running:
         cwd.mkdir(parents=True, exist_ok=True)
         self.run_dir = run_dir
         self._stdout, self._stderr = cwd / "stdout.txt", cwd / "stderr.txt"
-        forks = forked.environment() if is_forked else {}
+        forked_environment = forked.environment() if is_forked else {}
         self._started = time.monotonic()
         paths = (python_path, os.environ.get("PYTHONPATH"))
         python = str(forked.STUB) if is_forked else sys.executable
@@ -113,7 +113,7 @@ class Running:
                 cwd=cwd,
                 env={
                     **os.environ,
-                    **forks,
+                    **forked_environment,
                     "PYTHONPATH": os.pathsep.join(map(str, filter(None, paths))),
                 },
                 stdin=subprocess.DEVNULL,

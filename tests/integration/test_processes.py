@@ -153,7 +153,7 @@ def mpirun_of_this_process() -> psutil.Process | None:
 
 
 def rank_of(mpirun: psutil.Process) -> psutil.Process | None:
-    """Returns a rank; a child that mpirun has just forked is none yet."""
+    """Returns a rank, or None. A child that mpirun has just forked is not a rank until it starts its program."""
     for child in mpirun.children():
         with contextlib.suppress(psutil.Error):
             if "OMPI_COMM_WORLD_RANK" in child.environ():
@@ -232,7 +232,7 @@ def test_a_killed_mpirun_leaves_no_folders(job: Dummies) -> None:
 
 
 def test_the_next_start_removes_the_folders_of_a_killed_driver(job: Dummies, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Folders of another prefix, so the drivers of other tests do not remove them.
+    # The folders have their own prefix, so that drivers in other tests do not remove them.
     prefix = f"parallax_runner-{job.token}-"
     monkeypatch.setattr(own_folder, "prefix", lambda: prefix)
     with driver(job, job.spec("mpi,mpi"), f"own_folder.prefix = lambda: {prefix!r}") as process:
@@ -340,7 +340,7 @@ def test_a_signal_to_the_driver_lets_workers_end_well(job: Dummies, number: int,
 
 
 def test_a_signal_to_everybody_at_once_is_no_failure(job: Dummies) -> None:
-    # «At once» takes longer on a busy machine.
+    # On a busy machine, sending the signals takes longer.
     with driver(job, job.spec("hang,hang", "serve"), "processes.SIGNALLED_TOGETHER_SECS = 30.0") as process:
         wait_for_line(process, "hello worker")
         wait_for_line(process, "hello worker")

@@ -186,7 +186,8 @@ class ControlServer:
                 return None
             self._connections[member] = connection
             hello = Message(*member, fields["host"], kind, fields, time.monotonic())
-            self._messages.put(hello)  # before that of a second process that claims to be this member
+            # Inside the lock, so a second process with the same role and rank is always reported after this one.
+            self._messages.put(hello)
         return hello
 
     def _take(self, message: Message) -> None:

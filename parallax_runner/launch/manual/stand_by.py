@@ -171,7 +171,7 @@ def stand_by(role: str, rendezvous: str, index: int | None, *, address: str | No
     finally:
         waiting.end_child()
         waiting.over.set()
-        keeping.join(KEEP_SECS)  # or it could write the entry again after the withdrawal
+        keeping.join(KEEP_SECS)  # otherwise, this thread could write the entry again after it is withdrawn
         with suppress(Exception):  # The store may no longer exist.
             store.withdraw(entry)
     return waiting.exit_status if waiting.exit_status >= 0 else 128 - waiting.exit_status

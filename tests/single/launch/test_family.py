@@ -17,7 +17,7 @@ IGNORE = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine also what is killed takes its time."""
+    """On a busy machine, killed processes take longer to exit."""
     monkeypatch.setattr(family, "KILL_SECS", 30.0)
 
 

@@ -11,7 +11,7 @@ SELF = "import os, signal, time\nfrom parallax_runner.launch.interrupts import I
 
 
 class Clock:
-    """Stands for the module `time`, and moves by hand only."""
+    """Replaces the module `time`. Its time changes only when a test sets it."""
 
     secs = 100.0
 

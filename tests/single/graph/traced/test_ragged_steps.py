@@ -52,7 +52,7 @@ def captured(make: Any, batch_size: int | None = BATCH // 2, **options: Any) -> 
 
 
 def test_two_ranks_train_as_plain_keras_does() -> None:
-    keras.utils.clear_session()  # or the name of the optimizer has a number
+    keras.utils.clear_session()  # otherwise, the optimizer's name may contain a number
     plain = model()
     single = captured(model, labels="y")
     assert sorted(single.features) == sorted(single.validation_features or ()) == COMPONENTS

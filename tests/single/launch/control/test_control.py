@@ -26,7 +26,7 @@ def control(monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlServer]:
     server = ControlServer(workers=2, servers=1, host="127.0.0.1")
     monkeypatch.setenv(wire.CONTROL_ADDRESS, server.address)
     monkeypatch.setenv(wire.CONTROL_SECRET, server.secret)
-    # A client of this process that leaves does not write its stacks, which another test's check of stderr would find.
+    # Clients in this process must not write their stacks, because other tests check that stderr is empty.
     monkeypatch.setenv(wire.ALIVE_SECS, "3600")
     monkeypatch.setattr(client_module, "LINGERS_SECS", 3600.0)
     yield server
@@ -189,7 +189,7 @@ def test_children_are_accepted_again_when_descriptors_are_free_again() -> None:
         "resource.setrlimit(resource.RLIMIT_NOFILE, (child.fileno() + 1, child.fileno() + 1))\n"
         "child.connect((host, int(port)))\n"
         "logged.wait()\n"
-        "time.sleep(1.0)  # it tries a few times\n"
+        "time.sleep(1.0)  # long enough for several attempts\n"
         "first.close()\n"
         'hello = \'{"kind": "hello", "role": "worker", "index": 0, "host": "h", "secret": "%s"}\'\n'
         "child.sendall((hello % server.secret).encode() + b'\\n')\n"
@@ -282,7 +282,7 @@ def test_a_fork_does_not_keep_the_connection_open(control: ControlServer) -> Non
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as child:
         take(control, "hello")
         child.wait(60)
-        take(control, wire.CLOSED)  # the fork reads on
+        take(control, wire.CLOSED)  # although the fork is still running
 
 
 def test_rank_from_environ(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,7 +215,7 @@ def test_one_that_ends_while_others_are_waited_for_needs_another_in_its_place(
             while not gathering._claims:
                 time.sleep(0.05)
             process.kill()
-            while gathering._claims:  # no replacement comes before its end is noticed
+            while gathering._claims:  # a replacement comes only after the end has been noticed
                 time.sleep(0.05)
 
     with ThreadPoolExecutor() as pool:

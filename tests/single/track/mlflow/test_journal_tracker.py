@@ -213,7 +213,7 @@ def test_a_database_that_breaks_in_mid_run(
     tracker.log_params({"a": 1})
     tracker.log_metrics(1, {"train/loss": 0.5})
     tracker.end("finished")
-    tracker._sender._thread.join(60)  # it may tell what is wrong a moment later
+    tracker._sender._thread.join(60)  # this thread may print the error slightly later
     told = capsys.readouterr().err
     assert "Training continues" in told
     assert "has not received 5 entries" in told
