@@ -584,22 +584,6 @@ def test_without_heavy_imports(arguments: tuple[str, ...], tmp_path: Path) -> No
     assert not imported & {"tensorflow", "mlflow", "horovod", "keras"}
 
 
-def test_shown_configuration_is_resolved(tmp_path: Path) -> None:
-    result = run("--cfg", "job", "--resolve", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert "${" not in result.stdout and "run_dir: outputs/" in result.stdout
-
-
-@pytest.mark.parametrize("flag", ["--help", "--info=searchpath", "--hydra-help"])
-def test_hydra_answers_its_own_flags(flag: str, tmp_path: Path) -> None:
-    result = run(flag, "tracking.uri=sqlite:///x.db", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout
-    assert "Hydra's version" not in result.stdout
-    assert ("--version : Show the version and the commit of parallax_runner" in result.stdout) == ("hydra" in flag)
-    assert not list(tmp_path.iterdir())
-
-
 def test_each_name_of_a_process_is_a_case() -> None:
     assert set(COMMAND_LINES) >= AS_PROCESSES
 

@@ -38,6 +38,19 @@ def test_configuration(flag: tuple[str, ...], tmp_path: Path) -> None:
         assert (shown["train"]["seed"], shown["optimizer"]["learning_rate"]) == (3, 0.1)
 
 
+def test_shown_configuration_is_resolved(tmp_path: Path) -> None:
+    shown = show("--cfg", "job", "--resolve", cwd=tmp_path)
+    assert "${" not in shown and "run_dir: outputs/" in shown
+
+
+@pytest.mark.parametrize("flag", ["--help", "--info=searchpath", "--hydra-help"])
+def test_hydra_answers_its_own_flags(flag: str, tmp_path: Path) -> None:
+    shown = show(flag, "tracking.uri=sqlite:///x.db", cwd=tmp_path)
+    assert shown
+    assert "Hydra's version" not in shown
+    assert ("--version : Show the version and the commit of parallax_runner" in shown) == ("hydra" in flag)
+
+
 @pytest.mark.parametrize("arguments", [("comm=ps",), ("-m", "comm=ps,mpi")])
 def test_defaults(arguments: tuple[str, ...], tmp_path: Path) -> None:
     assert "comm/ps" in show("--info", "defaults", *arguments, cwd=tmp_path)
