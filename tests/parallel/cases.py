@@ -74,7 +74,7 @@ class Case:
     With `recuts`, such as "1_3", variables are recut into these numbers of pieces during the run, each time in a new
     session. With `splits_dense`, dense variables on servers are cut too, although they are small. `rows` says whether
     the next step touches some, all or none of the rows of a step. A `kind` other than «graph» is captured from plain
-    Keras, or from a step with a tape; `model` and `optimizer` are then those of `keras_models`.
+    Keras, or from a step with a tape; `model` and `optimizer` are then those of `keras_models` and `keras_optimizers`.
     """
 
     comm: str = "hybrid"

@@ -1,4 +1,5 @@
-"""Keras models and training steps of the equivalence matrix: small, in float64, plain Keras or TensorFlow throughout.
+"""Keras models of the equivalence matrix: small, in float64, plain Keras throughout. `MODELS` also has the steps with
+a tape.
 
 This module imports Keras, so only code that builds a case of such a model imports it.
 """
@@ -17,13 +18,15 @@ import tensorflow as tf
 
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.graph.traced.capture_step import capture_step
+from tests.parallel import tape_steps
 from tests.parallel.case_models import BATCH, ROWS, WIDTH
+from tests.parallel.keras_optimizers import OPTIMIZERS
 
 if TYPE_CHECKING:
     from tests.parallel.cases import Case
 
 LENGTH, MANY_ROWS = 5, 40
-layers, optimizers = keras.layers, keras.optimizers
+layers = keras.layers
 
 # Shape of an example, and dtype.
 FEATURES: dict[str, tuple[tuple[int, ...], str]] = {
@@ -36,31 +39,6 @@ FEATURES: dict[str, tuple[tuple[int, ...], str]] = {
     "z": ((), "float64"),
     "weight": ((), "float64"),
     "clicked": ((), "float64"),
-}
-
-OPTIMIZERS: dict[str, Callable[[], Any]] = {
-    "sgd": lambda: optimizers.SGD(0.05),
-    "momentum": lambda: optimizers.SGD(0.05, momentum=0.9, nesterov=True),
-    "adagrad": lambda: optimizers.Adagrad(0.05),
-    "adam": lambda: optimizers.Adam(0.01),
-    "amsgrad": lambda: optimizers.Adam(0.01, amsgrad=True),
-    "adamw": lambda: optimizers.AdamW(0.01, weight_decay=0.05),
-    "rmsprop": lambda: optimizers.RMSprop(0.01, momentum=0.5, centered=True),
-    "ftrl": lambda: optimizers.Ftrl(0.05, l1_regularization_strength=0.001),
-    "nadam": lambda: optimizers.Nadam(0.01),
-    "lion": lambda: optimizers.Lion(0.001),
-    "schedule": lambda: optimizers.SGD(optimizers.schedules.ExponentialDecay(0.05, 3, 0.9)),
-    "schedule_adam": lambda: optimizers.Adam(optimizers.schedules.CosineDecay(0.05, 20, warmup_steps=3)),
-    "clipnorm": lambda: optimizers.Adam(0.01, clipnorm=0.05),
-    "global_clipnorm": lambda: optimizers.Adagrad(0.05, global_clipnorm=0.1),
-    "clipvalue": lambda: optimizers.Adam(0.01, clipvalue=0.02),
-    "ema": lambda: optimizers.Adam(0.01, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=3),
-    "accumulation": lambda: optimizers.Adam(0.01, gradient_accumulation_steps=3),
-    "weight_decay": lambda: optimizers.Adagrad(0.05, weight_decay=0.01),
-    "loss_scale": lambda: optimizers.LossScaleOptimizer(
-        optimizers.Adam(0.01), initial_scale=2.0**10, dynamic_growth_steps=4
-    ),
-    "loss_scale_factor": lambda: optimizers.Adagrad(0.05, loss_scale_factor=16.0),
 }
 
 
@@ -375,133 +353,6 @@ def bfloat16(optimizer: str) -> Any:
     return _compiled(keras.Model(given, layers.Dense(1, dtype="float32")(x)), optimizer)
 
 
-class Module(tf.Module):
-    """A model without Keras: variables, and an update by hand."""
-
-    def __init__(self) -> None:
-        super().__init__(name="module")
-        draw = np.random.default_rng(7)
-        self.table = tf.Variable(draw.normal(size=(ROWS, WIDTH)), name="table")
-        self.weights = tf.Variable(draw.normal(size=(WIDTH, WIDTH)), name="weights")
-
-    def loss(self, batch: dict[str, Any]) -> Any:
-        x = tf.gather(self.table, batch["ids"]) * batch["x"]
-        for _ in tf.range(2):
-            x = tf.tanh(tf.matmul(x, self.weights))
-        if tf.reduce_sum(self.weights) > 0:
-            x *= 2.0
-        else:
-            x += 0.1
-        return tf.reduce_mean(tf.square(tf.reduce_sum(x, axis=1) - batch["y"]))
-
-
-def module(optimizer: str) -> tuple[Any, list[Any]]:
-    """A branch and a loop that AutoGraph converts; only the rows that are looked up are updated."""
-    made = Module()
-
-    @tf.function
-    def step(batch: dict[str, Any]) -> Any:
-        with tf.GradientTape() as tape:
-            loss = made.loss(batch)
-        rows, weights = tape.gradient(loss, [made.table, made.weights])
-        made.table.scatter_sub(tf.IndexedSlices(0.05 * rows.values, rows.indices))
-        made.weights.assign_sub(0.05 * weights)
-        return loss
-
-    return step, [made.table, made.weights]
-
-
-def nested(optimizer: str) -> tuple[Any, list[Any]]:
-    """A compiled function within the step, and an optimizer of Keras."""
-    draw, chosen = np.random.default_rng(7), OPTIMIZERS[optimizer]()
-    table = tf.Variable(draw.normal(size=(ROWS, WIDTH)), name="table")
-    weights = tf.Variable(draw.normal(size=(WIDTH, WIDTH)), name="weights")
-
-    @tf.function(jit_compile=True)
-    def forward(rows: Any, x: Any) -> Any:
-        return tf.reduce_sum(tf.tanh(tf.matmul(rows * x, weights)), axis=1)
-
-    def step(batch: dict[str, Any]) -> dict[str, Any]:
-        with tf.GradientTape() as tape:
-            predicted = forward(tf.nn.embedding_lookup(table, batch["ids"]), batch["x"])
-            loss = tf.reduce_mean(tf.square(predicted - batch["y"]))
-        variables = [table, weights]
-        chosen.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
-        return {"loss": loss}
-
-    chosen.build([table, weights])
-    return step, [table, weights, *chosen.variables]
-
-
-def stack(optimizer: str) -> tuple[Any, list[Any]]:
-    """Keras layers, trained with a tape."""
-    table, dense, out = layers.Embedding(ROWS, WIDTH), layers.Dense(4, activation="tanh"), layers.Dense(1)
-    chosen = OPTIMIZERS[optimizer]()
-    for layer, shape in ((table, (None,)), (dense, (None, WIDTH)), (out, (None, 4))):
-        layer.build(shape)
-    variables = [one for layer in (table, dense, out) for one in layer.trainable_variables]
-    chosen.build(variables)
-
-    @tf.function
-    def step(batch: dict[str, Any]) -> Any:
-        with tf.GradientTape() as tape:
-            predicted = out(dense(table(batch["ids"]) * batch["x"]))[:, 0]
-            loss = tf.reduce_mean(tf.square(predicted - batch["y"]))
-        chosen.apply(tape.gradient(loss, variables), variables)
-        return loss
-
-    return step, [*variables, *chosen.variables]
-
-
-def declared_tape(optimizer: str) -> tuple[Any, list[Any]]:
-    """The same as `declared` with variables of TensorFlow."""
-    draw, chosen = np.random.default_rng(7), OPTIMIZERS[optimizer]()
-    table = tf.Variable(draw.normal(size=(ROWS, WIDTH)), name="table")
-    on_read = {"trainable": False, "synchronization": tf.VariableSynchronization.ON_READ}
-    seen = tf.Variable(0, dtype=tf.int64, name="seen", aggregation=tf.VariableAggregation.SUM, **on_read)
-    average = tf.Variable(np.ones(WIDTH), name="average", aggregation=tf.VariableAggregation.MEAN, **on_read)
-    chosen.build([table])
-
-    @tf.function
-    def step(batch: dict[str, Any]) -> Any:
-        with tf.GradientTape() as tape:
-            x = tf.gather(table, batch["ids"]) * batch["x"]
-            loss = tf.reduce_mean(tf.square(tf.reduce_sum(tf.tanh(x - average), axis=1) - batch["y"]))
-        chosen.apply(tape.gradient(loss, [table]), [table])
-        seen.assign_add(tf.math.count_nonzero(x > 0))
-        average.assign_add(0.1 * (tf.reduce_mean(x, axis=0) - average))
-        return loss
-
-    return step, [table, seen, average, *chosen.variables]
-
-
-def two_optimizers(optimizer: str) -> tuple[Any, list[Any]]:
-    """One optimizer lowers the loss that the other one raises, in the same step."""
-    maker, judge = layers.Dense(WIDTH, activation="tanh"), layers.Dense(1)
-    table = layers.Embedding(ROWS, WIDTH)
-    for layer, shape in ((table, (None,)), (maker, (None, WIDTH)), (judge, (None, WIDTH))):
-        layer.build(shape)
-    made = [*table.trainable_variables, *maker.trainable_variables]
-    first, second = OPTIMIZERS[optimizer](), optimizers.SGD(0.02, name="second")
-    first.build(made)
-    second.build(judge.trainable_variables)
-
-    @tf.function
-    def step(batch: dict[str, Any]) -> Any:
-        with tf.GradientTape(persistent=True) as tape:
-            fake = judge(maker(table(batch["ids"])))[:, 0]
-            real = judge(batch["x"])[:, 0]
-            judged = tf.reduce_mean(tf.square(real - batch["y"]) + 0.1 * tf.square(fake))
-            made_well = tf.reduce_mean(tf.square(fake - 1.0))
-        by_first = tape.gradient(made_well, made)
-        by_second = tape.gradient(judged, judge.trainable_variables)
-        first.apply(by_first, made)
-        second.apply(by_second, judge.trainable_variables)
-        return made_well + judged
-
-    return step, [*made, *judge.trainable_variables, *first.variables, *second.variables]
-
-
 BASE = ("ids", "x", "y")
 TWO = ("ids", "x", "y", "z")
 MODELS: dict[str, TracedModel] = {
@@ -530,9 +381,9 @@ MODELS: dict[str, TracedModel] = {
         counted, ("ids", "x", "clicked", "weight"), {"labels": "clicked", "sample_weight": "weight"}
     ),
     "bfloat16": TracedModel(bfloat16, BASE),
-    "module": TracedModel(module, BASE, {}),
-    "nested": TracedModel(nested, BASE, {}),
-    "stack": TracedModel(stack, BASE, {}),
-    "declared_tape": TracedModel(declared_tape, BASE, {}),
-    "two_optimizers": TracedModel(two_optimizers, BASE, {}),
+    "module": TracedModel(tape_steps.module, BASE, {}),
+    "nested": TracedModel(tape_steps.nested, BASE, {}),
+    "stack": TracedModel(tape_steps.stack, BASE, {}),
+    "declared_tape": TracedModel(tape_steps.declared_tape, BASE, {}),
+    "two_optimizers": TracedModel(tape_steps.two_optimizers, BASE, {}),
 }

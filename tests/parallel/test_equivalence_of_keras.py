@@ -26,10 +26,10 @@ pytestmark = pytest.mark.timeout(1800)  # the first test waits for the launch
 
 
 def test_cases_have_every_model_and_every_optimizer_in_every_mode() -> None:
-    from tests.parallel import keras_models  # imports Keras
+    from tests.parallel import keras_models, keras_optimizers  # these import Keras
 
     assert {case.model for case in (*TRACED, *TRACED_SHORT)} == set(keras_models.MODELS)
-    pairs = itertools.product(keras_models.OPTIMIZERS, traced_cases.COMMS)
+    pairs = itertools.product(keras_optimizers.OPTIMIZERS, traced_cases.COMMS)
     assert set(pairs) == {(case.optimizer, case.comm) for case in TRACED}
     assert {(case.comm, case.ranks) for case in TRACED} == set(itertools.product(traced_cases.COMMS, (2, 3)))
 
