@@ -1,9 +1,10 @@
-"""Settings of all tests: no time-out by duration, no collection of imported objects, and the selection of a tier
-(docs/development.md)."""
+"""Settings of all tests: no time-out by duration, ranks that sleep while they wait, no collection of imported objects,
+and the selection of a tier (docs/development.md)."""
 
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +14,14 @@ from tests import tiers
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+# A rank that waits for another one gives up its core for 0.5 ms. Open MPI's own way, sched_yield in a loop, takes up to
+# 40 % of the CPU time of a launch beside other tests: docs/design/0042-forked-launches.md.
+SLEEPS_WHILE_IT_WAITS = {
+    "OMPI_MCA_threads_pthreads_yield_strategy": "nanosleep",
+    "OMPI_MCA_threads_pthreads_nanosleep_time": "500000",
+}
+os.environ.update(SLEEPS_WHILE_IT_WAITS)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

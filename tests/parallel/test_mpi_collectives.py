@@ -15,6 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.launch.job import thread_environment
 from parallax_runner.launch.mpirun.command import ALLOW_ROOT, SHARE_CORES, YIELD_WHEN_IDLE, find_mpirun
+from tests.conftest import SLEEPS_WHILE_IT_WAITS
 from tests.parallel.mpi_script import BATCH, OPTIMIZERS, STEPS, batch, build_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,9 +26,10 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture(scope="module", params=(2, 3), ids=("2_ranks", "3_ranks"))
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """The results of each rank, in rank order; started as a user would start the script."""
+    """The results of each rank, in rank order; started and waiting as a user's script would."""
     folder = tmp_path_factory.mktemp("mpi_script")
-    env = os.environ | thread_environment(1) | ALLOW_ROOT | {"PYTHONPATH": str(ROOT)}
+    inherited = {name: value for name, value in os.environ.items() if name not in SLEEPS_WHILE_IT_WAITS}
+    env = inherited | thread_environment(1) | ALLOW_ROOT | {"PYTHONPATH": str(ROOT)}
     command = [find_mpirun(), "-np", str(request.param), *YIELD_WHEN_IDLE, *SHARE_CORES, sys.executable, str(SCRIPT)]
     result = subprocess.run(
         [*command, str(folder)], env=env, cwd=folder, capture_output=True, text=True, timeout=600, check=False
