@@ -230,23 +230,6 @@ def test_no_python_in_range(checkout: Checkout) -> None:
     assert checkout.run()[0] == 0
 
 
-def python(checkout: Checkout, name: str, *, optimized: bool) -> Path:
-    """A Python that says whether it was compiled with optimizations."""
-    answer = f'case "$2" in *CONFIG_ARGS*) exit {int(not optimized)} ;; esac'
-    return checkout.script(name, f'#!/bin/sh\n{answer}\nexec {sys.executable} "$@"\n')
-
-
-def test_a_python_with_optimizations_is_preferred(checkout: Checkout) -> None:
-    (checkout.bin / "python3").unlink()
-    slow = python(checkout, "python3", optimized=False)
-    assert f"making .venv with {slow} " in checkout.run()[1], "it is the only one"
-    shutil.rmtree(checkout.root / ".venv")
-    quick = python(checkout, "python3.12", optimized=True)
-    output = checkout.run()[1]
-    assert f"{slow} was compiled without optimizations, so {quick} is used.\n" in output
-    assert f"making .venv with {quick} " in output
-
-
 def test_another_python_of_the_same_version_makes_the_environment_anew(checkout: Checkout) -> None:
     assert checkout.run()[0] == 0
     told = 'case "$2" in *base_prefix*) echo 3.11 /elsewhere; exit ;; esac'
