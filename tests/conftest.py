@@ -24,6 +24,10 @@ SLEEPS_WHILE_IT_WAITS = {
 os.environ.update(SLEEPS_WHILE_IT_WAITS)
 
 
+# The node ids of all collected tests, also of those that the tier leaves out.
+COLLECTED = pytest.StashKey[list[str]]()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--tier",
@@ -35,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselects the tests of other tiers."""
+    config.stash[COLLECTED] = [item.nodeid for item in items]
     chosen = _chosen(config)
     if chosen is None:
         return

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from tests import tiers
+from tests.conftest import COLLECTED
 from tests.tiers import ROOT, Chosen, SlowTests, of_change, slow_tests
 
 ENTRIES = slow_tests()
@@ -89,3 +91,20 @@ def test_the_map_names_what_there_is(entry: SlowTests) -> None:
     for covered in entry.covers:
         assert (ROOT / covered).exists(), covered
         assert (ROOT / covered).is_dir() == covered.endswith("/"), covered
+
+
+def test_each_entry_has_tests(pytestconfig: pytest.Config) -> None:
+    """Checks parameters too. If only some files are collected, their entries are checked."""
+    if pytestconfig.option.keyword or any("::" in argument for argument in pytestconfig.args):
+        pytest.skip("some tests of a file are not collected")
+    collected: defaultdict[str, list[str]] = defaultdict(list)
+    for node_id in pytestconfig.stash[COLLECTED]:
+        collected[node_id.partition("::")[0]].append(node_id)
+    assert str(Path(__file__).relative_to(ROOT)) in collected
+    without = [
+        entry.tests
+        for entry in ENTRIES
+        for file in [entry.tests.partition("::")[0]]
+        if file in collected and not any(map(entry.has, collected[file]))
+    ]
+    assert without == []
