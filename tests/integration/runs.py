@@ -155,13 +155,15 @@ class Running:
     def member(self, role: str, index: int) -> psutil.Process:
         """Returns the process of a worker or a server."""
         module = ["-m", f"parallax_runner.{role}"]
+        others = []
         for process in self.left():
-            with contextlib.suppress(psutil.Error):
+            with contextlib.suppress(psutil.Error):  # it may end while it is looked at
                 argv, environ = process.cmdline(), process.environ()
                 rank = environ.get("OMPI_COMM_WORLD_RANK", "0") if role == "worker" else argv[-1]
                 if argv[1:3] == module and rank == str(index):
                     return process
-        raise AssertionError(f"no {role} {index} among {[process.cmdline() for process in self.left()]}")
+                others.append(argv)
+        raise AssertionError(f"no {role} {index} among {others}")
 
     def left(self) -> list[psutil.Process]:
         """Returns living processes with the run directory on their command line."""
