@@ -8,6 +8,7 @@ from pathlib import Path
 import keras
 import mlflow
 import numpy as np
+import pytest
 import tensorflow as tf
 from mlflow import MlflowClient
 
@@ -17,7 +18,9 @@ from tests.integration.test_keras_weights import DATA, MODEL, overrides
 LOADED_DATA = DATA | {"validation_examples": 64}
 
 
-def test_what_keras_and_mlflow_load_predicts_as_the_checkpoint_does(tmp_path: Path) -> None:
+def test_what_keras_and_mlflow_load_predicts_as_the_checkpoint_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = launch(
         *("experiment=dlrm_keras", *overrides("data", LOADED_DATA), *overrides("model", MODEL), "data.batch_size=16"),
         *("train.steps=6", "train.validate_steps=3", "ckpt.save_steps=3", "tracking.log_checkpoints=all"),
@@ -35,7 +38,8 @@ def test_what_keras_and_mlflow_load_predicts_as_the_checkpoint_does(tmp_path: Pa
     models = {one.name: one for one in client.search_logged_models([stored.info.experiment_id])}
     assert {output.model_id for output in stored.outputs.model_outputs} == {one.model_id for one in models.values()}
     assert sorted(models) == ["step-3", "step-6"]
-    mlflow.set_tracking_uri(uri)
+    # `mlflow.set_tracking_uri` would stay set for later tests.
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     served = mlflow.pyfunc.load_model(f"models:/{models['step-6'].model_id}")
     example = served.input_example
     np.testing.assert_allclose(np.ravel(model(example)), np.ravel(served.predict(example)["output"]), rtol=1e-4)

@@ -80,7 +80,7 @@ def test_it_is_in_the_logged_model_of_its_checkpoint_too(
     assert (model.name, model.status) == ("step-3", "READY")
     names = {entry.path for entry in client.list_logged_model_artifacts(model.model_id)}
     assert {"MLmodel", "checkpoint.json", "saved_model"} <= names
-    # `mlflow.set_tracking_uri` would leave the address in the environment of later tests.
+    # `mlflow.set_tracking_uri` would stay set for later tests.
     monkeypatch.setenv("MLFLOW_TRACKING_URI", client.tracking_uri)
     loaded = mlflow.pyfunc.load_model(f"models:/{model.model_id}")
     of_run = mlflow.pyfunc.load_model(f"runs:/{run_id}/model")
