@@ -11,9 +11,9 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = "parallax_runner/launch/bind_address.c"
+SOURCES = ("parallax_runner/launch/bind_address.c", "parallax_runner/launch/distinct_seeds.c")
 # Not by the name of the Python module beside it, which Python would take it for.
-LIBRARY = "parallax_runner/launch/libbind_address.so"
+LIBRARY = "parallax_runner/launch/libpreloaded.so"
 # A C++ compiler is there in any case: Horovod is built with it.
 COMPILERS = (["c++"], ["g++"], ["clang++"])
 
@@ -46,8 +46,10 @@ class Compile(BuildHookInterface):
             self._folder.cleanup()
 
     def _compile(self, library: Path) -> None:
-        flags = ["-x", "c", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared"]
-        subprocess.run([*compiler(), *flags, "-o", str(library), str(Path(self.root, SOURCE)), "-ldl"], check=True)
+        flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared"]
+        # The C++ compiler forgets `-x c` after each source.
+        sources = [word for source in SOURCES for word in ("-x", "c", str(Path(self.root, source)))]
+        subprocess.run([*compiler(), *flags, "-o", str(library), *sources, "-ldl"], check=True)
 
 
 def compiler() -> list[str]:

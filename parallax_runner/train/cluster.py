@@ -13,6 +13,7 @@ from tensorflow.python.training import server_lib
 
 from parallax_runner.launch.bind_address import bind_towards
 from parallax_runner.launch.control.client import ControlClient
+from parallax_runner.launch.distinct_seeds import seed_apart
 from parallax_runner.launch.ports import pick_port
 from parallax_runner.train.gpu_limits import GpuLimits
 from parallax_runner.train.session_config import merged, session_config
@@ -41,6 +42,7 @@ def join_cluster(
     bind_towards(client.own_address)
     address = f"{client.own_address}:{pick_port(client.own_address)}"
     addresses = client.exchange_address(address)
+    seed_apart(role, index, addresses)
     cluster = server_lib.ClusterSpec({JOBS[other]: listed for other, listed in addresses.items()})
     try:
         config = merged(session_config(threads, gpus=gpus, cpu_devices=cpu_devices), sess_config)

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.hosts.cluster import guarded
-from parallax_runner.launch import bind_address
+from parallax_runner.launch import preloaded
 from tests.forked.client import PYTHON, SERVER
 
 STUB = Path(__file__).with_name("python")
@@ -28,7 +28,7 @@ def environment() -> dict[str, str]:
     address = Path(tempfile.mkdtemp()) / "server"
     # One thread of OpenBLAS is none beside the main one, and MLflow's telemetry starts none: a fork has all threads.
     alone = {"OPENBLAS_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    env = os.environ | bind_address.preload() | alone
+    env = os.environ | preloaded.environment() | alone
     command = guarded([sys.executable, "-m", "tests.forked.server", str(address)], signal.SIGKILL)
     server = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None

@@ -10,7 +10,7 @@ from tests.integration.runs import Run, launch
 
 # Starts each worker as a separate process, like srun without PMIx: each forms an MPI world of its own.
 MODULE = """
-from parallax_runner.launch import bind_address
+from parallax_runner.launch import bind_address, preloaded
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.job import Command
 from parallax_runner.launch.launchers.launcher import Launcher
@@ -22,7 +22,7 @@ class Singles(Launcher):
     starts_mpi = True
 
     def workers(self, job, cleanup):
-        env = job.env | bind_address.preload() | {bind_address.TOWARDS: self.address} | ALLOW_ROOT
+        env = job.env | preloaded.environment() | {bind_address.TOWARDS: self.address} | ALLOW_ROOT
         return [Command(job.worker_argv(), env | {wire.RANK: self.rank_of(rank)}) for rank in range(job.workers)]
 
     def rank_of(self, rank):

@@ -19,7 +19,7 @@ import re
 import subprocess
 import sys
 
-from parallax_runner.launch import bind_address
+from parallax_runner.launch import bind_address, preloaded
 from parallax_runner.launch.job import Command
 from parallax_runner.launch.launchers.launcher import Launcher, RankExit
 
@@ -31,7 +31,7 @@ class ForkAll(Launcher):
     rank_variable = "FORK_ALL_RANK"
 
     def workers(self, job, cleanup):
-        env = job.env | bind_address.preload() | {bind_address.TOWARDS: self.address}
+        env = job.env | preloaded.environment() | {bind_address.TOWARDS: self.address}
         return [Command([sys.executable, "-m", __name__, str(job.workers), *job.worker_argv()], env)]
 
     def rank_exit(self, output):

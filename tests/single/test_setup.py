@@ -19,12 +19,15 @@ if [ "$1" = --version ]; then echo "uv {version} (a stand-in)"; exit; fi
 echo "$@" >>"{calls}"
 case $* in
   venv*) mkdir -p .venv/bin && ln -sf {python} .venv/bin/python && echo home >.venv/pyvenv.cfg ;;
-  "pip install"*) touch parallax_runner/launch/libbind_address.so ;;
+  "pip install"*) touch parallax_runner/launch/libpreloaded.so ;;
   "pip sync"*) while [ -e hold ]; do sleep 0.1; done; if [ -e fail-once ]; then rm fail-once; exit 1; fi ;;
 esac
 """
 
-INSTALLED_FROM = ("pyproject.toml", "requirements.lock", "hatch_build.py", "parallax_runner/launch/bind_address.c")
+INSTALLED_FROM = (
+    *("pyproject.toml", "requirements.lock", "hatch_build.py"),
+    *("parallax_runner/launch/bind_address.c", "parallax_runner/launch/distinct_seeds.c"),
+)
 
 
 class Checkout:
@@ -134,7 +137,7 @@ def test_changed_dependencies_are_installed(checkout: Checkout, name: str) -> No
 
 def test_a_library_that_was_deleted_is_compiled_again(checkout: Checkout) -> None:
     checkout.run()
-    (checkout.root / "parallax_runner/launch/libbind_address.so").unlink()
+    (checkout.root / "parallax_runner/launch/libpreloaded.so").unlink()
     assert checkout.run()[0] == 0
     assert checkout.calls() == [*EVERYTHING, "pip sync", "pip install"]
 
@@ -242,7 +245,7 @@ def test_another_python_of_the_same_version_makes_the_environment_anew(checkout:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment in which a wheel of this checkout is installed; what it depends on is this environment's."""
     folder = tmp_path_factory.mktemp("wheel")
-    library = ROOT / "parallax_runner/launch/libbind_address.so"
+    library = ROOT / "parallax_runner/launch/libpreloaded.so"
     before = library.stat() if library.exists() else None
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
@@ -285,7 +288,7 @@ def test_wheel_brings_its_configuration_and_models(installed: Path, tmp_path: Pa
     assert shown.returncode == 0, shown.stderr
     assert "name: hybrid" in shown.stdout
     loaded = "import ctypes; ctypes.CDLL(None).parallax_bind_towards"
-    preload = str(package / "launch/libbind_address.so")
+    preload = str(package / "launch/libpreloaded.so")
     assert run_installed(installed, "python", "-c", loaded, cwd=tmp_path, LD_PRELOAD=preload).returncode == 0
 
 

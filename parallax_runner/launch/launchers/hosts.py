@@ -13,7 +13,7 @@ from parallax_runner.config.launchers import names_other_hosts
 from parallax_runner.config.resource_info import read_hosts
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import LaunchError
-from parallax_runner.launch import bind_address, remote
+from parallax_runner.launch import preloaded, remote
 from parallax_runner.launch.hosts import Hosts, Place, find_hosts
 from parallax_runner.launch.job import Command, Job
 from parallax_runner.launch.mpirun.command import has_other_order
@@ -86,7 +86,7 @@ class OverHosts(Mpirun):
 
     def _remote(self, job: Job, index: int, host: str) -> Command:
         # The libraries that this machine preloads may not exist on other hosts.
-        env = {**remote.passed_on(), **job.env, **bind_address.preload({})}
+        env = {**remote.passed_on(), **job.env, **preloaded.environment({})}
         argv, said = remote.start_command(
             self.hosts.remote_shell, host, argv=job.server_argv(index), env=env, cwd=os.getcwd()
         )

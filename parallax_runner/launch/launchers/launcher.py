@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.launch import bind_address
+from parallax_runner.launch import bind_address, preloaded
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.job import Command, Job
 from parallax_runner.plan.plan import Plan
@@ -95,7 +95,7 @@ class Launcher(ABC):
 
     def servers(self, job: Job) -> list[Command]:
         """Returns one command per server. In this base class all servers run on this machine."""
-        env = {**job.env, **bind_address.preload(os.environ)}
+        env = {**job.env, **preloaded.environment(os.environ)}
         return [Command(job.server_argv(index), env) for index in range(job.servers)]
 
     def rank_exit(self, output: str) -> RankExit | None:

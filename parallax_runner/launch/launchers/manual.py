@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.launch import bind_address, remote
+from parallax_runner.launch import bind_address, preloaded, remote
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.job import Command, Job
 from parallax_runner.launch.launchers.launcher import Launcher
@@ -89,7 +89,7 @@ class Manual(Launcher):
                 **remote.passed_on(),
                 **job.env,
                 **env,
-                **bind_address.preload({}),
+                **preloaded.environment({}),
                 bind_address.TOWARDS: self.address,
             },
             "cwd": os.getcwd(),

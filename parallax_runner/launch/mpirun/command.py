@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 from parallax_runner.errors import LaunchError
-from parallax_runner.launch import bind_address, remote
+from parallax_runner.launch import bind_address, preloaded, remote
 from parallax_runner.launch.bind_address import LOOPBACK
 from parallax_runner.launch.hosts import Hosts
 from parallax_runner.launch.job import Command, Job
@@ -68,7 +68,7 @@ def worker_command(
     words = (argv[0], *options)
     by_user = words_of_user("openmpi", words, environ) | words_of_user("prte", words, environ)
     # The libraries that this machine preloads may not exist on other hosts.
-    env = {**job.env, **bind_address.preload(environ if hosts is None else {})}
+    env = {**job.env, **preloaded.environment(environ if hosts is None else {})}
     env |= bind_on_one_machine(by_user, environ) if hosts is None else over_hosts.bind_environment(hosts, by_user)
     argv += [
         *YIELD_WHEN_IDLE,

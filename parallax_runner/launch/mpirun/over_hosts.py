@@ -7,7 +7,7 @@ from collections.abc import Set
 from pathlib import Path
 
 from parallax_runner.errors import LaunchError
-from parallax_runner.launch import bind_address
+from parallax_runner.launch import bind_address, preloaded
 from parallax_runner.launch.block_signals import BLOCK_SIGNALS
 from parallax_runner.launch.hosts import Hosts
 
@@ -50,7 +50,7 @@ def _launch_agent(hosts: Hosts, by_user: Set[str]) -> str:
     makes the daemon ignore the signals that a batch system sends to all processes."""
     words = list(BLOCK_SIGNALS) if hosts.is_allocated else []
     if env := bind_environment(hosts, by_user):
-        env = bind_address.preload({}) | env
+        env = preloaded.environment({}) | env
         words = ["env", *(f"{name}={shlex.quote(value)}" for name, value in env.items()), *words]
     return " ".join(words)
 
@@ -61,9 +61,9 @@ def bind_environment(hosts: Hosts, by_user: Set[str]) -> dict[str, str]:
 
     Raises LaunchError if other hosts cannot load the library that binds sockets.
     """
-    if not bind_address.is_readable_elsewhere():
+    if not preloaded.is_readable_elsewhere():
         raise LaunchError(
-            f"{bind_address.LIBRARY}: the dynamic linker on another host cannot load a library whose path contains a "
+            f"{preloaded.LIBRARY}: the dynamic linker on another host cannot load a library whose path contains a "
             "space or a colon. For runs on several hosts, install this project in a folder whose path contains neither"
         )
     if hosts.network is None or _has_any(by_user, (*DAEMONS_BY, *RANKS_BY)):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.errors import LaunchError
-from parallax_runner.launch import bind_address
+from parallax_runner.launch import bind_address, preloaded
 from parallax_runner.launch.job import Job
 from parallax_runner.launch.launchers.local import Local
 
@@ -91,7 +91,7 @@ LOOPBACK = addresses("127.0.0.1", "::ffff:127.0.0.1", "::ffff:127.0.0.1", "::1")
 
 def bound(*towards: str, **environ: str) -> dict[str, str]:
     """The addresses that a process gets: it asks for `towards` itself, if anything."""
-    env = {**os.environ, **bind_address.preload({}), **environ}
+    env = {**os.environ, **preloaded.environment({}), **environ}
     done = subprocess.run([sys.executable, "-c", BIND, *towards], env=env, capture_output=True, text=True, check=True)
     return ast.literal_eval(done.stdout)
 
@@ -123,19 +123,19 @@ def test_without_a_way_there_no_socket_is_bound() -> None:
 
 
 def test_a_host_is_named_by_an_address_for_a_while() -> None:
-    env = {**os.environ, **bind_address.preload({})}
+    env = {**os.environ, **preloaded.environment({})}
     done = subprocess.run([sys.executable, "-c", NAME], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["127.0.0.2", "127.0.0.2", "True"]
 
 
 def test_what_the_user_preloads_is_kept() -> None:
-    assert bind_address.preload({"LD_PRELOAD": "/opt/a.so:/opt/b.so"}) == {
-        "LD_PRELOAD": f"/opt/a.so:/opt/b.so:{bind_address.LIBRARY}"
+    assert preloaded.environment({"LD_PRELOAD": "/opt/a.so:/opt/b.so"}) == {
+        "LD_PRELOAD": f"/opt/a.so:/opt/b.so:{preloaded.LIBRARY}"
     }
 
 
 def test_a_process_without_the_library_starts_no_server() -> None:
-    reason = r"libbind_address.so is not loaded .* other machines could connect to the process"
+    reason = r"libpreloaded.so is not loaded .* other machines could connect to the process"
     with pytest.raises(LaunchError, match=reason):
         bind_address.bind_towards("127.0.0.1")
 
@@ -150,22 +150,22 @@ def test_a_rank_without_the_library_does_not_begin(monkeypatch: pytest.MonkeyPat
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Another path of the library, at which there is none yet."""
-    path = tmp_path / "a folder: mine" / "libbind_address.so"
+    path = tmp_path / "a folder: mine" / "libpreloaded.so"
     path.parent.mkdir()
-    monkeypatch.setattr(bind_address, "LIBRARY", path)
-    bind_address.library_path.cache_clear()
+    monkeypatch.setattr(preloaded, "LIBRARY", path)
+    preloaded.library_path.cache_clear()
     yield path
-    bind_address.library_path.cache_clear()
+    preloaded.library_path.cache_clear()
 
 
 def test_an_installation_with_blanks_in_its_path(elsewhere: Path) -> None:
-    shutil.copy(Path(bind_address.__file__).with_name("libbind_address.so"), elsewhere)
+    shutil.copy(Path(preloaded.__file__).with_name("libpreloaded.so"), elsewhere)
     assert bound(PARALLAX_BIND_TOWARDS="127.0.0.1") == LOOPBACK
 
 
 def test_an_installation_without_the_library_starts_nothing(elsewhere: Path) -> None:
     job = Job(run_dir=Path("r"), workers=2, servers=1)
-    with pytest.raises(LaunchError, match=r"libbind_address.so is missing; .*scripts/setup"):
+    with pytest.raises(LaunchError, match=r"libpreloaded.so is missing; .*scripts/setup"):
         Local().servers(job)
     with pytest.raises(LaunchError, match="is missing"):
         Local().workers(job, ExitStack())

@@ -14,7 +14,6 @@ import pytest
 from parallax_runner.config.compose import Composer
 from parallax_runner.config.schema import RoutesConfig
 from parallax_runner.driver.check import validated
-from parallax_runner.launch.bind_address import LIBRARY
 from parallax_runner.launch.hosts import Hosts, Place
 from parallax_runner.launch.job import Job
 from parallax_runner.launch.launchers import hosts
@@ -22,6 +21,7 @@ from parallax_runner.launch.launchers.choose import launcher_of
 from parallax_runner.launch.launchers.direct import Direct
 from parallax_runner.launch.launchers.hosts import OverHosts
 from parallax_runner.launch.launchers.local import Local
+from parallax_runner.launch.preloaded import LIBRARY
 from tests.single.planning.test_planner import DENSE
 from tests.single.plans import plan_of
 

@@ -70,6 +70,8 @@ def test_the_server_gets_protocol_and_limits(monkeypatch: pytest.MonkeyPatch) ->
         raise Refused
 
     bound: list[str] = []
+    seeded: list[Any] = []
+    monkeypatch.setattr(cluster, "seed_apart", lambda *process: seeded.append(process))
     monkeypatch.setattr(cluster.server_lib, "Server", start)
     monkeypatch.setattr(cluster, "bind_towards", bound.append)
     monkeypatch.setattr(cluster, "pick_port", lambda host: bound.append(host) or 4000)
@@ -79,6 +81,7 @@ def test_the_server_gets_protocol_and_limits(monkeypatch: pytest.MonkeyPatch) ->
     # The address by which it reached the driver, which others can reach too.
     assert given["address"] == "10.0.0.7:4000"
     assert bound == ["10.0.0.7", "10.0.0.7"]
+    assert seeded == [("worker", 0, {"worker": ["10.0.0.7:4000"], "server": ["127.0.0.1:1"]})]
     assert given["config"].gpu_options.visible_device_list == "5"
 
 

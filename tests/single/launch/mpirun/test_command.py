@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.errors import LaunchError
-from parallax_runner.launch.bind_address import LIBRARY
 from parallax_runner.launch.hosts import Hosts, Place
 from parallax_runner.launch.job import Job, thread_environment
 from parallax_runner.launch.mpirun import command
 from parallax_runner.launch.mpirun.command import find_mpirun, worker_command
+from parallax_runner.launch.preloaded import LIBRARY
 
 
 def job(workers: int = 1) -> Job:

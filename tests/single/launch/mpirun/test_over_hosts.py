@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.errors import LaunchError
-from parallax_runner.launch import bind_address
-from parallax_runner.launch.bind_address import LIBRARY
+from parallax_runner.launch import preloaded
 from parallax_runner.launch.hosts import Hosts, Place
 from parallax_runner.launch.mpirun import over_hosts
 from parallax_runner.launch.mpirun.over_hosts import bind_environment, mpi_environment, mpirun_options
+from parallax_runner.launch.preloaded import LIBRARY
 
 PLACES = (Place("localhost", 2, True), Place("a.example", 3, False), Place("10.0.0.7", 1, False))
 HOSTS = Hosts(PLACES, "ssh -p 2222", "10.0.0.1", "10.0.0.0/24")
@@ -44,8 +44,8 @@ def test_a_user_s_own_interface_is_not_closed() -> None:
 
 
 def test_other_hosts_cannot_load_from_a_folder_with_blanks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bind_address, "LIBRARY", Path("/home/me/my runs/libbind_address.so"))
-    with pytest.raises(LaunchError, match=r"/home/me/my runs/libbind_address.so: .* a space or a colon"):
+    monkeypatch.setattr(preloaded, "LIBRARY", Path("/home/me/my runs/libpreloaded.so"))
+    with pytest.raises(LaunchError, match=r"/home/me/my runs/libpreloaded.so: .* a space or a colon"):
         bind_environment(HOSTS, frozenset())
 
 
