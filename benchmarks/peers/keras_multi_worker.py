@@ -8,14 +8,18 @@ has no servers.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from benchmarks.peers.keras_model import examples, make_model, one_thread
 from benchmarks.peers.task import Task, cluster_parser, leave
+
+BARRIER_MILLISECS = 60_000
 
 
 def main() -> None:
@@ -48,7 +52,16 @@ def main() -> None:
         return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
 
     task.run(lambda _: training_step(batches))
+    wait_for_all()
     leave()
+
+
+def wait_for_all() -> None:
+    """Returns when all workers have done their steps. A worker that ends before takes with it what others have yet to
+    fetch of its last gradients."""
+    # The first worker leads the barrier, and leaves when all have come, perhaps before the others know.
+    with contextlib.suppress(tf.errors.OpError):
+        context.context().wait_at_barrier("trained", BARRIER_MILLISECS)
 
 
 if __name__ == "__main__":
