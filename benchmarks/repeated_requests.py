@@ -23,6 +23,7 @@ HOST = "127.0.0.1"
 
 
 def main() -> None:
+    """Runs a server, and a worker until it has done its steps."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=250_000)
     parser.add_argument("--distinct-seeds", action="store_true")
@@ -42,13 +43,17 @@ def work(role: str, server: str, worker: str, steps: str, distinct_seeds: str) -
     """Is the server or the worker; the worker prints the refused steps."""
     import tensorflow.compat.v1 as tf
 
+    from parallax_runner.train.cluster import JOBS
+
+    addresses = {"server": [server], "worker": [worker]}
     if distinct_seeds == "1":
-        seed_apart(role, 0, {"server": [server], "worker": [worker]})
+        seed_apart(role, 0, addresses)
     tf.disable_eager_execution()
-    joined = tf.train.Server({"ps": [server], "worker": [worker]}, "ps" if role == "server" else "worker", 0)
+    cluster = {JOBS[other]: listed for other, listed in addresses.items()}
+    joined = tf.train.Server(cluster, JOBS[role], 0)
     if role == "server":
         joined.join()
-    with tf.device("/job:ps/task:0"):
+    with tf.device(f"/job:{JOBS['server']}/task:0"):
         variable = tf.get_variable("v", initializer=1.0, use_resource=True)
         step = variable.assign_add(1.0).op
     session = tf.Session(joined.target)

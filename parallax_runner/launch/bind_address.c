@@ -1,5 +1,5 @@
-/* A library that is preloaded into the processes of a run. It binds a TCP socket to the address of one interface if the
- * process would bind the socket to all interfaces.
+/* A part of the library that is preloaded into the processes of a run. It binds a TCP socket to the address of one
+ * interface if the process would bind the socket to all interfaces.
  *
  * TensorFlow's servers, mpirun's daemons and MPI over TCP bind to all interfaces and have no option for an address.
  * This library binds their sockets to the address from which this host reaches the address "towards". With
