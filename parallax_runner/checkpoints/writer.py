@@ -43,8 +43,10 @@ class CheckpointWriter:
                 for dtype, _ in self._shapes.values()
             }
         # With a negative number of threads, ops run in the calling thread, and TensorFlow's other threads stay free for
-        # training.
-        config = tf.ConfigProto(inter_op_parallelism_threads=-1, intra_op_parallelism_threads=1)
+        # training. Without the limit, the session would use every GPU, also those of other ranks.
+        config = tf.ConfigProto(
+            inter_op_parallelism_threads=-1, intra_op_parallelism_threads=1, device_count={"GPU": 0}
+        )
         self._session = tf.Session(graph=graph, config=config)
 
     def write(self, prefix: Path, values: Sequence[np.ndarray]) -> None:

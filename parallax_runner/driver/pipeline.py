@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from parallax_runner.config import frozen
-from parallax_runner.config.cluster_size import size_cluster
+from parallax_runner.config.cluster_size import size_cluster, visible_gpus
 from parallax_runner.config.late_refusals import name_origins, with_origins
 from parallax_runner.config.objective import Goal, Objective
 from parallax_runner.config.resume_command import resume_command
@@ -26,6 +26,7 @@ from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.cost_model import constants_of
 from parallax_runner.driver.datasets import dataset_facts
 from parallax_runner.driver.epochs import MakeEpochs
+from parallax_runner.driver.exact_on_gpus import compute_exactly
 from parallax_runner.driver.goal import goal_of
 from parallax_runner.driver.jobs.partition_trials import search_apart
 from parallax_runner.driver.make_plan import advice_on, measure, measured_rows, plan_run
@@ -74,6 +75,8 @@ def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None =
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     run_dir = Path(config.run_dir).resolve()
     config = size_cluster(config)
+    if config.action == "verify" and visible_gpus(config.cluster, rank=0):
+        compute_exactly()
     state = RunState.begun(config)
     if config.action == "sync":
         raise ConfigError("action=sync does not run a job; use this action alone, as in action=sync run_dir=runs/first")

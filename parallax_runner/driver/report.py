@@ -106,6 +106,15 @@ def tell_notes(notes: Iterable[str]) -> None:
         print(f"parallax_runner: {note}", file=sys.stderr)
 
 
+def tell_unused_gpus(rank: int, *, is_built_for_gpus: bool) -> None:
+    """Prints one line that states why a worker computes on the CPU although its machine has GPUs."""
+    if is_built_for_gpus:
+        reason = "cannot load CUDA's driver or libraries"
+    else:
+        reason = "was built without CUDA; in a checkout, PARALLAX_EXTRA=gpu scripts/setup installs a build with CUDA"
+    tell_notes([f"worker {rank} computes on the CPU, although its machine has GPUs: TensorFlow {reason}"])
+
+
 def tell_stall(news: str) -> None:
     """Prints one line about a run in which no step has ended for a long time."""
     print(f"parallax_runner: {news}", file=sys.stderr)

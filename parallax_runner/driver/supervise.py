@@ -157,6 +157,13 @@ def _listener(
         record.on_alive(rank, step)
         watch.on_alive(rank, doing)
 
+    without_gpus: set[int] = set()
+
+    def on_unused_gpus(rank: int, is_built_for_gpus: bool) -> None:
+        if not without_gpus:  # the reason is usually the same for all workers
+            report.tell_unused_gpus(rank, is_built_for_gpus=is_built_for_gpus)
+        without_gpus.add(rank)
+
     handlers: dict[str, Callable[..., Mapping[str, Any] | None]] = {
         "progress": on_progress,
         "alive": on_alive,
@@ -165,6 +172,7 @@ def _listener(
         "validation": record.on_validation,
         "checkpoint": on_checkpoint,
         "skipped": lambda _, step: report.tell_skipped(step),
+        "unused_gpus": on_unused_gpus,
         "printed": report.tell_printed,
     }
     if search is not None:

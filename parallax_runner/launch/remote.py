@@ -15,7 +15,7 @@ from parallax_runner.launch.manual import secret
 HOST = "{host}"
 # Prefixes of the variables that are sent to a process on another host. Variables that are specific to a machine are not
 # sent.
-PASSED_ON = ("PYTHON", "TF_", "HOROVOD_", "NCCL_", "XDG_", "PARALLAX_")
+PASSED_ON = ("PYTHON", "TF_", "HOROVOD_", "NCCL_", "NVIDIA_TF32_OVERRIDE", "XDG_", "PARALLAX_")
 # Variables that are not sent to other hosts: secrets, which other hosts do not need and which would be sent
 # unencrypted, and a variable that each scheduler sets itself.
 KEPT_HERE = (secret.VARIABLE, secret.REDIS_PASSWORD, "TF_CONFIG")

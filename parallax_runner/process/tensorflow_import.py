@@ -4,13 +4,15 @@ No process imports Keras, which takes a third of the import time, before `tf.ker
 a part of TensorFlow.
 """
 
+import ctypes
 import gc
 import importlib
 import importlib.util
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import ModuleType
 
 from parallax_runner.process.stage_times import stage
@@ -23,6 +25,19 @@ def import_tensorflow() -> None:
         return
     with stage("import TensorFlow"), _keras_later(), _no_collections():
         import tensorflow.compat.v1  # noqa: F401
+
+
+def load_cusolver() -> None:
+    """Loads cuSOLVER if it is installed as a Python package. Call this function before TensorFlow looks for GPUs.
+
+    TensorFlow 2.21 uses no GPU if it does not find cuSOLVER. It looks in the folders of CUDA's other packages, but not
+    in the folder of this package. It does find a library that has already been loaded.
+    """
+    spec = importlib.util.find_spec("nvidia")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for library in Path(folder, "cusolver", "lib").glob("libcusolver.so.*"):
+            with suppress(OSError):  # the library is incomplete; TensorFlow then uses no GPU, as it does without it
+                ctypes.CDLL(str(library))
 
 
 def import_servers_part() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tensorflow.core.protobuf.config_pb2 import ConfigProto
+from tensorflow.core.protobuf.config_pb2 import ConfigProto, GPUOptions
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,13 @@ class GpuLimits:
     memory_fraction: float | None = None
     allow_growth: bool = False
 
-    def apply(self, config: ConfigProto) -> None:
-        """Sets the limits in a session's or a server's configuration."""
-        options = config.gpu_options
-        options.visible_device_list = ",".join(map(str, self.visible))
-        options.allow_growth = self.allow_growth
-        if self.memory_fraction is not None:
-            options.per_process_gpu_memory_fraction = self.memory_fraction
+    def options(self) -> GPUOptions:
+        """Returns the limits in the form that the configuration of a session or a server contains."""
+        return GPUOptions(
+            visible_device_list=",".join(map(str, self.visible)),
+            allow_growth=self.allow_growth,
+            per_process_gpu_memory_fraction=self.memory_fraction,
+        )
 
 
 def hide_gpus(config: ConfigProto) -> None:

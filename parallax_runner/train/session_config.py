@@ -36,7 +36,7 @@ def session_config(
     if gpus is None:
         hide_gpus(config)
     else:
-        gpus.apply(config)
+        config.gpu_options.CopyFrom(gpus.options())
     return config
 
 

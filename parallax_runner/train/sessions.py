@@ -28,14 +28,17 @@ def open_session_of(
     distributed: DistributedGraph,
     sess_config: tf.ConfigProto | None = None,
 ) -> tf.Session:
-    """Calls `open_session` with values from the configuration."""
+    """Calls `open_session` with values from the configuration. Reports if TensorFlow cannot use the worker's GPUs."""
+    gpus = gpu_limits(config, distributed.rank)
+    if gpus.visible and not tf.config.list_physical_devices("GPU"):
+        client.report("unused_gpus", is_built_for_gpus=tf.test.is_built_with_cuda())
     return open_session(
         client,
         plan,
         distributed,
         config.cluster.threads_per_worker,
         protocol=config.comm.ps.protocol,
-        gpus=gpu_limits(config, distributed.rank),
+        gpus=gpus,
         cpu_devices=devices_of_worker(config.cluster)["CPU"],
         soft_placement=config.cluster.soft_placement,
         sess_config=sess_config,

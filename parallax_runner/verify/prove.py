@@ -42,8 +42,10 @@ class Proof:
         seed: int,
         first_step: int,
         initial: Mapping[str, np.ndarray],
+        gpu_options: tf.GPUOptions | None = None,
     ) -> None:
-        """`initial` contains the values of all saved variables before step `first_step` + 1, each in its full shape."""
+        """`initial` contains the values of all saved variables before step `first_step` + 1, each in its full shape.
+        `gpu_options` limits the GPUs that the proof uses."""
         initializers = [variable.initializer for variable in single.variables]
 
         def seeds(graph_def: tf.GraphDef, rank: int) -> tf.GraphDef:
@@ -52,7 +54,11 @@ class Proof:
 
         self._tolerance = tolerance_for(single, plan)
         self._reference = Reference(
-            single, ranks=plan.replicas, average_sparse=plan.options.average_sparse, seeds=seeds
+            single,
+            ranks=plan.replicas,
+            average_sparse=plan.options.average_sparse,
+            seeds=seeds,
+            gpu_options=gpu_options,
         )
         self._reference.initialize()
         self._reference.load(initial)

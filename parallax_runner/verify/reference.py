@@ -29,7 +29,7 @@ class Reference:
 
     Sparse gradients are averaged over the ranks if `average_sparse`, otherwise summed. Dense gradients are averaged.
     `seeds` takes the graph and a rank, and returns the graph that this rank runs, for example with different seeds.
-    Without `seeds`, all ranks draw the same numbers.
+    Without `seeds`, all ranks draw the same numbers. `gpu_options` limits the GPUs that all ranks' sessions use.
 
     Variables must be set by `load` or `initialize` before the first step.
     """
@@ -41,13 +41,15 @@ class Reference:
         ranks: int,
         average_sparse: bool,
         seeds: Callable[[tf.GraphDef, int], tf.GraphDef] | None = None,
+        gpu_options: tf.GPUOptions | None = None,
     ) -> None:
         if ranks < 1:
             raise ValueError(f"ranks={ranks}, expected at least 1")
         self._single = single
         self._average_sparse = average_sparse
         graph_def = without_devices(single.meta_graph.graph_def)
-        self._ranks = [_Rank(single, seeds(graph_def, rank) if seeds else graph_def) for rank in range(ranks)]
+        config = tf.ConfigProto(allow_soft_placement=True, gpu_options=gpu_options)
+        self._ranks = [_Rank(single, seeds(graph_def, rank) if seeds else graph_def, config) for rank in range(ranks)]
         self._prepared = False
 
     def __enter__(self) -> Reference:
@@ -138,7 +140,7 @@ class Reference:
 class _Rank:
     """One rank's graph (both copies) and session."""
 
-    def __init__(self, single: SingleDeviceGraph, graph_def: tf.GraphDef) -> None:
+    def __init__(self, single: SingleDeviceGraph, graph_def: tf.GraphDef, config: tf.ConfigProto) -> None:
         self._single = single
         self._graph = tf.Graph()
         graph_def = _with_names_of_resources(graph_def)
@@ -148,7 +150,7 @@ class _Rank:
             self._fed = self._placeholders()
             self._train_op, self._loss = self._second_copy(graph_def)
             self._accessors = {variable.name: self._accessor(variable) for variable in single.variables}
-        self.session = tf.Session(graph=self._graph, config=tf.ConfigProto(allow_soft_placement=True))
+        self.session = tf.Session(graph=self._graph, config=config)
         self._graph.finalize()
 
     def first_half(self, batch: Values) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.client import ControlClient, rank_from_environ
 from parallax_runner.launch.entry import run_child
 from parallax_runner.process.stage_times import log_to_stderr, process_age_secs, report_to, stage, tell
-from parallax_runner.process.tensorflow_import import import_tensorflow
+from parallax_runner.process.tensorflow_import import import_tensorflow, load_cusolver
 
 
 def work(run_dir: Path, rank: int, client: ControlClient) -> None:
@@ -22,6 +22,7 @@ def work(run_dir: Path, rank: int, client: ControlClient) -> None:
     tell("start of Python", process_age_secs())
     if rank == 0:
         report_to(lambda name: client.report("stage", name=name))
+    load_cusolver()
     if runs_script(run_dir):
         from parallax_runner.worker.script import run_script
 

@@ -23,6 +23,7 @@ from parallax_runner.train.feed import Feed
 from parallax_runner.train.loop import Loop
 from parallax_runner.train.prefetch import Batches
 from parallax_runner.train.segment import Segment
+from parallax_runner.train.sessions import gpu_limits
 from parallax_runner.verify.compare import PART_STEPS, comparison_table
 from parallax_runner.verify.prove import Proof
 
@@ -81,7 +82,12 @@ class Verification:
             self._proof.begin_part(values)
         elif self.loop.runner.distributed.rank == 0:
             proof = Proof(
-                self.single, self.plan, seed=self.config.train.seed, first_step=self.start.step, initial=values
+                self.single,
+                self.plan,
+                seed=self.config.train.seed,
+                first_step=self.start.step,
+                initial=values,
+                gpu_options=gpu_limits(self.config, rank=0).options(),
             )
             self._proof = self._cleanup.enter_context(proof)
 

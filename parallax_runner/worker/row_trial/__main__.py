@@ -19,7 +19,7 @@ from parallax_runner.launch.entry import run_child
 from parallax_runner.plan import plan
 from parallax_runner.planning.cost import measured
 from parallax_runner.process.stage_times import log_to_stderr, process_age_secs, stage, tell
-from parallax_runner.process.tensorflow_import import import_tensorflow
+from parallax_runner.process.tensorflow_import import import_tensorflow, load_cusolver
 
 if TYPE_CHECKING:
     import tensorflow.compat.v1 as tf
@@ -48,6 +48,7 @@ def work(run_dir: Path, rank: int, client: ControlClient) -> None:
 
         run_script(run_dir, rank, client, measure)
         return
+    load_cusolver()
     import_tensorflow()
     from parallax_runner.graph.build import MODEL
 

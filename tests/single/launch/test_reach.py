@@ -145,6 +145,8 @@ def test_what_goes_to_another_host() -> None:
     environ = {
         "PYTHONPATH": "/p",
         "HOROVOD_X": "1",
+        "NVIDIA_TF32_OVERRIDE": "0",
+        "NVIDIA_VISIBLE_DEVICES": "0",
         "XDG_CACHE_HOME": "/c",
         "CUDA_VISIBLE_DEVICES": "0",
         "PATH": "/bin",
@@ -152,5 +154,5 @@ def test_what_goes_to_another_host() -> None:
         "PARALLAX_REDIS_PASSWORD": "password",
         "TF_CONFIG": "{}",
     }
-    assert list(passed_on(environ)) == ["PYTHONPATH", "HOROVOD_X", "XDG_CACHE_HOME"]
+    assert list(passed_on(environ)) == ["PYTHONPATH", "HOROVOD_X", "NVIDIA_TF32_OVERRIDE", "XDG_CACHE_HOME"]
     assert set(passed_on()) <= set(os.environ)

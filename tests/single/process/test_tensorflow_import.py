@@ -122,3 +122,30 @@ def test_a_server_imports_a_part_of_tensorflow_with_all_kernels() -> None:
     assert len(kernels) > 1000
     # Only this op's library is loaded by Python code: a feature of audio in TensorFlow Lite, which no server computes.
     assert {kernel for kernel in all_kernels - kernels if "AudioMicrofrontend" not in kernel} == set()
+
+
+def test_cusolver_is_found_in_its_package(tmp_path: Path) -> None:
+    """TensorFlow opens it by name, as here."""
+    folder = tmp_path / "nvidia" / "cusolver" / "lib"
+    folder.mkdir(parents=True)
+    (tmp_path / "empty.c").touch()
+    library = folder / "libcusolver.so.11"
+    subprocess.run(["cc", "-shared", f"-Wl,-soname,{library.name}", "-o", library, tmp_path / "empty.c"], check=True)
+    (folder / "libcusolver.so.12").write_text("incomplete")
+    program = """
+import ctypes
+import sys
+from parallax_runner.process.tensorflow_import import load_cusolver
+for load in (lambda: None, load_cusolver):
+    load()
+    try:
+        print(ctypes.CDLL("libcusolver.so.11")._name)
+    except OSError:
+        print("missing")
+print("tensorflow" in sys.modules)
+"""
+    path = os.pathsep.join([str(ROOT), str(tmp_path)])
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}
+    )
+    assert found.stdout.split() == ["missing", "libcusolver.so.11", "False"], found.stderr
