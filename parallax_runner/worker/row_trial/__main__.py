@@ -43,12 +43,12 @@ def work(run_dir: Path, rank: int, client: ControlClient) -> None:
     call to fit provides the model."""
     log_to_stderr()
     tell("start of Python", process_age_secs())
+    load_cusolver()
     if frozen.runs_script(run_dir):
         from parallax_runner.worker.script import run_script
 
         run_script(run_dir, rank, client, measure)
         return
-    load_cusolver()
     import_tensorflow()
     from parallax_runner.graph.build import MODEL
 
