@@ -1,7 +1,8 @@
-"""Runs that several tests inspect: each is made once per session, when the first test asks for it."""
+"""Runs that several tests inspect, each made once per session when the first test asks for it, and their machines."""
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,17 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return path
 
     return shared(tmp_path_factory, "text", write)
+
+
+@pytest.fixture
+def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes this machine claim to have two GPUs."""
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho 0\necho 1\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
 @pytest.fixture(scope="session", autouse=True)

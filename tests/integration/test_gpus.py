@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -42,14 +41,9 @@ def build(features, optimizer):
 """
 
 
-@pytest.fixture
-def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool = tmp_path / "bin" / "nvidia-smi"
-    tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\necho 0\necho 1\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
-    for name in ("CUDA_VISIBLE_DEVICES", *EXACT):
+@pytest.fixture(autouse=True)
+def variables_unset(two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in EXACT:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -64,7 +58,7 @@ def sessions(folder: Path) -> list[list[str]]:
     return sorted(path.read_text().split() for path in folder.glob("sessions_*"))
 
 
-def test_checkpoints_are_written_without_a_gpu(tmp_path: Path, two_gpus: None) -> None:
+def test_checkpoints_are_written_without_a_gpu(tmp_path: Path) -> None:
     found = run(tmp_path, "train.steps=4", "ckpt.save_steps=2")
     assert sessions(tmp_path) == [["0", "none"], ["1"]]
     assert set((tmp_path / "exact").read_text().split()) == {"False"}
@@ -73,7 +67,7 @@ def test_checkpoints_are_written_without_a_gpu(tmp_path: Path, two_gpus: None) -
     assert "computes on the CPU, although its machine has GPUs: TensorFlow was built without CUDA" in said[0]
 
 
-def test_a_verification_uses_the_gpu_of_its_worker_and_computes_exactly(tmp_path: Path, two_gpus: None) -> None:
+def test_a_verification_uses_the_gpu_of_its_worker_and_computes_exactly(tmp_path: Path) -> None:
     run(tmp_path, "train.steps=2", "action=verify")
     assert sessions(tmp_path) == [["0", "0", "0"], ["1"]], "the chief repeats the steps of both ranks"
     assert set((tmp_path / "exact").read_text().split()) == {"True"}

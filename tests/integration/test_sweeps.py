@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import time
@@ -261,14 +260,8 @@ def build(features, optimizer):
 """
 
 
-def test_each_job_at_a_time_has_a_gpu_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that claims to have two GPUs: its model sees which one it was given."""
-    tool = tmp_path / "bin" / "nvidia-smi"
-    tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\necho 0\necho 1\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+def test_each_job_at_a_time_has_a_gpu_of_its_own(tmp_path: Path, two_gpus: None) -> None:
+    """The model sees which GPU it was given."""
     (tmp_path / "sees.py").write_text(SEES)
     arguments = ("-m", "model._target_=sees.build", "model=simple", "tracking=off", "comm=local", "train.steps=2")
     jobs = ("train.seed=1,2,3,4", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "sweep.device_per_job=true")
