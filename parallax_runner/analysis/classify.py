@@ -9,8 +9,8 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.compute_times import Moments
 from parallax_runner.analysis.counters import find_counters
-from parallax_runner.analysis.effects import Effects
 from parallax_runner.analysis.known_ahead import unknown_ahead
+from parallax_runner.analysis.own_updates import refuse_own_updates
 from parallax_runner.analysis.rows_apart import tied_rows
 from parallax_runner.analysis.rows_written import rows_written
 from parallax_runner.analysis.slots import slot_owners
@@ -21,7 +21,7 @@ from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit, shard_ids
 from parallax_runner.graph.boundary import Boundary, find_boundary
 from parallax_runner.graph.devices import named_server
-from parallax_runner.graph.edit import is_write
+from parallax_runner.graph.effects import Effects
 from parallax_runner.graph.fed import is_fed_scalar
 from parallax_runner.graph.script_graph import min_partitions
 from parallax_runner.graph.seeds import draws
@@ -29,9 +29,6 @@ from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGrap
 
 # Ops that can use a variable on a server, in addition to updates (rewrite/routes/ps/shards.py).
 SERVER_READS = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitializedOp"})
-# An op of this type updates elements that are addressed by several indices. Such an update cannot be restricted to the
-# elements in one piece of a variable.
-BY_PLACE = "ResourceScatterNd"
 # Ops that take the next element of the data in their own process.
 CONSUMERS = ("IteratorGetNext", "QueueDequeue", "ReaderRead", "Unstage", "MapUnstage", "OrderedMapUnstage")
 
@@ -58,14 +55,14 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
 
     owners = slot_owners(graph, boundary, single.variables, differs_by_rank)
     updated = set(gradients) | set(owners)
-    own = _written_by_each_rank(step, updated, boundary.tensors, differs_by_rank)
+    own = _written_by_each_rank(step, updated, boundary.tensors, effects, differs_by_rank)
+    refuse_own_updates(graph, single, boundary, effects, own)
     _refuse_rank_dependent_updates(boundary, updated, own, effects, differs_by_rank)
     immovable = _immovable_ops(graph, boundary, single, owners)
     counters = find_counters(
         graph,
         boundary,
         [v.name for v in single.variables if v.name not in owners and not gradients[v.name] and v not in single.merged],
-        is_write=is_write,
         differs_by_rank=lambda op: op.name in own or differs_by_rank(op),
         server_reads=SERVER_READS,
     )
@@ -125,7 +122,7 @@ def _immovable_ops(
     for op in sorted(needed, key=lambda op: op.name):
         for handle in edit.handle_of(op):
             owner = owners.get(handle.name, handle.name)
-            updates = is_write(op) and op in boundary.region and op not in forward and not op.type.startswith(BY_PLACE)
+            updates = edit.updates_places(op.type) and op in boundary.region and op not in forward
             if owner in trained and op.type not in SERVER_READS and not updates:
                 found.setdefault(owner, op.name)
     return found
@@ -188,6 +185,7 @@ def _written_by_each_rank(
     step: set[tf.Operation],
     updated: set[str],
     names: frozenset[str],
+    effects: Effects,
     differs_by_rank: Callable[[tf.Operation], bool],
 ) -> dict[str, str]:
     """Returns the variables without a gradient that a step sets to rank-dependent values.
@@ -196,16 +194,16 @@ def _written_by_each_rank(
     op that writes it.
     """
     found: dict[str, str] = {}
-    writes = [op for op in step if is_write(op) and edit.handle_of(op) and edit.handle_of(op)[0].name not in updated]
+    writes = {op: set(effects.written_by(op)) - updated for op in step}
     before = -1
     while len(found) > before:  # the value that a step writes to a variable can depend on another such variable
         before = len(found)
-        for op in sorted(writes, key=lambda op: op.name):
+        for op in sorted(filter(writes.get, writes), key=lambda op: op.name):
             # The search starts at the write itself, because the write can read a raw gradient, which depends on the
             # rank's backward pass.
             sources = edit.ancestors([op], stop_at=names, control=False)
             if any(differs_by_rank(source) or source.name in found for source in sources):
-                found.setdefault(edit.handle_of(op)[0].name, f"(which «{op.name}» writes)")
+                found |= dict.fromkeys(sorted(writes[op] - found.keys()), f"(which «{op.name}» writes)")
     return found
 
 

@@ -16,7 +16,6 @@ def find_counters(
     boundary: Boundary,
     candidates: list[str],
     *,
-    is_write: Callable[[tf.Operation], bool],
     differs_by_rank: Callable[[tf.Operation], bool],
     server_reads: frozenset[str],
 ) -> dict[str, str | None]:
@@ -30,10 +29,11 @@ def find_counters(
     found: dict[str, str | None] = {}
     for name in candidates:
         users = graph.get_operation_by_name(name).outputs[0].consumers()
-        writes = [op for op in users if is_write(op) and op in boundary.region]
+        writes = [op for op in users if edit.is_write(op) and op in boundary.region]
         sources = edit.ancestors(writes, stop_at=boundary.tensors, control=False)
         if writes and not any(differs_by_rank(source) for source in sources):
             early = [op for op in writes if op in before_gradients]
-            odd = [op.name for op in users if op in early or (op.type not in server_reads and not is_write(op))]
+            known = [op for op in users if op.type in server_reads or edit.updates_places(op.type)]
+            odd = [op.name for op in users if op in early or op not in known]
             found[name] = min(odd) if odd else None
     return found

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.analysis.effects import Effects
 from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit
+from parallax_runner.graph.effects import Effects
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 
 def check_held_back(single: SingleDeviceGraph) -> None:
-    """Raises PlanError if a step writes a variable inside a branch, a loop or a function after the loss is known.
+    """Raises PlanError if a step writes a variable inside a branch, a loop or a function after the loss is known, or by
+    an op whose result the step reads.
 
     Such a write cannot be made conditional from outside (rewrite/every_route/skip_nonfinite.py). If the loss itself
     waits for a write, the write is allowed, because it happens before the step can know whether it must be skipped.
@@ -23,9 +24,17 @@ def check_held_back(single: SingleDeviceGraph) -> None:
     late = step - edit.ancestors([graph.get_tensor_by_name(single.loss).op])
     effects = Effects.of(graph)
     for op in sorted(late, key=lambda op: op.name):
-        written = [] if edit.is_write(op) else effects.written_by(op)
-        if written:
+        written = effects.written_by(op)
+        if not written:
+            continue
+        told = f"train.on_nan=skip: «{op.name}» ({op.type}) updates «{written[0]}»"
+        if not edit.is_write(op):
             raise PlanError(
-                f"train.on_nan=skip: «{op.name}» ({op.type}) updates «{written[0]}» inside a branch, a loop or a "
-                "function, so this update cannot be skipped; move the update out of it, or choose train.on_nan=stop"
+                f"{told} inside a branch, a loop or a function, so this update cannot be skipped; move the update out "
+                "of it, or choose train.on_nan=stop"
+            )
+        if any(consumer in step for output in op.outputs for consumer in output.consumers()):
+            raise PlanError(
+                f"{told} and the step uses its result, so this update cannot be skipped; use assign_add and a separate "
+                "read, or choose train.on_nan=stop"
             )

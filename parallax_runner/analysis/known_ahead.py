@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.rows_written import BY_IDS
 from parallax_runner.graph import edit
 from parallax_runner.graph.boundary import Boundary
-from parallax_runner.graph.handed_on import sources
+from parallax_runner.graph.same_values import sources
 from parallax_runner.graph.single_device_graph import Gradient
 
 FED = "Placeholder"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import variable_pb2
 
-from parallax_runner.analysis.effects import Effects
 from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit
+from parallax_runner.graph.effects import Effects
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 # Writes to lookup tables, queues and accumulators.
@@ -24,23 +23,29 @@ _REMEDY = (
 def check_validation_loss(single: SingleDeviceGraph) -> None:
     """Raises PlanError if the validation loss or a validation metric accumulates over batches, as values from
     `tf.metrics` do."""
+    if not single.fetched_in_validation:
+        return
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.import_graph_def(single.meta_graph.graph_def, name="")
+    effects = Effects.of(graph)
     for tensor in single.fetched_in_validation:
-        _check(single, tensor, "validation_loss" if tensor == single.validation_loss else "metric")
+        what = "validation_loss" if tensor == single.validation_loss else "metric"
+        _check(single, graph, effects, tensor, what)
 
 
-def _check(single: SingleDeviceGraph, tensor: str, what: str) -> None:
-    graph_def = single.meta_graph.graph_def
-    functions = Effects({one.signature.name: one for one in graph_def.library.function})
+def _check(single: SingleDeviceGraph, graph: tf.Graph, effects: Effects, tensor: str, what: str) -> None:
     metrics = _metric_variables(single.meta_graph)
-    for node in _needed(graph_def, tensor):
-        if any(edit.writes(op) or _WRITES_RESOURCE.search(op) for op in [node.op, *functions.called_by(node)]):
+    for op in edit.in_order(edit.ancestors([graph.get_tensor_by_name(tensor).op])):
+        types = [op.type, *effects.called_by(op.node_def)]
+        if effects.written_by(op) or any(map(_WRITES_RESOURCE.search, types)):
             raise PlanError(
-                f"the model's {what} «{tensor}» needs «{node.name}» ({node.op}), which writes "
+                f"the model's {what} «{tensor}» needs «{op.name}» ({op.type}), which writes "
                 f"a variable or another resource. {_REMEDY}"
             )
-        if node.name in metrics:
+        if op.name in metrics:
             raise PlanError(
-                f"the model's {what} «{tensor}» reads «{node.name}», a variable in which "
+                f"the model's {what} «{tensor}» reads «{op.name}», a variable in which "
                 f"tf.metrics accumulates over batches. {_REMEDY}"
             )
 
@@ -48,16 +53,3 @@ def _check(single: SingleDeviceGraph, tensor: str, what: str) -> None:
 def _metric_variables(meta_graph: tf.MetaGraphDef) -> set[str]:
     serialized = meta_graph.collection_def[tf.GraphKeys.METRIC_VARIABLES].bytes_list.value
     return {variable_pb2.VariableDef.FromString(one).variable_name.split(":")[0] for one in serialized}
-
-
-def _needed(graph_def: tf.GraphDef, tensor: str) -> Iterable[tf.NodeDef]:
-    """Returns the nodes that a tensor depends on, in graph order."""
-    nodes = {node.name: node for node in graph_def.node}
-    needed: set[str] = set()
-    stack = [tensor]
-    while stack:
-        name = stack.pop().lstrip("^").split(":")[0]
-        if name not in needed:
-            needed.add(name)
-            stack.extend(nodes[name].input)
-    return [node for node in graph_def.node if node.name in needed]

@@ -34,9 +34,14 @@ def find_boundary(graph: tf.Graph, train_op: str, recorded: Iterable[Gradient]) 
 
     A gradient that only a later backward pass reads, as in a gradient penalty, is not a raw gradient.
     """
+    return boundary_of(graph, [graph.as_graph_element(train_op)], recorded)
+
+
+def boundary_of(graph: tf.Graph, ends: Iterable[tf.Operation], recorded: Iterable[Gradient]) -> Boundary:
+    """Does the same for a step that runs several ops."""
     recorded = tuple(dict.fromkeys(recorded))
     names = frozenset(name for gradient in recorded for name in (gradient.values, gradient.indices) if name)
-    needed = edit.ancestors([graph.as_graph_element(train_op)], stop_at=names)
+    needed = edit.ancestors(ends, stop_at=names)
     reached = [
         gradient
         for gradient in recorded

@@ -21,6 +21,7 @@ from parallax_runner.graph.boundary import find_boundary
 from parallax_runner.graph.device_setter import ModelGraph
 from parallax_runner.graph.fingerprint import fingerprint_of
 from parallax_runner.graph.generators import seeded_generators
+from parallax_runner.graph.gradients_of_values import distribute, found_in
 from parallax_runner.graph.metric import checked_metrics, named_in_graph, step_sums
 from parallax_runner.graph.returned import checked
 from parallax_runner.graph.single_device_graph import Gradient, MetricSums, SingleDeviceGraph, Variable
@@ -112,14 +113,18 @@ def from_graph(
     imported = tf.Graph()
     with imported.as_default():
         tf.import_graph_def(meta_graph.graph_def, name="")
-    gradients = find_boundary(imported, train_op.name, recorded_in(meta_graph, variables)).gradients
+    recorded = recorded_in(meta_graph, variables)
+    ends = [imported.get_operation_by_name(train_op.name)]
+    if distribute(imported, ends, recorded, found_in(imported, meta_graph)):
+        meta_graph.graph_def.CopyFrom(imported.as_graph_def())
+    gradients = find_boundary(imported, train_op.name, recorded).gradients
     if not gradients:
         raise CaptureError(
-            f"no gradient reaches the train op «{train_op.name}», so there is nothing to distribute. Compute gradients "
-            "with tf.gradients, compute_gradients or minimize (not GradientTape), and build the graph after importing "
-            "parallax_runner"
+            f"no gradient reaches the train op «{train_op.name}», so there is nothing to distribute. Compute the "
+            "gradients of variables: in a graph with tf.gradients, compute_gradients or minimize, and after importing "
+            "parallax_runner; in a training step with GradientTape.gradient"
         )
-    _refuse_updates_behind(imported, train_op.name, meta_graph, variables)
+    _refuse_updates_behind(imported, train_op.name, recorded)
     _refuse_what_nobody_feeds(imported, [train_op.name, loss.op.name], features.values())
     return SingleDeviceGraph(
         meta_graph=meta_graph,
@@ -138,15 +143,12 @@ def from_graph(
     )
 
 
-def _refuse_updates_behind(
-    graph: tf.Graph, train_op: str, meta_graph: tf.MetaGraphDef, variables: Iterable[Variable]
-) -> None:
+def _refuse_updates_behind(graph: tf.Graph, train_op: str, gradients: Iterable[Gradient]) -> None:
     """Raises CaptureError if the train op's gradients depend on an update that uses other gradients and is not part of
     the train op.
 
     A step would run that update with each rank's own gradients instead of aggregated gradients.
     """
-    gradients = recorded_in(meta_graph, variables)
     names = frozenset(name for one in gradients for name in (one.values, one.indices) if name)
     start = [graph.get_operation_by_name(train_op)]
     made = {graph.get_tensor_by_name(one.values).op for one in gradients}
@@ -271,6 +273,7 @@ def _variable(proto: variable_pb2.VariableDef, handle: tf.NodeDef, *, saved: boo
         full_shape=tuple(piece.full_shape) or sizes,
         offset=tuple(piece.var_offset) or (0,) * len(sizes),
         aggregation=variable_pb2.VariableAggregation.Name(proto.aggregation).removeprefix(AGGREGATION).lower(),
+        is_trainable=proto.trainable,
     )
 
 

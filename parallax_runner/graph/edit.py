@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import tensorflow.compat.v1 as tf
+from tensorflow.core.framework import types_pb2
+from tensorflow.python.framework import op_def_registry
 
 Op: TypeAlias = tf.Operation
 
 # Ops between a variable and its use in a branch or loop of TensorFlow 1.
 HANDED_ON = frozenset({"Enter", "Identity", "Switch"})
+# Ops that take the resource of a variable and have state, but do not change the variable.
+READERS = frozenset(
+    {
+        "DestroyResourceOp",
+        "DisableCopyOnRead",
+        "IsResourceHandleRefCounting",
+        "ReadVariableOp",
+        "ReadVariableXlaSplitND",
+        "ResourceGather",
+        "ResourceGatherNd",
+        "VarIsInitializedOp",
+        "VariableShape",
+        "_ReadVariablesOp",
+    }
+)
+# The position of the resource among the inputs of an op that takes none.
+NO_RESOURCE = -1
 # Types of ops that run a Python function. The function exists only in the process that created the op.
 PYTHON_TYPES = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
@@ -103,15 +123,38 @@ def handle_behind(tensor: tf.Tensor) -> Op | None:
 
 
 def is_write(op: Op) -> bool:
-    """Returns whether the op changes the variable that its first input refers to."""
-    return writes(op.type)
+    """Returns whether the op itself changes a variable. Ops that call functions are the subject of `Effects`."""
+    return writes(op.type) and handle_behind(op.inputs[position_of_resource(op.type)]) is not None
 
 
 def writes(op_type: str) -> bool:
-    """Returns whether ops of this type change a variable."""
-    return op_type.startswith(("ResourceApply", "ResourceSparseApply", "ResourceScatter")) or (
-        op_type.startswith("Assign") and op_type.endswith("VariableOp")
-    )
+    """Returns whether ops of this type change the resource that they take, if that resource is a variable.
+
+    Every stateful op that takes a resource does, unless it is known to be a reader.
+    """
+    return op_type not in READERS and position_of_resource(op_type) != NO_RESOURCE
+
+
+def updates_places(op_type: str) -> bool:
+    """Returns whether an op of this type sets or changes whole rows or a whole variable, so that a piece of the
+    variable can be updated by the same op."""
+    if op_type.startswith("ResourceScatterNd"):  # addresses elements by several indices
+        return False
+    is_assignment = op_type.startswith("Assign") and op_type.endswith("VariableOp")
+    return is_assignment or op_type.startswith(("ResourceApply", "ResourceSparseApply", "ResourceScatter"))
+
+
+@functools.cache
+def position_of_resource(op_type: str) -> int:
+    """Returns the position of the first input that an op of this type declares as a resource.
+
+    Returns NO_RESOURCE if there is none, or if the op has no state. Inputs before a resource are single tensors.
+    """
+    definition = op_def_registry.get(op_type)
+    if definition is None or not definition.is_stateful:
+        return NO_RESOURCE
+    kinds = [argument.type for argument in definition.input_arg]
+    return kinds.index(types_pb2.DT_RESOURCE) if types_pb2.DT_RESOURCE in kinds else NO_RESOURCE
 
 
 def is_plain(op: Op) -> bool:

@@ -19,6 +19,11 @@ from tensorflow.python.ops import gradients_util, resource_variable_ops
 COLLECTION = "parallax_runner/gradients"
 # Names of the tensors whose gradients with respect to variables were computed.
 LOSSES = "parallax_runner/losses"
+# The names of other values whose gradients were computed, and of these gradients (gradients_of_values.py).
+OF_VALUES = "parallax_runner/gradients_of_values"
+# Ops that return a variable's value unchanged, and ops that look up rows.
+COPIES = frozenset({"Identity", "ReadVariableOp", "StopGradient"})
+LOOKUPS = frozenset({"Gather", "GatherV2", "ResourceGather"})
 
 
 def install() -> None:
@@ -34,24 +39,33 @@ def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
     def gradients_helper(ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
         grads = original(ys, xs, *args, **kwargs)
         flat_xs = xs if isinstance(xs, Sequence) else [xs]
-        if len(flat_xs) != len(grads):
+        if len(flat_xs) != len(grads) or _is_in_function():
             return grads
         recorded = [_recorded(x, grad) for x, grad in zip(flat_xs, grads, strict=True)]
         if any(variable_name(x) is not None for x in flat_xs):
             for y in ys if isinstance(ys, Sequence) else [ys]:
-                if isinstance(y, tf.Tensor) and not y.graph.building_function:
+                if isinstance(y, tf.Tensor):
                     tf.add_to_collection(LOSSES, y.name)
         return recorded
 
     return gradients_helper
 
 
+def _is_in_function() -> bool:
+    """Returns whether a function is being built.
+
+    TensorFlow makes the same call again on another graph inside the body of a while loop or a function. Those gradients
+    do not leave the backward pass.
+    """
+    return tf.executing_eagerly() or tf.get_default_graph().building_function
+
+
 def _recorded(x: Any, grad: Any) -> Any:
-    variable = variable_name(x)
-    # TensorFlow makes the same call again on another graph inside the body of a while loop or a function. Those
-    # gradients do not leave the backward pass.
-    if variable is None or grad is None or grad.graph.building_function:
+    if grad is None:
         return grad
+    variable = variable_name(x)
+    if variable is None:
+        return _recorded_of_value(x, grad)
     if isinstance(grad, tf.IndexedSlices):
         grad = of_any_length(grad)
         entry = {"variable": variable, "values": grad.values.name, "indices": grad.indices.name}
@@ -59,6 +73,36 @@ def _recorded(x: Any, grad: Any) -> Any:
         entry = {"variable": variable, "values": grad.name, "indices": None}
     tf.get_default_graph().add_to_collection(COLLECTION, json.dumps(entry))
     return grad
+
+
+def _recorded_of_value(value: Any, grad: Any) -> Any:
+    if not isinstance(value, tf.Tensor):
+        return grad
+    grad = gradient_of_value(value, grad)
+    tf.get_default_graph().add_to_collection(OF_VALUES, entry_of_value(value.name, grad))
+    return grad
+
+
+def entry_of_value(value: str, grad: Any, scope: str = "") -> str:
+    """Returns the entry of `OF_VALUES` for the gradient of the tensor named `value`. `scope` is the prefix of names."""
+    gradient = grad.values if isinstance(grad, tf.IndexedSlices) else grad
+    return json.dumps({"value": scope + value, "gradient": scope + gradient.name})
+
+
+def gradient_of_value(value: tf.Tensor, grad: Any) -> Any:
+    """Returns the gradient of a tensor. If the tensor contains looked-up rows, their number becomes unknown, because
+    aggregation changes it."""
+    source = value
+    while source.op.type in COPIES and source.op.inputs and source.dtype != tf.resource:
+        source = source.op.inputs[0]
+    is_dense = isinstance(grad, tf.Tensor) and grad.shape.rank is not None
+    if source.op.type not in LOOKUPS or not is_dense:
+        return grad
+    ids = source.op.inputs[1]
+    if not ids.shape.rank or ids.shape.rank >= grad.shape.rank + 1:
+        return grad
+    shape = [*[None] * ids.shape.rank, *grad.shape[ids.shape.rank :]]
+    return tf.placeholder_with_default(grad, shape, name=f"{grad.op.name.split('/')[-1]}/of_rows")
 
 
 def of_any_length(grad: tf.IndexedSlices) -> tf.IndexedSlices:
@@ -80,7 +124,7 @@ def variable_name(x: Any) -> str | None:
     if isinstance(x, tf.Variable):
         return x.op.name
     tensor = x
-    while isinstance(tensor, tf.Tensor) and tensor.op.type in ("ReadVariableOp", "Identity"):
+    while isinstance(tensor, tf.Tensor) and tensor.op.type in COPIES:
         tensor = tensor.op.inputs[0]
     if isinstance(tensor, tf.Tensor) and tensor.op.type in ("VarHandleOp", "VariableV2"):
         return tensor.op.name

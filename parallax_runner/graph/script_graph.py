@@ -15,7 +15,9 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph import capture, edit, gradients_hook, references
 from parallax_runner.graph.boundary import Boundary, find_boundary
+from parallax_runner.graph.effects import Effects
 from parallax_runner.graph.fingerprint import fingerprint_of
+from parallax_runner.graph.gradients_of_values import distribute, found_in
 from parallax_runner.graph.observers import behind_aggregation, numbers_among, observers_of
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph
 
@@ -37,14 +39,16 @@ def capture_script(graph: tf.Graph) -> SingleDeviceGraph:
     imported = tf.Graph()
     with imported.as_default():
         tf.import_graph_def(meta_graph.graph_def, name="")
-    recorded = capture.recorded_in(meta_graph, variables)
-    if not recorded:
+    recorded, of_values = capture.recorded_in(meta_graph, variables), found_in(imported, meta_graph)
+    if not recorded and not of_values:
         raise CaptureError(
             "no gradient was recorded in the graph that was passed to parallel_run: build the graph after "
             "`import parallax_runner`, and compute gradients with tf.gradients, compute_gradients or minimize "
             "(not GradientTape)"
         )
-    updates = updates_of(imported, recorded)
+    updates = updates_of(imported, [*recorded, *(Gradient(one.variable, one.gradient.name, None) for one in of_values)])
+    if distribute(imported, list(updates), recorded, of_values):
+        meta_graph.graph_def.CopyFrom(imported.as_graph_def())
     if not updates:
         raise CaptureError(
             "no gradient in the graph that was passed to parallel_run updates a variable: add a train op"
@@ -79,7 +83,8 @@ def capture_script(graph: tf.Graph) -> SingleDeviceGraph:
 
 def updates_of(graph: tf.Graph, gradients: Iterable[Gradient]) -> set[tf.Operation]:
     """Returns all ops that write a variable and depend on one of the gradients through data or control edges."""
-    return {op for op in _behind(_ops_of(graph, gradients)) if edit.is_write(op)}
+    effects = Effects.of(graph)
+    return {op for op in _behind(_ops_of(graph, gradients)) if effects.written_by(op)}
 
 
 def has_partitioner(graph: tf.Graph) -> bool:

@@ -20,7 +20,8 @@ class Variable:
     value. For a piece of a variable that the user's own partitioner split, `full_name` and `full_shape` describe the
     logical variable, and `offset` (one number per dimension) is the piece's position in the logical variable. For any
     other variable, `full_name` is `name`, `full_shape` is `shape`, and `offset` contains zeros. `aggregation` is the
-    variable's declared aggregation across replicas: «none», «sum», «mean» or «only_first_replica».
+    variable's declared aggregation across replicas: «none», «sum», «mean» or «only_first_replica». `is_trainable` is
+    the variable's own setting, which is true unless the model says otherwise.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Variable:
     full_shape: tuple[int, ...]
     offset: tuple[int, ...]
     aggregation: str = "none"
+    is_trainable: bool = True
 
 
 @dataclass(frozen=True)

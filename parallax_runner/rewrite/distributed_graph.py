@@ -166,6 +166,9 @@ class DistributedGraph:
     `variables` are the variables of the first replica. `copies` are the other replicas' copies of these variables. The
     copies are restored in the same way, but never saved. `ahead` is None if no step is prepared in advance.
 
+    `finite_gradients` (bool, one entry for each variable in `with_gradients`) tells which raw gradients of this worker
+    are finite. It can be fetched with a step.
+
     The other fields are mainly for asynchronous training. A field that the plan does not need is None. `mutex` is the
     lock that is held during a push, and during a consistent read of all variables. `staleness` (int64, one entry per
     replica) counts the pushes by other replicas between the step's pull and its push. `may_start` runs before a step
@@ -197,6 +200,8 @@ class DistributedGraph:
     copies: tuple[LogicalVariable, ...]
     rank: int
     device: str
+    finite_gradients: tf.Tensor
+    with_gradients: tuple[str, ...]
     vote: tf.Tensor | None = None
     votes: tf.Tensor | None = None
     ahead: Ahead | None = None

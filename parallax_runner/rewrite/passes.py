@@ -11,6 +11,7 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.every_route.fed_alike import check_fed_alike
+from parallax_runner.rewrite.every_route.finite_gradients import finite_gradients
 from parallax_runner.rewrite.every_route.initialize import initialize_alike, together
 from parallax_runner.rewrite.every_route.integrity import check
 from parallax_runner.rewrite.every_route.leave import leave_together
@@ -152,6 +153,8 @@ def _joined(replicas: list[Rewrite], *, worker: int) -> DistributedGraph:
         ),
         rank=worker,
         device=first.worker_device,
+        finite_gradients=finite_gradients(replicas),
+        with_gradients=tuple(gradient.variable for gradient in single.gradients),
         vote=vote,
         votes=votes,
         ahead=first.ahead,

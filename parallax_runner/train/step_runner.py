@@ -130,9 +130,10 @@ class StepRunner:
             [] if graph.votes is None else [graph.votes],
             [] if graph.applied is None else [graph.applied],
             graph.metric_sums,
+            [graph.finite_gradients] if is_whole and self._checks_gradients(step) else [],
         ]
         values, seen = self._run_once([fetches, told], feeds, step, options, run_metadata)
-        watched, losses, sent_bytes, granted, applied, metrics = seen
+        watched, losses, sent_bytes, granted, applied, metrics, finite = seen
         self._save_granted = sum(granted) > 0
         loss = float(losses[0]) if losses else math.nan
         is_in_step = self.peers.watch(watched)
@@ -140,6 +141,8 @@ class StepRunner:
             self._count_skipped(step, bool(applied[0]))
         elif losses and is_in_step and self.loss_rule is not None and self.loss_rule.ends_run(loss):
             raise TrainingError(f"the loss of step {step} is {loss} on rank {graph.rank}{self.loss_rule.remedy}")
+        elif finite and is_in_step:
+            self._check_gradients(step, loss, finite[0])
         if is_in_step and all(applied):
             self.metric_sums = added(self.metric_sums, metrics)
         before, self.step = self.step, self.peers.next_step(self.step)
@@ -262,6 +265,22 @@ class StepRunner:
         if is_profiled and self.profiler is not None:
             self.profiler.write(step, run_metadata)
         return values
+
+    def _checks_gradients(self, step: int) -> bool:
+        """Returns whether the step also checks its gradients, because a loss can be finite although they are not. Each
+        step that is reported does, unless non-finite steps are skipped or allowed."""
+        if self.loss_rule is None or self.distributed.applied is not None:
+            return False
+        return step % self.log_every == 0 or step == self.first_step + 1 or step == self.last_step
+
+    def _check_gradients(self, step: int, loss: float, finite: np.ndarray) -> None:
+        assert self.loss_rule is not None
+        wrong = [name for name, is_finite in zip(self.distributed.with_gradients, finite, strict=True) if not is_finite]
+        if wrong:
+            raise TrainingError(
+                f"the gradient of «{wrong[0]}» in step {step} is NaN or infinite on rank {self.distributed.rank}, "
+                f"although the loss is {loss:g}{self.loss_rule.remedy}"
+            )
 
     def _count_skipped(self, step: int, applied: bool) -> None:
         if applied:

@@ -4,7 +4,7 @@ needs."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from tensorflow.python.framework import func_graph
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph import edit, gradients_hook
 from parallax_runner.graph.all_nodes import all_nodes
+from parallax_runner.graph.traced.gradients import TapeGradient, ValueGradient
 from parallax_runner.graph.traced.order import keep_only_needed
 from parallax_runner.graph.traced.trace import Trace
 from parallax_runner.graph.traced.variables import TracedVariable
@@ -22,6 +23,8 @@ from parallax_runner.graph.traced.variables import TracedVariable
 # Values up to this many bytes become constants in the graph. Larger values are read at run time from the memory of the
 # process.
 CONSTANT_BYTES = 4096
+# The job in the device names of eager variables.
+EAGER_JOB = "/job:localhost"
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,9 @@ def add_variables(firsts: Sequence[First]) -> dict[int, Any]:
 def import_step(
     trace: Trace, wanted: Mapping[str, Any], variables: Mapping[int, Any], features: Mapping[str, Any], *, name: str
 ) -> tuple[dict[str, Any], list[tf.Operation]]:
-    """Imports a traced step into the default graph under `name`. Returns the step's `wanted` tensors and its writes.
+    """Imports a traced step into the default graph. Returns the step's `wanted` tensors and its writes.
+
+    The names of the step's ops begin with `name`, and a number if another op has this name.
 
     `variables` is the result of `add_variables`, and `features` contains the placeholders by name. Gradients of these
     variables are added to the collection of `gradients_hook`.
@@ -102,14 +107,28 @@ def import_step(
     )
     definition = without_captured(definition, fed)
     returned = [*(tensor.name for tensor in wanted.values()), *(op.name for op in ends)]
-    found = tf.import_graph_def(definition, fed, return_elements=returned, name=name)
+    scope = f"{tf.get_default_graph().unique_name(name)}/"
+    found = tf.import_graph_def(definition, fed, return_elements=returned, name=scope)
+    kept = {node.name for node in definition.node}
     for gradient in trace.gradients:
-        variable = variables.get(gradient.handle_id)
-        if variable is not None:
-            indices = None if gradient.indices is None else f"{name}/{gradient.indices.name}"
-            entry = {"variable": variable.op.name, "values": f"{name}/{gradient.values.name}", "indices": indices}
-            tf.add_to_collection(gradients_hook.COLLECTION, json.dumps(entry))
+        if isinstance(gradient, ValueGradient):
+            _add_gradient_of_value(gradient, kept, scope)
+        elif gradient.handle_id in variables and gradient.values.op.name in kept:
+            _add_gradient(variables[gradient.handle_id].op.name, gradient, scope)
     return dict(zip(wanted, found, strict=False)), found[len(wanted) :]
+
+
+def _add_gradient(variable: str, gradient: TapeGradient, scope: str) -> None:
+    indices = None if gradient.indices is None else f"{scope}{gradient.indices.name}"
+    entry = {"variable": variable, "values": f"{scope}{gradient.values.name}", "indices": indices}
+    tf.add_to_collection(gradients_hook.COLLECTION, json.dumps(entry))
+
+
+def _add_gradient_of_value(one: ValueGradient, kept: Collection[str], scope: str) -> None:
+    gradient = one.gradient.values if isinstance(one.gradient, tf.IndexedSlices) else one.gradient
+    if gradient.op.name in kept and one.value.op.name in kept:
+        entry = gradients_hook.entry_of_value(one.value.name, gradient, scope)
+        tf.add_to_collection(gradients_hook.OF_VALUES, entry)
 
 
 def _captured(outer: Any, variables: Mapping[int, Any]) -> Any:
@@ -142,7 +161,12 @@ def without_captured(definition: Any, fed: Iterable[str]) -> Any:
 
 
 def without_colocation(definition: Any) -> Any:
-    """Removes colocation constraints, because some constraints refer to placeholders that are not imported."""
+    """Removes colocation constraints, because some constraints refer to placeholders that are not imported.
+
+    Also removes the devices of eager variables, which a cluster with servers does not have.
+    """
     for node in all_nodes(definition):
         node.attr.pop("_class", None)
+        if EAGER_JOB in node.device:
+            node.device = ""
     return definition

@@ -39,6 +39,10 @@ def _is_by_rows(gather: tf.Operation) -> bool:
 
 def _look_up(read: tf.Operation, gather: tf.Operation) -> None:
     table, ids = read.inputs[0], gather.inputs[1]
+    if set(read._control_outputs) & edit.ancestors([ids.op]):
+        return  # the ids depend on a later write, so the rows must come from the value before it
+    if ids.dtype not in (tf.int32, tf.int64):  # a lookup in a tensor also accepts short ids
+        ids = tf.cast(ids, tf.int32, name=f"{gather.name}/ids")
     with tf.control_dependencies(list(read.control_inputs)), tf.name_scope(f"{gather.name}/rows/"):
         rows: Any = tf.raw_ops.ResourceGather(resource=table, indices=ids, dtype=read.outputs[0].dtype)
     for waiting in list(read._control_outputs):

@@ -17,7 +17,7 @@ from unittest import mock
 import tensorflow as tf
 
 from parallax_runner.errors import CaptureError
-from parallax_runner.graph.traced.gradients import TapeGradient
+from parallax_runner.graph.traced.gradients import Recorded, TapeGradient
 from parallax_runner.graph.traced.row_probe import RowProbe
 
 
@@ -40,7 +40,7 @@ def sparse_updates_of(options: Mapping[str, Any]) -> SparseUpdates:
 
 
 @contextmanager
-def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: RowProbe) -> Iterator[None]:
+def rows_updated(mode: SparseUpdates, gradients: Sequence[Recorded], probe: RowProbe) -> Iterator[None]:
     """Makes Keras optimizers update only the touched rows during the `with` block, if `mode` allows that.
 
     `gradients` contains the gradients recorded so far.
@@ -86,7 +86,8 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: 
 
     def is_lazy(this: Any, variable: Any) -> bool:
         """Returns whether the optimizer would change rows of this variable that its gradient does not touch."""
-        sparse = {one.handle_id for one in gradients if one.indices is not None}
+        of_variables = [one for one in gradients if isinstance(one, TapeGradient)]
+        sparse = {one.handle_id for one in of_variables if one.indices is not None}
         return variable.handle._id in sparse and (bool(slots_of(this, variable)) or decays(this, variable))
 
     def decay(this: Any, variables: Sequence[Any]) -> None:

@@ -16,8 +16,8 @@ from tensorflow.python.framework import func_graph
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph.components import Specs, components
 from parallax_runner.graph.traced import branches
-from parallax_runner.graph.traced.gradients import TapeGradient, recorded
-from parallax_runner.graph.traced.reads import taken_before_loops
+from parallax_runner.graph.traced.gradients import Recorded, recorded
+from parallax_runner.graph.traced.reads import taken_before_loops, written_inside
 from parallax_runner.graph.traced.row_probe import RowProbe
 from parallax_runner.graph.traced.row_updates import SparseUpdates, rows_updated
 
@@ -52,7 +52,7 @@ class Trace:
     graph: branches.StepGraph
     inputs: dict[str, Any]
     returned: Any
-    gradients: list[TapeGradient]
+    gradients: list[Recorded]
 
     def tensor(self, returned: Any) -> Any:
         """Returns the source of a returned tensor. Unlike the returned tensor, the source does not wait for the step's
@@ -66,18 +66,39 @@ def trace(step: StepFunction, features: Specs, sparse_updates: SparseUpdates, pr
     The functions that `step` calls are inlined, including compiled functions. `features` contains the type of each
     feature, and `sparse_updates` determines which rows Keras optimizers write.
     """
+    kept_inside = frozenset[int]()
+    while True:
+        traced, moved = _trace_once(step, features, sparse_updates, probe, kept_inside)
+        wrongly_moved = moved & written_inside(traced.graph)
+        if not wrongly_moved:
+            return traced
+        kept_inside |= wrongly_moved  # only a complete trace shows what a loop writes after it has read
+
+
+def _trace_once(
+    step: StepFunction,
+    features: Specs,
+    sparse_updates: SparseUpdates,
+    probe: RowProbe,
+    kept_inside: frozenset[int],
+) -> tuple[Trace, set[int]]:
+    """Returns a trace, and the handle ids of the variables whose reads were moved out of loops and branches.
+
+    The reads of the variables in `kept_inside` are not moved.
+    """
     signature = dict(sorted(features.items()))
-    graph, gradients = branches.StepGraph("step"), list[TapeGradient]()
+    graph, gradients = branches.StepGraph("step"), list[Recorded]()
     with ExitStack() as stack:
         stack.enter_context(functions_in_line())
         stack.enter_context(recorded(gradients, graph))
-        stack.enter_context(taken_before_loops(graph))
+        moved = stack.enter_context(taken_before_loops(graph, kept_inside))
         if "keras" in sys.modules:
             stack.enter_context(branches.in_line(graph))
             stack.enter_context(rows_updated(sparse_updates, gradients, probe))
         func_graph.func_graph_from_py_func("step", step, (signature,), {}, func_graph=graph)
     names = [component for name, spec in signature.items() for component in components(name, spec)]
-    return Trace(graph, dict(zip(names, graph.inputs, strict=False)), graph.structured_outputs, gradients)
+    inputs = dict(zip(names, graph.inputs, strict=False))
+    return Trace(graph, inputs, graph.structured_outputs, gradients), moved
 
 
 @contextmanager

@@ -96,9 +96,14 @@ def _on_all_ranks(rewrite: Rewrite, finite: tf.Tensor) -> tf.Tensor:
 def _make_conditional(op: tf.Operation, condition: tf.Tensor) -> None:
     """Makes `op` run only if `condition` holds. Ops that wait for `op` run in either case."""
     waiting = list(op._control_outputs)
-    index = max(number for number, tensor in enumerate(op.inputs) if tensor.dtype != tf.resource)
+    values = [number for number, tensor in enumerate(op.inputs) if tensor.dtype != tf.resource]
     with op.graph.control_dependencies(None), tf.device(op.device or None):
-        op._update_input(index, tf.raw_ops.Switch(data=op.inputs[index], pred=condition)[1])
+        if values:
+            index = values[-1]
+            op._update_input(index, tf.raw_ops.Switch(data=op.inputs[index], pred=condition)[1])
+        else:  # an op that takes only its variable, such as ResourceCountUpTo
+            allowed = tf.identity(tf.raw_ops.Switch(data=tf.constant(True), pred=condition)[1])
+            op._add_control_input(allowed.op)
         skipped = tf.identity(tf.raw_ops.Switch(data=tf.constant(False), pred=condition)[0])
         with tf.control_dependencies([op]):
             done = tf.constant(True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
-from parallax_runner.graph.handed_on import in_order, sources
+from parallax_runner.graph.same_values import in_order, sources
 from parallax_runner.rewrite.routes.alltoall.lookup import Asked
 from parallax_runner.rewrite.state import RankGradient, Rewrite
 

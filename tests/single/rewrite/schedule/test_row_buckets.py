@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.graph import edit
 from parallax_runner.graph.capture import capture
-from parallax_runner.graph.handed_on import sources
+from parallax_runner.graph.same_values import sources
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.rewrite.schedule import buckets
