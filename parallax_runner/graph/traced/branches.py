@@ -26,7 +26,8 @@ _SET = {"AssignVariableOp": 1, "ResourceScatterUpdate": 2}
 
 
 class StepGraph(func_graph.FuncGraph):
-    """The graph in which a step is traced. It tracks the optimizer branches that are being traced."""
+    """The graph in which a step, or an optimizer's formula, is traced. It tracks the optimizer branches that are being
+    traced."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -45,10 +46,25 @@ class StepGraph(func_graph.FuncGraph):
         finally:
             self._conditions.pop()
 
+    @property
+    def depth(self) -> int:
+        """Returns the number of branches around the ops that are being traced."""
+        return len(self._conditions)
+
+    def chosen(self, value: Any, present: Any, *, outside: int) -> Any:
+        """Returns `value` where the traced branches are taken, and `present` elsewhere.
+
+        The first `outside` branches do not count.
+        """
+        inner = self._conditions[outside:]
+        if not inner:
+            return value
+        return tf.where(_all_true(inner), value, present)
+
     def _where_taken(self, op_type: str, inputs: list[Any]) -> list[Any]:
         conditions, self._conditions = self._conditions, []
         try:
-            taken = conditions[0] if len(conditions) == 1 else tf.reduce_all(tf.stack(conditions))
+            taken = _all_true(conditions)
             if op_type in _ADDED:
                 at = _ADDED[op_type]
                 inputs[at] = tf.where(taken, inputs[at], tf.zeros([], inputs[at].dtype))
@@ -63,6 +79,10 @@ class StepGraph(func_graph.FuncGraph):
             return inputs
         finally:
             self._conditions = conditions
+
+
+def _all_true(conditions: list[Any]) -> Any:
+    return conditions[0] if len(conditions) == 1 else tf.reduce_all(tf.stack(conditions))
 
 
 def _one_number(value: Any) -> Any:
@@ -86,8 +106,8 @@ def _present(op_type: str, inputs: list[Any]) -> Any:
 
 
 @contextmanager
-def in_line(graph: StepGraph) -> Iterator[None]:
-    """Inlines each `tf.cond` that a Keras optimizer creates in `graph` during the `with` block, and no other
+def in_line() -> Iterator[None]:
+    """Inlines each `tf.cond` that a Keras optimizer creates in a `StepGraph` during the `with` block, and no other
     `tf.cond`."""
     from keras.src.optimizers.base_optimizer import BaseOptimizer
     from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
@@ -96,8 +116,9 @@ def in_line(graph: StepGraph) -> Iterator[None]:
     original = cond_module.cond
 
     def cond(pred: Any, true_fn: Any = None, false_fn: Any = None, *args: Any, **kwargs: Any) -> Any:
+        graph = tf.compat.v1.get_default_graph()
         is_known = isinstance(pred, bool) or smart_cond.smart_constant_value(pred) is not None
-        if not optimizers_at_work or is_known or tf.compat.v1.get_default_graph() is not graph:
+        if not optimizers_at_work or is_known or not isinstance(graph, StepGraph):
             return original(pred, true_fn, false_fn, *args, **kwargs)
         pred = tf.convert_to_tensor(pred)
         taken, other = graph.branch(pred, true_fn), graph.branch(tf.logical_not(pred), false_fn)

@@ -27,7 +27,6 @@ from parallax_runner.graph.traced.keras_model import AsBatch, steps_on
 from parallax_runner.graph.traced.kinds import returned_sums, steps_of
 from parallax_runner.graph.traced.lookups import look_up_rows
 from parallax_runner.graph.traced.order import keep_only_needed, wait_for_values
-from parallax_runner.graph.traced.row_probe import RowProbe
 from parallax_runner.graph.traced.row_updates import SparseUpdates, sparse_updates_of
 from parallax_runner.graph.traced.trace import StepFunction, Steps, Trace, eager_on_cpu, loss_of, trace
 from parallax_runner.graph.traced.variables import ModelVariables, Variables
@@ -180,9 +179,8 @@ def _global_seed(seed: int) -> Iterator[None]:
 
 
 def _traced(steps: Steps, features: Specs, mode: SparseUpdates, variables: Variables) -> _Made:
-    probe = RowProbe(variables.unrecorded)
-    train = trace(steps.train, features, mode, probe)
-    evaluate = None if steps.evaluate is None else _trace_evaluation(steps.evaluate, features, mode, probe)
+    train = trace(steps.train, features, mode)
+    evaluate = None if steps.evaluate is None else _trace_evaluation(steps.evaluate, features, mode)
     every = variables.all()
     traces = [each for each in (train, evaluate) if each is not None]
     notes = tuple(steps.notes)
@@ -197,17 +195,17 @@ def _traced(steps: Steps, features: Specs, mode: SparseUpdates, variables: Varia
     return _Made(train, evaluate, metrics, validation_metrics, firsts, steps.model, notes)
 
 
-def _trace_evaluation(evaluate: StepFunction, features: Specs, mode: SparseUpdates, probe: RowProbe) -> Trace:
+def _trace_evaluation(evaluate: StepFunction, features: Specs, mode: SparseUpdates) -> Trace:
     """Traces an evaluation for batches of any size, because the last batch can be smaller.
 
     Falls back to the training batch size if the model requires that size.
     """
     any_size = {name: of_any_size(spec) for name, spec in features.items()}
     try:
-        return trace(evaluate, any_size, mode, probe)
+        return trace(evaluate, any_size, mode)
     except Exception as error:  # a model can fail in any way if the batch size is unknown
         log.info("evaluation is limited to the batch size of training: %s: %s", type(error).__name__, error)
-        return trace(evaluate, features, mode, probe)
+        return trace(evaluate, features, mode)
 
 
 def _numbered(sums: StepSums | None) -> dict[str, Any]:

@@ -1,107 +1,84 @@
-"""Tries an optimizer on a small table to see which rows its formula changes, and whether a row depends on other
-rows."""
+"""Finds out whether an optimizer's formula for a variable can run on only some rows.
+
+The formula that is examined is that of the optimizer itself, not that of a copy. It is traced in a graph of its own
+(`row_formula`). The answers come from the data flow of this graph (`row_proof`), which does not depend on the values of
+variables such as the count of updates. Updates at several counts confirm them, with the arithmetic of the variable's
+own dtype.
+"""
 
 from __future__ import annotations
 
-import json
+import itertools
 import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
+
+from parallax_runner.graph.traced import row_proof
+from parallax_runner.graph.traced.row_formula import RowFormula, traced_formula
 
 log = logging.getLogger(__name__)
-ROWS, WIDTH, TRIALS = 4, 3, 3
+ROWS, UNTOUCHED = 4, 1
+COUNTS = (0, 1, 10, 1000, 100_000, 10_000_000)
 
 
-class RowProbe:
-    """Tries optimizers, and caches the results by class and configuration.
+def keeps_untouched_rows(optimizer: Any, variable: Any, learning_rate: Any) -> bool:
+    """Returns whether rows are independent, and an update leaves a row with zero gradient and its slots
+    identical.
 
-    Variables for a trial are created inside the context manager `unrecorded`.
+    Zeros of both signs count as identical.
     """
-
-    def __init__(self, unrecorded: Callable[[], AbstractContextManager[None]]) -> None:
-        self._unrecorded = unrecorded
-        self._known: dict[str, tuple[bool, bool]] = {}
-
-    def keeps_untouched_rows(self, optimizer: Any) -> bool:
-        """Returns whether rows are independent, and an update leaves a row with zero gradient and its slots
-        bit-identical."""
-        return self._answers(optimizer)[0] and self._answers(optimizer)[1]
-
-    def works_by_row(self, optimizer: Any) -> bool:
-        """Returns whether an update of only some rows gives these rows the same values as an update of all rows."""
-        return self._answers(optimizer)[1]
-
-    def _answers(self, optimizer: Any) -> tuple[bool, bool]:
-        import tensorflow as tf
-
-        with tf.init_scope(), self._unrecorded():
-            key = f"{type(optimizer)} {json.dumps(optimizer.get_config(), default=str, sort_keys=True)}"
-            if key not in self._known:
-                try:
-                    self._known[key] = _keeps(optimizer), _by_row(optimizer)
-                except Exception as error:  # for example, the optimizer does not support float64
-                    log.debug("%s cannot be tried: %s", type(optimizer).__name__, error)
-                    self._known[key] = False, False
-        return self._known[key]
+    formula = _formula(optimizer, variable, learning_rate, lazily=False)
+    return formula is not None and row_proof.keeps_untouched_rows(formula) and _kept_in_trials(formula)
 
 
-def _keeps(optimizer: Any) -> bool:
+def works_by_row(optimizer: Any, variable: Any, learning_rate: Any) -> bool:
+    """Returns whether an update of only some rows, with their weight decay, gives these rows the same values as an
+    update of all rows, and writes nothing else."""
+    if _has_own_decay(optimizer):
+        return False
+    formula = _formula(optimizer, variable, learning_rate, lazily=True)
+    return formula is not None and row_proof.works_by_row(formula)
+
+
+def _has_own_decay(optimizer: Any) -> bool:
+    """Returns whether the optimizer's class decays weights in its own way, as Muon does, which changes all rows."""
+    from keras.src.backend.tensorflow.optimizer import TFOptimizer
+
+    return type(optimizer)._apply_weight_decay is not TFOptimizer._apply_weight_decay
+
+
+def _formula(optimizer: Any, variable: Any, learning_rate: Any, *, lazily: bool) -> RowFormula | None:
+    """Returns the traced formula, or None if it cannot be traced for some rows."""
+    try:
+        return traced_formula(optimizer, variable, learning_rate, lazily=lazily)
+    except Exception as error:  # a formula can fail in any way, for example because it needs the table's own shape
+        log.debug("%s does not update rows of «%s»: %s", type(optimizer).__name__, variable.path, error)
+        return None
+
+
+def _kept_in_trials(formula: RowFormula) -> bool:
+    """Runs the formula at each of `COUNTS`, with rows of zeros and of random positive numbers. Returns whether the row
+    with zero gradient was kept each time."""
     generator = np.random.default_rng(5)
-    made = _Small(optimizer, ROWS, generator)
-    for trial in range(TRIALS):
-        if trial:  # the first trial tests a row that has not been updated yet
-            made.update(generator.normal(size=(ROWS, WIDTH)))
-        gradient = generator.normal(size=(ROWS, WIDTH))
-        gradient[trial] = 0.0
-        before = [array[trial] for array in made.arrays()]
-        made.update(gradient)
-        if any((old != new[trial]).any() for old, new in zip(before, made.arrays(), strict=True)):
-            return False
-    return True
-
-
-def _by_row(optimizer: Any) -> bool:
-    generator = np.random.default_rng(6)
-    whole, part = _Small(optimizer, ROWS, generator), _Small(optimizer, ROWS - 2, generator)
-    for _ in range(TRIALS):
-        part.set([array[1:-1] for array in whole.arrays()])
-        gradient = generator.normal(size=(ROWS, WIDTH))
-        whole.update(gradient)
-        part.update(gradient[1:-1])
-        for one, other in zip(whole.arrays(), part.arrays(), strict=True):
-            if one[1:-1].shape != other.shape or not np.allclose(one[1:-1], other, rtol=1e-12, atol=1e-14):
+    outside = row_proof.values_from_outside(formula)
+    if not all(one.shape.is_fully_defined() for one in outside):
+        return False
+    gradient = generator.normal(size=[ROWS, *formula.gradient.shape[1:]])
+    gradient[UNTOUCHED] = 0.0
+    config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})  # a driver must not occupy a GPU
+    with tf.compat.v1.Session(graph=formula.graph, config=config) as session:
+        for count, largest in itertools.product(COUNTS, (0.0, 1.0)):
+            given: dict[str, Any] = {one.name: generator.uniform(0.1, 1.0, one.shape) for one in outside}
+            given |= {one.name: count for one in outside if _counts_updates(formula, one)}
+            given |= {one.name: generator.uniform(0.0, largest, [ROWS, *one.shape[1:]]) for one in formula.before}
+            # The old rows are fetched, too, because the session rounds what it is given to their dtype.
+            found = session.run([formula.before, formula.after], {**given, formula.gradient.name: gradient})
+            if any((old[UNTOUCHED] != new[UNTOUCHED]).any() for old, new in zip(*found, strict=True)):
                 return False
     return True
 
 
-class _Small:
-    """A copy of an optimizer, and a float64 variable that the copy updates."""
-
-    def __init__(self, optimizer: Any, rows: int, generator: np.random.Generator) -> None:
-        import keras
-
-        self.variable = keras.Variable(generator.normal(size=(rows, WIDTH)), dtype="float64", name="table")
-        self.optimizer = type(optimizer).from_config(optimizer.get_config())
-        self.optimizer.build([self.variable])
-
-    def arrays(self) -> list[np.ndarray]:
-        """Returns the values of the variable and its slots."""
-        kept = [one for one in self.optimizer.variables if len(one.shape) > 0]
-        return [one.numpy().copy() for one in (self.variable, *kept)]
-
-    def set(self, arrays: list[np.ndarray]) -> None:
-        """Sets the values of the variable and its slots."""
-        kept = [one for one in self.optimizer.variables if len(one.shape) > 0]
-        for one, array in zip((self.variable, *kept), arrays, strict=True):
-            if one.shape == array.shape:
-                one.assign(array)
-
-    def update(self, gradient: np.ndarray) -> None:
-        """Applies one update with a dense gradient, without clipping, decay or averages."""
-        import tensorflow as tf
-
-        self.optimizer._backend_update_step([tf.constant(gradient)], [self.variable], tf.constant(0.1, tf.float64))
-        self.optimizer.iterations.assign_add(1)
+def _counts_updates(formula: RowFormula, tensor: Any) -> bool:
+    return row_proof.variable_read(formula, tensor) == formula.iterations_id

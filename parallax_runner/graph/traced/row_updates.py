@@ -8,7 +8,7 @@ scattered back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from typing import Any
@@ -18,7 +18,8 @@ import tensorflow as tf
 
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph.traced.gradients import Recorded, TapeGradient
-from parallax_runner.graph.traced.row_probe import RowProbe
+from parallax_runner.graph.traced.row_formula import decays, slots_of, updated_rows
+from parallax_runner.graph.traced.row_probe import keeps_untouched_rows, works_by_row
 
 
 class SparseUpdates(StrEnum):
@@ -40,7 +41,7 @@ def sparse_updates_of(options: Mapping[str, Any]) -> SparseUpdates:
 
 
 @contextmanager
-def rows_updated(mode: SparseUpdates, gradients: Sequence[Recorded], probe: RowProbe) -> Iterator[None]:
+def rows_updated(mode: SparseUpdates, gradients: Sequence[Recorded]) -> Iterator[None]:
     """Makes Keras optimizers update only the touched rows during the `with` block, if `mode` allows that.
 
     `gradients` contains the gradients recorded so far.
@@ -56,18 +57,18 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[Recorded], probe: RowP
     def update(this: Any, grads: Sequence[Any], variables: Sequence[Any], learning_rate: Any) -> None:
         dense = []
         for grad, variable in zip(grads, variables, strict=True):
-            if by_rows(this, grad, variable):
+            if by_rows(this, grad, variable, learning_rate):
                 _update_rows(this, grad, variable, learning_rate, lazily=mode is SparseUpdates.LAZY)
             else:
                 dense.append((grad, variable))
         if dense:
             update_all(this, *(list(part) for part in zip(*dense, strict=True)), learning_rate)
 
-    def by_rows(this: Any, grad: Any, variable: Any) -> bool:
+    def by_rows(this: Any, grad: Any, variable: Any, learning_rate: Any) -> bool:
         is_sparse = isinstance(grad, tf.IndexedSlices)
         if mode is SparseUpdates.EXACT:
             # Keras itself updates only the touched rows of variables without slots.
-            return is_sparse and bool(slots_of(this, variable)) and probe.keeps_untouched_rows(this)
+            return is_sparse and bool(slots_of(this, variable)) and keeps_untouched_rows(this, variable, learning_rate)
         if not is_lazy(this, variable):
             return False
         kind = type(this).__name__
@@ -77,10 +78,10 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[Recorded], probe: RowP
                 "perhaps because of gradient_accumulation_steps or a custom train_step: choose exact, or keep the "
                 "gradient sparse"
             )
-        elif not probe.works_by_row(this):
+        elif not works_by_row(this, variable, learning_rate):
             refused.append(
                 f"model.sparse_updates=lazy: with {kind}, the update of a row of «{variable.path}» depends on other "
-                "rows: choose exact, or another optimizer"
+                "rows, or writes other variables: choose exact, or another optimizer"
             )
         return not refused
 
@@ -123,33 +124,6 @@ def _multiplied(slices: tf.IndexedSlices, factor: Any) -> tf.IndexedSlices:
     return tf.IndexedSlices(slices.values * tf.cast(factor, slices.values.dtype), slices.indices, slices.dense_shape)
 
 
-def decays(optimizer: Any, variable: Any) -> bool:
-    """Returns whether the optimizer applies weight decay to this variable."""
-    from keras.src import backend
-
-    is_keras = isinstance(variable, backend.Variable)
-    return is_keras and optimizer.weight_decay is not None and bool(optimizer._use_weight_decay(variable))
-
-
-def slots_of(optimizer: Any, variable: Any) -> list[Any]:
-    """Returns the optimizer's slots with the shape of this variable, or an empty list if the variable is not a Keras
-    variable."""
-    from keras.src import backend
-
-    if not isinstance(variable, backend.Variable):
-        return []
-    place = optimizer._get_variable_index(variable)
-    lists = [value for name, value in vars(optimizer).items() if isinstance(value, list) and name not in NO_SLOTS]
-    found = [values[place] for values in lists if len(values) > place]
-    return [one for one in found if isinstance(one, backend.Variable) and one.shape == variable.shape]
-
-
-# An optimizer's lists that have one entry per variable but are not used by `update_step`.
-NO_SLOTS = frozenset(
-    {"_trainable_variables", "_accumulated_gradients", "_model_variables_moving_average", "_variables"}
-)
-
-
 def _update_rows(optimizer: Any, grad: tf.IndexedSlices, variable: Any, learning_rate: Any, *, lazily: bool) -> None:
     stateful = [variable, *slots_of(optimizer, variable)]
     rows = [one._value.sparse_read(grad.indices) for one in stateful]
@@ -157,53 +131,3 @@ def _update_rows(optimizer: Any, grad: tf.IndexedSlices, variable: Any, learning
     for one, before, value in zip(stateful, rows, after, strict=True):
         if value is not before:
             one._value.scatter_update(tf.IndexedSlices(value, grad.indices))
-
-
-def updated_rows(
-    optimizer: Any,
-    gradient: Any,
-    variable: Any,
-    stateful: Sequence[Any],
-    rows: Sequence[Any],
-    learning_rate: Any,
-    *,
-    lazily: bool = False,
-) -> list[Any]:
-    """Returns the `rows` of the variable and its slots (`stateful`) after an update by the optimizer.
-
-    `gradient` is the gradient for these rows.
-    """
-    from keras.src import backend
-    from keras.src.backend.tensorflow.optimizer import TFOptimizer
-
-    place = optimizer._get_variable_index(variable)
-    decay = optimizer.weight_decay if lazily and decays(optimizer, variable) else None
-    names = {id(one) for one in stateful}
-
-    def assigned(change: Callable[[Any, Any], Any], plain: Any) -> Any:
-        def assign(this: Any, target: Any, value: Any) -> None:
-            if id(target) not in names:
-                plain(this, target, value)
-                return
-            now = scope.get_current_value(target)
-            scope.add_update((target, change(now, tf.cast(value, now.dtype))))
-
-        return assign
-
-    with ExitStack() as stack:
-        scope = stack.enter_context(backend.StatelessScope())
-        for one, value in zip(stateful, rows, strict=True):
-            scope.add_update((one, value))
-        for name, change in (
-            ("assign", lambda _, value: value),
-            ("assign_add", lambda now, value: now + value),
-            ("assign_sub", lambda now, value: now - value),
-        ):
-            plain = getattr(TFOptimizer, name)
-            stack.enter_context(mock.patch.object(TFOptimizer, name, assigned(change, plain)))
-        stack.enter_context(mock.patch.object(optimizer, "_get_variable_index", lambda _: place))
-        if decay is not None:
-            share = tf.cast(decay, rows[0].dtype) * tf.cast(learning_rate, rows[0].dtype)
-            optimizer.assign_sub(variable, variable * share)
-        optimizer.update_step(gradient, variable, learning_rate)
-        return [scope.get_current_value(one) for one in stateful]

@@ -18,7 +18,6 @@ from parallax_runner.graph.components import Specs, components
 from parallax_runner.graph.traced import branches
 from parallax_runner.graph.traced.gradients import Recorded, recorded
 from parallax_runner.graph.traced.reads import taken_before_loops, written_inside
-from parallax_runner.graph.traced.row_probe import RowProbe
 from parallax_runner.graph.traced.row_updates import SparseUpdates, rows_updated
 
 # A step takes the features by name, trains once, and returns the loss, or a dict with «loss» and optionally «metrics».
@@ -60,7 +59,7 @@ class Trace:
         return returned.op.inputs[0] if returned.op.type == "Identity" else returned
 
 
-def trace(step: StepFunction, features: Specs, sparse_updates: SparseUpdates, probe: RowProbe) -> Trace:
+def trace(step: StepFunction, features: Specs, sparse_updates: SparseUpdates) -> Trace:
     """Traces the ops of `step` in the order of eager execution.
 
     The functions that `step` calls are inlined, including compiled functions. `features` contains the type of each
@@ -68,7 +67,7 @@ def trace(step: StepFunction, features: Specs, sparse_updates: SparseUpdates, pr
     """
     kept_inside = frozenset[int]()
     while True:
-        traced, moved = _trace_once(step, features, sparse_updates, probe, kept_inside)
+        traced, moved = _trace_once(step, features, sparse_updates, kept_inside)
         wrongly_moved = moved & written_inside(traced.graph)
         if not wrongly_moved:
             return traced
@@ -79,7 +78,6 @@ def _trace_once(
     step: StepFunction,
     features: Specs,
     sparse_updates: SparseUpdates,
-    probe: RowProbe,
     kept_inside: frozenset[int],
 ) -> tuple[Trace, set[int]]:
     """Returns a trace, and the handle ids of the variables whose reads were moved out of loops and branches.
@@ -93,8 +91,8 @@ def _trace_once(
         stack.enter_context(recorded(gradients, graph))
         moved = stack.enter_context(taken_before_loops(graph, kept_inside))
         if "keras" in sys.modules:
-            stack.enter_context(branches.in_line(graph))
-            stack.enter_context(rows_updated(sparse_updates, gradients, probe))
+            stack.enter_context(branches.in_line())
+            stack.enter_context(rows_updated(sparse_updates, gradients))
         func_graph.func_graph_from_py_func("step", step, (signature,), {}, func_graph=graph)
     names = [component for name, spec in signature.items() for component in components(name, spec)]
     inputs = dict(zip(names, graph.inputs, strict=False))

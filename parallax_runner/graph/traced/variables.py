@@ -78,7 +78,6 @@ class Variables:
         self._paths: dict[int, str] = {}
         self._initial: dict[int, Callable[[], Any]] = {}
         self._metrics: list[Any] = []
-        self._records = True
 
     @contextmanager
     def created(self) -> Iterator[None]:
@@ -89,16 +88,6 @@ class Variables:
                 stack.enter_context(self._keras(sys.modules[KERAS_VARIABLES].Variable))
                 stack.enter_context(self._keras_metrics(importlib.import_module(KERAS_METRICS).Metric))
             yield
-
-    @contextmanager
-    def unrecorded(self) -> Iterator[None]:
-        """Stops recording during the `with` block, because the variables that are created there do not belong to the
-        model."""
-        self._records = False
-        try:
-            yield
-        finally:
-            self._records = True
 
     def all(self) -> list[TracedVariable]:
         """Returns each variable once, under a unique name: the `path` of a Keras variable, or the `name` of any other
@@ -123,8 +112,7 @@ class Variables:
 
     def _create(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         variable = next_creator(**kwargs)
-        if self._records:
-            self._made.append(variable)
+        self._made.append(variable)
         return variable
 
     @contextmanager
@@ -133,8 +121,7 @@ class Variables:
 
         def with_path(this: Any, value: Any) -> None:
             initialize(this, value)
-            if self._records:
-                self._paths[id(this._value)] = this.path
+            self._paths[id(this._value)] = this.path
 
         def without_value(this: Any, initializer: Callable[..., Any]) -> None:
             def initial() -> Any:
@@ -149,9 +136,8 @@ class Variables:
                 aggregation=this._map_aggregation(this.aggregation),
                 synchronization=this._map_synchronization(this.synchronization),
             )
-            if self._records:
-                self._made.append(variable)
-                self._initial[id(variable)] = initial
+            self._made.append(variable)
+            self._initial[id(variable)] = initial
             this._initialize(variable)
 
         with (

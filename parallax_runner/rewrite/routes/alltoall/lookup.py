@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.graph import edit
 from parallax_runner.rewrite.placement import Shard
 from parallax_runner.rewrite.routes.alltoall.by_table import ByTable, cut
 from parallax_runner.rewrite.routes.alltoall.request import ask_owners, keys_of
@@ -99,20 +100,22 @@ def arrivals(asked: Asked, exchange: Exchange, buckets: Sequence[Sequence[int]])
     """Returns the rows that the owners send through `exchange`, by table.
 
     `exchange` is `asked.exchange` or a part of that exchange. `buckets` determines the order in which the variables'
-    rows are sent, and which variables' rows are sent together. The buckets are sent one after another.
+    rows are sent, and which variables' rows are sent together. A bucket is sent when the bucket before it has arrived.
+    Otherwise TensorFlow sends the buckets in any order, because Horovod's op ends when its rows have arrived.
     """
     rows = [asked.own_rows(table, places) for table, places in enumerate(exchange.own.parts)]
     came: dict[int, Came] = {}
-    departed: set[tf.Operation] = set()
+    arrived: list[tf.Operation] = []
     for number, members in enumerate(buckets):
         part = exchange.of(members, name=f"{exchange.name}/flight_{number}")
-        with tf.control_dependencies(sorted(departed, key=lambda op: op.name)):
-            leaving = [tf.identity(rows[member]) if departed else rows[member] for member in members]
         sent_before = len(exchange.rewrite.sent)
-        for message in part.from_owners(leaving):
+        messages = part.from_owners([rows[member] for member in members])
+        for departing in {one.tensor.op for one in exchange.rewrite.sent[sent_before:]}:
+            edit.set_control_inputs(departing, [*departing.control_inputs, *arrived])
+        arrived = [message.rows.op for message in messages]
+        for message in messages:
             for member, places in zip(message.members, message.places.parts, strict=True):
                 came[members[member]] = Came(message.rows, places)
-        departed = {one.tensor.op for one in exchange.rewrite.sent[sent_before:]}
     return [came[table] for table in range(len(rows))]
 
 

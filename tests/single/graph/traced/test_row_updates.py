@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import keras
@@ -13,8 +12,8 @@ import pytest
 from parallax_runner.analysis.classify import classify
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.graph.traced import row_updates
 from parallax_runner.graph.traced.capture_step import capture_step
-from parallax_runner.graph.traced.row_probe import RowProbe
 from tests.single.rewrite.one_device import graph_of
 
 optimizers = keras.optimizers
@@ -23,46 +22,29 @@ VALUES = {"ids": np.array([1, 1, 4, 5], np.int32), "y": np.array([1.0, 2.0, -1.0
 TABLE = "table/embeddings"
 
 
+def table_model(optimizer: Callable[[], Any], *, rows: int = FEW) -> Any:
+    """A table and a dense layer in float64."""
+    ids = keras.Input((), dtype="int32", name="ids")
+    rows_of = keras.layers.Embedding(rows, 3, name="table", dtype="float64")(ids)
+    made = keras.Model(ids, keras.layers.Dense(1, name="out", dtype="float64")(rows_of))
+    made.compile(optimizer=optimizer(), loss="mse")
+    return made
+
+
 def captured(
     optimizer: Callable[[], Any], *, rows: int = FEW, mode: str = "exact", batch: int = BATCH
 ) -> SingleDeviceGraph:
-    """A table and a dense layer in float64."""
+    """Captures a step of `table_model`."""
     features = {"ids": ((batch,), "int32"), "y": ((batch,), "float64")}
 
-    def make() -> Any:
-        ids = keras.Input((), dtype="int32", name="ids")
-        rows_of = keras.layers.Embedding(rows, 3, name="table", dtype="float64")(ids)
-        made = keras.Model(ids, keras.layers.Dense(1, name="out", dtype="float64")(rows_of))
-        made.compile(optimizer=optimizer(), loss="mse")
-        return made
-
-    return capture_step(make, features, seed=7, options={"labels": "y", "sparse_updates": mode})
+    return capture_step(
+        lambda: table_model(optimizer, rows=rows), features, seed=7, options={"labels": "y", "sparse_updates": mode}
+    )
 
 
 def rows_written(single: SingleDeviceGraph) -> str:
     (table,) = [variable for variable in classify(single) if variable.name == TABLE]
     return table.rows_written.value
-
-
-@pytest.mark.parametrize(
-    ("made", "keeps", "by_row"),
-    [
-        (optimizers.SGD, True, True),
-        (optimizers.Adagrad, True, True),
-        (lambda: optimizers.SGD(momentum=0.9), False, True),
-        (optimizers.Adam, False, True),
-        (optimizers.RMSprop, False, True),
-        (optimizers.Ftrl, False, True),
-        (optimizers.Nadam, False, True),
-        (optimizers.Lion, False, True),
-        (optimizers.Lamb, False, False),
-        (optimizers.Adafactor, False, False),
-        (optimizers.Muon, False, False),
-    ],
-)
-def test_the_probe_knows_optimizers(made: Callable[[], Any], keeps: bool, by_row: bool) -> None:
-    probe = RowProbe(nullcontext)
-    assert (probe.keeps_untouched_rows(made()), probe.works_by_row(made())) == (keeps, by_row)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +96,7 @@ def test_lazy_updates_are_those_of_touched_rows_alone(made: Callable[[], Any]) -
 
 def test_adagrad_by_rows_is_adagrad_of_the_dense_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     _, by_rows = table_after_a_step(captured(lambda: optimizers.Adagrad(0.1)))
-    monkeypatch.setattr(RowProbe, "keeps_untouched_rows", lambda *_: False)
+    monkeypatch.setattr(row_updates, "keeps_untouched_rows", lambda *_: False)
     single = captured(lambda: optimizers.Adagrad(0.1))
     _, by_slices = table_after_a_step(single)
     np.testing.assert_allclose(by_rows, by_slices, rtol=1e-12)
