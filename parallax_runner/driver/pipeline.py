@@ -21,7 +21,7 @@ from parallax_runner.config.objective import Goal, Objective
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
-from parallax_runner.driver import partition_search, recovery, report, slurm_job, validation
+from parallax_runner.driver import partition_search, recovery, report, slurm_job, untouched, validation
 from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.cost_model import constants_of
 from parallax_runner.driver.datasets import dataset_facts
@@ -171,6 +171,8 @@ def _drive(
     start = Recovery.of(with_start(config, single, dataset, run_dir), config.ckpt.resume)
     leave_for_workers(config, single, run_dir)
     frozen.freeze(start.config, run_dir)
+    if config.action == "verify":
+        untouched.verify_capture(config, source, plan, single, dataset, run_dir, state)
     return _run(start, plan, single, dataset, state, before, interrupts, measured, goal, epochs)
 
 
