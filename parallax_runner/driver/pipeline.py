@@ -21,7 +21,7 @@ from parallax_runner.config.objective import Goal, Objective
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
-from parallax_runner.driver import partition_search, recovery, report, slurm_job, untouched, validation
+from parallax_runner.driver import partition_search, recovery, report, slurm_job, validation
 from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.cost_model import constants_of
 from parallax_runner.driver.datasets import dataset_facts
@@ -41,6 +41,7 @@ from parallax_runner.driver.run_summary import RunSummary, global_batch, with_tr
 from parallax_runner.driver.simulate import run_simulation
 from parallax_runner.driver.starting_point import leave_for_workers, with_start
 from parallax_runner.driver.supervise import supervise
+from parallax_runner.driver.verify_capture import verify_capture
 from parallax_runner.errors import ConfigError, ParallaxError
 from parallax_runner.graph.build import MODEL, Source
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
@@ -172,7 +173,7 @@ def _drive(
     leave_for_workers(config, single, run_dir)
     frozen.freeze(start.config, run_dir)
     if config.action == "verify":
-        untouched.verify_capture(config, source, plan, single, dataset, run_dir, state)
+        verify_capture(config, source, plan, single, dataset, run_dir, state)
     return _run(start, plan, single, dataset, state, before, interrupts, measured, goal, epochs)
 
 

@@ -25,7 +25,8 @@ class UntouchedComparison:
     """The result of comparing the captured graph with the untouched step.
 
     `comparison` is the comparison of step `steps` if that step differs, or the largest differences of steps 1 to
-    `steps`. If nothing could be compared, `comparison` is None and `left_out` is the reason.
+    `steps`. Step 0 stands for the initial values. If nothing could be compared, `comparison` is None and `left_out` is
+    the reason.
     """
 
     comparison: Comparison | None
@@ -47,8 +48,8 @@ def compare_with_untouched(
 ) -> UntouchedComparison:
     """Trains on each batch with the untouched step and with the captured graph, and compares all variables.
 
-    Both begin with the graph's initial values. After a step without a difference, the untouched step continues with the
-    values of the captured graph, so rounding errors do not grow.
+    Both begin with the graph's initial values, which must be those of an existing model. After a step without a
+    difference, the untouched step continues with the values of the captured graph, so rounding errors do not grow.
 
     Raises ParallaxError if the captured graph cannot be split at its gradients.
     """
@@ -83,14 +84,20 @@ def _compared(
 ) -> UntouchedComparison:
     tolerance, all_steps, step = tolerance_of(single.variables), None, 0
     with _Own(made) as own:
+        before = captured.values()
+        if (initial := own.initial_values(before)) is not None:
+            found = compare(before, initial, tolerance=0)
+            if not found.ok:
+                return UntouchedComparison(found, 0)
         for step, batch in enumerate(batches, 1):
-            before = captured.values()
             expected = own.after(batch, before)
             captured.step([batch])
-            found = compare(captured.values(), expected, tolerance=tolerance, initial=before)
+            actual = captured.values()
+            found = compare(actual, expected, tolerance=tolerance, initial=before)
             if not found.ok:
                 return UntouchedComparison(found, step)
             all_steps = found if all_steps is None else largest(all_steps, found)
+            before = actual
     return UntouchedComparison(all_steps, step)
 
 
@@ -110,6 +117,13 @@ class _Own:
     def __exit__(self, *exception: object) -> None:
         self._made.__exit__(None, None, None)
 
+    def initial_values(self, captured: Batch) -> dict[str, np.ndarray] | None:
+        """Returns the values with which a run begins, or None if the step's variables do not have them."""
+        if not self._untouched.has_initial_values:
+            return None
+        self._check_names(captured)
+        return self._values_of(captured)
+
     def after(self, batch: Batch, before: Batch) -> dict[str, np.ndarray]:
         """Returns the values of all variables after a step on `batch` that begins with the values `before`."""
         untouched = self._untouched
@@ -123,8 +137,11 @@ class _Own:
             raise
         except Exception as error:
             raise _CannotCompare(f"the step fails in plain TensorFlow: {_told(error)}") from error
-        values = untouched.values()
-        return {name: values[name] for name in before}
+        return self._values_of(before)
+
+    def _values_of(self, names: Iterable[str]) -> dict[str, np.ndarray]:
+        values = self._untouched.values()
+        return {name: values[name] for name in names}
 
     def _check_names(self, captured: Batch) -> None:
         names = self._untouched.names

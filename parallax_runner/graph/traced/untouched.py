@@ -23,12 +23,13 @@ Values = Mapping[str, np.ndarray]
 class Untouched:
     """A training step that runs eagerly, exactly as the user made it.
 
-    `is_keras` says whether the step is the `train_step` of a Keras model. The step's variables have the same names as
-    in the captured graph. As in the captured graph, metrics start again in each step and are not among the variables.
+    `is_keras` says whether the step is the `train_step` of a Keras model. `has_initial_values` says whether a run
+    begins with the values that the variables have now. The step's variables have the same names as in the captured
+    graph. As in the captured graph, metrics start again in each step and are not among the variables.
     """
 
-    def __init__(self, steps: Steps, features: Specs, variables: Variables) -> None:
-        self.is_keras = steps.model is not None
+    def __init__(self, steps: Steps, features: Specs, variables: Variables, *, has_initial_values: bool) -> None:
+        self.is_keras, self.has_initial_values = steps.model is not None, has_initial_values
         self._step, self._features, self._recorded = steps.own, features, variables
         self._metrics = {id(one.variable): np.array(one.variable.numpy()) for one in self._all() if one.is_metric}
 
@@ -81,7 +82,7 @@ def untouched_step(
     with seeded_generators(seed), eager_on_cpu():
         with variables.created():
             steps = steps_of(capture.called(make, sorted(specs)), specs, options)
-        yield Untouched(steps, specs, variables)
+        yield Untouched(steps, specs, variables, has_initial_values=False)  # random values can differ
 
 
 @contextmanager
@@ -93,7 +94,7 @@ def untouched_model(model: Any, features: Specs, as_batch: AsBatch) -> Iterator[
         variables = ModelVariables(model)
         before = [(one.variable, np.array(one.variable.numpy())) for one in variables.all()]
         try:
-            yield Untouched(steps, features, variables)
+            yield Untouched(steps, features, variables, has_initial_values=True)
         finally:
             for variable, value in before:
                 variable.assign(value)

@@ -98,8 +98,9 @@ def _told(found: UntouchedComparison) -> str:
 
 def _difference(found: UntouchedComparison) -> str:
     assert found.comparison is not None
+    where = f"in step {found.steps}" if found.steps else "in the initial values"
     return (
-        f"the captured graph differs from the model's own step on one device in step {found.steps}: "
+        f"the captured graph differs from the model's own step on one device {where}: "
         f"{found.comparison.first_difference}; no worker was started, because a run would train another model "
         "(docs/correct-step.md)"
     )
