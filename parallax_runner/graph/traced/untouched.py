@@ -12,6 +12,7 @@ import tensorflow as tf
 from parallax_runner.graph import capture
 from parallax_runner.graph.components import Given, Specs, components, type_specs
 from parallax_runner.graph.generators import seeded_generators
+from parallax_runner.graph.traced.capture_step import global_seed
 from parallax_runner.graph.traced.keras_model import AsBatch, steps_on
 from parallax_runner.graph.traced.kinds import steps_of
 from parallax_runner.graph.traced.trace import Steps, eager_on_cpu, functions_in_line
@@ -79,7 +80,7 @@ def untouched_step(
     `capture_step`."""
     capture.begin_afresh()
     variables, specs = Variables(keeps_values=True), type_specs(features)
-    with seeded_generators(seed), eager_on_cpu():
+    with seeded_generators(seed), global_seed(seed), eager_on_cpu():
         with variables.created():
             steps = steps_of(capture.called(make, sorted(specs)), specs, options)
         yield Untouched(steps, specs, variables, has_initial_values=False)  # random values can differ
