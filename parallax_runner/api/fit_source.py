@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.data.from_arrays import Arrays
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+
+if TYPE_CHECKING:
+    from parallax_runner.graph.traced.untouched import Untouched
 
 
 @dataclass(frozen=True)
@@ -39,15 +43,25 @@ class FitSource:
         """Captures the model's training step for batches of any size."""
         return self._capture(config, None)
 
-    def _capture(self, config: RunConfig, batch_size: int | None) -> SingleDeviceGraph:
+    def untouched(self, config: RunConfig, dataset: Dataset) -> AbstractContextManager[Untouched]:
+        """Provides the model's own training step. The model has its values again afterwards."""
+        from parallax_runner.graph.traced.untouched import untouched_model
+
+        features = self._features(config.data["batch_size"])
+        return untouched_model(self.model, features, self.dataset.structure.as_batch)
+
+    def _features(self, batch_size: int | None) -> dict[str, Any]:
         from parallax_runner.graph.components import type_spec
+
+        return {name: type_spec(feature, batch_size) for name, feature in self.dataset.features.items()}
+
+    def _capture(self, config: RunConfig, batch_size: int | None) -> SingleDeviceGraph:
         from parallax_runner.graph.traced.capture_step import capture_model
         from parallax_runner.graph.traced.row_updates import sparse_updates_of
 
-        features = {name: type_spec(feature, batch_size) for name, feature in self.dataset.features.items()}
         single = capture_model(
             self.model,
-            features,
+            self._features(batch_size),
             self.dataset.structure.as_batch,
             seed=config.train.seed,
             sparse_updates=sparse_updates_of(config.model),

@@ -62,6 +62,9 @@ class ScriptSource:
         """Always raises ConfigError, since the batch size of a script's graph is fixed."""
         raise ConfigError("a script's graph has a fixed batch size")
 
+    def untouched(self, config: RunConfig, dataset: Dataset) -> None:
+        """Returns None: the script has built a graph, not a function."""
+
 
 def started_as(function: str = "parallel_run") -> list[str]:
     """Returns the overrides for starting this script again. `function` is the name of the function that the script

@@ -41,6 +41,7 @@ from parallax_runner.driver.run_summary import RunSummary, global_batch, with_tr
 from parallax_runner.driver.simulate import run_simulation
 from parallax_runner.driver.starting_point import leave_for_workers, with_start
 from parallax_runner.driver.supervise import supervise
+from parallax_runner.driver.verify_capture import verify_capture
 from parallax_runner.errors import ConfigError, ParallaxError
 from parallax_runner.graph.build import MODEL, Source
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
@@ -171,6 +172,8 @@ def _drive(
     start = Recovery.of(with_start(config, single, dataset, run_dir), config.ckpt.resume)
     leave_for_workers(config, single, run_dir)
     frozen.freeze(start.config, run_dir)
+    if config.action == "verify":
+        verify_capture(config, source, plan, single, dataset, run_dir, state)
     return _run(start, plan, single, dataset, state, before, interrupts, measured, goal, epochs)
 
 

@@ -48,8 +48,20 @@ class KerasSummary:
 
 
 @dataclass(frozen=True)
+class UntouchedSummary:
+    """The first part of action=verify: whether the captured graph equals the model's own training step on one device,
+    and the largest difference. Both are None if the part was left out, and `untouched_left_out` is then the reason. A
+    difference that is not finite is stored as text."""
+
+    untouched_verified: bool | None
+    untouched_max_difference: float | str | None
+    untouched_left_out: str | None
+
+
+@dataclass(frozen=True)
 class VerifySummary:
-    """The result of action=verify. A difference that is not finite is stored as text.
+    """The result of action=verify. A difference that is not finite is stored as text. `max_difference` is None if the
+    ranks were not compared.
 
     `differ_unmerged` contains the variables that stock TensorFlow and Keras update differently if a batch repeats an
     id.
@@ -102,6 +114,7 @@ class RunSummary:
     training: Mapping[str, float | None] = field(default_factory=dict)
     validation: Mapping[str, float | None] = field(default_factory=dict)
     compared: ObjectiveSummary | None = field(default=None, metadata={"optional": True})
+    untouched: UntouchedSummary | None = field(default=None, metadata={"optional": True})
     verification: VerifySummary | None = field(default=None, metadata={"optional": True})
 
     @property

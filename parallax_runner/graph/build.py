@@ -7,7 +7,8 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +24,7 @@ from parallax_runner.process.user_code import must_not_exit
 
 if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+    from parallax_runner.graph.traced.untouched import Untouched
 
 # Keys of the group `data` that are not arguments of its function.
 OWN_DATA_KEYS = ("batch_size", "resume")
@@ -91,6 +93,11 @@ class Source(Protocol):
         """Builds the same graph as `build_graph`, but for batches of any size, if the model supports that."""
         ...
 
+    def untouched(self, config: RunConfig, dataset: Dataset) -> AbstractContextManager[Untouched] | None:
+        """Returns a context manager that provides the model's own training step, or None if the user builds the graph
+        and there is no such step."""
+        ...
+
 
 class _Model:
     """The default source: the model's function and the data function that the configuration names."""
@@ -98,6 +105,13 @@ class _Model:
     load_dataset = staticmethod(load_dataset)
     build_graph = staticmethod(build_graph)
     build_serving_graph = staticmethod(build_serving_graph)
+
+    def untouched(self, config: RunConfig, dataset: Dataset) -> AbstractContextManager[Untouched] | None:
+        """Calls the model's function again. Returns None for a function that takes features."""
+        from parallax_runner.graph.traced.untouched import untouched_step
+
+        step = _step_in(config, dataset, config.data["batch_size"])
+        return None if step is None else untouched_step(step.make, step.specs, seed=step.seed, options=step.options)
 
 
 MODEL: Source = _Model()
@@ -110,22 +124,14 @@ def _build(config: RunConfig, dataset: Dataset, batch_size: int | None) -> Singl
         with _native_output_to(Path(config.run_dir) / "logs" / "driver.log"):
             import_tensorflow()
     from parallax_runner.graph.capture import capture
-    from parallax_runner.graph.traced.kinds import OWN_KEYS, makes_a_step
 
-    _reach_models()
+    step = _step_in(config, dataset, batch_size)
     function = _find("model", config.model)
-    arguments = {key: value for key, value in plain(config.model).items() if key not in OWN_KEYS}
-    check_names("model", arguments, function)
-    if makes_a_step(function, {key: value for key, value in arguments.items() if not key.startswith("_")}):
-        from parallax_runner.graph.components import type_spec
+    if step is not None:
         from parallax_runner.graph.traced.capture_step import capture_step
 
-        specs = {name: type_spec(feature, batch_size) for name, feature in dataset.features.items()}
-        options = {key: plain(config.model[key]) for key in OWN_KEYS if key in config.model}
-        with stage("graph"), blamed("model", arguments, function):
-            return capture_step(
-                lambda: _unwrapped(lambda: instantiate(arguments)), specs, seed=config.train.seed, options=options
-            )
+        with stage("graph"), blamed("model", step.arguments, function):
+            return capture_step(step.make, step.specs, seed=step.seed, options=step.options)
     _refuse_all_but_dense(config, dataset)
     shapes = {name: ((batch_size, *feature.shape), feature.dtype) for name, feature in dataset.features.items()}
     check_call("model", config.model, function, given=2)
@@ -139,6 +145,40 @@ def _build(config: RunConfig, dataset: Dataset, batch_size: int | None) -> Singl
 
     with stage("graph"), blamed("model", config.model, function, given=2):
         return capture(build, shapes, seed=config.train.seed)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A model's function that returns a Keras model or a training step. `make` calls it with the `arguments` of its
+    configuration group."""
+
+    make: Callable[[], Any]
+    arguments: Mapping[str, Any]
+    specs: Mapping[str, Any]
+    seed: int
+    options: Mapping[str, Any]
+
+
+def _step_in(config: RunConfig, dataset: Dataset, batch_size: int | None) -> _Step | None:
+    """Returns the model's function, or None if the function takes features."""
+    from hydra.utils import instantiate
+
+    from parallax_runner.graph.components import type_spec
+    from parallax_runner.graph.traced.kinds import OWN_KEYS, makes_a_step
+
+    _reach_models()
+    function = _find("model", config.model)
+    arguments = {key: value for key, value in plain(config.model).items() if key not in OWN_KEYS}
+    check_names("model", arguments, function)
+    if not makes_a_step(function, {key: value for key, value in arguments.items() if not key.startswith("_")}):
+        return None
+    return _Step(
+        make=lambda: _unwrapped(lambda: instantiate(arguments)),
+        arguments=arguments,
+        specs={name: type_spec(feature, batch_size) for name, feature in dataset.features.items()},
+        seed=config.train.seed,
+        options={key: plain(config.model[key]) for key in OWN_KEYS if key in config.model},
+    )
 
 
 def _refuse_all_but_dense(config: RunConfig, dataset: Dataset) -> None:

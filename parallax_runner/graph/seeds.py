@@ -59,6 +59,20 @@ def draws(node: tf.NodeDef) -> bool:
     return "seed2" in node.attr or given_seed(node) is not None
 
 
+def stream_draws(graph_def: tf.GraphDef, ends: Iterable[str]) -> list[tf.NodeDef]:
+    """Returns the ops that draw from a stream of their own, among the ops that `ends` need and the functions that these
+    ops call.
+
+    Such an op draws other numbers in a graph than in eager execution. An op that takes its seed as an input draws the
+    same numbers in both.
+    """
+    needed = _needed_by(graph_def, ends)
+    nodes = [node for node in graph_def.node if node.name in needed]
+    called = _called_by(nodes, graph_def)
+    inner = [node for one in graph_def.library.function if one.signature.name in called for node in one.node_def]
+    return [node for node in (*nodes, *inner) if "seed2" in node.attr]
+
+
 def _combined(node: tf.NodeDef, name: str, seed: int, rank: int, *, inside: bool) -> list[tf.NodeDef]:
     """Combines the seed that `node` reads with the rank's seed, and returns the nodes that were added.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -138,6 +139,12 @@ def compare(
         unexpected=tuple(name for name in actual if name not in expected),
         tolerance=tolerance,
     )
+
+
+def largest(one: Comparison, other: Comparison) -> Comparison:
+    """Returns the larger difference of each variable, from two comparisons of the same variables."""
+    pairs = zip(one.variables, other.variables, strict=True)
+    return dataclasses.replace(one, variables=tuple(max(pair, key=lambda each: each.max_relative) for pair in pairs))
 
 
 def comparison_table(comparison: Comparison) -> Table:

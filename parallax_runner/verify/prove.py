@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
@@ -12,10 +11,10 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph.seeds import derive_seeds
 from parallax_runner.graph.shard_ids import set_shards
-from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph, Variable
 from parallax_runner.plan.comm_options import Compression
 from parallax_runner.plan.plan import Plan
-from parallax_runner.verify.compare import Comparison, compare
+from parallax_runner.verify.compare import Comparison, compare, largest
 from parallax_runner.verify.reference import Reference
 
 # Tolerances are relative to a variable's largest change. Each float32 operation has a rounding error of up to 6e-8. The
@@ -85,7 +84,7 @@ class Proof:
         for ranks in batches:
             self._reference.step(ranks)
         found = compare(final, self._reference.values(), tolerance=self._tolerance, initial=self._initial)
-        self.comparison = found if self.comparison is None or not found.ok else _largest(self.comparison, found)
+        self.comparison = found if self.comparison is None or not found.ok else largest(self.comparison, found)
         return found.ok
 
     def begin_part(self, values: Mapping[str, np.ndarray]) -> None:
@@ -94,15 +93,14 @@ class Proof:
         self._initial = values
 
 
-def _largest(one: Comparison, other: Comparison) -> Comparison:
-    """Returns the larger difference of each variable, from two comparisons of the same variables."""
-    pairs = zip(one.variables, other.variables, strict=True)
-    return dataclasses.replace(one, variables=tuple(max(pair, key=lambda each: each.max_relative) for pair in pairs))
-
-
 def tolerance_for(single: SingleDeviceGraph, plan: Plan) -> float:
     """Returns the tolerance for the narrowest floating-point type of the variables and of the values that are sent."""
     if plan.options.compression is not Compression.OFF:
         return TOLERANCE_16_BITS
-    floating = [tf.as_dtype(variable.dtype) for variable in single.variables if tf.as_dtype(variable.dtype).is_floating]
+    return tolerance_of(single.variables)
+
+
+def tolerance_of(variables: Iterable[Variable]) -> float:
+    """Returns the tolerance for the narrowest floating-point type of the variables."""
+    floating = [tf.as_dtype(variable.dtype) for variable in variables if tf.as_dtype(variable.dtype).is_floating]
     return TOLERANCE_FLOAT64 if all(dtype.size == 8 for dtype in floating) else TOLERANCE_FLOAT32

@@ -30,6 +30,7 @@ class Reference:
     Sparse gradients are averaged over the ranks if `average_sparse`, otherwise summed. Dense gradients are averaged.
     `seeds` takes the graph and a rank, and returns the graph that this rank runs, for example with different seeds.
     Without `seeds`, all ranks draw the same numbers. `gpu_options` limits the GPUs that all ranks' sessions use.
+    `config` replaces the configuration of these sessions.
 
     Variables must be set by `load` or `initialize` before the first step.
     """
@@ -42,13 +43,14 @@ class Reference:
         average_sparse: bool,
         seeds: Callable[[tf.GraphDef, int], tf.GraphDef] | None = None,
         gpu_options: tf.GPUOptions | None = None,
+        config: tf.ConfigProto | None = None,
     ) -> None:
         if ranks < 1:
             raise ValueError(f"ranks={ranks}, expected at least 1")
         self._single = single
         self._average_sparse = average_sparse
         graph_def = without_devices(single.meta_graph.graph_def)
-        config = tf.ConfigProto(allow_soft_placement=True, gpu_options=gpu_options)
+        config = config or tf.ConfigProto(allow_soft_placement=True, gpu_options=gpu_options)
         self._ranks = [_Rank(single, seeds(graph_def, rank) if seeds else graph_def, config) for rank in range(ranks)]
         self._prepared = False
 

@@ -150,6 +150,7 @@ def test_a_dataset_is_verified(tmp_path: Path) -> None:
     done = run(tmp_path / "script.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     told = done.stdout + done.stderr
+    assert "on one device, every variable matches after each of 10 steps" in told
     assert "verified: after every 10 of 12 steps, every variable matches the result on one device" in told
     assert told.count("2 examples are omitted from each pass over the data") == 1
     assert told.count("the model's steps_per_execution=3 is ignored") == 1

@@ -27,6 +27,7 @@ def test_verify_proves_it(model: str, comm: str, tmp_path: Path) -> None:
     arguments = (f"experiment={model}", f"comm={comm}", "action=verify", *SIZES[model], *COMMON)
     run = launch(*arguments, cwd=tmp_path).expect_success()
     assert "verified: after every 10 of 12 steps, every variable matches the result on one device" in run.stderr
+    assert run.summary["untouched_verified"] and run.summary["untouched_max_difference"] < 1e-4
     assert run.summary["verified"] and (run.summary["comm"], run.summary["workers"]) == (comm, 2)
     tables = [variable for variable in run.plan["variables"] if variable["name"].endswith("/embeddings")]
     names = [variable["name"] for variable in tables]

@@ -55,6 +55,38 @@ def test_beside_an_installed_package(tmp_path: Path) -> None:
     assert run.summary["steps"] == 3
 
 
+COUNTING = """
+import tensorflow as tf
+
+
+def make():
+    slope, calls = tf.Variable(1.0, name="slope"), []
+
+    def step(batch):
+        calls.append(None)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(slope * batch["x"] - batch["y"]))
+        slope.assign_sub(0.1 * tape.gradient(loss, slope) + len(calls))
+        return loss
+
+    return step
+"""
+
+
+def test_a_step_that_a_graph_cannot_repeat(tmp_path: Path) -> None:
+    """The step counts its calls in Python, and a graph has the count of its only trace. No worker is started."""
+    (tmp_path / "counting.py").write_text(COUNTING)
+    (tmp_path / "myconf" / "model").mkdir(parents=True)
+    (tmp_path / "myconf" / "model" / "counting.yaml").write_text("_target_: counting.make\n")
+    arguments = ("--config-dir", "myconf", "model=counting", "comm=mpi", "action=verify", "data=linear", "tracking=off")
+    run = launch(*arguments, "train.steps=3", cwd=tmp_path)
+    assert run.exit_status == 1
+    told = "the captured graph differs from the model's own step on one device in step 2: slope: differs by 1 ("
+    assert f"parallax_runner: {told}" in run.stderr
+    assert run.log_names() == {"driver.log"}
+    assert (run.summary["status"], run.summary["untouched_verified"]) == ("failed", False)
+
+
 def test_devices_that_it_names(tmp_path: Path) -> None:
     """An unknown device is reported at planning time; two halves on two devices of each worker equal one device."""
     scope = '    with tf.device("/cpu:1"):\n        error = w * features["x"] - features["y"]\n    loss = '

@@ -157,7 +157,7 @@ def _made(make: Callable[[], Any], features: Specs, seed: int, options: Mapping[
     """Calls the model's function and traces the model's steps. Returns None if the function itself imported Keras."""
     capture.begin_afresh()
     variables, had_keras = Variables(), "keras" in sys.modules
-    with seeded_generators(seed), _global_seed(seed), eager_on_cpu(), variables.created():
+    with seeded_generators(seed), global_seed(seed), eager_on_cpu(), variables.created():
         returned = capture.called(make, sorted(features))
         if not had_keras and "keras" in sys.modules:
             return None
@@ -165,7 +165,7 @@ def _made(make: Callable[[], Any], features: Specs, seed: int, options: Mapping[
 
 
 @contextmanager
-def _global_seed(seed: int) -> Iterator[None]:
+def global_seed(seed: int) -> Iterator[None]:
     """Sets TensorFlow's global seed for eager ops in the `with` block, and restores the previous seed afterwards.
 
     A verification can therefore create the data again in the same order.

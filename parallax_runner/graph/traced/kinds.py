@@ -50,9 +50,9 @@ def steps_of(made: Any, features: Specs, options: Mapping[str, Any]) -> Steps:
     if isinstance(made, tuple) and len(made) == 2:
         train, evaluate = map(_function, made)
         if train is not None and evaluate is not None:
-            return Steps(train, lambda batch: _evaluated(evaluate(batch)))
+            return Steps(train, lambda batch: _evaluated(evaluate(batch)), unconverted=made[0])
     elif (train := _function(made)) is not None:
-        return Steps(train)
+        return Steps(train, unconverted=made)
     raise CaptureError(
         "the model's function takes no features, so it must return a compiled keras.Model, a function that trains "
         "on a batch and returns its loss, or a pair of functions that train on and evaluate a batch; it returned "

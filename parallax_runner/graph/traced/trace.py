@@ -31,13 +31,20 @@ class Steps:
     `train` trains on a batch. `evaluate` does not train, and returns a dict with the batch's «loss» (or None), its
     «outputs» by name and, optionally, «metrics». `model` is the Keras model that the steps belong to, or None. `notes`
     tell the user which settings the steps ignore, and how a step differs from plain Keras. `notes` is complete when
-    both steps have been traced.
+    both steps have been traced. `unconverted` is the training step without the conversion of its branches and loops,
+    or None if `train` is not converted.
     """
 
     train: StepFunction
     evaluate: StepFunction | None = None
     model: Any = None
     notes: Sequence[str] = ()
+    unconverted: StepFunction | None = None
+
+    @property
+    def own(self) -> StepFunction:
+        """The training step as the user made it."""
+        return self.unconverted or self.train
 
 
 @dataclass(frozen=True)

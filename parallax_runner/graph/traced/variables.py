@@ -71,9 +71,14 @@ class TracedVariable:
 
 
 class Variables:
-    """The variables that `created` records, in creation order."""
+    """The variables that `created` records, in creation order.
 
-    def __init__(self) -> None:
+    With `keeps_values`, Keras variables have values, as they do outside this package. Otherwise, they have no value
+    until they are read or set.
+    """
+
+    def __init__(self, *, keeps_values: bool = False) -> None:
+        self._keeps_values = keeps_values
         self._made: list[Any] = []
         self._paths: dict[int, str] = {}
         self._initial: dict[int, Callable[[], Any]] = {}
@@ -140,10 +145,10 @@ class Variables:
             self._initial[id(variable)] = initial
             this._initialize(variable)
 
-        with (
-            mock.patch.object(keras_variable, "_initialize", with_path),
-            mock.patch.object(keras_variable, "_initialize_with_initializer", without_value),
-        ):
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch.object(keras_variable, "_initialize", with_path))
+            if not self._keeps_values:
+                stack.enter_context(mock.patch.object(keras_variable, "_initialize_with_initializer", without_value))
             yield
 
     @contextmanager

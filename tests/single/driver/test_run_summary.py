@@ -13,7 +13,7 @@ from parallax_runner.config.objective import Goal, Objective
 from parallax_runner.driver.partition_results import SearchSummary
 from parallax_runner.driver.recovery import Restarts
 from parallax_runner.driver.run_state import RunState
-from parallax_runner.driver.run_summary import RunSummary, with_training
+from parallax_runner.driver.run_summary import RunSummary, UntouchedSummary, with_training
 from parallax_runner.launch.blame.first_death import Failure
 from parallax_runner.launch.processes import RunResult
 from parallax_runner.track.progress import ProgressDisplay
@@ -81,7 +81,8 @@ def test_parts_stand_among_the_other_fields_in_their_order(record: RunRecord) ->
         **{"keras_model": "m.keras", "keras_model_error": None},
         "comparison": {"ok": True, "max_relative": 0.5},
     }
-    searched = dataclasses.replace(BEGUN, first_step=3, search=SearchSummary.of((), None))
+    untouched = UntouchedSummary(True, 0.25, None)
+    searched = dataclasses.replace(BEGUN, first_step=3, search=SearchSummary.of((), None), untouched=untouched)
     fields = with_training(searched, record, {0: chief, 1: {"sent_bytes_per_step": 20.0}}, {}).flat()
     curve = [f"partition_theta{number}_ms" for number in (0, 1, 2)]
     assert list(fields)[len(ALWAYS) :] == [
@@ -90,6 +91,7 @@ def test_parts_stand_among_the_other_fields_in_their_order(record: RunRecord) ->
         *("staleness_mean", "staleness_max", "staleness_0"),
         *("dropped_gradients_total", "dropped_gradients_worker_0", "dropped_gradients_worker_1"),
         *("train_auc", "validation_loss", "validation_auc", "objective", "objective_value", "objective_direction"),
+        *("untouched_verified", "untouched_max_difference", "untouched_left_out"),
         *("verified", "max_difference", "differ_unmerged"),
     ]
     expected = {"steps": 9, "first_step": 3, "examples_per_sec": 16.0, "words_per_sec": None, "loss_last": 2.0}
@@ -97,6 +99,7 @@ def test_parts_stand_among_the_other_fields_in_their_order(record: RunRecord) ->
     expected |= {"train_auc": 0.5, "validation_auc": 0.75}
     expected |= {"objective": "validation loss", "objective_value": 4.0, "objective_direction": "minimize"}
     expected |= {"staleness_mean": 0.0, "dropped_gradients_worker_1": 3.0, "verified": True, "ckpt_path": "there"}
+    expected |= {"untouched_verified": True, "untouched_max_difference": 0.25, "untouched_left_out": None}
     assert {name: fields[name] for name in expected} == expected
 
 

@@ -1,0 +1,106 @@
+"""The first part of `action=verify`: the driver compares the captured graph with the model's own training step, both on
+one device, before it starts a worker."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.data.dataset import Dataset
+from parallax_runner.driver import report
+from parallax_runner.driver.run_state import RunState
+from parallax_runner.driver.run_summary import UntouchedSummary, VerifySummary
+from parallax_runner.graph.build import Source
+from parallax_runner.plan.plan import Plan
+from parallax_runner.process.stage_times import stage
+from parallax_runner.verify.compare import PART_STEPS
+
+if TYPE_CHECKING:
+    from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+    from parallax_runner.verify.untouched import UntouchedComparison
+
+
+def verify_capture(
+    config: RunConfig,
+    source: Source,
+    plan: Plan,
+    single: SingleDeviceGraph,
+    dataset: Dataset,
+    run_dir: Path,
+    state: RunState,
+) -> None:
+    """Compares the captured graph with the model's own step, and prints the result. Does nothing for a graph that the
+    user has built.
+
+    Raises SystemExit with status 1 if they differ.
+    """
+    with stage("compare with the untouched step"):
+        found = _compared(config, source, plan, single, dataset)
+    if found is None:
+        return
+    state.summary = dataclasses.replace(state.summary, untouched=_summary_of(found))
+    if not found.differs:
+        report.tell_notes([_told(found)])
+        return
+    state.summary = dataclasses.replace(
+        state.summary, verification=VerifySummary(verified=False, max_difference=None), error=_difference(found)
+    )
+    report.leave_summary(run_dir, state.known())
+    report.tell_end(state.known(), None, run_dir)
+    raise SystemExit(1)
+
+
+def _compared(
+    config: RunConfig, source: Source, plan: Plan, single: SingleDeviceGraph, dataset: Dataset
+) -> UntouchedComparison | None:
+    made = source.untouched(config, dataset)
+    if made is None:
+        return None
+    from parallax_runner.graph.traced.row_updates import SparseUpdates, sparse_updates_of
+    from parallax_runner.verify.untouched import UntouchedComparison, compare_with_untouched
+
+    if sparse_updates_of(config.model) is SparseUpdates.LAZY:
+        reason = "model.sparse_updates=lazy updates other rows than plain Keras"
+        return UntouchedComparison(None, left_out=reason)
+    return compare_with_untouched(single, made, _batches(config, plan, dataset))
+
+
+def _batches(config: RunConfig, plan: Plan, dataset: Dataset) -> Iterator[Mapping[str, np.ndarray]]:
+    """Yields the first replica's batches of the first steps."""
+    from parallax_runner.train.feed import Feed
+
+    feed = Feed(dataset, config.data["batch_size"], 0, plan.workers, plan.replicas_per_worker)
+    for step in range(min(PART_STEPS, config.train.total_steps)):
+        yield feed.train_batches(step * feed.global_batch)[0]
+
+
+def _summary_of(found: UntouchedComparison) -> UntouchedSummary:
+    if found.comparison is None:
+        return UntouchedSummary(None, None, found.left_out)
+    as_json = found.comparison.as_json()
+    return UntouchedSummary(as_json["ok"], as_json["max_relative"], None)
+
+
+def _told(found: UntouchedComparison) -> str:
+    if found.comparison is None:
+        return f"the captured graph is not compared with the model's own step: {found.left_out}"
+    steps = "1 step" if found.steps == 1 else f"{found.steps} steps"
+    return (
+        f"the captured graph equals the model's own step: on one device, every variable matches after each of {steps}; "
+        f"the largest difference is {found.comparison.max_relative:.2g} of the variable's change"
+    )
+
+
+def _difference(found: UntouchedComparison) -> str:
+    assert found.comparison is not None
+    where = f"in step {found.steps}" if found.steps else "in the initial values"
+    return (
+        f"the captured graph differs from the model's own step on one device {where}: "
+        f"{found.comparison.first_difference}; no worker was started, because a run would train another model "
+        "(docs/correct-step.md)"
+    )
