@@ -9,6 +9,8 @@ import numpy as np
 
 from parallax_runner.data.batch_structure import BatchStructure
 from parallax_runner.data.dataset import Feature
+from parallax_runner.data.digest import digest_of
+from parallax_runner.data.identity import CONTENT, EXAMPLES, Contents
 from parallax_runner.data.stream import epoch_order
 from parallax_runner.errors import DataError
 
@@ -66,6 +68,18 @@ class Arrays:
                 f"validation examples [{start}, {start + size}) out of range: there are {self.validation_size}"
             )
         return {name: array[start : start + size] for name, array in self._validation.items()}
+
+    def sizes(self) -> dict[str, str]:
+        """Returns the number of training examples, including those that do not fill a batch."""
+        return {EXAMPLES: str(self._rows)}
+
+    def contents(self) -> Contents:
+        """Returns digests of the arrays."""
+        return Contents(
+            training={CONTENT: digest_of(self._train)},
+            order=f"seed {self._seed}" if self._shuffle else "as given",
+            validation={CONTENT: digest_of(self._validation)},
+        )
 
     def _order(self, number: int) -> np.ndarray:
         if number not in self._orders:

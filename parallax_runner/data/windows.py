@@ -9,7 +9,7 @@ import numpy as np
 
 from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.data.dataset import Dataset
-from parallax_runner.data.tokens import Corpus
+from parallax_runner.data.tokens import LINES_PER_BLOCK, Corpus
 from parallax_runner.errors import ConfigError, DataError
 
 
@@ -43,6 +43,19 @@ def language_model_dataset(
         train_file=corpus.train_file,
         validation_file=corpus.validation_file,
         numbering=_digest(corpus.vocabulary),
+        digest=corpus.train_digest,
+        missing_validation=_why_missing(corpus, sequence_length, source) if validation_examples else "",
+    )
+
+
+def _why_missing(corpus: Corpus, sequence_length: int, source: str) -> str:
+    """Returns the reason why the corpus has no window for validation, or an empty string if it has one."""
+    if len(corpus.validation) > sequence_length:
+        return ""
+    return (
+        f"the validation part of {source} has {len(corpus.validation)} tokens, but one example needs "
+        f"{sequence_length + 1}. A single file of up to {LINES_PER_BLOCK} lines is not divided, so it has no "
+        "validation part. Set data.validation_path, or divide the text into more lines"
     )
 
 
