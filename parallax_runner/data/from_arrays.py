@@ -57,9 +57,13 @@ class Arrays:
         return (f"{left} examples are omitted from each epoch, because they do not fill a batch",) if left else ()
 
     def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
-        """Returns examples [start, start + size) of the stream. The range must lie within one pass."""
-        number, first = divmod(start, self.train_size)
-        rows = self._order(number)[first : first + size]
+        """Returns examples [start, start + size) of the stream. The range crosses passes only if a resumed run has
+        another batch size than the run that saved its position."""
+        passes, places = np.divmod(np.arange(start, start + size), self.train_size)
+        rows = np.empty(size, dtype=np.int64)
+        for number in np.unique(passes):
+            here = passes == number
+            rows[here] = self._order(int(number))[places[here]]
         return {name: array[rows] for name, array in self._train.items()}
 
     def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
@@ -86,7 +90,8 @@ class Arrays:
             order = np.arange(self._rows)
             if self._shuffle:
                 order = epoch_order(size=self._rows, seed=self._seed, epoch=number)
-            self._orders = {number: order}
+            self._orders = {kept: one for kept, one in self._orders.items() if abs(kept - number) == 1}
+            self._orders[number] = order
         return self._orders[number]
 
 
