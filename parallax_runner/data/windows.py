@@ -41,6 +41,7 @@ def language_model_dataset(
             f"{sequence_length + 1}. Provide more text or lower data.sequence_length."
         )
     validation = spread(cut_windows(corpus.validation, sequence_length), validation_examples)
+    why_missing = _why_missing(corpus, sequence_length, source, validation_source)
     return ArrayDataset(
         train={"words": train[:, :-1], "next_words": train[:, 1:]},
         validation={"words": validation[:, :-1], "next_words": validation[:, 1:]},
@@ -50,16 +51,12 @@ def language_model_dataset(
         validation_file=corpus.validation_file,
         numbering=_digest(corpus.vocabulary),
         digest=corpus.train_digest,
-        missing_validation=_why_missing(corpus, sequence_length, source, validation_source)
-        if validation_examples
-        else "",
+        missing_validation="" if not validation_examples or len(validation) else why_missing,
     )
 
 
 def _why_missing(corpus: Corpus, sequence_length: int, source: str, validation_source: str | None) -> str:
-    """Returns the reason why the corpus has no window for validation, or an empty string if it has one."""
-    if len(corpus.validation) > sequence_length:
-        return ""
+    """Returns the reason why the corpus has no window for validation."""
     found = f"has {len(corpus.validation)} tokens, but one example needs {sequence_length + 1}"
     if validation_source is not None:
         return f"the text at data.validation_path={validation_source} {found}"

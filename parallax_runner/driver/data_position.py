@@ -25,8 +25,8 @@ def identity_in(config: RunConfig, dataset: Dataset) -> Contents:
 
 
 def settled_position(config: RunConfig, prefix: Path, identity: Contents) -> str:
-    """Returns `start` if the run begins at the first example of its data, and `keep` if it begins at the position in
-    the checkpoint `prefix`.
+    """Returns `start` if the run begins at the first example of its data, and `keep` or `auto` if it begins at the
+    position in the checkpoint `prefix`.
 
     Raises CheckpointError if the data has changed since the checkpoint was written, and `ckpt.position` does not say
     how to continue.
@@ -36,7 +36,7 @@ def settled_position(config: RunConfig, prefix: Path, identity: Contents) -> str
     if changed and position == "auto":
         raise CheckpointError(_refusal(config, prefix, sidecar, changed))
     if position != "start":
-        return "keep"
+        return position
     is_same = bool(sidecar.data) and not changed
     if is_same and os.path.samefile(prefix.parent, config.ckpt.folder):
         # The same command has already begun this data, and was started again.

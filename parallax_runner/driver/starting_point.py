@@ -30,7 +30,7 @@ def with_start(
     config: RunConfig, single: SingleDeviceGraph, dataset: Dataset, identity: Contents, run_dir: Path
 ) -> RunConfig:
     """Returns the configuration with `ckpt.resume` resolved to a checkpoint prefix or `never`. If it is a prefix,
-    `ckpt.position` is resolved to `keep` or `start`.
+    `ckpt.position` is `start` only if the run begins at its first example.
 
     Raises CheckpointError if the checkpoint does not fit the model or the data.
     """

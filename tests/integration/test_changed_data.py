@@ -79,7 +79,7 @@ def test_new_data_is_refused_and_then_begun_at_its_first_example(project: Path) 
 def test_a_split_without_a_seed_ends_before_the_first_step(project: Path) -> None:
     unseeded = ("data.path=day1.npy", "data.split_seed=null", "train.steps=2")
     refused = train(project, "refused", *unseeded, "train.max_restarts=2")
-    assert refused.exit_status != 0 and "restart" not in refused.stderr
+    assert refused.exit_status != 0 and "restart 1 of 2" not in refused.stderr
     assert "has loaded other training data (the content of the examples differs) than the driver" in refused.stderr
     assert refused.summary["steps"] == 0
     train(project, "accepted", *unseeded, "++data.resume=approximate").expect_success()

@@ -60,7 +60,7 @@ def test_fit_gets_the_remedy_as_an_argument(tmp_path: Path) -> None:
 
 def test_the_same_data_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prefix = checkpoint(tmp_path / "first")
-    assert settled(tmp_path, "auto", prefix, DAY1) == "keep"
+    assert settled(tmp_path, "auto", prefix, DAY1) == "auto"
     assert settled(tmp_path, "keep", prefix, DAY1) == "keep"
     assert settled(tmp_path, "start", prefix, DAY1) == "start"  # from another run: what the user asks for
     assert capsys.readouterr().err == ""
@@ -76,7 +76,7 @@ def test_a_run_that_began_new_data_does_not_begin_it_again(tmp_path: Path, capsy
 
 def test_a_checkpoint_that_does_not_know_its_data_goes_on_as_before(tmp_path: Path) -> None:
     prefix = checkpoint(tmp_path / "own", None)
-    assert settled(tmp_path / "own", "auto", prefix, DAY2) == "keep"
+    assert settled(tmp_path / "own", "auto", prefix, DAY2) == "auto"
     assert settled(tmp_path / "own", "start", prefix, DAY2) == "start"
 
 
