@@ -17,7 +17,7 @@ from parallax_runner.api.session import Session
 from parallax_runner.api.steps import Steps
 from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.errors import PlanError
-from parallax_runner.graph.script_graph import LOSS, capture_script
+from parallax_runner.graph.script_graph import capture_script
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
@@ -63,7 +63,7 @@ def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
         control=client,
         log_every=config.train.log_every,
         loss_rule=None if see_to_nan(hooks) else NUMBER_LOSSES,
-        knows_loss=steps.graph.get_operation_by_name(LOSS).type == "Identity",
+        knows_loss=single.unknown_loss is None,
         saver=stages_of_rank.make_saver(config, checkpoints, single, client) if rank == 0 else None,
         profiler=StepProfiler(config.profile, rank),
         last_step=config.train.steps,

@@ -33,6 +33,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "write_number": (int,),
     "saved_secs": (int, float),
     "numbering": (str,),
+    "data": (dict,),
     "format": (int,),
 }
 
@@ -49,12 +50,13 @@ class FileState:
 class Sidecar:
     """The JSON file that belongs to a checkpoint.
 
-    At the time of saving, all ranks together had completed `step` steps and consumed `examples` examples of the data
-    stream. `files` maps the suffix of each TensorFlow file's name (such as «index») to the file's state. `write_number`
-    is the checkpoint's number, counted from 1 in the order in which checkpoints were published in the folder. It is 0
-    in format 2. `saved_secs` is the time when the checkpoint was saved, in seconds since 1970. This time is used only
-    to order checkpoints of format 2, since a clock can be set back. `numbering` identifies the numbering of words in
-    the data, and thus the word that each row of a table represents. It is empty if the numbering is unknown.
+    At the time of saving, all ranks together had completed `step` steps, and the next step begins at example `examples`
+    of the data stream. `data` identifies that data (data/identity.py), and is empty if it is unknown. `files` maps the
+    suffix of each TensorFlow file's name (such as «index») to the file's state. `write_number` is the checkpoint's
+    number, counted from 1 in the order in which checkpoints were published in the folder. It is 0 in format 2.
+    `saved_secs` is the time when the checkpoint was saved, in seconds since 1970. This time is used only to order
+    checkpoints of format 2, since a clock can be set back. `numbering` identifies the numbering of words in the data,
+    and thus the word that each row of a table represents. It is empty if the numbering is unknown.
     """
 
     step: int
@@ -66,6 +68,7 @@ class Sidecar:
     write_number: int = 0
     saved_secs: float = 0.0
     numbering: str = ""
+    data: Mapping[str, str] = field(default_factory=dict)
     format: int = FORMAT
 
     def text(self) -> str:

@@ -9,7 +9,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +54,7 @@ class CheckpointSaver:
     on_written: Callable[[Path], None] | None = None
     global_batch: int = 0
     numbering: str = ""
+    data: Mapping[str, str] = field(default_factory=dict)
     last_step: int = -1
     last_time_secs: float = 0.0
     last_prefix: Path | None = None
@@ -226,6 +227,7 @@ class CheckpointSaver:
                 fingerprint=self.fingerprint,
                 tracker_run_id=self.run_id(),
                 numbering=self.numbering,
+                data=self.data,
             )
             prefix = checkpoint_folder.publish(written, self.folder, sidecar)
             if self.on_written is not None:

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from parallax_runner.config import targets
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.structured import STRUCTURED, group_in
 from parallax_runner.config.unused_keys import without_unused
@@ -23,10 +24,7 @@ from parallax_runner.files.plain import read_text
 from parallax_runner.files.whole import write_whole
 
 FILE_NAME = "config.yaml"
-# The `_target_` in `conf/model/script.yaml`, instead of a model's function.
-SCRIPT = "parallax_runner.api.script.start_it_plainly"
-# The `_target_` in `conf/model/fit.yaml`, for a script that calls `fit`.
-FIT = "parallax_runner.api.fit.start_it_plainly"
+SCRIPT, FIT = targets.SCRIPT, targets.FIT
 
 
 def run_config(composed: object) -> RunConfig:

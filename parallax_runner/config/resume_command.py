@@ -18,6 +18,7 @@ from parallax_runner.files.credentials import without_password
 # Keys whose values are replaced by the run's own folder and its checkpoints.
 _FOLDER_KEYS = ("hydra.run.dir",)
 _RESUME_KEY = "ckpt.resume"
+_POSITION_KEY = "ckpt.position"  # a checkpoint of the run itself already has the position in the run's data
 
 
 def resume_command(run_dir: Path, *, has_own_checkpoint: bool, resume: str) -> str | None:
@@ -43,7 +44,7 @@ def resume_command(run_dir: Path, *, has_own_checkpoint: bool, resume: str) -> s
         overrides.append("hydra.mode=RUN")
     if has_own_checkpoint:
         given = [one for one in overrides if _key(one) == _RESUME_KEY]
-        overrides = [one for one in overrides if one not in given]
+        overrides = [one for one in overrides if _key(one) not in (_RESUME_KEY, _POSITION_KEY)]
         if resume != "auto" and not given:
             overrides.append(f"{_RESUME_KEY}=auto")
     words = ["python", "-m", "parallax_runner", *_options(), *overrides, f"hydra.run.dir={quoted(readable(run_dir))}"]

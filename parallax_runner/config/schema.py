@@ -164,6 +164,7 @@ class CkptConfig:
     save_secs: float | None = field(default=None, metadata={"above": 0, "unit": "seconds"})
     keep: int | None = field(default=None, metadata={"minimum": 1, "unit": "checkpoints"})
     resume: str = "never"
+    position: str = field(default="auto", metadata={"choices": ("auto", "keep", "start")})
 
     @property
     def folder(self) -> str:

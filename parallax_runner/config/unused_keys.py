@@ -23,6 +23,7 @@ from parallax_runner.config.schema import (
     SimulateConfig,
     TrackingConfig,
 )
+from parallax_runner.config.targets import SCRIPT
 
 KEPT: Any = object()  # in place of a value: nothing reads the key, so its value can stay
 OF_SLURM = ("nodes", "tasks_per_node", "time_limit", "submit", "follow", "sbatch_options")
@@ -181,6 +182,13 @@ def _ckpt(config: RunConfig) -> str | None:
     return None if config.ckpt.enabled else "ckpt is off; omit ckpt=off"
 
 
+def _position(config: RunConfig) -> str | None:
+    if config.model.get("_target_") == SCRIPT:
+        return "a script reads its own data"
+    begins_afresh = "ckpt.resume=never begins at the first example"
+    return _ckpt(config) or (begins_afresh if config.ckpt.resume == "never" else None)
+
+
 def _tracking(config: RunConfig) -> str | None:
     return None if config.tracking.enabled else "tracking is off; omit tracking=off"
 
@@ -233,7 +241,8 @@ RULES = (
     Rule("partition.cut", _cut, _default(PartitionConfig, "cut")),
     Rule("partition.cut", _cut_of_search, "by_bytes"),
     *(Rule(f"partition.{name}", _trials, _default(PartitionConfig, name)) for name in OF_SEARCH),
-    *(Rule(f"ckpt.{name}", _ckpt) for name in _names(CkptConfig, "enabled")),
+    *(Rule(f"ckpt.{name}", _ckpt) for name in _names(CkptConfig, "enabled", "position")),
+    Rule("ckpt.position", _position, _default(CkptConfig, "position")),
     Rule("profile.name", _profile, "off"),
     *(Rule(f"profile.{name}", _profiled(name)) for name in _names(ProfileConfig, "name")),
     Rule("tracking.options", _tracker_option),

@@ -26,6 +26,15 @@ def write_sums(folder: Path) -> None:
     write_whole(folder / SUMS, json.dumps(sums, indent=1) + "\n")
 
 
+def sum_of(folder: Path, name: str) -> str:
+    """Returns the recorded checksum of a file in a folder. Raises OSError if the checksums cannot be read, and
+    ValueError if they are damaged or lack the file."""
+    sums = _read_json(folder / SUMS)
+    if not isinstance(sums, dict) or not isinstance(sums.get(name), str):
+        raise ValueError(f"{SUMS} has no checksum of {name}")
+    return str(sums[name])
+
+
 def damage_of(folder: Path) -> str | None:
     """Verifies all files in a folder. Returns a description of the damage, or None if all files are intact.
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from parallax_runner.data.batch_structure import BatchStructure
 from parallax_runner.data.dataset import Feature
+from parallax_runner.data.digest import digest_of
+from parallax_runner.data.identity import CONTENT, EXAMPLES, Contents
 from parallax_runner.data.stream import epoch_order
 from parallax_runner.errors import DataError
 
@@ -55,9 +57,13 @@ class Arrays:
         return (f"{left} examples are omitted from each epoch, because they do not fill a batch",) if left else ()
 
     def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
-        """Returns examples [start, start + size) of the stream. The range must lie within one pass."""
-        number, first = divmod(start, self.train_size)
-        rows = self._order(number)[first : first + size]
+        """Returns examples [start, start + size) of the stream. The range crosses passes only if a resumed run has
+        another batch size than the run that saved its position."""
+        passes, places = np.divmod(np.arange(start, start + size), self.train_size)
+        rows = np.empty(size, dtype=np.int64)
+        for number in np.unique(passes):
+            here = passes == number
+            rows[here] = self._order(int(number))[places[here]]
         return {name: array[rows] for name, array in self._train.items()}
 
     def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
@@ -67,12 +73,25 @@ class Arrays:
             )
         return {name: array[start : start + size] for name, array in self._validation.items()}
 
+    def sizes(self) -> dict[str, str]:
+        """Returns the number of training examples, including those that do not fill a batch."""
+        return {EXAMPLES: str(self._rows)}
+
+    def contents(self) -> Contents:
+        """Returns digests of the arrays."""
+        return Contents(
+            training={CONTENT: digest_of(self._train)},
+            order=f"seed {self._seed}" if self._shuffle else "as given",
+            validation={CONTENT: digest_of(self._validation)},
+        )
+
     def _order(self, number: int) -> np.ndarray:
         if number not in self._orders:
             order = np.arange(self._rows)
             if self._shuffle:
                 order = epoch_order(size=self._rows, seed=self._seed, epoch=number)
-            self._orders = {number: order}
+            self._orders = {kept: one for kept, one in self._orders.items() if abs(kept - number) == 1}
+            self._orders[number] = order
         return self._orders[number]
 
 

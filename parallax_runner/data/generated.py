@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from parallax_runner.data.dataset import Feature
+from parallax_runner.data.digest import digest_of
+from parallax_runner.data.identity import EXAMPLES, FIRST, FIRST_EXAMPLES, Contents
 from parallax_runner.data.memory import check_fits
 from parallax_runner.data.stream import ShuffledStream
 from parallax_runner.errors import ConfigError
@@ -33,6 +35,7 @@ class GeneratedDataset:
         self.train_size = train_size
         self.validation_size = validation_size
         self._make = make
+        self._seed = seed
         self._stream = ShuffledStream(size=train_size, seed=seed)
 
     def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
@@ -44,6 +47,20 @@ class GeneratedDataset:
                 f"validation examples [{start}, {start + size}) out of range: there are {self.validation_size}"
             )
         return self._make(np.arange(start, start + size, dtype=np.int64) + self.train_size)
+
+    def sizes(self) -> dict[str, str]:
+        """Returns the number of training examples."""
+        return {EXAMPLES: str(self.train_size)}
+
+    def contents(self) -> Contents:
+        """Returns digests of the examples with the lowest indices."""
+        first = np.arange(min(FIRST_EXAMPLES, self.train_size), dtype=np.int64)
+        held_back = np.arange(min(FIRST_EXAMPLES, self.validation_size), dtype=np.int64) + self.train_size
+        return Contents(
+            training={FIRST: digest_of(self._make(first))},
+            order=f"seed {self._seed}",
+            validation={FIRST: digest_of(self._make(held_back))},
+        )
 
 
 _NO_NUMBERS = np.zeros(0, dtype=np.int64)

@@ -48,6 +48,7 @@ def load(
         validation_examples=validation_examples,
         seed=seed,
         source=path,
+        validation_source=validation_path,
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parallax_runner.data.checksums import damage_of, write_sums
+from parallax_runner.data.checksums import damage_of, sum_of, write_sums
 from parallax_runner.data.mapped_file import MappedFile
 from parallax_runner.data.tokens import Corpus, TextFile, Tokenizer, tokenize_files
 from parallax_runner.errors import DataError
@@ -174,6 +174,7 @@ def _read(folder: Path) -> Corpus:
             vocabulary=(folder / "vocabulary.txt").read_text(encoding="utf-8").split("\n")[:-1],
             train_file=MappedFile.of(folder / "train.npy"),
             validation_file=MappedFile.of(folder / "validation.npy"),
+            train_digest=sum_of(folder, "train.npy"),
         )
     except PermissionError as error:
         raise _of_another_user(error) from error

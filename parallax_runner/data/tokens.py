@@ -51,6 +51,7 @@ class Corpus:
     vocabulary: Sequence[str]
     train_file: MappedFile | None = None  # the file that the array is mapped from, if any
     validation_file: MappedFile | None = None
+    train_digest: str = ""  # a known digest of `train`
 
 
 def tokenize_files(

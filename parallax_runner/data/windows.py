@@ -9,12 +9,18 @@ import numpy as np
 
 from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.data.dataset import Dataset
-from parallax_runner.data.tokens import Corpus
+from parallax_runner.data.tokens import LINES_PER_BLOCK, Corpus
 from parallax_runner.errors import ConfigError, DataError
 
 
 def language_model_dataset(
-    corpus: Corpus, *, sequence_length: int, validation_examples: int, seed: int, source: str
+    corpus: Corpus,
+    *,
+    sequence_length: int,
+    validation_examples: int,
+    seed: int,
+    source: str,
+    validation_source: str | None = None,
 ) -> Dataset:
     """Returns windows of the corpus with the features `words` and `next_words`, both int32 [sequence_length].
 
@@ -22,7 +28,7 @@ def language_model_dataset(
     once. At most `validation_examples` windows of the validation tokens are used, evenly spaced.
 
     Raises ConfigError if a length or count is out of range, and DataError if the corpus has no window to train on.
-    `source` names the text in the error message.
+    `source` names the text in the error message, and `validation_source` the validation text if it is another one.
     """
     if sequence_length < 1:
         raise ConfigError(f"data.sequence_length={sequence_length}: expected at least 1 word.")
@@ -35,6 +41,7 @@ def language_model_dataset(
             f"{sequence_length + 1}. Provide more text or lower data.sequence_length."
         )
     validation = spread(cut_windows(corpus.validation, sequence_length), validation_examples)
+    why_missing = _why_missing(corpus, sequence_length, source, validation_source)
     return ArrayDataset(
         train={"words": train[:, :-1], "next_words": train[:, 1:]},
         validation={"words": validation[:, :-1], "next_words": validation[:, 1:]},
@@ -43,6 +50,19 @@ def language_model_dataset(
         train_file=corpus.train_file,
         validation_file=corpus.validation_file,
         numbering=_digest(corpus.vocabulary),
+        digest=corpus.train_digest,
+        missing_validation="" if not validation_examples or len(validation) else why_missing,
+    )
+
+
+def _why_missing(corpus: Corpus, sequence_length: int, source: str, validation_source: str | None) -> str:
+    """Returns the reason why the corpus has no window for validation."""
+    found = f"has {len(corpus.validation)} tokens, but one example needs {sequence_length + 1}"
+    if validation_source is not None:
+        return f"the text at data.validation_path={validation_source} {found}"
+    return (
+        f"the validation part of {source} {found}. A single file of up to {LINES_PER_BLOCK} lines is not divided, so "
+        "it has no validation part. Set data.validation_path, or divide the text into more lines"
     )
 
 

@@ -24,6 +24,7 @@ from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver import partition_search, recovery, report, slurm_job, validation
 from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.cost_model import constants_of
+from parallax_runner.driver.data_position import identity_in
 from parallax_runner.driver.datasets import dataset_facts
 from parallax_runner.driver.epochs import MakeEpochs
 from parallax_runner.driver.exact_on_gpus import compute_exactly
@@ -169,8 +170,9 @@ def _drive(
         command = resume_command(run_dir, has_own_checkpoint=False, resume=config.ckpt.resume)
         state.job_script = slurm_job.write_script(config, plan, run_dir, command)
         return None
-    start = Recovery.of(with_start(config, single, dataset, run_dir), config.ckpt.resume)
-    leave_for_workers(config, single, run_dir)
+    identity = identity_in(config, dataset)
+    start = Recovery.of(with_start(config, single, dataset, identity, run_dir), config.ckpt.resume)
+    leave_for_workers(config, single, identity, run_dir)
     frozen.freeze(start.config, run_dir)
     if config.action == "verify":
         verify_capture(config, source, plan, single, dataset, run_dir, state)

@@ -92,10 +92,7 @@ class Recovery:
         """Returns the configuration for another attempt. The attempt starts from the newest checkpoint if there is
         one."""
         newest = self.newest()
-        if newest is None:
-            return self.config
-        ckpt = dataclasses.replace(self.config.ckpt, resume=str(newest))
-        return dataclasses.replace(self.config, ckpt=ckpt)
+        return self.config if newest is None else continued(self.config, str(newest))
 
     def command(self, ckpt_path: str | None) -> str | None:
         """Returns the command that continues this run. `ckpt_path` is the run's newest checkpoint."""
@@ -129,6 +126,14 @@ class Recovery:
         except OSError as error:
             # Even without this file, the terminal shows the cause of the failure.
             print(f"parallax_runner: {path} cannot be written: {error.strerror}", file=sys.stderr)
+
+
+def continued(config: RunConfig, prefix: str) -> RunConfig:
+    """Returns the configuration that continues from a checkpoint. Unless the run has begun from this checkpoint, the
+    run itself has written it, so it contains the position in the run's data."""
+    if prefix == config.ckpt.resume:
+        return config
+    return dataclasses.replace(config, ckpt=dataclasses.replace(config.ckpt, resume=prefix, position="keep"))
 
 
 def forget_failure(run_dir: Path) -> None:

@@ -199,4 +199,5 @@ def tell_end(summary: RunSummary, failure: Failure | None, run_dir: Path, resume
         if objective.name != TRAINING_LOSS.name:
             told[objective.name] = objective.value
         shown = "".join(f", {name} {value:.4g}" for name, value in told.items() if value is not None)
-        print(f"finished: {summary.steps} steps{shown}; {run_dir}", file=sys.stderr)
+        unknown = "" if summary.unknown_loss is None else ", loss unknown"
+        print(f"finished: {summary.steps} steps{unknown}{shown}; {run_dir}", file=sys.stderr)

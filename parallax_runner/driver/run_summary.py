@@ -79,7 +79,8 @@ class RunSummary:
     omitted, and a field with a `key` has another name in the file.
 
     `version` and `commit` identify this program. `observed` contains the staleness histogram and the counts of dropped
-    gradients, `training` the metrics of the last training steps, and `validation` the results of the last validation.
+    gradients. `unknown_loss` is the reason why the losses are unknown. `training` contains the metrics of the last
+    training steps, and `validation` the results of the last validation.
     """
 
     status: Status
@@ -94,6 +95,7 @@ class RunSummary:
     global_batch: int | None = None
     loss_first: float | None = None
     loss_last: float | None = None
+    unknown_loss: str | None = field(default=None, metadata={"optional": True})
     steps_per_sec: float | None = None
     examples_per_sec: float | None = None
     words_per_sec: float | None = None
@@ -158,7 +160,7 @@ def with_training(
     rank). `before` is the summary of an earlier run in the same folder."""
     chief = done.get(0, {})
     steps, loss_first, loss_last = chief.get("steps", record.last_step), record.loss_first, record.loss_last
-    if loss_last is None and before.get("steps") == steps:
+    if loss_last is None and record.unknown_loss is None and before.get("steps") == steps:
         # The earlier run completed all steps, but was killed before it could end.
         loss_first, loss_last = before.get("loss_first"), before.get("loss_last")
     observed = histogram_of(record.staleness)
@@ -174,6 +176,7 @@ def with_training(
         global_batch=record.global_batch,
         loss_first=loss_first,
         loss_last=loss_last,
+        unknown_loss=record.unknown_loss,
         startup_secs=record.startup_secs,
         sent_bytes_per_step=sum(sent) / len(sent) if sent else None,
         export=ExportSummary(chief["saved_model"], chief["saved_model_error"]) if "saved_model" in chief else None,

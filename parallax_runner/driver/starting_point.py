@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
+from parallax_runner.data.identity import FILE_NAME as IDENTITY
+from parallax_runner.data.identity import Contents
 from parallax_runner.driver import recovery
+from parallax_runner.driver.data_position import settled_position
 from parallax_runner.errors import ConfigError
 from parallax_runner.process.stage_times import stage
 
@@ -23,8 +26,14 @@ log = logging.getLogger(__name__)
 
 
 @stage("find a checkpoint")
-def with_start(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset, run_dir: Path) -> RunConfig:
-    """Returns the configuration with `ckpt.resume` resolved to a checkpoint prefix or `never`."""
+def with_start(
+    config: RunConfig, single: SingleDeviceGraph, dataset: Dataset, identity: Contents, run_dir: Path
+) -> RunConfig:
+    """Returns the configuration with `ckpt.resume` resolved to a checkpoint prefix or `never`. If it is a prefix,
+    `ckpt.position` is `start` only if the run begins at its first example.
+
+    Raises CheckpointError if the checkpoint does not fit the model or the data.
+    """
     from parallax_runner.checkpoints.best import fault_of_best
     from parallax_runner.checkpoints.folder import prepare
     from parallax_runner.checkpoints.start import find_start
@@ -50,6 +59,7 @@ def with_start(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset, r
         from parallax_runner.checkpoints.ops import check_fits
 
         check_fits(start, single.variables, numbering=numbering_of(dataset))
+        ckpt = dataclasses.replace(ckpt, position=settled_position(config, start, identity))
         log.info("resuming from %s", start)
     resume = "never" if start is None else os.path.join(os.path.realpath(start.parent), start.name)
     ckpt = dataclasses.replace(ckpt, resume=resume)
@@ -69,10 +79,11 @@ def _check_repeats(config: RunConfig) -> None:
         )
 
 
-def leave_for_workers(config: RunConfig, single: SingleDeviceGraph, run_dir: Path) -> None:
-    """Writes the files that workers need to build the same graph, or to report how their graph differs."""
+def leave_for_workers(config: RunConfig, single: SingleDeviceGraph, identity: Contents, run_dir: Path) -> None:
+    """Writes the files that workers need to build the same graph, or to report how their graph or data differs."""
     from parallax_runner.graph import fingerprint, generators
 
     fingerprint.Outline.of(single.meta_graph.graph_def).save(run_dir / fingerprint.FILE_NAME)
+    identity.save(run_dir / IDENTITY)
     if frozen.is_of_script(config):
         generators.begin.save(run_dir / generators.FILE_NAME)

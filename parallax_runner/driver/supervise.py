@@ -82,6 +82,7 @@ def supervise(
             tracker=NoTracker() if only_searches else tracker,
             display=display,
             validation_metric=single.validation_metric,
+            unknown_loss=single.unknown_loss,
             totals=_metric_totals(single, plan, start.first_step),
             validation_results=single.validation_metrics.results if single.validation_metrics else None,
             goal=goal,

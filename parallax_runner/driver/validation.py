@@ -28,6 +28,12 @@ def lacks_examples(config: RunConfig, single: SingleDeviceGraph, dataset: Datase
     )
 
 
+def _lacks_all_examples(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
+    """Returns whether the data settings ask for validation examples, but there are none."""
+    is_wanted = any(config.data.get(key) for key in ("validation_examples", "validation_path"))
+    return single.validation_loss is not None and dataset.validation_size == 0 and is_wanted
+
+
 def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: Dataset) -> Plan:
     """Returns the plan, with a note if nothing will be validated.
 
@@ -41,9 +47,11 @@ def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: D
         check_validation_loss(single)
     asked = config.train.validate_steps
     if asked is not None and not is_possible(config, single, dataset):
-        why = why_not(config, single, dataset)
-        raise ConfigError(f"train.validate_steps={asked} needs validations, but {why}")
-    if not lacks_examples(config, single, dataset):
+        needing = f"train.validate_steps={asked} needs"
+        if config.train.patience is not None:
+            needing = f"train.patience={config.train.patience}, train.validate_steps={asked} need"
+        raise ConfigError(f"{needing} validations, but {why_not(config, single, dataset)}")
+    if not lacks_examples(config, single, dataset) and not _lacks_all_examples(config, single, dataset):
         return plan
     note = f"this run is not validated: {_too_few(config, dataset)}"
     return dataclasses.replace(plan, notes=(*plan.notes, note))
@@ -67,5 +75,10 @@ def why_not(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> s
 
 def _too_few(config: RunConfig, dataset: Dataset) -> str:
     size = dataset.validation_size
+    reason = str(getattr(dataset, "missing_validation", ""))
+    if reason:
+        return reason
+    if not size:
+        return "there are no validation examples"
     there = "there is 1 validation example" if size == 1 else f"there are {size} validation examples"
     return f"{there}, fewer than a batch (data.batch_size={config.data['batch_size']})"

@@ -23,6 +23,7 @@ from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGrap
 
 TRAIN_OP = "parallax_runner/train_op"
 LOSS = "parallax_runner/loss"
+MOST_NAMED = 4  # losses that a note names
 PARTITIONERS = "parallax_runner/partitioners"
 
 
@@ -56,7 +57,8 @@ def capture_script(graph: tf.Graph) -> SingleDeviceGraph:
     _refuse_unseen_updates(imported, updates)
     step = [*updates, *_last_behind(updates)]
     meta_graph.graph_def.node.add(name=TRAIN_OP, op="NoOp", input=sorted({f"^{op.name}" for op in step}))
-    meta_graph.graph_def.node.append(_loss_node(meta_graph, imported))
+    unknown_loss = _why_unknown(meta_graph, imported)
+    meta_graph.graph_def.node.append(_loss_node(meta_graph, imported, is_known=unknown_loss is None))
     whole = tf.Graph()
     with whole.as_default():
         tf.import_graph_def(meta_graph.graph_def, name="")
@@ -78,6 +80,8 @@ def capture_script(graph: tf.Graph) -> SingleDeviceGraph:
         observers=tuple(sorted(op.name for op in observers)),
         apart=_apart(whole, boundary.gradients, {op.name for op in step}),
         losses=_losses_of(meta_graph),
+        unknown_loss=unknown_loss,
+        notes=() if unknown_loss is None else (f"the loss is unknown: {unknown_loss}",),
     )
 
 
@@ -144,13 +148,30 @@ def _losses_of(meta_graph: tf.MetaGraphDef) -> tuple[str, ...]:
     return tuple(sorted({name.decode() for name in meta_graph.collection_def[gradients_hook.LOSSES].bytes_list.value}))
 
 
-def _loss_node(meta_graph: tf.MetaGraphDef, graph: tf.Graph) -> tf.NodeDef:
-    """Returns a node that copies the scalar whose gradients were computed. If there is not exactly one such scalar, the
-    node contains NaN."""
+def _why_unknown(meta_graph: tf.MetaGraphDef, graph: tf.Graph) -> str | None:
+    """Returns the reason why the loss of a script is unknown, or None if its gradients are those of one scalar."""
     names = _losses_of(meta_graph)
+    if len(names) > 1:
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        listed = ", ".join(f"«{name}»" for name in names[:MOST_NAMED])
+        return (
+            f"the script computes gradients of {len(names)} tensors ({listed}{more}). The script itself can print or "
+            "add up their values"
+        )
+    if not names:
+        return "the script computes gradients without a tensor that could be the loss"
+    loss = graph.get_tensor_by_name(names[0])
+    if loss.shape.rank == 0 and loss.dtype.is_floating:
+        return None
+    return f"«{names[0]}», whose gradients the script computes, is not a scalar of a floating-point type"
+
+
+def _loss_node(meta_graph: tf.MetaGraphDef, graph: tf.Graph, *, is_known: bool) -> tf.NodeDef:
+    """Returns a node that copies the scalar whose gradients were computed. If the loss is unknown, the node contains
+    NaN."""
     node = tf.NodeDef(name=LOSS)
-    loss = graph.get_tensor_by_name(names[0]) if len(names) == 1 else None
-    if loss is not None and loss.shape.rank == 0 and loss.dtype.is_floating:
+    if is_known:
+        loss = graph.get_tensor_by_name(_losses_of(meta_graph)[0])
         node.op = "Identity"
         node.input.append(loss.name)
         node.attr["T"].type = loss.dtype.as_datatype_enum

@@ -92,6 +92,7 @@ class SingleDeviceGraph:
       op.
     - `apart` contains sets of variables that are always updated together. It is empty if a step updates all variables.
     - `losses` are the names of the tensors whose gradients were computed.
+    - `unknown_loss` is the reason why `loss` is not the script's loss but NaN, or None.
     """
 
     meta_graph: Any = field(repr=False)
@@ -108,6 +109,7 @@ class SingleDeviceGraph:
     observers: tuple[str, ...] = ()
     apart: tuple[frozenset[str], ...] = ()
     losses: tuple[str, ...] = ()
+    unknown_loss: str | None = None
     has_optimizer: bool = False
     metrics: MetricSums | None = None
     validation_metrics: MetricSums | None = None

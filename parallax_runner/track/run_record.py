@@ -39,7 +39,8 @@ class RunRecord:
     compare validations. When a validation is complete, `on_validated` is called with the step and this value.
     `contributors` is the number of gradients per step if it is less than `workers`. In this case, the losses of ranks
     that do not contribute are not counted. `totals` adds up the metric sums of training steps, and `validation_results`
-    turns the sums of a validation into metric values. Both are None if there are no metrics.
+    turns the sums of a validation into metric values. Both are None if there are no metrics. `unknown_loss` is the
+    reason why the losses in the reports are not the loss of the model, or None. If it is set, no loss is recorded.
     """
 
     workers: int
@@ -59,6 +60,7 @@ class RunRecord:
     on_validated: Callable[[int, float], None] | None = None
     validation: dict[str, float] = field(default_factory=dict)
     contributors: int | None = None
+    unknown_loss: str | None = None
     totals: MetricTotals | None = None
     validation_results: Results | None = None
     training: dict[str, float] = field(default_factory=dict)
@@ -107,9 +109,10 @@ class RunRecord:
             return
         for number in means:
             del self._losses[number]
-        if self.loss_first is None:
-            self.loss_first = means[min(means)]
-        self.loss_last, self.last_step = means[step], step
+        self.last_step = step
+        if self.unknown_loss is None:
+            self.loss_first = means[min(means)] if self.loss_first is None else self.loss_first
+            self.loss_last = means[step]
         steps_per_sec = len(losses) / secs if secs > 0 else None
         self._show(step, self.loss_last, steps_per_sec)
 
@@ -184,7 +187,7 @@ class RunRecord:
         if self.contributors is not None:
             self.tracker.log_metrics(self.last_step, counts_of(self.dropped, self.workers))
 
-    def _show(self, step: int, loss: float, steps_per_sec: float | None) -> None:
+    def _show(self, step: int, loss: float | None, steps_per_sec: float | None) -> None:
         rates = self.rates(steps_per_sec)
         times = percentiles_ms("time/step_ms", self._recent_step_secs)
         self._recent_step_secs = []

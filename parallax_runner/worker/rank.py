@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -19,7 +21,9 @@ from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
-from parallax_runner.errors import PlanError
+from parallax_runner.data.identity import FILE_NAME as IDENTITY
+from parallax_runner.data.identity import Contents, difference_in, loaded_contents
+from parallax_runner.errors import DataError, PlanError
 from parallax_runner.export.checkpoints import OUTBOX, hold
 from parallax_runner.graph.build import MODEL, Source
 from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
@@ -55,6 +59,8 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = M
     config, plan = frozen.load(run_dir), plans.load(run_dir / "plan.json")
     join_ranks(plan, run_dir, client)
     dataset = source.load_dataset(config)
+    identity = Contents.load(run_dir / IDENTITY)
+    check_data(config, dataset, identity, rank)
     single = source.build_graph(config, dataset)
     check_graph(single, plan, run_dir, rank)
     seed_generators(config.train.seed)  # Python functions in the graph may draw random numbers in each step
@@ -76,7 +82,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = M
             control=client,
             log_every=config.train.log_every,
             loss_rule=FINITE_LOSSES,
-            saver=saver_of(config, checkpoints, single, client, feed),
+            saver=saver_of(config, checkpoints, single, client, feed, identity.training),
             reports_saves=frozen.is_fit(config) and config.ckpt.enabled and config.train.max_restarts > 0,
             save_steps=config.ckpt.save_steps,
             profiler=StepProfiler(config.profile, rank),
@@ -98,6 +104,20 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = M
     if rank == 0 and outcome["ckpt_path"] is not None and not stopped:
         outcome |= _export(config, source, single, dataset, Path(outcome["ckpt_path"]), client)
     return outcome
+
+
+def check_data(config: RunConfig, dataset: Dataset, driver: Contents, rank: int) -> None:
+    """Raises DataError if this process has loaded other data than the driver."""
+    difference = difference_in(driver, loaded_contents(config, dataset))
+    if difference is None:
+        return
+    what = "the script" if frozen.is_fit(config) else f"data._target_={config.data['_target_']}"
+    key = 'overrides=["data.resume=approximate"]' if frozen.is_fit(config) else "++data.resume=approximate"
+    raise DataError(
+        f"rank {rank} has loaded other {difference} than the driver. Every process runs {what} and must get the same "
+        "data: seed each random generator, as in np.random.default_rng(1), and sort what has no fixed order, such as "
+        f"the files in a folder. If the data must differ, set {key}, so that it is not compared"
+    )
 
 
 def check_graph(single: SingleDeviceGraph, plan: Plan, run_dir: Path, rank: int) -> None:
@@ -219,12 +239,13 @@ def _export(
 
 def start_of(config: RunConfig) -> Sidecar:
     """Returns the starting point of a run: the sidecar of the checkpoint from which the run resumes, or a sidecar for
-    step 0.
+    step 0. If the run begins new data, `examples` is 0.
 
     Raises CheckpointError if the checkpoint's sidecar cannot be read.
     """
     if config.ckpt.resume != "never":
-        return read_sidecar(Path(config.ckpt.resume))
+        found = read_sidecar(Path(config.ckpt.resume))
+        return dataclasses.replace(found, examples=0) if config.ckpt.position == "start" else found
     return Sidecar(step=0, examples=0, seed=config.train.seed, fingerprint="", tracker_run_id=None)
 
 
@@ -251,11 +272,14 @@ def saver_of(
     single: SingleDeviceGraph,
     client: ControlClient,
     feed: Feed,
+    data: Mapping[str, str],
 ) -> CheckpointSaver | CheckpointPart | None:
     """Returns the object that handles this rank's part of checkpointing, or None if this rank has no part. The chief
-    writes checkpoints. The other ranks send the chief the rows that only they have."""
+    writes checkpoints. The other ranks send the chief the rows that only they have. `data` identifies the training
+    data."""
     if checkpoints.is_chief:
-        return make_saver(config, checkpoints, single, client, feed.global_batch, numbering_of(feed.dataset))
+        numbering = numbering_of(feed.dataset)
+        return make_saver(config, checkpoints, single, client, feed.global_batch, numbering, data)
     return CheckpointPart(checkpoints) if config.ckpt.enabled and checkpoints.is_collective else None
 
 
@@ -266,9 +290,10 @@ def make_saver(
     client: ControlClient,
     global_batch: int = 0,
     numbering: str = "",
+    data: Mapping[str, str] = MappingProxyType({}),
 ) -> CheckpointSaver | None:
     """Returns a saver that writes checkpoints according to `ckpt`, or None if checkpoints are disabled. A resumed run
-    needs `global_batch` and `numbering` to interpret example indices."""
+    needs `global_batch`, `numbering` and `data` to interpret the position in the data."""
     if not config.ckpt.enabled:
         return None
     trained = {gradient.variable for gradient in single.gradients}
@@ -282,6 +307,7 @@ def make_saver(
         fingerprint=single.fingerprint,
         global_batch=global_batch,
         numbering=numbering,
+        data=dict(data),
         check_finite=frozenset(variable.full_name for variable in single.variables if variable.name in trained),
         on_written=functools.partial(_on_checkpoint, config, client),
         run_id=functools.partial(_run_id, config),

@@ -17,10 +17,11 @@ from pathlib import Path
 
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import CkptConfig, PartitionConfig, ProfileConfig, RunConfig, TrackingConfig
+from parallax_runner.data.identity import FILE_NAME as IDENTITY
 from parallax_runner.driver import report
 from parallax_runner.driver.jobs.child_job import run_child_job
 from parallax_runner.driver.partition_search import PartitionSearch, tell, with_partitions
-from parallax_runner.driver.recovery import Recovery, Restarts, step_of
+from parallax_runner.driver.recovery import Recovery, Restarts, continued, step_of
 from parallax_runner.errors import TrainingError
 from parallax_runner.files.link_or_copy import link_or_copy
 from parallax_runner.launch import processes
@@ -48,8 +49,7 @@ def search_apart(
         result, by_rank = _run_trial(trial, search, start.run_dir, interrupts)
         if goes_on:
             config = with_partitions(config, config.partition.num)
-            resume = str(_left_by(result) or start.newest_own() or config.ckpt.resume)
-            config = dataclasses.replace(config, ckpt=dataclasses.replace(config.ckpt, resume=resume))
+            config = continued(config, str(_left_by(result) or start.newest_own() or config.ckpt.resume))
         if result.status != "finished":
             result = _named(result, search.partitions, folder)
             failure = restarts.failure_to_retry(result, was_stopped=interrupts.received)
@@ -90,6 +90,7 @@ def _run_trial(
     shutil.rmtree(folder, ignore_errors=True)  # removes the logs of an earlier search
     folder.mkdir(parents=True, exist_ok=True)
     link_or_copy(run_dir / OUTLINE, folder / OUTLINE)
+    link_or_copy(run_dir / IDENTITY, folder / IDENTITY)
     by_rank: dict[int, list[float]] = defaultdict(list)
 
     def on_message(message: processes.Message) -> None:
@@ -107,7 +108,8 @@ def _trial_config(config: RunConfig, search: PartitionSearch, folder: Path, goes
     if not goes_on:
         ckpt = CkptConfig(enabled=False, resume="never")
     elif not ckpt.enabled:
-        ckpt = CkptConfig(enabled=True, dir=str(_passed_on(Path(config.run_dir))), keep=1, resume=ckpt.resume)
+        folder_of_trials = str(_passed_on(Path(config.run_dir)))
+        ckpt = dataclasses.replace(ckpt, enabled=True, dir=folder_of_trials, save_steps=None, save_secs=None, keep=1)
     return dataclasses.replace(
         config,
         action="search",  # the ranks then skip validation

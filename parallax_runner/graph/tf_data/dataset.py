@@ -7,7 +7,7 @@ import copy
 import functools
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,21 +16,22 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from parallax_runner.data.batch_structure import BatchStructure
-from parallax_runner.data.dataset import Feature
+from parallax_runner.data.identity import EXAMPLES, FIRST, FIRST_EXAMPLES, Contents
 from parallax_runner.errors import DataError
-from parallax_runner.graph.components import components, count_rows, feature_of, rows, with_long_splits
+from parallax_runner.graph.components import components, count_rows, rows, with_long_splits
+from parallax_runner.graph.tf_data.batch_spec import (
+    PASSING,
+    batch_size_of,
+    feature_of_spec,
+    is_endless,
+    last_batching,
+    static_size,
+)
+from parallax_runner.graph.tf_data.first_examples import digest_of_elements
 from parallax_runner.graph.tf_data.fresh_copy import FreshCopies
-from parallax_runner.graph.tf_data.repeatable import draws_order, why_not_repeatable, why_without_order
+from parallax_runner.graph.tf_data.repeatable import draws_order, seeds_of, why_not_repeatable, why_without_order
 
 log = logging.getLogger(__name__)
-# Transformations that yield the batches of their input unchanged.
-PASSING = ("_PrefetchDataset", "_OptionsDataset")
-# Transformations from batches to batches. Users often put such transformations after `batch`.
-BATCHWISE = (
-    *("_MapDataset", "_ParallelMapDataset", "_ShuffleDataset", "_RepeatDataset", "_TakeDataset", "_SkipDataset"),
-    "CacheDataset",
-)
-BATCHING = ("_BatchDataset", "_ParallelBatchDataset")
 
 
 class TfDataset:
@@ -129,6 +130,19 @@ class TfDataset:
         """Raises IndexError: only a share can read validation examples."""
         raise IndexError(f"validation examples [{start}, {start + size}): a tf.data.Dataset can only be read in order")
 
+    def sizes(self) -> dict[str, str]:
+        """Returns the number of examples in a pass. If batches are counted, the name contains their size, because
+        another batch size can omit other examples."""
+        if self.is_endless:
+            return {}
+        name = EXAMPLES if self._train.by_example else f"{EXAMPLES} in batches of {self.global_batch}"
+        return {name: str(self._train.count())}
+
+    def contents(self) -> Contents:
+        """Returns digests of the first examples of the pipelines without their shuffles, and the shuffles' seeds."""
+        held_back = {} if self._validation is None else {FIRST: self._validation.digest_of_first()}
+        return Contents({FIRST: self._train.digest_of_first()}, self._train.seeds, held_back)
+
     def share(self, rank: int, ranks: int, replicas: int) -> Share:
         """Returns the part of the data that one of `ranks` workers reads. Each worker has `replicas` replicas.
 
@@ -157,16 +171,17 @@ class Batches:
         self._what = what
         self.structure = BatchStructure.of(dataset.element_spec)
         specs = self.structure.flatten(dataset.element_spec)
-        batched = _last_batching(dataset, PASSING)
+        batched = last_batching(dataset, PASSING)
         self.by_example = batched is not None
-        self.features = {name: _feature(name, spec, what) for name, spec in specs.items()}
-        self._static = _static_size(specs)
-        self.size = _batch_size(dataset, batched, self._static, what)
-        self.is_endless = _is_endless(dataset)
+        self.features = {name: feature_of_spec(name, spec, what) for name, spec in specs.items()}
+        self._static = static_size(specs)
+        self.size = batch_size_of(dataset, batched, self._static, what)
+        self.is_endless = is_endless(dataset)
         source = dataset if batched is None else batched._input_dataset.with_options(dataset.options())
         with eagerly():
             self.copies = FreshCopies(source, what)
             self.draws_order = draws_order(dataset)
+            self.seeds = seeds_of(dataset)
             self._known = int(source.cardinality())
 
     @property
@@ -182,6 +197,13 @@ class Batches:
         """Returns the number of whole batches in a pass, and the number of examples left over."""
         found, in_whole = self._counted
         return in_whole // self.size, found - in_whole
+
+    def digest_of_first(self) -> str:
+        """Returns a digest of the first examples, which does not depend on the shuffles and the batch size."""
+        with eagerly():
+            copy = self.copies.unshuffled()
+            examples = copy if self.by_example else copy.unbatch()
+            return digest_of_elements(examples.take(FIRST_EXAMPLES))
 
     def arrays(self, element: Any) -> dict[str, np.ndarray]:
         """Returns the arrays of a batch by component name (see `Feature`)."""
@@ -347,64 +369,6 @@ def _check_validation_order(validation: Any, *, exact: bool) -> None:
 def every(batch: Any, first: int, step: int) -> Any:
     """Returns every `step`-th example of a batch, with all features, starting with example `first`."""
     return tf.nest.map_structure(lambda each: rows(each, first, step=step), batch)
-
-
-def _last_batching(dataset: Any, passing: Collection[str]) -> Any:
-    """Returns the `batch` transformation at the end of a pipeline, or None if the pipeline does not end with one.
-    Ignores transformations in `passing` that follow `batch`."""
-    while type(dataset).__name__ in passing:
-        dataset = dataset._input_dataset
-    return dataset if type(dataset).__name__ in BATCHING else None
-
-
-def _is_endless(dataset: Any) -> bool:
-    """Returns whether a pass never ends. Checks the inputs of filters too, because a filter hides an endless input."""
-    through = {"_FilterDataset", *PASSING, *BATCHING, *BATCHWISE} - {"_TakeDataset"}
-    while int(dataset.cardinality()) == tf.data.UNKNOWN_CARDINALITY and type(dataset).__name__ in through:
-        dataset = dataset._input_dataset
-    return bool(int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY)
-
-
-def _static_size(specs: dict[str, Any]) -> int | None:
-    """Returns the batch size that the types of all features specify, or None if they do not agree on one.
-
-    A map over batches often loses the size of ragged and sparse features.
-    """
-    sizes = set()
-    for spec in specs.values():
-        size = spec.shape[0] if spec.shape.rank else None
-        if size is not None or isinstance(spec, tf.TensorSpec):
-            sizes.add(size)
-    return sizes.pop() if len(sizes) == 1 else None
-
-
-def _batch_size(dataset: Any, batched: Any, static: int | None, what: str) -> int:
-    if batched is not None:
-        return int(batched._batch_size)
-    if static is not None:
-        return static
-    earlier = _last_batching(dataset, (*PASSING, *BATCHWISE))
-    if earlier is None or any(spec.shape.rank == 0 for spec in tf.nest.flatten(dataset.element_spec)):
-        raise DataError(
-            f"{what}: the batch size is unknown: make .batch(N) the last transformation, or set "
-            "drop_remainder=True in it"
-        )
-    return int(earlier._batch_size)
-
-
-def _feature(name: str, spec: Any, what: str) -> Feature:
-    if not isinstance(spec, tf.TensorSpec | tf.RaggedTensorSpec | tf.SparseTensorSpec):
-        raise DataError(
-            f"{what}: «{name}» is {type(spec).__name__}: only dense, ragged and sparse tensors can be distributed"
-        )
-    if spec.shape.rank is None or (isinstance(spec, tf.TensorSpec) and None in spec.shape[1:]):
-        raise DataError(
-            f"{what}: the shape of «{name}» is {spec.shape}: all dimensions except the first must be known; set them "
-            "in a map with tf.ensure_shape"
-        )
-    if spec.dtype in (tf.string, tf.resource, tf.variant):
-        raise DataError(f"{what}: «{name}» has the type {spec.dtype.name}: convert it to numbers with Dataset.map")
-    return feature_of(spec)
 
 
 def _one(batch: tuple[Any, ...]) -> Any:

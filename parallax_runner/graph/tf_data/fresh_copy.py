@@ -17,6 +17,7 @@ from tensorflow.python.data.ops import dataset_ops
 from parallax_runner.errors import DataError
 from parallax_runner.graph.all_nodes import all_nodes, nodes_in_functions
 from parallax_runner.graph.tf_data.early_shard import shard_early
+from parallax_runner.graph.tf_data.first_examples import without_shuffles
 from parallax_runner.graph.tf_data.length import equally_long
 
 # Maps each op that keeps state between passes to the op that creates an empty resource for it.
@@ -68,6 +69,13 @@ class FreshCopies:
         if ranks > 1:
             keeps_order = self._dataset.options().deterministic is not False
             shard_early(graph_def, rank, ranks, cardinality=self._cardinality, keeps_order=keeps_order)
+        (result,) = (node.input[0] for node in graph_def.node if node.op == "_Retval")
+        made = dataset_ops._VariantDataset(self._imported(graph_def, result), self._dataset.element_spec)
+        return made.with_options(self._dataset.options())
+
+    def unshuffled(self) -> Any:
+        """Makes a copy without the shuffles and caches of the pipeline."""
+        graph_def = without_shuffles(self._graph_def)
         (result,) = (node.input[0] for node in graph_def.node if node.op == "_Retval")
         made = dataset_ops._VariantDataset(self._imported(graph_def, result), self._dataset.element_spec)
         return made.with_options(self._dataset.options())

@@ -45,6 +45,13 @@ def draws_order(dataset: Any) -> bool:
     return any(node.op in DRAWING for nodes in _scopes(dataset) for node in nodes)
 
 
+def seeds_of(dataset: Any) -> str:
+    """Returns the seeds of the dataset's shuffles and random choices as text."""
+    scopes = ((nodes, {node.name: node for node in nodes}) for nodes in _scopes(dataset))
+    drawing = [(node, names) for nodes, names in scopes for node in nodes if node.op in DRAWING]
+    return "; ".join(sorted(f"{node.op} {list(_seeds(node, names))}" for node, names in drawing))
+
+
 def _scopes(dataset: Any) -> list[Any]:
     """Returns a list with the nodes of the dataset's graph, and the nodes of each function in the graph."""
     graph_def = graph_of(dataset)

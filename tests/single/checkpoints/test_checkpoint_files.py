@@ -184,9 +184,9 @@ def test_a_clock_that_steps_back_changes_nothing(tmp_path: Path, monkeypatch: py
 
 
 def as_format_2(prefix: Path) -> None:
-    """Gives a checkpoint the sidecar that was written before there were numbers."""
+    """Gives a checkpoint the sidecar that was written before there were numbers and data."""
     fields = json.loads(read_sidecar(prefix).text())
-    del fields["write_number"], fields["sha256"]
+    del fields["write_number"], fields["data"], fields["sha256"]
     fields["format"] = 2
     checksum = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
     sidecar_path(prefix).write_text(json.dumps(fields | {"sha256": checksum}, indent=1) + "\n")
@@ -200,6 +200,7 @@ def test_checkpoints_without_a_number_come_first_in_the_order_of_time(
         as_format_2(written(tmp_path, step))
     assert damage(tmp_path / "model.ckpt-200") is None
     assert read_sidecar(tmp_path / "model.ckpt-200").write_number == 0
+    assert read_sidecar(tmp_path / "model.ckpt-200").data == {}
     for step in (20, 10):
         written(tmp_path, step)
     assert [int(prefix.name.rpartition("-")[2]) for prefix in list_checkpoints(tmp_path)] == [300, 200, 20, 10]
@@ -286,6 +287,7 @@ def test_an_unusable_sidecar_is_named(tmp_path: Path, content: str) -> None:
         ("write_number", None),
         ("saved_secs", "x"),
         ("numbering", None),
+        ("data", "x"),
         ("files", {"index": {"bytes": "x", "sha256": ""}}),
         ("files", {"index": {"bytes": 3, "sha256": None}}),
         ("files", {"index/../../index": {"bytes": 3, "sha256": ""}}),

@@ -14,6 +14,7 @@ from parallax_runner.checkpoints import folder as checkpoint_folder
 from parallax_runner.checkpoints.files import sidecar_path
 from parallax_runner.checkpoints.start import Start, find_start
 from parallax_runner.config.frozen import from_plain
+from parallax_runner.data.identity import Contents
 from parallax_runner.driver.starting_point import with_start
 from parallax_runner.errors import CheckpointError
 from tests.single.checkpoints.test_checkpoint_files import SUFFIXES, names, partial, written
@@ -207,7 +208,7 @@ def test_a_leftover_that_cannot_be_removed_is_told_once(
             "ckpt": {"enabled": True, "dir": str(tmp_path / "ckpt"), "resume": "auto"},
         }
     )
-    settled = with_start(config, None, None, tmp_path)  # type: ignore[arg-type]
+    settled = with_start(config, None, None, Contents(), tmp_path)  # type: ignore[arg-type]
     assert settled.ckpt.resume == "never"
     told = capsys.readouterr().err
     assert told.count("was left by a killed run and cannot be removed: Operation not permitted") == 1

@@ -54,6 +54,9 @@ def test_interpolations_stay_what_they_are(hydra_config: HydraConfig) -> None:
 def test_its_own_checkpoint_comes_before_the_one_it_began_from(hydra_config: HydraConfig) -> None:
     assert "ckpt.resume" not in command(hydra_config, "ckpt.resume=/some/run", resume="/some/run")
     assert "ckpt.resume=/some/run" in command(hydra_config, "ckpt.resume=/some/run", own=False, resume="/some/run")
+    both = ("ckpt.resume=/some/run", "ckpt.position=start")
+    assert "ckpt.position" not in command(hydra_config, *both, resume="/some/run")
+    assert "ckpt.position=start" in command(hydra_config, *both, own=False, resume="/some/run")
     # Said by a file of the configuration.
     assert "ckpt.resume=auto" in command(hydra_config, resume="never")
 

@@ -124,6 +124,8 @@ def test_a_choice_in_the_file_of_another_group_is_named(tmp_path: Path, capsys: 
 
 # The words, the key that is named, and the reason.
 UNUSED = {
+    "position": ("ckpt.resume=never ckpt.position=start", "ckpt.position=start", "ckpt.resume=never begins at the"),
+    "position without checkpoints": ("ckpt=off ckpt.position=keep", "ckpt.position=keep", "ckpt is off; omit ckpt=off"),
     "profile": ("profile.steps=[3]", "profile.steps=[3]", "profile is off; add profile=steps."),
     "folder of no profile": ("profile.dir=x", "profile.dir=x", "profile is off; add profile=steps or profile=range."),
     "range": (

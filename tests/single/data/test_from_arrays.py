@@ -58,3 +58,11 @@ def test_refused(arguments: dict[str, object], told: str) -> None:
     given = {"x": ROWS, "y": ROWS, "sample_weight": None, "batch_size": 2, "shuffle": False, **arguments}
     with pytest.raises(DataError, match=told):
         arrays_dataset(**given)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_range_that_crosses_passes(shuffle: bool) -> None:
+    """The position of a run with another batch size need not be the start of a batch."""
+    data = made(shuffle=shuffle)
+    one_by_one = [data.train_batch(start, 1)["id"][0] for start in range(24)]
+    np.testing.assert_array_equal(data.train_batch(6, 16)["id"], one_by_one[6:22])

@@ -171,3 +171,19 @@ def test_wikitext(load):
 def test_packed_sentences(load):
     dataset = load(SHARED / "multi30k" / "train.en.gz", vocab_size=5000, sequence_length=10)
     assert 35_000 < dataset.train_size < 45_000
+
+
+def test_a_text_that_is_not_divided_says_why_it_has_no_validation(load, tmp_path):
+    short, longer = tmp_path / "text8", tmp_path / "longer"
+    short.write_text("a b c d " * 1000)
+    longer.write_text("a b c d e f g h\n" * 51)
+    told = f"the validation part of {short} has 0 tokens, but one example needs 5. A single file of up to 50 lines"
+    assert load(short).validation_size == 0
+    assert load(short).missing_validation.startswith(told)
+    assert load(short, validation_examples=0).missing_validation == ""
+    assert load(short, validation_path=str(longer)).missing_validation == ""
+    assert load(longer).missing_validation == ""
+    tiny = tmp_path / "tiny"
+    tiny.write_text("a b c\n")
+    few = load(longer, validation_path=str(tiny))
+    assert few.missing_validation == f"the text at data.validation_path={tiny} has 4 tokens, but one example needs 5"

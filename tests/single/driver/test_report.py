@@ -1,4 +1,5 @@
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +89,13 @@ def test_the_end_of_a_run_names_each_number(capsys: pytest.CaptureFixture[str]) 
     report.tell_end(ended, None, RUN_DIR)
     for compared in (("validation loss", 4.0, "minimize"), ("perplexity", 54.6, "minimize"), ("auc", 0.7, "maximize")):
         report.tell_end(dataclasses.replace(ended, compared=ObjectiveSummary(*compared)), None, RUN_DIR)
+    report.tell_end(dataclasses.replace(ended, loss_last=math.nan), None, RUN_DIR)
+    report.tell_end(dataclasses.replace(ended, loss_last=None, unknown_loss="there are several"), None, RUN_DIR)
     assert capsys.readouterr().err == (
         "finished: 9 steps, loss 3; /runs/a\n"
         "finished: 9 steps, loss 3, validation loss 4; /runs/a\n"
         "finished: 9 steps, loss 3, perplexity 54.6; /runs/a\n"
         "finished: 9 steps, loss 3, auc 0.7; /runs/a\n"
+        "finished: 9 steps, loss nan; /runs/a\n"
+        "finished: 9 steps, loss unknown; /runs/a\n"
     )

@@ -126,6 +126,10 @@ def test_losses_of_a_run_that_had_done_all_steps_are_kept(record: RunRecord) -> 
     found = with_training(BEGUN, record, {}, before)
     assert (found.loss_first, found.loss_last) == (5.0, 4.0)
     assert with_training(BEGUN, record, {}, before | {"steps": 6}).loss_last is None
+    record.unknown_loss = "the script has several losses"
+    fields = with_training(BEGUN, record, {}, before).flat()
+    assert (fields["loss_first"], fields["loss_last"]) == (None, None)
+    assert fields["unknown_loss"] == "the script has several losses"
 
 
 def test_supervision_counts_restarts_and_the_summary_has_them() -> None:

@@ -48,6 +48,16 @@ def test_a_note_where_there_is_less_than_a_batch(single: SingleDeviceGraph) -> N
     assert notes(config(14), without, dataset(validation=13)) == PLAN.notes
 
 
+def test_a_note_where_no_example_is_left_although_some_were_wanted(single: SingleDeviceGraph) -> None:
+    none = dataset(validation=0)
+    wanted = from_plain({"data": {"batch_size": 2, "validation_examples": 10}, "train": {}})
+    assert notes(wanted, single, none) == (*PLAN.notes, "this run is not validated: there are no validation examples")
+    none.missing_validation = "the text has one line"  # type: ignore[attr-defined]
+    assert notes(wanted, single, none) == (*PLAN.notes, "this run is not validated: the text has one line")
+    unwanted = from_plain({"data": {"batch_size": 2, "validation_examples": 0}, "train": {}})
+    assert notes(unwanted, single, none) == PLAN.notes
+
+
 def test_what_cannot_be_validated_is_refused_where_it_was_asked_for(single: SingleDeviceGraph) -> None:
     asked = config(2, validate_steps=5)
     assert notes(asked, single, dataset(validation=2)) == PLAN.notes
@@ -55,6 +65,10 @@ def test_what_cannot_be_validated_is_refused_where_it_was_asked_for(single: Sing
         ConfigError, match=r"train\.validate_steps=5 needs validations, but there is 1 .*data\.batch_size=2"
     ):
         notes(asked, single, dataset(validation=1))
+    patient = from_plain({"data": {"batch_size": 2}, "train": {"validate_steps": 5, "patience": 3}})
+    told = r"train\.patience=3, train\.validate_steps=5 need validations, but there are no validation examples$"
+    with pytest.raises(ConfigError, match=told):
+        notes(patient, single, dataset(validation=0))
     with pytest.raises(
         ConfigError, match=r"train\.validate_steps=5 needs validations, but the model has no validation_loss"
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -115,3 +116,25 @@ def test_a_graph_without_updates_is_refused() -> None:
         tf.gradients(tf.reduce_sum(weights * weights), [weights])
     with pytest.raises(CaptureError, match="add a train op"):
         capture_script(graph)
+
+
+def test_a_loss_is_unknown_where_there_are_several() -> None:
+    def losses(count: int, shape: tuple[int, ...] = ()) -> tf.Graph:
+        graph = tf.Graph()
+        with graph.as_default():
+            w = tf.get_variable("w", [2])
+            made = [tf.reduce_sum(w * (number + 1.0)) + tf.zeros(shape) for number in range(count)]
+            slopes = tf.add_n([tf.gradients(loss, w)[0] for loss in made])
+            tf.train.GradientDescentOptimizer(0.1).apply_gradients([(slopes, w)])
+        return graph
+
+    one = capture_script(losses(1))
+    assert (one.unknown_loss, one.notes) == (None, ())
+    for graph, told in (
+        (losses(2), r"^the script computes gradients of 2 tensors \(«add:0», «add_1:0»\)\. "),
+        (losses(6), r" of 6 tensors \(«add:0», «add_1:0», «add_2:0», «add_3:0» and 2 more\)\. "),
+        (losses(1, (3,)), r"^«add:0», whose gradients the script computes, is not a scalar "),
+    ):
+        single = capture_script(graph)
+        assert single.unknown_loss is not None and re.search(told, single.unknown_loss)
+        assert single.notes == (f"the loss is unknown: {single.unknown_loss}",)

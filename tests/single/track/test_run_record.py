@@ -387,3 +387,15 @@ def test_without_backup_workers_nothing_is_dropped() -> None:
     keys = {key for _, metrics in account.tracker.metrics for key in metrics}
     assert "train/loss" in keys
     assert not [key for key in keys if "dropped" in key]
+
+
+def test_a_loss_that_nobody_knows_is_not_the_loss_that_is_not_a_number() -> None:
+    for reason, shown in ((None, math.nan), ("the script has several losses", None)):
+        account = Account()
+        account.record.unknown_loss = reason
+        for rank in range(2):
+            account.record.on_progress(rank, 2, [math.nan, math.nan], even(1.0, [0.0, 0.0]))
+        found = (account.record.loss_first, account.record.loss_last, account.display.standings[-1].loss)
+        assert account.record.last_step == 2
+        assert [str(loss) for loss in found] == 3 * [str(shown)]
+        assert str(account.tracker.metrics[-1][1]["train/loss"]) == str(shown)

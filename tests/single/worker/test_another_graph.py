@@ -12,6 +12,8 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.config.compose import Composer, resolve
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.validate import validate
+from parallax_runner.data.identity import FILE_NAME as IDENTITY
+from parallax_runner.data.identity import Contents
 from parallax_runner.driver.jobs import child_job, partition_trials, row_trial
 from parallax_runner.errors import PlanError
 from parallax_runner.graph.capture import capture
@@ -67,6 +69,8 @@ def test_of_a_trial_apart(config: RunConfig, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(child_job.processes, "run", worker)
     single = built(1)
     Outline.of(single.meta_graph.graph_def).save(tmp_path / FILE_NAME)
+    Contents().save(tmp_path / IDENTITY)
     search: Any = SimpleNamespace(plan=plan_of(single))
     with pytest.raises(PlanError, match=NAMES_THE_OP):
         partition_trials._run_trial(config, search, tmp_path, Interrupts())
+    assert Contents.load(Path(config.run_dir) / IDENTITY) == Contents()  # which its workers compare with their own
