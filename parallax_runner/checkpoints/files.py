@@ -33,6 +33,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "write_number": (int,),
     "saved_secs": (int, float),
     "numbering": (str,),
+    "epoch": (dict, type(None)),
     "format": (int,),
 }
 
@@ -55,6 +56,8 @@ class Sidecar:
     in format 2. `saved_secs` is the time when the checkpoint was saved, in seconds since 1970. This time is used only
     to order checkpoints of format 2, since a clock can be set back. `numbering` identifies the numbering of words in
     the data, and thus the word that each row of a table represents. It is empty if the numbering is unknown.
+    `epoch` is the state of an epoch of `fit` (driver/epoch_state.py). It is None for other runs, and in sidecars that
+    older versions have written.
     """
 
     step: int
@@ -66,6 +69,7 @@ class Sidecar:
     write_number: int = 0
     saved_secs: float = 0.0
     numbering: str = ""
+    epoch: Mapping[str, Any] | None = None
     format: int = FORMAT
 
     def text(self) -> str:
