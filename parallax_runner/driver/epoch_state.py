@@ -19,7 +19,7 @@ class EpochState:
     script that use the same checkpoint folder. `has_begun` is whether the callbacks' `on_epoch_begin` has been called
     for the epoch. `rate_before` and `rate` are the learning rates before and after these calls, or None if the learning
     rate is a schedule. `callbacks` is the callbacks' state before these calls. `sums` are the metric sums of the
-    epoch's steps so far.
+    epoch's steps so far. `stops` is whether a callback has requested to stop before this epoch.
     """
 
     number: int
@@ -30,6 +30,7 @@ class EpochState:
     callbacks: Mapping[str, Any]
     rate: float | None = None
     has_begun: bool = False
+    stops: bool = False
     sums: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod

@@ -50,6 +50,8 @@ class ResumableEpochs(Epochs):
         self.calls.resume(state.callbacks)
         self.calls.set_learning_rate(state.rate_before)
         self._set_sums(state, step)
+        if state.stops:
+            self._last_step = step
         if not state.has_begun:
             return
         self._begin(state.number, step)
@@ -94,7 +96,13 @@ class ResumableEpochs(Epochs):
 
     def _not_begun(self, epoch: int) -> EpochState:
         return EpochState(
-            epoch, self.first, self.steps, self.call, rate_before=self.calls.learning_rate, callbacks=self.calls.state()
+            epoch,
+            self.first,
+            self.steps,
+            self.call,
+            rate_before=self.calls.learning_rate,
+            callbacks=self.calls.state(),
+            stops=self.calls.stops,
         )
 
     def _state_at(self, step: int) -> dict[str, Any] | None:

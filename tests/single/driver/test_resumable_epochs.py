@@ -27,6 +27,7 @@ class Calls:
     learning_rate: float | None = 1.0
     stops: bool = False
     stops_before: int | None = None
+    stops_after: int | None = None
     count: int = 0
     seen: list[str] = field(default_factory=list)
 
@@ -41,6 +42,7 @@ class Calls:
         assert self.learning_rate is not None
         self.learning_rate *= 0.25
         self.count += 1
+        self.stops = epoch == self.stops_after
 
     def state(self) -> dict[str, Any]:
         return {"count": self.count}
@@ -138,6 +140,22 @@ def test_a_checkpoint_after_the_end_of_an_epoch_begins_the_next_one() -> None:
     resumed.epochs.resume(state, 4)
     resumed.train(4, 8)
     assert resumed.calls.seen == unbroken.calls.seen[2:]
+
+
+def test_a_run_that_a_callback_has_ended_does_not_go_on() -> None:
+    """The process died after the last checkpoint, before it could leave its result."""
+    ended = Run()
+    ended.train(0, 3)
+    ended.report(4)
+    ended.calls.stops_after = 0
+    order = ended.segment(4)
+    assert order is not None and order["ends"]
+    resumed = Run()
+    resumed.epochs.resume(state_in(ended.saved(4)), 4)
+    order = resumed.segment(4)
+    assert order is not None and order["ends"]
+    resumed.epochs.finish(4)
+    assert resumed.calls.seen == []
 
 
 def test_the_chief_gets_its_answer_when_all_ranks_have_reported() -> None:
