@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from parallax_runner.api import fit_result
+from parallax_runner.api.callback_state import BestWeights
 from parallax_runner.api.fit_callbacks import FitCalls, rate_variable, reads_weights, usable
 from parallax_runner.api.fit_data import dataset_of
 from parallax_runner.api.fit_source import FitSource
+from parallax_runner.api.fit_start import Call, is_finished, resume_epochs, with_resume
 from parallax_runner.api.fit_validation import check_frequency, ends_with_validation, epochs_between
 from parallax_runner.api.one_by_one import cluster_lines
 from parallax_runner.api.overrides import value_of
@@ -22,6 +24,7 @@ from parallax_runner.api.script import started_as
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.epochs import Epochs
+from parallax_runner.driver.resumable_epochs import ResumableEpochs
 from parallax_runner.errors import ConfigError, LaunchError
 from parallax_runner.export.keras_weights import load_into_keras
 from parallax_runner.process.terminal import keep_going
@@ -155,9 +158,9 @@ COUNTED = ("pass_steps", "validation_size")
 
 @dataclass(frozen=True)
 class _Finished:
-    """An earlier call in this process: its run folder and its number of steps."""
+    """An earlier call in this process: the common start of the paths of its result, and its number of steps."""
 
-    run_dir: Path
+    stem: Path
     steps: int
 
 
@@ -206,9 +209,13 @@ def _check(wanted: _Wanted) -> None:
 
 def _as_before(worker: Worker, model: Any) -> Any:
     """In a worker of a later call, loads the result of an earlier call into the model. Returns the History."""
-    run_dir = Path(worker.config.model["earlier"][len(_finished)])
-    history, steps = fit_result.take_over(run_dir, model)
-    _finished.append(_Finished(run_dir, steps))
+    return _as_finished(Path(worker.config.model["earlier"][len(_finished)]), model)
+
+
+def _as_finished(stem: Path, model: Any, callbacks: Sequence[Any] = ()) -> Any:
+    """Loads the result of a finished call into the model and the callbacks. Returns the History."""
+    history, steps = fit_result.take_over(stem, model, callbacks)
+    _finished.append(_Finished(stem, steps))
     return history
 
 
@@ -265,7 +272,12 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
     end_surplus_task(config)
     for note in notes:
         print(f"parallax_runner: {note}", file=sys.stderr)
-    run_dir, checkpoints = Path(config.run_dir).resolve(), Path(config.ckpt.folder).resolve()
+    checkpoints = Path(config.ckpt.folder).resolve()
+    number = 1 + sum(earlier.stem.parent == checkpoints for earlier in _finished)
+    call = Call(checkpoints, number, wanted.initial_epoch, wanted.epochs, epoch_steps)
+    if is_finished(call, config, model):
+        return _as_finished(call.stem, model, callbacks)
+    config = with_resume(config, call)
     made: list[tuple[FitCalls, RunRecord]] = []
 
     def epochs(record: RunRecord, resumes_from: Path | None) -> Epochs:
@@ -280,11 +292,19 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
             logs=record.take_epoch,
             validation_logs=validation_logs,
             load=lambda: load_into_keras(model, checkpoints),
+            best=BestWeights(checkpoints, call.stem.name),
         )
         made.append((calls, record))
+        if config.action == "train":
+            fit_result.forget(checkpoints, call.number)
+        made_epochs = ResumableEpochs(
+            epoch_steps, calls, record.workers, wanted.initial_epoch, totals=record.totals, call=call.number
+        )
         if resumes_from is not None:  # callbacks see the weights and the learning rate with which the workers begin
             load_into_keras(model, resumes_from)
-        return Epochs(epoch_steps, calls, record.workers, wanted.initial_epoch)
+            if config.action == "train":
+                resume_epochs(made_epochs, resumes_from, record.last_step)
+        return made_epochs
 
     with job_of_call(origins):
         drive(config, source, epochs)
@@ -292,8 +312,8 @@ def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
         return None
     ((calls, record),) = made
     calls.finish()
-    fit_result.leave(run_dir, model, calls.history, record.last_step)
-    _finished.append(_Finished(run_dir, record.last_step))
+    fit_result.leave(call.stem, model, calls.history, callbacks, {**call.run, "steps": record.last_step})
+    _finished.append(_Finished(call.stem, record.last_step))
     return calls.history
 
 
@@ -328,7 +348,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
         f"model.epoch_steps={epoch_steps}",
         f"model.verbose={int(wanted.verbose)}",
         f"model.learning_rate={value_of(rate_variable(wanted.model))}",
-        f"model.earlier={value_of([str(earlier.run_dir) for earlier in _finished])}",
+        f"model.earlier={value_of([str(earlier.stem) for earlier in _finished])}",
         *([f"train.validate_steps={every}"] if dataset.validation_size and 0 < every < steps else []),
         f"model.saves_epochs={value_of(saves_epochs)}",
     ]

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from parallax_runner.api.callback_state import BestWeights
 from parallax_runner.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -102,7 +103,8 @@ class FitCalls:
     """Calls the callbacks, and reports whether they have requested a stop and which learning rate they have set.
 
     `logs` returns the training metrics of an epoch. `validation_logs` returns the validation metrics of an epoch, or an
-    empty dict if the epoch has no validation. `load` loads the weights of the newest checkpoint into the model.
+    empty dict if the epoch has no validation. `load` loads the weights of the newest checkpoint into the model. `best`
+    stores the best weights of `EarlyStopping`.
     """
 
     def __init__(
@@ -114,12 +116,14 @@ class FitCalls:
         logs: Callable[[], dict[str, float]],
         validation_logs: Callable[[int], dict[str, float]],
         load: Callable[[], object],
+        best: BestWeights,
     ) -> None:
         import keras
 
+        self._callbacks, self._best = list(callbacks), best
         self._model, self._logs, self._validation_logs, self._load = model, logs, validation_logs, load
         self._reads_weights = any(map(reads_weights, callbacks))
-        self._list = keras.callbacks.CallbackList(list(callbacks), add_history=True, model=model, **params)
+        self._list = keras.callbacks.CallbackList(self._callbacks, add_history=True, model=model, **params)
         self._started = False
         self._last_logs: dict[str, float] | None = None
         self._steps_before = int(model.optimizer.iterations)
@@ -140,6 +144,31 @@ class FitCalls:
     def learning_rate(self) -> float | None:
         """The model's learning rate, which callbacks may have changed, or None if it is a schedule."""
         return rate_of(self._model)
+
+    def set_learning_rate(self, rate: float | None) -> None:
+        """Sets the model's learning rate. Does nothing if `rate` is None."""
+        set_rate(self._model, rate)
+
+    def state(self) -> dict[str, Any]:
+        """Returns the history and the state of Keras' own callbacks, for a checkpoint. Raises CheckpointError if best
+        weights cannot be written."""
+        if not self._started:
+            return {}
+        return {
+            "history": {name: list(values) for name, values in self.history.history.items()},
+            "epochs": list(self.history.epoch),
+            "states": self._best.states_of(self._callbacks),
+        }
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Calls the callbacks' `on_train_begin`, then restores what `state` has returned in another process. Raises
+        CheckpointError if best weights cannot be read."""
+        self._begin_training()
+        if not state:
+            return
+        self.history.history = {name: list(values) for name, values in state["history"].items()}
+        self.history.epoch = list(state["epochs"])
+        self._best.restore(self._callbacks, state["states"])
 
     def begin(self, epoch: int) -> None:
         """Calls the callbacks before an epoch."""

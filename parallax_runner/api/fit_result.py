@@ -1,49 +1,95 @@
-"""Stores the history and variables that result from a `fit` call, for the workers of later calls in the same script."""
+"""Stores the history and variables that result from a `fit` call, next to its checkpoints. The workers of later calls
+in the same script read them, and so does a process that repeats the call."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from parallax_runner.files.whole import write_whole
+from parallax_runner.api.callback_state import restore, states_of
+from parallax_runner.files.plain import object_in
+from parallax_runner.files.whole import write_whole, writing_whole
 
-HISTORY = "fit_history.json"
-VALUES = "fit_values.npz"
+
+def stem_of(folder: Path, call: int) -> Path:
+    """Returns the common start of the file paths of a result. `call` is the number of the call, counted from 1 among
+    the calls of a script that use this checkpoint folder."""
+    return folder / f"fit-{call}"
 
 
-def leave(run_dir: Path, model: Any, history: Any, steps: int) -> None:
-    """Writes the history, the number of steps and the values of all variables into the run's folder."""
+def leave(stem: Path, model: Any, history: Any, callbacks: Sequence[Any], run: Mapping[str, int]) -> None:
+    """Writes the values of all variables, the history, the state of the callbacks, and the numbers `run`, which
+    describe the call and contain the number of completed `steps`."""
     facts = {
         "history": history.history,
         "epoch": list(history.epoch),
         "params": dict(history.params),
-        "steps": steps,
+        "callbacks": states_of(callbacks),
+        "run": dict(run),
     }
-    write_whole(run_dir / HISTORY, json.dumps(facts, default=float))
-    with open(run_dir / VALUES, "wb") as file:
+    with writing_whole(_values(stem)) as file:
         np.savez(file, **{path: variable.numpy() for path, variable in variables_of(model).items()})
+    write_whole(_facts(stem), json.dumps(facts, default=_plain))
 
 
-def take_over(run_dir: Path, model: Any) -> tuple[Any, int]:
-    """Loads the stored values into a model. Returns the History and the number of steps."""
+def take_over(stem: Path, model: Any, callbacks: Sequence[Any] = ()) -> tuple[Any, int]:
+    """Loads the stored values into a model, and the stored states into the callbacks. Returns the History and the
+    number of steps."""
     import keras
 
-    facts = json.loads((run_dir / HISTORY).read_text(encoding="utf-8"))
+    facts = json.loads(_facts(stem).read_text(encoding="utf-8"))
     history = keras.callbacks.History()
     history.set_model(model)
     history.history, history.epoch, history.params = facts["history"], facts["epoch"], facts["params"]
-    if not model.optimizer.built and model.built:
-        model.optimizer.build(model.trainable_variables)
-    with np.load(run_dir / VALUES) as values:
+    with np.load(_values(stem)) as values:
         for path, variable in variables_of(model).items():
             variable.assign(values[path])
+    list(restore(callbacks, facts["callbacks"]))
     model.history = history
-    return history, int(facts["steps"])
+    return history, int(facts["run"]["steps"])
+
+
+def run_of(stem: Path, model: Any) -> dict[str, int] | None:
+    """Returns the numbers that describe the call. Returns None if there is no readable result, or if the result belongs
+    to a model with other variables."""
+    run = object_in(_facts(stem)).get("run")
+    try:
+        with np.load(_values(stem)) as values:
+            shapes = {path: values[path].shape for path in values.files}
+    except (OSError, ValueError):
+        return None
+    expected = {path: tuple(variable.shape) for path, variable in variables_of(model).items()}
+    return run if isinstance(run, dict) and shapes == expected else None
+
+
+def forget(folder: Path, call: int) -> None:
+    """Removes the results of a call and of all later calls, because this call begins to train."""
+    for path in folder.glob("fit-*.json"):
+        number = path.stem.removeprefix("fit-")
+        if number.isdecimal() and int(number) >= call:
+            path.unlink(missing_ok=True)
+            path.with_suffix(".npz").unlink(missing_ok=True)
 
 
 def variables_of(model: Any) -> dict[str, Any]:
-    """Returns the variables of a model and its optimizer by path."""
+    """Returns the variables of a model and its optimizer by path. Builds the optimizer if the model is built."""
+    if not model.optimizer.built and model.built:
+        model.optimizer.build(model.trainable_variables)
     return {variable.path: variable._value for variable in [*model.variables, *model.optimizer.variables]}
+
+
+def _facts(stem: Path) -> Path:
+    return stem.with_name(f"{stem.name}.json")
+
+
+def _values(stem: Path) -> Path:
+    return stem.with_name(f"{stem.name}.npz")
+
+
+def _plain(value: Any) -> Any:
+    """Returns an array or a tensor in the logs as a list or a number."""
+    return np.asarray(value).tolist()

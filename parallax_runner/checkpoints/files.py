@@ -34,6 +34,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "saved_secs": (int, float),
     "numbering": (str,),
     "data": (dict,),
+    "epoch": (dict, type(None)),
     "format": (int,),
 }
 
@@ -57,6 +58,8 @@ class Sidecar:
     `saved_secs` is the time when the checkpoint was saved, in seconds since 1970. This time is used only to order
     checkpoints of format 2, since a clock can be set back. `numbering` identifies the numbering of words in the data,
     and thus the word that each row of a table represents. It is empty if the numbering is unknown.
+    `epoch` is the state of an epoch of `fit` (driver/epoch_state.py). It is None for other runs, and in sidecars that
+    older versions have written.
     """
 
     step: int
@@ -69,6 +72,7 @@ class Sidecar:
     saved_secs: float = 0.0
     numbering: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
+    epoch: Mapping[str, Any] | None = None
     format: int = FORMAT
 
     def text(self) -> str:

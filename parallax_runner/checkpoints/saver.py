@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -39,7 +40,8 @@ class CheckpointSaver:
     checkpoint is not published if a variable in `check_finite` (full names) contains a NaN or infinite value. The
     thread calls `run_id` when it writes a sidecar, and `on_written` for each checkpoint before it deletes older
     checkpoints. If steps do not wait for the chief, a checkpoint is named after the number of steps that it contains,
-    and `global_batch` is the number of examples per step.
+    and `global_batch` is the number of examples per step. In a run of `fit`, `ask_epoch` asks the driver for the state
+    of the epoch at a step, and returns a function that waits for the answer.
     """
 
     ops: CheckpointOps
@@ -55,6 +57,7 @@ class CheckpointSaver:
     global_batch: int = 0
     numbering: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
+    ask_epoch: Callable[[int], Callable[[], Mapping[str, Any] | None]] = lambda _: lambda: None
     last_step: int = -1
     last_time_secs: float = 0.0
     last_prefix: Path | None = None
@@ -118,7 +121,8 @@ class CheckpointSaver:
         except OSError as error:
             raise self._failure(step, error.strerror or str(error)) from error
         self._writing = Future()
-        arguments = (self._writing, session, written, step, examples)
+        epoch_state = self.ask_epoch(step)  # now, because this rank's next report may include later steps
+        arguments = (self._writing, session, written, step, examples, epoch_state)
         threading.Thread(target=self._write, args=arguments, name="checkpoint", daemon=True).start()
         step_read = self.ops.wait_until_read(session)
         self._waited_secs = time.perf_counter() - started
@@ -180,7 +184,13 @@ class CheckpointSaver:
         print(told, file=sys.__stdout__, flush=True)
 
     def _write(
-        self, writing: Future[tuple[Path, float]], session: tf.Session, written: Path, step: int, examples: int
+        self,
+        writing: Future[tuple[Path, float]],
+        session: tf.Session,
+        written: Path,
+        step: int,
+        examples: int,
+        epoch_state: Callable[[], Mapping[str, Any] | None],
     ) -> None:
         """Writes the checkpoint. Runs in the checkpoint thread, and sets the result of `writing`: the new prefix and
         the duration in seconds, or the error."""
@@ -190,7 +200,7 @@ class CheckpointSaver:
             if step_read is not None:
                 step, examples = step_read, examples + (step_read - step) * self.global_batch
             self._check_finite(step, values)
-            prefix = self._write_files(written, values, step=step, examples=examples)
+            prefix = self._write_files(written, values, step=step, examples=examples, epoch=epoch_state())
         except BaseException as error:
             shutil.rmtree(written.parent, ignore_errors=True)
             writing.set_exception(error)
@@ -215,7 +225,15 @@ class CheckpointSaver:
                 f"{self._last_good()}"
             )
 
-    def _write_files(self, written: Path, values: Sequence[np.ndarray], *, step: int, examples: int) -> Path:
+    def _write_files(
+        self,
+        written: Path,
+        values: Sequence[np.ndarray],
+        *,
+        step: int,
+        examples: int,
+        epoch: Mapping[str, Any] | None,
+    ) -> Path:
         try:
             self._writer.write(written, values)
             checkpoint_folder.flush(written)
@@ -228,6 +246,7 @@ class CheckpointSaver:
                 tracker_run_id=self.run_id(),
                 numbering=self.numbering,
                 data=self.data,
+                epoch=epoch,
             )
             prefix = checkpoint_folder.publish(written, self.folder, sidecar)
             if self.on_written is not None:

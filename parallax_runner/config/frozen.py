@@ -104,6 +104,11 @@ def has_epochs(config: RunConfig) -> bool:
     return is_fit(config) or (config.action == "train" and config.train.patience is not None)
 
 
+def keeps_epochs(config: RunConfig) -> bool:
+    """Returns whether checkpoints contain the state of the epoch."""
+    return is_fit(config) and config.action == "train"
+
+
 def is_quiet(config: RunConfig) -> bool:
     """Returns whether the script has asked for a terminal that shows only warnings and errors."""
     return is_fit(config) and config.action == "train" and config.model.get("verbose", 1) != 1

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from parallax_runner.launch.control import wire
 from parallax_runner.track.run_record import RunRecord
 
 
@@ -32,39 +33,62 @@ class EpochCalls(Protocol):
 
 @dataclass
 class Epochs:
-    """The epochs of one run, with `steps` steps each. `first` is the number of the first epoch."""
+    """The epochs of one run, with `steps` steps each. `first` is the number of the first epoch. `is_stopping` returns
+    whether a signal has asked the run to stop."""
 
     steps: int
     calls: EpochCalls
     workers: int
     first: int = 0
+    is_stopping: Callable[[], bool] = lambda: False
     _begun: int | None = None
     _ended: int | None = None
     _last_step: int | None = None  # set once a callback has requested to stop
     _rates: dict[int, float | None] = field(default_factory=dict)  # keys are epochs; a restart repeats some of them
     _waiting: set[int] = field(default_factory=set)
 
-    def restart(self) -> None:
-        """Clears the set of waiting ranks. Call this method when all ranks restart from a checkpoint."""
+    def restart(self, step: int, fields: Mapping[str, Any] | None) -> None:
+        """Clears the set of waiting ranks. Call this method when all ranks restart from the checkpoint of `step`, whose
+        sidecar has the epoch's state `fields`."""
+        del step, fields
         self._waiting = set()
+
+    def on_saving(self, rank: int, step: int) -> wire.Answer | None:
+        """Returns the answer to the chief, which asks for the state of the epoch at the checkpoint of `step`. Returns
+        None if not all ranks have reported this step yet. `answer` then returns the answer later."""
+        del step
+        return wire.Answer(rank, wire.STATE, {"state": None})
+
+    def answer(self) -> wire.Answer | None:
+        """Returns the answer to an earlier question of the chief, or None if no question can be answered."""
+        return None
 
     def on_segment(self, rank: int, step: int, step_secs: Sequence[float]) -> dict[str, Any] | None:
         """Returns the command for all ranks once the last rank has reached `step`, and None before that. Calls the
-        callbacks of an epoch only once, even if a restart repeats the steps of that epoch."""
+        callbacks of an epoch only once, even if a restart repeats the steps of that epoch.
+
+        If a signal has asked the run to stop, the ranks wait until they are told to stop, so that no step of the next
+        epoch is trained. Returns None in this case.
+        """
         del step_secs
         self._waiting.add(rank)
         if len(self._waiting) < self.workers:
             return None
         self._waiting = set()
+        self._end_and_begin(step)
+        return None if self.is_stopping() else self._command(step)
+
+    def _end_and_begin(self, step: int) -> None:
         epoch = self.first + step // self.steps
-        if step % self.steps == 0:
+        if step % self.steps == 0 and not self.is_stopping():
             self._end(epoch - 1, step)
-        if self._last_step is None and (self._begun is None or self._begun < epoch):
-            self._begun = epoch
-            self.calls.begin(epoch)
-            self._rates[epoch] = self.calls.learning_rate
-            if self.calls.stops:
-                self._last_step = step + 1
+        if self._last_step is not None or self.is_stopping():
+            return
+        if self._begun is None or self._begun < epoch:
+            self._begin(epoch, step)
+
+    def _command(self, step: int) -> dict[str, Any]:
+        epoch = self.first + step // self.steps
         rate = self._rates.get(epoch)
         until = (step // self.steps + 1) * self.steps
         is_last = self._last_step is not None and self._last_step <= until
@@ -81,6 +105,14 @@ class Epochs:
         the total number of completed steps."""
         if step > 0 and (step % self.steps == 0 or step == self._last_step):
             self._end(self.first + (step - 1) // self.steps, step)
+
+    def _begin(self, epoch: int, step: int) -> None:
+        self._begun = epoch
+        self.calls.begin(epoch)
+        self._rates[epoch] = self.calls.learning_rate
+        if self.calls.stops:
+            first_step = (epoch - self.first) * self.steps + 1
+            self._last_step = max(step, first_step)
 
     def _end(self, epoch: int, step: int) -> None:
         if self._begun is not None and self._begun == epoch and self._ended != epoch:

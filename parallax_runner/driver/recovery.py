@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,13 @@ def continued(config: RunConfig, prefix: str) -> RunConfig:
 def forget_failure(run_dir: Path) -> None:
     """Removes the `failure.json` of an earlier run in this folder."""
     (run_dir / FAILURE).unlink(missing_ok=True)
+
+
+def epoch_of(config: RunConfig) -> Mapping[str, Any] | None:
+    """Returns the state of the epoch in the checkpoint from which a run with this configuration begins, or None if
+    there is no such state. `ckpt.resume` must be resolved."""
+    resume = config.ckpt.resume
+    return None if resume == "never" else read_sidecar(Path(resume)).epoch
 
 
 def step_of(config: RunConfig) -> int:

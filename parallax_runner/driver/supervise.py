@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parallax_runner.checkpoints.files import step_of
 from parallax_runner.config import frozen
 from parallax_runner.config.objective import Goal
 from parallax_runner.config.schema import RunConfig
@@ -90,6 +89,8 @@ def supervise(
         )
         resumes_from = Path(config.ckpt.resume) if start.first_step else None
         between = None if epochs is None else epochs(record, resumes_from)
+        if between is not None:
+            between.is_stopping = lambda: interrupts.received
         if start.first_step:
             display.say(f"resumed from {config.ckpt.resume} at step {start.first_step}")
         while True:
@@ -116,23 +117,16 @@ def supervise(
             restarts.done += 1
             step = recovery.step_of(config)
             report.tell_restart(failure, step=step, restart=restarts.done, max_restarts=restarts.most)
-            covered = record.restart(step)
+            record.restart(step)
             if between is not None:
-                between.restart()
-                if covered < step:
-                    report.tell_notes(
-                        [
-                            f"the metrics of the epoch do not include steps {covered + 1} to {step}, because not every "
-                            "worker had reported these steps when the run restarted"
-                        ]
-                    )
+                between.restart(step, recovery.epoch_of(config))
 
 
 def _metric_totals(single: SingleDeviceGraph, plan: Plan, first_step: int) -> MetricTotals | None:
     if single.metrics is None:
         return None
     waits_for_all = plan.options.waits_for_all
-    return MetricTotals(plan.workers, single.metrics.results, waits_for_all=waits_for_all, first_step=first_step)
+    return MetricTotals(plan.workers, single.metrics.results, waits_for_all=waits_for_all, last_step=first_step)
 
 
 def _listener(
@@ -145,14 +139,14 @@ def _listener(
 ) -> processes.OnMessage:
     """Returns the function that passes each report of a rank to its handler."""
 
-    def on_progress(rank: int, **fields: Any) -> None:
+    def on_progress(rank: int, **fields: Any) -> wire.Answer | None:
         if record.startup_secs is None:
             stages.tell("first step", sum(fields["step_secs"]))
         record.on_progress(rank, **fields)
+        return None if epochs is None else epochs.answer()
 
     def on_checkpoint(_: int, prefix: str) -> None:
         artifacts.on_checkpoint(Path(prefix))
-        record.on_checkpoint(step_of(Path(prefix)))
 
     def on_alive(rank: int, step: int | None, doing: str, **_: Any) -> None:
         record.on_alive(rank, step)
@@ -165,7 +159,7 @@ def _listener(
             report.tell_unused_gpus(rank, is_built_for_gpus=is_built_for_gpus)
         without_gpus.add(rank)
 
-    handlers: dict[str, Callable[..., Mapping[str, Any] | None]] = {
+    handlers: dict[str, Callable[..., Mapping[str, Any] | wire.Answer | None]] = {
         "progress": on_progress,
         "alive": on_alive,
         "stage": on_stage,
@@ -179,9 +173,9 @@ def _listener(
     if search is not None:
         handlers |= {"segment": search.on_segment, "recut": search.on_recut}
     if epochs is not None:
-        handlers |= {"segment": epochs.on_segment}
+        handlers |= {"segment": epochs.on_segment, wire.SAVING: epochs.on_saving}
 
-    def on_message(message: processes.Message) -> Mapping[str, Any] | None:
+    def on_message(message: processes.Message) -> Mapping[str, Any] | wire.Answer | None:
         handler = handlers.get(message.kind) if message.role == "worker" else None
         if handler is None:
             return None

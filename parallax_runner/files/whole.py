@@ -1,18 +1,26 @@
-"""Writes a small file atomically. Imports nothing from the project."""
+"""Writes a file atomically. Imports nothing from the project."""
 
 import fcntl
 import os
 import re
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Replaces the content of a file; text is written as UTF-8. Concurrent readers, and readers after a power failure,
-    see either the old or the new content. If there are several writers at once, the last writer wins. Also removes
-    temporary files left by killed writers of this file.
+    """Replaces the content of a file; text is written as UTF-8. See `writing_whole`."""
+    with writing_whole(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def writing_whole(path: Path) -> Iterator[BinaryIO]:
+    """Replaces the content of a file with what the `with` block writes. Concurrent readers, and readers after a power
+    failure, see either the old or the new content. If there are several writers at once, the last writer wins. Also
+    removes temporary files left by killed writers of this file.
 
     Raises OSError with `path` as its file name.
     """
@@ -21,7 +29,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
         _remove_left_over(path)
         try:
             with _open_locked(partial) as file:
-                file.write(content.encode() if isinstance(content, str) else content)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
                 os.replace(partial, path)

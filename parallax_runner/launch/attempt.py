@@ -54,7 +54,7 @@ class Attempt:
         self,
         spec: LaunchSpec,
         *,
-        on_message: Callable[[Message], Mapping[str, Any] | None],
+        on_message: Callable[[Message], Mapping[str, Any] | wire.Answer | None],
         on_tick: Callable[[], None] | None,
         in_hurry: Callable[[], bool],
     ) -> None:
@@ -284,7 +284,9 @@ class Attempt:
             member.error, member.recurs, member.wanted_status = str(error), True, error.exit_status
             member.lose(message.received_secs)
             return
-        if order is not None:
+        if isinstance(order, wire.Answer):
+            self._control.answer(order)
+        elif order is not None:
             self._stall.begin_again()
             self._control.order(order)
 

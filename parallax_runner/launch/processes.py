@@ -9,7 +9,7 @@ from typing import Any, Literal
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch.attempt import Attempt
 from parallax_runner.launch.blame.first_death import Failure
-from parallax_runner.launch.control.wire import Message
+from parallax_runner.launch.control.wire import Answer, Message
 from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.launch.job import LaunchSpec
 from parallax_runner.launch.watch.waiting import StopNotice
@@ -19,7 +19,7 @@ __all__ = ["Failure", "LaunchSpec", "Message", "RunResult", "run"]
 
 log = logging.getLogger(__name__)
 
-OnMessage = Callable[[Message], Mapping[str, Any] | None]
+OnMessage = Callable[[Message], Mapping[str, Any] | Answer | None]
 
 # The maximum number of attempts. An attempt is repeated if another program takes a chosen port before the run uses it.
 MAX_ATTEMPTS = 5
@@ -58,10 +58,10 @@ def run(
     """Runs all processes of `spec` until they are done, one of them dies, or SIGINT, SIGTERM or SIGHUP arrives.
 
     `on_message` receives the messages hello, alive, done and fail, and every report, in order of arrival. A mapping
-    that `on_message` returns is sent to all workers as a command. `on_tick` is called about ten times a second.
-    `on_stall` receives a sentence if no step finishes for a long time. No process is left behind, even if one of these
-    callbacks raises an exception. `interrupts` can be a context that the caller has already entered. Raises LaunchError
-    if a command cannot be executed, here or on one of the hosts.
+    that `on_message` returns is sent to all workers as a command, and an Answer to one worker. `on_tick` is called
+    about ten times a second. `on_stall` receives a sentence if no step finishes for a long time. No process is left
+    behind, even if one of these callbacks raises an exception. `interrupts` can be a context that the caller has
+    already entered. Raises LaunchError if a command cannot be executed, here or on one of the hosts.
     """
     if interrupts is None:
         with Interrupts() as own:

@@ -17,9 +17,10 @@ from typing import Any
 from parallax_runner.config.objective import VALIDATION_LOSS, Goal
 from parallax_runner.files.plain import object_in
 from parallax_runner.files.whole import write_whole
-from parallax_runner.track.metric_totals import MetricTotals, Results, added_up, as_arrays
+from parallax_runner.track.metric_totals import MetricTotals, Results
 from parallax_runner.track.progress import ProgressDisplay, Standing, format_validation
 from parallax_runner.track.tracker import Tracker
+from parallax_runner.train.metric_sums import Sums
 
 SUMMARY = "summary.json"
 PERCENTILES = (50, 90, 99)
@@ -68,7 +69,7 @@ class RunRecord:
     staleness: Counter[int] = field(default_factory=Counter)
     dropped: Counter[int] = field(default_factory=Counter)
     _losses: dict[int, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
-    _validations: dict[int, dict[int, tuple[float, int, list[Any]]]] = field(default_factory=lambda: defaultdict(dict))
+    _validations: dict[int, dict[int, tuple[float, int, Sums]]] = field(default_factory=lambda: defaultdict(dict))
     _recent_step_secs: list[float] = field(default_factory=list)
     _step_secs: array[float] = field(default_factory=lambda: array("d"))
     _first_ranks_steps: int = 0
@@ -81,17 +82,18 @@ class RunRecord:
         step_secs: list[float],
         staleness: Sequence[int] = (),
         dropped: int = 0,
-        metrics: Sequence[Any] | None = None,
+        metrics: Sequence[Any] = (),
+        metric_rests: Sequence[Any] = (),
     ) -> None:
         """Processes one rank's report on the steps up to `step`. The report contains the losses of these steps, the
         seconds that each step took and, in asynchronous training, the staleness of each push (the number of pushes by
         other replicas since the pull). A loss is None if the step did not use this rank's gradient. `dropped` is the
-        number of gradients that the rank computed but no step used. `metrics` are the rank's metric sums over these
-        steps, as nested lists."""
+        number of gradients that the rank computed but no step used. `metrics` and `metric_rests` are
+        the rank's metric sums over these steps (`Sums`), as nested lists."""
         self.staleness.update(staleness)
         self.dropped[rank] += dropped
         if self.totals is not None:
-            self.totals.add(rank, step, metrics)
+            self.totals.add(rank, step, Sums.of(metrics, metric_rests))
         secs = math.fsum(step_secs)
         if self.startup_secs is None:
             self.startup_secs = time.monotonic() - self.started_secs - secs
@@ -124,19 +126,25 @@ class RunRecord:
             self._step_secs.extend(step_secs[warm_up:])
 
     def on_validation(
-        self, rank: int, step: int, loss_sum: float, examples: int, metrics: Sequence[Any] | None = None
+        self,
+        rank: int,
+        step: int,
+        loss_sum: float,
+        examples: int,
+        metrics: Sequence[Any] = (),
+        metric_rests: Sequence[Any] = (),
     ) -> None:
         """Processes one rank's validation result after `step` steps: the sum of the losses of the rank's examples, the
-        number of these examples, and the metric sums, as nested lists."""
+        number of these examples, and the metric sums (`Sums`), as nested lists."""
         by_rank = self._validations[step]
-        by_rank[rank] = (loss_sum, examples, as_arrays(metrics or []))
+        by_rank[rank] = (loss_sum, examples, Sums.of(metrics, metric_rests))
         if len(by_rank) < self.workers:
             return
         del self._validations[step]
         result = validation_of([(loss, number) for loss, number, _ in by_rank.values()], self.validation_metric)
         if not result:
             return
-        sums = added_up(one for *_, one in by_rank.values())
+        sums = Sums.total(each for *_, each in by_rank.values()).values
         if self.validation_results is not None and sums:
             self.last_validation_metrics = self.validation_results(sums)
             result |= named("validation", self.last_validation_metrics)
@@ -157,26 +165,19 @@ class RunRecord:
         """Returns the values of all metrics, including the loss, over all ranks and all steps since the last call."""
         return {} if self.totals is None else self.totals.take_epoch()
 
-    def on_checkpoint(self, step: int) -> None:
-        """Records the step of a checkpoint from which the run may restart."""
-        if self.totals is not None:
-            self.totals.on_checkpoint(step)
-
-    def restart(self, step: int) -> int:
+    def restart(self, step: int) -> None:
         """Drops the steps that only some ranks have reported, because all ranks restart from `step`.
 
-        Steps that run again are shown again, but the tracker records each step only once. `totals` drops the sums of
-        the steps after `step`. Returns the number of steps that the remaining metric sums cover, which is at most
-        `step`.
+        Steps that run again are shown again, but the tracker records each step only once.
         """
         self.last_step = step
-        covered = step if self.totals is None else self.totals.restart(step)
+        if self.totals is not None:
+            self.totals.restart(step)
         self._losses.clear()
         self._validations.clear()
         self._recent_step_secs = []
         self._first_ranks_steps = 0
         self.display.restart()
-        return covered
 
     def end(self) -> None:
         """Records the percentiles of rank 0's step times, excluding the warm-up steps. Also records the staleness

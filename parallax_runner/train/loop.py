@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.train.feed import Feed
-from parallax_runner.train.metric_sums import added, as_field
+from parallax_runner.train.metric_sums import NOTHING, Sums
 from parallax_runner.train.prefetch import Batches, Prefetch
 from parallax_runner.train.segment import Segment
 from parallax_runner.train.step_runner import LossRule, StepRunner
@@ -111,7 +111,7 @@ class Loop:
             return
         self.runner.settle()
         control.doing = f"validation after step {step}"
-        total, examples, sums = 0.0, 0, list[Any]()
+        total, examples, sums = 0.0, 0, NOTHING
         waiting = self.feed.validation_batches(whole_only=whole_only)
         batch = next(waiting, None)
         # After a stop request, the user does not want to wait for the remaining batches.
@@ -122,14 +122,14 @@ class Loop:
             loss, metrics = self.runner.session.run(fetches, feeds)
             if batch is not None:
                 size = self.feed.examples_in(batch)
-                total, examples, sums = total + float(loss) * size, examples + size, added(sums, metrics)
+                total, examples, sums = total + float(loss) * size, examples + size, sums.plus(Sums.of(metrics))
             batch = next(waiting, None)
         if control.stop_requested.is_set():
             return
         saver = self.runner.saver
         if saver and saver.last_step == step:
             saver.validated(step)
-        control.report("validation", step=step, loss_sum=total, examples=examples, **as_field(sums))
+        control.report("validation", step=step, loss_sum=total, examples=examples, **sums.fields())
 
     def _all_go_on(self, vote: bool) -> bool:
         """Returns whether this rank continues. If validation needs all ranks, all ranks continue if any rank votes to

@@ -19,7 +19,7 @@ from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.train import peers
 from parallax_runner.train.ahead import StepsAhead
-from parallax_runner.train.metric_sums import added, as_field
+from parallax_runner.train.metric_sums import NOTHING, Sums
 from parallax_runner.train.peers import Peers
 from parallax_runner.train.segment import Graph
 from parallax_runner.train.throughput import Throughput
@@ -76,7 +76,7 @@ class StepRunner:
     skipped: int = 0
     throughput: Throughput = field(default_factory=Throughput)
     losses: list[float | None] = field(default_factory=list)  # not reported yet
-    metric_sums: list[Any] = field(default_factory=list)  # float64 arrays, not reported yet; empty if no step ran
+    metric_sums: Sums = NOTHING  # not reported yet
     _skipped_in_a_row: int = 0
     _save_granted: bool = False
 
@@ -144,7 +144,7 @@ class StepRunner:
         elif finite and is_in_step:
             self._check_gradients(step, loss, finite[0])
         if is_in_step and all(applied):
-            self.metric_sums = added(self.metric_sums, metrics)
+            self.metric_sums = self.metric_sums.plus(Sums.of(metrics))
         before, self.step = self.step, self.peers.next_step(self.step)
         self.passed = passed = self.step - before
         bytes_of_step = sent_bytes[0] if sent_bytes else np.zeros(graph.sent_bytes.shape)
@@ -182,9 +182,9 @@ class StepRunner:
             losses=self.losses,
             step_secs=step_secs,
             **observed,
-            **as_field(self.metric_sums),
+            **self.metric_sums.fields(),
         )
-        self.losses, self.metric_sums = [], []
+        self.losses, self.metric_sums = [], NOTHING
 
     def save_if_due(self, *, is_wanted: bool = False) -> None:
         """Saves a checkpoint if `is_wanted`, or if a checkpoint is due. If saving needs all ranks, a vote by any rank

@@ -157,19 +157,24 @@ def test_a_dataset_is_verified(tmp_path: Path) -> None:
 
 
 def test_two_calls_train_as_one_call_of_as_many_epochs_does(tmp_path: Path) -> None:
-    """The second call reads the data in the order of the second epoch."""
-    weights = []
-    for name, epochs in (("once", [2]), ("twice", [1, 1])):
-        calls = "\n".join(
-            f"""parallax_runner.fit(model, data, epochs={n}, overrides=["tracking=off"])""" for n in epochs
-        )
+    """The second call reads the data in the order of the second epoch. Both calls use the same folder. A process that
+    repeats the script trains nothing, and gets the same results."""
+    weights, losses, told = [], [], []
+    for name, epochs in (("once", [2]), ("twice", [1, 1]), ("twice", [1, 1])):
+        folder = f"""overrides=["tracking=off", "run_dir={name}"]"""
+        calls = "\n".join(f"print(parallax_runner.fit(model, data, epochs={n}, {folder}).history)" for n in epochs)
         saved = tmp_path / f"{name}.npy"
         script = VERIFIED[: VERIFIED.index("assert ")] + f"{calls}\nimport numpy\n" + SAVED.format(path=str(saved))
         (tmp_path / f"{name}.py").write_text(script)
         done = run(tmp_path / f"{name}.py", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         weights.append(np.load(saved))
+        losses.append(re.findall(r"\{'loss': \[(.*?)\]\}", done.stdout))
+        told.append(done.stderr.count("returns the result of the finished run in"))
     np.testing.assert_allclose(weights[1], weights[0], rtol=1e-5, atol=1e-7)
+    assert losses[0] == [", ".join(losses[1])]
+    np.testing.assert_array_equal(weights[2], weights[1])
+    assert (losses[2], told) == (losses[1], [0, 0, 2])
 
 
 UNSEEDED = """
@@ -190,10 +195,10 @@ print(parallax_runner.fit(model, data, epochs=int(epochs), overrides=["tracking=
 
 
 def test_an_order_that_cannot_be_repeated_is_resumed_approximately(tmp_path: Path) -> None:
-    """The second run of the script goes on after the two epochs of the first one."""
+    """The second run of the script goes on after the two epochs of the first one. Its history has all epochs."""
     (tmp_path / "script.py").write_text(UNSEEDED)
     kept = f"ckpt.dir={tmp_path / 'kept'}"
-    for epochs, trained in (("2", [0, 1]), ("3", [2])):
+    for epochs, trained in (("2", [0, 1]), ("3", [0, 1, 2])):
         done = run(tmp_path / "script.py", epochs, "++data.resume='approximate'", kept, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout.splitlines()[-1]) == trained

@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Self
 
 import psutil
@@ -57,6 +58,7 @@ class ControlClient:
         self._leaving = False
         self._last_step_known = threading.Event()
         self._orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._states: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._all_left = threading.Event()
         self._proven = threading.Event()
         self.stop_requested = threading.Event()
@@ -174,6 +176,12 @@ class ControlClient:
         self._send(wire.LEAVE, step=step)
         self._all_left.wait()
 
+    def ask_epoch(self, step: int) -> Callable[[], dict[str, Any] | None]:
+        """Asks the driver for the state of the epoch of `fit` after `step` steps. Returns a function that waits for the
+        answer. The answer arrives when all workers have reported this step."""
+        self._send(wire.SAVING, step=step)
+        return self._states.get
+
     def next_order(self) -> dict[str, Any] | None:
         """Waits for the driver's next command and returns it. A command specifies how all workers continue. Returns
         None if the driver asks the workers to exit."""
@@ -252,6 +260,8 @@ class ControlClient:
             self._orders.put(None)
         elif kind == wire.ORDER:
             self._orders.put(fields)
+        elif kind == wire.STATE:
+            self._states.put(fields["state"])
         elif kind == wire.WHERE:
             place, inside = main_thread_place(), python_in_graph()
             if fields.get("stacks"):

@@ -81,6 +81,10 @@ class ControlServer:
         for member in members:
             self._send(member, wire.ORDER, **fields)
 
+    def answer(self, answer: wire.Answer) -> None:
+        """Sends one worker the answer to its question."""
+        self._send(("worker", answer.rank), answer.kind, **answer.fields)
+
     def tell_proven(self) -> None:
         """Informs all children that the launch matches the plan, so training can begin."""
         with self._lock:

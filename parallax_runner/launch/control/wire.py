@@ -37,6 +37,9 @@ LAST_STEP, LAST_STEP_KNOWN = "last_step", "last_step_known"
 LEAVE, ALL_LEFT = "leave", "all_left"
 # The driver's command that specifies how all workers continue after a segment of the training.
 ORDER = "order"
+# SAVING: the chief saves a step of an epoch, and asks for the epoch's state. STATE: the driver's answer when all
+# workers have reported this step.
+SAVING, STATE = "saving", "state"
 CLOSED = "closed"
 # The address of Horovod's store, which rank 0 runs. The driver forwards the address to all workers.
 STORE = "store"
@@ -52,7 +55,7 @@ ALIVE, WHERE, STANDS = "alive", "where", "stands"
 RESERVED_KINDS = frozenset(
     {
         *(HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE, CLUSTER, STOP, HEARD, LAST_STEP, LEAVE, ALL_LEFT, CLOSED),
-        *(ALIVE, WHERE, STANDS, ORDER, LAST_STEP_KNOWN, PROOF, PROVEN, SURPLUS, STORE),
+        *(ALIVE, WHERE, STANDS, ORDER, LAST_STEP_KNOWN, PROOF, PROVEN, SURPLUS, STORE, SAVING, STATE),
     }
 )
 _STANDING: Mapping[str, Any] = {"doing": str, "doing_secs": int | float | None, "step": int | None}
@@ -66,9 +69,21 @@ _FIELDS: Mapping[str, Mapping[str, Any]] = {
     PROOF: {"rank": int | None, "world_size": int | None, "plan": str, "versions": dict},
     LAST_STEP: {"step": int},
     LEAVE: {"step": int},
+    SAVING: {"step": int},
     ALIVE: _STANDING,
     STANDS: {"where": str, "inside": str | None, **_STANDING},
 }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The driver's answer to the worker of one rank."""
+
+    rank: int
+    kind: str
+    fields: Mapping[str, Any]
+
+
 # The state of a process until it reports another state.
 STARTING = "starting"
 

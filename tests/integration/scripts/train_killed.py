@@ -1,7 +1,9 @@
 """A Keras script whose workers kill themselves: `train_killed.py '{"comm": null, "left": …, "kills": …}'`.
 
 `kills` is a list of [rank, file]: the worker of this rank kills itself, once, as soon as the file exists. The callback
-of the driver writes the file `begin-N` before epoch N. With comm null, plain Keras trains.
+of the driver writes the file `begin-N` before epoch N. `stops` is a list of epochs: at the end of each of them, the
+callback sends SIGTERM to the driver, once. With `counts`, two of Keras' callbacks count epochs without improvement.
+With comm null, plain Keras trains.
 """
 
 from __future__ import annotations
@@ -90,6 +92,10 @@ class Own(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Records the call with the logs and the weights."""
         seen.append(["end", epoch, dict(logs), [float(np.abs(each).sum()) for each in self.model.get_weights()]])
+        stopped = Path(f"stopped-{epoch}")
+        if epoch in asked.get("stops", []) and not stopped.exists():
+            stopped.touch()
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def on_train_end(self, logs: Any = None) -> None:
         """Records the call."""
@@ -98,7 +104,12 @@ class Own(keras.callbacks.Callback):
 
 # Each rate follows from the last one, so a run that goes on must begin with the rate of its checkpoint.
 rates = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.7)
-kept = {"epochs": asked["epochs"], "validation_data": validation, "callbacks": [rates, Own()]}
+callbacks = [rates, Own()]
+if asked.get("counts"):  # no epoch is better than the first one by this much
+    counting: dict[str, Any] = {"monitor": "val_loss", "min_delta": 10.0}
+    callbacks.append(keras.callbacks.ReduceLROnPlateau(factor=0.5, patience=2, **counting))
+    callbacks.append(keras.callbacks.EarlyStopping(patience=3, restore_best_weights=True, **counting))
+kept = {"epochs": asked["epochs"], "validation_data": validation, "callbacks": callbacks}
 kept |= asked.get("arguments", {})
 if asked["comm"] is None:
     history = model.fit(train, verbose=0, **kept)

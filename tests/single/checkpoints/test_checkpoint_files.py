@@ -208,6 +208,23 @@ def test_checkpoints_without_a_number_come_first_in_the_order_of_time(
     assert [int(prefix.name.rpartition("-")[2]) for prefix in list_checkpoints(tmp_path)] == [200, 20, 10]
 
 
+def test_the_state_of_an_epoch_is_kept_and_may_be_missing(tmp_path: Path) -> None:
+    """Sidecars of earlier versions have none. Infinite metrics and all bits of a float are kept."""
+    prefix = written(tmp_path, 10)
+    fields = json.loads(read_sidecar(prefix).text())
+    del fields["sha256"]
+    state = {"number": 2, "rate": 0.1 + 0.2, "sums": {"metrics": [[float("inf"), 1 / 3]]}}
+    for changed, expected in ((fields | {"epoch": state}, state), (without(fields, "epoch"), None)):
+        checksum = hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()
+        sidecar_path(prefix).write_text(json.dumps(changed | {"sha256": checksum}, indent=1) + "\n")
+        assert read_sidecar(prefix).epoch == expected
+        assert damage(prefix) is None
+
+
+def without(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key != name}
+
+
 def test_one_whose_sidecar_cannot_be_read_stays(tmp_path: Path) -> None:
     """Nobody knows how new it is: it may be the newest, and is not in the place of one that can be read."""
     for step in (10, 20, 30, 40):

@@ -140,6 +140,24 @@ def test_the_newest_are_kept_and_tensorflow_finds_them(tmp_path: Path, shared: C
     assert tf.train.load_checkpoint(str(made.folder)).get_tensor("table").shape == (ROWS, WIDTH)
 
 
+def test_the_sidecar_has_the_state_of_the_epoch_at_its_step(tmp_path: Path, shared: Chief) -> None:
+    """The question is asked before `save` returns, because later steps follow. The thread waits for the answer."""
+    asked: list[int] = []
+    known = threading.Event()
+
+    def ask(step: int) -> Any:
+        asked.append(step)
+        return lambda: {"number": step} if known.wait(60) else None
+
+    made = saver(tmp_path, shared.ops, ask_epoch=ask)
+    made.start(0)
+    made.save(shared.session, step=5, examples=40)
+    assert asked == [5] and steps_in(tmp_path) == []
+    known.set()
+    made.rest()
+    assert read_sidecar(tmp_path / "model.ckpt-5").epoch == {"number": 5}
+
+
 def test_a_folder_that_is_moved_still_opens(tmp_path: Path, shared: Chief) -> None:
     saved(saver(tmp_path / "old", shared.ops), shared, 1)
     (tmp_path / "old").rename(tmp_path / "new")

@@ -74,7 +74,7 @@ def test_after_a_restart_training_ends_at_the_same_step(stops: dict[str, int], l
     epochs = Epochs(steps=4, calls=calls, workers=2)
     order(epochs, 0)
     order(epochs, 4)
-    epochs.restart()
+    epochs.restart(2, None)
     told = order(epochs, 2)
     assert told is not None and (told["until"], told["is_last"], told["ends"]) == (4, last == 4, False)
     told = order(epochs, 4)
@@ -89,7 +89,7 @@ def test_a_restart_repeats_no_call() -> None:
     order(epochs, 0)
     order(epochs, 4)
     epochs.on_segment(1, 8, [])  # the other one dies
-    epochs.restart()
+    epochs.restart(2, None)
     assert order(epochs, 2) == goes_on(until=4, rate=None)  # as it was in epoch 0
     assert order(epochs, 4) == goes_on(until=8, rate=0.5)
     assert calls.seen == ["begin 0", "end 0", "begin 1"]
@@ -111,4 +111,24 @@ def test_a_run_that_is_stopped_within_an_epoch_does_not_end_it() -> None:
     epochs = Epochs(steps=4, calls=calls, workers=2)
     order(epochs, 0)
     epochs.finish(3)
+    assert calls.seen == ["begin 0"]
+
+
+def test_a_run_that_is_to_stop_begins_no_epoch() -> None:
+    """The signal arrives while a callback runs at the end of an epoch. No command is sent, so no rank takes a step."""
+    calls = Calls()
+    epochs = Epochs(steps=4, calls=calls, workers=2)
+    epochs.is_stopping = lambda: "end 0" in calls.seen
+    assert order(epochs, 0) is not None
+    assert order(epochs, 4) is None
+    assert calls.seen == ["begin 0", "end 0"]
+
+
+def test_a_run_that_has_been_told_to_stop_ends_no_epoch() -> None:
+    """The process that resumes the run ends the epoch."""
+    calls = Calls()
+    epochs = Epochs(steps=4, calls=calls, workers=2)
+    order(epochs, 0)
+    epochs.is_stopping = lambda: True
+    assert order(epochs, 4) is None
     assert calls.seen == ["begin 0"]

@@ -388,6 +388,19 @@ def test_a_worker_that_goes_or_comes_meanwhile_does_not_hold_up_the_last_step(co
     assert (chief.last_step, late.last_step) == (3, 3)
 
 
+def test_the_state_of_an_epoch_reaches_the_worker_that_asked(control: ControlServer) -> None:
+    clients = [quiet(ControlClient.connect(role="worker", index=index)) for index in range(2)]
+    for _ in clients:
+        take(control, "hello")
+    wait = clients[1].ask_epoch(7)
+    asked = take(control, wire.SAVING)
+    assert (asked.index, asked.fields) == (1, {"step": 7})
+    control.answer(wire.Answer(1, wire.STATE, {"state": {"number": 1}}))
+    control.order({"until": 9})
+    assert wait() == {"number": 1}
+    assert [client.next_order() for client in clients] == [{"until": 9}] * 2
+
+
 def test_orders_and_a_stop_reach_all_workers_in_the_same_order(control: ControlServer) -> None:
     clients = [quiet(ControlClient.connect(role="worker", index=index)) for index in range(2)]
     for _ in clients:
