@@ -36,7 +36,8 @@ def check_validation_loss(single: SingleDeviceGraph) -> None:
 
 def _check(single: SingleDeviceGraph, graph: tf.Graph, effects: Effects, tensor: str, what: str) -> None:
     metrics = _metric_variables(single.meta_graph)
-    for op in edit.in_order(edit.ancestors([graph.get_tensor_by_name(tensor).op])):
+    needed = edit.ancestors([graph.get_tensor_by_name(tensor).op])
+    for op in [each for each in graph.get_operations() if each in needed]:
         types = [op.type, *effects.called_by(op.node_def)]
         if effects.written_by(op) or any(map(_WRITES_RESOURCE.search, types)):
             raise PlanError(

@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph import edit, gradients_hook
 from parallax_runner.graph.boundary import boundary_of
-from parallax_runner.graph.same_values import in_order
+from parallax_runner.graph.same_values import computation_of
 from parallax_runner.graph.single_device_graph import Gradient
 
 COPIES = gradients_hook.COPIES
@@ -134,11 +134,12 @@ def _uses_of_ids(one: OfValue, region: frozenset[tf.Operation]) -> list[tuple[tf
     Raises CaptureError if such an op does not address rows.
     """
     assert one.ids is not None
-    wanted = in_order(one.ids)
+    wanted = computation_of(one.ids)
     behind = edit.descendants([one.gradient], within=set(region))
     found = []
     for op in edit.in_order(set(region)):
-        inputs = [at for at, tensor in enumerate(op.inputs) if tensor.dtype.is_integer and in_order(tensor) == wanted]
+        integers = [at for at, tensor in enumerate(op.inputs) if tensor.dtype.is_integer and tensor.shape.rank]
+        inputs = [at for at in integers if computation_of(op.inputs[at]) == wanted]
         if not inputs or op.type in CHANGES_FORM or not _meets(op, behind, region):
             continue
         for at in inputs:
@@ -155,7 +156,7 @@ def _meets(op: tf.Operation, behind: set[tf.Operation], region: frozenset[tf.Ope
 def _check_use(one: OfValue, op: tf.Operation, at: int) -> None:
     names = [argument.name for argument in op.op_def.input_arg]
     addresses_rows = len(names) == len(op.inputs) and names[at] == "indices"
-    if addresses_rows or op.type in ("Unique", "UniqueV2"):
+    if addresses_rows or edit.joins_rows(op) or op.type in ("Unique", "UniqueV2"):
         return
     raise CaptureError(
         f"the update of «{one.variable}» uses the ids of looked-up rows in «{op.name}» ({op.type}) together with the "

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
 
 # Ops that pass on the values of their first input, and an op that passes on the values of all inputs except the axis.
 OF_ONE = frozenset({"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze"})
 OF_ALL = "ConcatV2"
 # The op whose first output contains the distinct values of its input.
 DISTINCT = "Unique"
+# Ids are computed by a few ops. A longer computation counts as unique.
+MAX_DEPTH = 12
 
 
 def sources(ids: tf.Tensor) -> frozenset[str]:
@@ -28,3 +34,17 @@ def in_order(ids: tf.Tensor) -> tuple[str, ...]:
     if ids.op.type == OF_ALL and all(each.shape.rank == 1 for each in ids.op.inputs[:-1]):
         return tuple(name for each in ids.op.inputs[:-1] for name in in_order(each))
     return (ids.name,)
+
+
+def computation_of(ids: tf.Tensor, depth: int = 0) -> Hashable:
+    """Returns a value that is equal for two tensors if both contain the same values in the same order, because the same
+    ops compute them from the same tensors. The shapes may differ."""
+    op = ids.op
+    if op.type in OF_ONE and op.inputs[0].dtype.is_integer:
+        return computation_of(op.inputs[0], depth)
+    is_computed = bool(op.inputs) or op.type == "Const"
+    if depth == MAX_DEPTH or not is_computed or not edit.is_plain(op):
+        return ids.name
+    settings = {key: attr.SerializeToString() for key, attr in op.node_def.attr.items() if not key.startswith("_")}
+    inputs = tuple(computation_of(each, depth + 1) for each in op.inputs)
+    return op.type, ids.value_index, tuple(sorted(settings.items())), inputs

@@ -141,3 +141,24 @@ def test_clone(graph: tf.Graph) -> None:
         np.testing.assert_array_equal(session.run(other.value()), [0.5, 0.0])
         np.testing.assert_array_equal(session.run(variable.value()), [1.0, 1.0])
         np.testing.assert_array_equal(session.run(twin.outputs[0]), [-3.0])
+
+
+def test_every_stateful_op_on_a_variable_writes_but_readers(graph: tf.Graph) -> None:
+    state = tf.get_variable("state", [3], tf.int64, use_resource=True)
+    number = tf.get_variable("number", [], tf.int64, use_resource=True)
+    table = tf.raw_ops.MutableHashTableV2(key_dtype=tf.int64, value_dtype=tf.int64)
+    keys = tf.constant([1], tf.int64)
+    written = [
+        tf.raw_ops.ResourceStridedSliceAssign(ref=state.handle, begin=[0], end=[1], strides=[1], value=keys),
+        tf.raw_ops.ResourceCountUpTo(resource=number.handle, limit=5, T=tf.int64).op,
+        tf.raw_ops.RngReadAndSkip(resource=state.handle, alg=1, delta=tf.constant(1, tf.uint64)).op,
+        state.assign_add(state).op,
+    ]
+    not_written = [
+        tf.gather(state, 1).op,
+        state.read_value().op,
+        tf.raw_ops.VariableShape(input=state.handle).op,
+        tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=keys, values=keys),
+    ]
+    assert all(map(edit.is_write, written))
+    assert not any(map(edit.is_write, not_written))

@@ -14,12 +14,13 @@ from parallax_runner.checkpoints.files import list_checkpoints, read_sidecar
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.errors import DataError, TrainingError
+from parallax_runner.graph.capture import capture
 from parallax_runner.profile.files import run_metadata_files
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.train import step_runner
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.segment import Graph, Segment
-from tests.single.small_models import BATCH, captured
+from tests.single.small_models import BATCH, FEATURES, WIDTH, Features, captured
 from tests.single.train.one_rank import Rank, dataset
 
 
@@ -301,3 +302,14 @@ def test_the_last_segment_ends_the_run_with_a_checkpoint_and_a_validation(tmp_pa
     assert asked == [0, 4] and len(rank.losses) == 5
     assert [read_sidecar(path).step for path in list_checkpoints(tmp_path)] == [5]
     assert [one["step"] for one in rank.control.reports if one["kind"] == "validation"] == [5]
+
+
+def test_a_gradient_that_is_not_finite_ends_the_run_although_the_loss_is() -> None:
+    def build(features: Features) -> dict[str, Any]:
+        weights = tf.get_variable("weights", [WIDTH], tf.float64)
+        loss = tf.reduce_mean(tf.sqrt(0.0 * tf.square(features["x"] * weights)))  # its gradient is 0 times infinity
+        return {"loss": loss, "train_op": tf.train.GradientDescentOptimizer(0.1).minimize(loss)}
+
+    rank = Rank(single=capture(build, FEATURES, seed=1), log_every=2)
+    with pytest.raises(TrainingError, match=r"gradient of «weights» in step 1 is NaN or infinite .* the loss is 0"):
+        rank.run(4)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.analysis.held_back import check_held_back
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.comm_options import Compression
@@ -93,6 +94,31 @@ def test_infinite_gradients_of_a_finite_loss_are_skipped() -> None:
     (loss,) = device.step([batch(0)])
     assert np.isfinite(loss)
     assert_same(without_step(device.variables()), {"weights": np.zeros(2), "weights/Momentum": np.zeros(2)})
+
+
+def test_writes_of_parts_and_of_counters_are_skipped() -> None:
+    """An assignment to a slice, and an op that takes nothing but its variable."""
+
+    def build(features: Features) -> dict[str, Any]:
+        weights = tf.get_variable("weights", [2], tf.float64, initializer=tf.zeros_initializer(), use_resource=True)
+        count = tf.get_variable("count", [], tf.int64, initializer=tf.zeros_initializer(), use_resource=True)
+        loss = tf.reduce_mean(tf.square(tf.reduce_sum(weights) - features["y"]))
+        (gradient,) = tf.gradients(loss, weights)
+        updates = [
+            weights[:1].assign(weights[:1] - gradient[:1]),
+            tf.raw_ops.ResourceCountUpTo(resource=count.handle, limit=9, T=tf.int64),
+        ]
+        return {"loss": loss, "train_op": tf.group(*updates)}
+
+    single = capture(build, FEATURES, seed=1)
+    check_held_back(single)
+    device = graph_of(single, "local", skip_nonfinite=True)
+    device.initialize()
+    device.step([spoilt(0, 1)[0]])
+    assert_same(device.variables(), {"weights": np.zeros(2), "count": np.zeros((), np.int64)})
+    device.step([batch(0)])
+    assert device.variables()["count"] == 1
+    assert device.variables()["weights"][0] != 0.0
 
 
 def test_gradients_too_large_for_what_they_travel_as_are_skipped() -> None:
