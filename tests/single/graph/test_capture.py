@@ -19,6 +19,8 @@ from parallax_runner.graph import edit
 from parallax_runner.graph.boundary import Boundary, find_boundary
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.verify.reference import Reference
+from tests.parallel import concatenated
 
 FEATURES = {"ids": ((4,), "int64"), "x": ((4, 3), "float32")}
 DATA = {"ids": np.array([1, 5, 1, 2]), "x": np.arange(12, dtype=np.float32).reshape(4, 3) / 10}
@@ -426,3 +428,39 @@ def test_capture_leaves_the_callers_generators_as_they_were() -> None:
     assert next_draws() == expected
     with tf.Graph().as_default():
         assert tf.get_default_graph().seed is None
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+def test_gradients_of_looked_up_rows_are_aggregated(use_resource: bool) -> None:
+    """Also of a reference variable, and of ids with two dimensions."""
+    features = {"pairs": ((None, 2), "int32"), "y": ((None,), "float64")}
+
+    def build(given: dict[str, tf.Tensor]) -> dict[str, Any]:
+        table = tf.get_variable("table", [5, 3], tf.float64, use_resource=use_resource)
+        weights = tf.get_variable("weights", [3], tf.float64, use_resource=use_resource)
+        rows = tf.nn.embedding_lookup(table, given["pairs"])
+        loss = tf.reduce_mean(tf.square(tf.reduce_sum(rows * weights, axis=[1, 2]) - given["y"]))
+        of_rows, of_weights = tf.gradients(loss, [rows, weights])
+        ids = tf.reshape(given["pairs"], [-1])
+        updates = [
+            tf.scatter_sub(table, ids, 0.1 * tf.reshape(of_rows, [-1, 3])),
+            weights.assign_sub(0.1 * of_weights),
+        ]
+        return {"loss": loss, "train_op": tf.group(*updates)}
+
+    single = capture(build, features, seed=1)
+    assert {one.variable: one.indices is None for one in single.gradients} == {"table": False, "weights": True}
+    draw = np.random.default_rng(0)
+    initial = {"table": draw.normal(size=(5, 3)), "weights": draw.normal(size=3)}
+    steps = [
+        [{"pairs": draw.integers(0, 4, (4, 2)).astype(np.int32), "y": draw.normal(size=4)} for _ in range(2)]
+        for _ in range(3)
+    ]
+    expected, _ = concatenated.train(single, initial, steps)
+    with Reference(single, ranks=2, average_sparse=True) as reference:
+        reference.load(initial)
+        for batches in steps:
+            reference.step(batches)
+        found = reference.values()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-13, atol=1e-14)
