@@ -18,7 +18,8 @@ class PowerIteration(layers.Layer):
             return count + 1.0
 
         {loop}
-        largest = tf.norm(tf.linalg.matvec(self.kernel, tf.stop_gradient(tf.convert_to_tensor(self.u)), transpose_a=True))
+        u = tf.stop_gradient(tf.convert_to_tensor(self.u))
+        largest = tf.norm(tf.linalg.matvec(self.kernel, u, transpose_a=True))
         return keras.ops.matmul(x, self.kernel) / largest
 '''
 LOOPS = (

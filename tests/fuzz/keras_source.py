@@ -37,7 +37,7 @@ def write_keras_model(text: Text, kind: str | None) -> None:
     _combine(text)
     if kind in (kinds.LAYER_LOOP, kinds.LAYER_BRANCH):
         _written_by_a_layer(text, kind)
-    for part in draw.some((_dense, _normalized, _gated, _tied, _counted, _reshaped), draw.randint(0, 2)):
+    for part in draw.some(PARTS, draw.randint(0, 2)):
         part(text)
     _dense(text)
     keras_losses.add_terms(text, kind)
@@ -189,3 +189,14 @@ def _written_by_a_layer(text: Text, kind: str) -> None:
     )
     text.define(source)
     text.add("h = PowerIteration()(h)")
+
+
+def _spectral(text: Text) -> None:
+    """A layer of Keras that writes its kernel before it uses it."""
+    text.label("Keras' spectral normalization")
+    inner = f"layers.Dense({WIDTH}, kernel_initializer=start({text.seed()}))"
+    text.add(f"h = layers.SpectralNormalization({inner}, power_iterations={text.draw.one((1, 2))})(h)")
+    text.width = WIDTH
+
+
+PARTS = (_dense, _normalized, _gated, _tied, _counted, _reshaped, _spectral)

@@ -13,7 +13,7 @@ from tests.fuzz import kinds
 from tests.fuzz.compare import differences, largest, without_noise
 from tests.fuzz.random_model import RandomModel
 
-EQUAL, NAMED, REFUSED = "equal", "named", "refused"
+EQUAL, NOISE, NAMED, REFUSED = "equal", "equal but for noise", "named", "refused"
 DIFFERENT, UNNAMED, CRASHED, HUNG, RANKS_DIFFER = "different", "unnamed", "crashed", "hung", "ranks differ"
 FINDS = (DIFFERENT, UNNAMED, CRASHED, HUNG, RANKS_DIFFER)
 # The notes that name a term of a loss say one of these.

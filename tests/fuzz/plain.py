@@ -94,7 +94,8 @@ def _train_keras(module: ModuleType, batches: list[Batch]) -> tuple[Arrays, Arra
         of_metrics = {id(one) for one in model.metrics_variables}
 
         def variables() -> list[Any]:
-            kept = [one for one in model.variables if id(one) not in of_metrics]
+            # Layers without a seed draw the state of their generator, which nothing here uses.
+            kept = [one for one in model.variables if id(one) not in of_metrics and one.name != "seed_generator_state"]
             return [*kept, *model.optimizer.variables, *module.KEPT]
 
         def step(batch: Batch) -> float:

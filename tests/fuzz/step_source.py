@@ -16,8 +16,9 @@ def numbers(seed, *shape):
 
 @dataclass
 class Step:
-    """What a step consists of, while it is written. `made` are lines that create objects, and `lines` those of the step.
+    """What a step consists of, while it is written.
 
+    `made` are lines that create objects. `lines` are those of the step: `before` the tape, `inner` in it, and the rest.
     `tables` maps a table to the expression of its ids. `sources` maps each trained variable to the expression of which
     the gradient is computed: the variable itself, a copy, or looked-up rows.
     """
@@ -193,6 +194,10 @@ def _gradients(text: Text, step: Step, kind: str | None) -> None:
 
 def _write(text: Text, step: Step) -> None:
     kept = ", ".join([*step.variables, *step.kept])
+    if "a" in text.features and text.draw.chance(0.06):
+        text.label("feature with a space")
+        text.features["user id"] = text.features.pop("a")
+        step.lines = [line.replace('batch["a"]', 'batch["user id"]') for line in step.lines]
     text.body += [
         'keras.config.set_floatx("float64")',
         *step.made,

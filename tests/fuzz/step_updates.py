@@ -20,6 +20,9 @@ def update(text: Text, step: Step, kind: str | None) -> None:
     if kind == kinds.CHOSEN_UPDATE:
         text.label(kind)
         _in_a_branch(text, step)
+    elif kind is None and draw.chance(0.08):
+        _v1_optimizer(text, step)
+        step.lines += _applied(text, step, [f"g_{name}" for name in step.variables])
     elif kind in kinds.GROUPS["own"] or draw.chance(0.5):
         _optimizer(text, step, kind)
         step.lines += _applied(text, step, [f"g_{name}" for name in step.variables])
@@ -44,9 +47,24 @@ def _optimizer(text: Text, step: Step, kind: str | None) -> None:
     step.kept.append("*optimizer.variables")
 
 
+def _v1_optimizer(text: Text, step: Step) -> None:
+    """Makes an optimizer of TensorFlow 1, whose slots an update with zeros creates."""
+    name = text.draw.one(("AdagradOptimizer(0.05", "FtrlOptimizer(0.05", "MomentumOptimizer(0.05, 0.9"))
+    text.label(f"optimizer: v1 {name.partition('O')[0]} in a step")
+    variables = ", ".join(step.variables)
+    step.made += [
+        f"optimizer = tf.compat.v1.train.{name})",
+        f"begun = [v.numpy() for v in [{variables}]]",
+        f"optimizer.apply_gradients([(tf.zeros_like(v), v) for v in [{variables}]])",
+        f"for v, value in zip([{variables}], begun):",
+        "    v.assign(value)",
+    ]
+    step.kept.append("*optimizer.variables()")
+
+
 def _applied(text: Text, step: Step, gradients: list[str]) -> list[str]:
     given, variables = ", ".join(gradients), ", ".join(step.variables)
-    if text.draw.chance(0.5):
+    if text.draw.chance(0.5) and "*optimizer.variables()" not in step.kept:
         return [f"optimizer.apply([{given}], [{variables}])"]
     return [f"optimizer.apply_gradients(zip([{given}], [{variables}]))"]
 
