@@ -67,5 +67,7 @@ def _launch(ranks: int, models: list[RandomModel], folder: Path) -> str | None:
         return f"hung for {HANG_SECS:.0f} s"
     if result.status == "finished":
         return None
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
     lines = result.failure.last_lines if result.failure else ()
     return "\n".join([f"{result.failure}", *lines])
