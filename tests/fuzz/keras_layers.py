@@ -29,6 +29,7 @@ LOOPS = (
 # A variable of TensorFlow is trainable unless its creator says otherwise.
 VECTORS = (
     'tf.Variable(np.ones({width}), name="u")',
+    'tf.Variable(np.ones({width}), name="u")',
     'tf.Variable(np.ones({width}), trainable=False, name="u")',
 )
 HALVING = '''
@@ -50,6 +51,7 @@ class Halving(layers.Layer):
         return x * tf.stop_gradient(factor)
 '''
 FACTORS = (
+    'tf.Variable(np.array([2.0]), name="factor")',
     'tf.Variable(np.array([2.0]), name="factor")',
     'tf.Variable(np.array([2.0]), trainable=False, name="factor")',
 )

@@ -33,11 +33,13 @@ def write_keras_model(text: Text, kind: str | None) -> None:
     text.features |= {"x": ((WIDTH,), "float64")}
     text.options["labels"] = "y"
     text.add('keras.config.set_floatx("float64")', f'x = keras.Input(({WIDTH},), name="x")')
+    # An own optimizer is only applied to the rows of a batch if a table's gradient is sparse.
+    text.is_sparse = kind in kinds.GROUPS["own"]
     inputs = ["x", *_lookups(text)]
     _combine(text)
     if kind in (kinds.LAYER_LOOP, kinds.LAYER_BRANCH):
         _written_by_a_layer(text, kind)
-    for part in draw.some(PARTS, draw.randint(0, 2)):
+    for part in draw.some(PARTS[text.is_sparse :], draw.randint(0, 2)):
         part(text)
     _dense(text)
     keras_losses.add_terms(text, kind)
@@ -53,7 +55,7 @@ def write_keras_model(text: Text, kind: str | None) -> None:
 def _settings(text: Text, what: str) -> str:
     """Returns arguments of a layer: perhaps a regularizer, a constraint and an odd name."""
     draw, arguments = text.draw, ""
-    if draw.chance(0.15):
+    if draw.chance(0.15) and not (text.is_sparse and what == "embeddings"):
         arguments += f", {what}_regularizer={draw.one(_REGULARIZERS)}"
         text.label(f"regularizer: {what}")
     if draw.chance(0.15):
@@ -199,4 +201,5 @@ def _spectral(text: Text) -> None:
     text.width = WIDTH
 
 
-PARTS = (_dense, _normalized, _gated, _tied, _counted, _reshaped, _spectral)
+# The first one makes the gradient of a table dense.
+PARTS = (_tied, _dense, _normalized, _gated, _counted, _reshaped, _spectral)

@@ -21,7 +21,7 @@ _FRONTS = {
     **dict.fromkeys((kinds.LAYER_LOOP, kinds.LAYER_BRANCH), (KERAS,)),
     **dict.fromkeys((kinds.LOOP, kinds.BRANCH, kinds.CHOSEN_UPDATE, kinds.AVERAGE_IN_BRANCH), (STEP,)),
     **dict.fromkeys(kinds.GROUPS["read"], (STEP, STEP, GRAPH)),
-    **dict.fromkeys(kinds.GROUPS["own"], (KERAS, KERAS, KERAS, STEP)),
+    **dict.fromkeys(kinds.GROUPS["own"], (KERAS, KERAS, KERAS, KERAS, KERAS, STEP)),
     **dict.fromkeys(kinds.GROUPS["loss"], (KERAS,)),
 }
 

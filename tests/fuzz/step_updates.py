@@ -137,13 +137,14 @@ def extras(text: Text, step: Step, kind: str | None) -> None:
     if kind in of_kind:
         text.label(str(kind))
         of_kind[kind](text, step)
-    for extra in text.draw.some((_average, _constraint, _short, _prior, _steps_done), text.draw.randint(0, 1)):
+    every = (_average, _constraint, _short, *((_prior, _steps_done) if kind is None else ()))
+    for extra in text.draw.some(every, text.draw.randint(0, 1)):
         extra(text, step)
 
 
 def _trainable(text: Text) -> str:
     """Returns an argument of a variable. TensorFlow's default is True."""
-    is_default = text.draw.chance(0.6)
+    is_default = text.draw.chance(0.75)
     text.label("trainable" if is_default else "not trainable")
     return "" if is_default else "trainable=False, "
 

@@ -34,8 +34,9 @@ class Draw(random.Random):
 class Text:
     """Parts of a module. `features` maps a name to the shape of an example and a dtype.
 
-    `above` are definitions before the function that makes the model, and `body` are the lines of that function. `width`
-    is the last dimension of the value that the layers so far have computed.
+    `above` are definitions before the function that makes the model, and `body` are the lines of that function.
+    `width` is the last dimension of the value that the layers so far have computed. `is_sparse` means that the
+    gradients of tables must be sparse.
     """
 
     draw: Draw
@@ -45,6 +46,7 @@ class Text:
     above: list[str] = field(default_factory=list)
     body: list[str] = field(default_factory=list)
     width: int | None = None
+    is_sparse: bool = False
     _seeds: int = 0
 
     def seed(self) -> int:
