@@ -25,16 +25,18 @@ ADDED_SUM = "loss: add_loss of a sum"
 OWN_SUM = "loss: an own function returns a sum"
 REDUCED_SUM = "loss: a reduction to a sum"
 MASKED_MEAN = "loss: a sum divided by the sum of a mask"
+STEP_SUM = "loss: a step's loss is a sum"
+STEP_MASKED_MEAN = "loss: a step's loss is a mean over a mask"
 
 # The four groups, by number in the list of faults that made this test necessary.
 GROUPS: dict[str, tuple[str, ...]] = {
     "written": (LOOP, BRANCH, CHOSEN_UPDATE, AVERAGE_IN_BRANCH, LAYER_LOOP, LAYER_BRANCH),
     "read": (ROWS, COPY),
     "own": (NO_CONFIG, LATE, SET_LATER, COUPLED, WITH_CONFIG),
-    "loss": (ADDED_SUM, OWN_SUM, REDUCED_SUM, MASKED_MEAN),
+    "loss": (ADDED_SUM, OWN_SUM, REDUCED_SUM, MASKED_MEAN, STEP_SUM, STEP_MASKED_MEAN),
 }
-SUMS = (ADDED_SUM, OWN_SUM, REDUCED_SUM)
-NEITHER = (MASKED_MEAN,)
+SUMS = (ADDED_SUM, OWN_SUM, REDUCED_SUM, STEP_SUM)
+NEITHER = (MASKED_MEAN, STEP_MASKED_MEAN)
 
 
 def groups_of(labels: Iterable[str]) -> set[str]:

@@ -14,10 +14,10 @@ from tests.fuzz.compare import differences, largest, without_noise
 from tests.fuzz.random_model import RandomModel
 
 EQUAL, NOISE, NAMED, REFUSED = "equal", "equal but for noise", "named", "refused"
-DIFFERENT, UNNAMED, CRASHED, HUNG, RANKS_DIFFER = "different", "unnamed", "crashed", "hung", "ranks differ"
-FINDS = (DIFFERENT, UNNAMED, CRASHED, HUNG, RANKS_DIFFER)
-# The notes that name a term of a loss say one of these.
-_NAMES_A_SUM = re.compile(r"\bsum\b")
+DIFFERENT, RANKS_DIFFER, CRASHED, HUNG = "different", "ranks differ", "crashed", "hung"
+UNNAMED, MISNAMED = "no note names the loss", "a note names a loss that is a mean"
+FINDS = (DIFFERENT, RANKS_DIFFER, CRASHED, HUNG, UNNAMED, MISNAMED)
+_NAMES_A_LOSS = re.compile(r"\bloss(es)?\b")
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,11 @@ class Results:
         return "\n".join(texts)
 
     def _compared(self, model: RandomModel, notes: str) -> Outcome:
-        is_named = _NAMES_A_SUM.search(notes) is not None
+        is_named = _NAMES_A_LOSS.search(notes) is not None
+        if is_named and not kinds.must_be_named(model.labels):
+            return Outcome(model, MISNAMED, f"the loss is a mean, but a note says: {notes}")
         if kinds.must_be_named(model.labels) and not is_named:
-            return Outcome(model, UNNAMED, f"no note names the loss: {notes!r}\n{self._difference(model) or ''}")
+            return Outcome(model, UNNAMED, f"notes: {notes!r}\n{self._difference(model) or ''}")
         if set(model.labels) & set(kinds.NEITHER):
             return Outcome(model, NAMED, notes)
         difference = self._difference(model)

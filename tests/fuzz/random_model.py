@@ -23,6 +23,7 @@ _FRONTS = {
     **dict.fromkeys(kinds.GROUPS["read"], (STEP, STEP, GRAPH)),
     **dict.fromkeys(kinds.GROUPS["own"], (KERAS, KERAS, KERAS, KERAS, KERAS, STEP)),
     **dict.fromkeys(kinds.GROUPS["loss"], (KERAS,)),
+    **dict.fromkeys((kinds.STEP_SUM, kinds.STEP_MASKED_MEAN), (STEP,)),
 }
 
 

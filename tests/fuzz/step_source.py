@@ -50,7 +50,7 @@ def write_step(text: Text, kind: str | None) -> None:
     step = Step()
     _variables(text, step)
     _sources(text, step, kind)
-    _forward(text, step)
+    _forward(text, step, kind)
     _gradients(text, step, kind)
     step_updates.update(text, step, kind)
     step_updates.extras(text, step, kind)
@@ -116,7 +116,7 @@ _COPIES = (
 )
 
 
-def _forward(text: Text, step: Step) -> None:
+def _forward(text: Text, step: Step, kind: str | None) -> None:
     """Adds the lines that compute the loss: those before the tape, and those inside."""
     draw = text.draw
     found = []
@@ -138,11 +138,23 @@ def _forward(text: Text, step: Step) -> None:
     step.inner.append(f'h = ({" + ".join(found)}) * batch["x"]')
     for name in step.weights:
         _use(text, step, name)
-    errors = draw.one(('tf.square(predicted - batch["y"])', 'tf.abs(predicted - batch["y"])'))
-    step.inner += ["predicted = tf.reduce_sum(h, axis=1)", f"loss = tf.reduce_mean({errors})"]
+    step.inner += ["predicted = tf.reduce_sum(h, axis=1)", f"loss = {_loss(text, kind)}"]
     if draw.chance(0.15):
         text.label("regularizer: by hand")
         step.inner.append(f"loss += 0.01 * tf.nn.l2_loss({step.sources[step.weights[0]]})")
+
+
+def _loss(text: Text, kind: str | None) -> str:
+    """Returns an expression for the loss: a mean over the batch, unless the kind asks for another one."""
+    errors = text.draw.one(('tf.square(predicted - batch["y"])', 'tf.abs(predicted - batch["y"])'))
+    if kind == kinds.STEP_SUM:
+        text.label(kind)
+        return f"SHARE * 0.25 * tf.reduce_sum({errors})"
+    if kind == kinds.STEP_MASKED_MEAN:
+        text.label(kind)
+        kept = 'tf.cast(batch["y"] > -0.5, tf.float64)'
+        return f"tf.reduce_sum({errors} * {kept}) / (1.0 + tf.reduce_sum({kept}))"
+    return f"tf.reduce_mean({errors})"
 
 
 def _copy(text: Text, name: str) -> str:
