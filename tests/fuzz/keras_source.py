@@ -197,7 +197,12 @@ def _spectral(text: Text) -> None:
     """A layer of Keras that writes its kernel before it uses it."""
     text.label("Keras' spectral normalization")
     inner = f"layers.Dense({WIDTH}, kernel_initializer=start({text.seed()}))"
-    text.add(f"h = layers.SpectralNormalization({inner}, power_iterations={text.draw.one((1, 2))})(h)")
+    text.add(
+        f"spectral = layers.SpectralNormalization({inner}, power_iterations={text.draw.one((1, 2))})",
+        "h = spectral(h)",
+        # Its initializer has no seed.
+        f"spectral.vector_u.assign(np.random.default_rng({text.seed()}).normal(size=spectral.vector_u.shape))",
+    )
     text.width = WIDTH
 
 

@@ -27,6 +27,15 @@ _FRONTS = {
 }
 
 
+# What the mode ps refuses in most models, because a server cannot hold a variable that is used in this way.
+_REFUSED_BY_PS = (
+    *kinds.GROUPS["written"],
+    "a branch writes a variable",
+    "update: slice",
+    "Keras' spectral normalization",
+)
+
+
 @dataclass(frozen=True)
 class Segment:
     """Consecutive steps under one mode and set of options. A mode without communication has one rank."""
@@ -106,6 +115,8 @@ def _segments(draw: Draw, labels: list[str]) -> tuple[Segment, ...]:
         comms.append(draw.one([comm for comm in _COMMS if comm != comms[0]]))
     if kinds.must_be_named(labels):
         comms = [comm for comm in comms if comm != "local"] or ["mpi"]
+    if set(_REFUSED_BY_PS) & set(labels) and draw.chance(0.7):
+        comms = [comm for comm in comms if comm != "ps"] or ["mpi"]
     return tuple(_segment(draw, comm, ranks) for comm in comms)
 
 
