@@ -18,6 +18,7 @@ from tensorflow.core.framework import variable_pb2
 from parallax_runner.errors import CaptureError, ParallaxError
 from parallax_runner.graph import edit, gradients_hook, references
 from parallax_runner.graph.boundary import find_boundary
+from parallax_runner.graph.components import placeholder_name
 from parallax_runner.graph.device_setter import ModelGraph
 from parallax_runner.graph.fingerprint import fingerprint_of
 from parallax_runner.graph.generators import seeded_generators
@@ -56,7 +57,7 @@ def capture(
     with graph.as_default(), seeded_generators(seed):
         tf.set_random_seed(seed)
         placeholders = {
-            name: tf.placeholder(dtype, shape, name=f"features/{name}") for name, (shape, dtype) in features.items()
+            name: tf.placeholder(dtype, shape, name=placeholder_name(name)) for name, (shape, dtype) in features.items()
         }
         features_given = _Features(placeholders)
         returned = checked(called(lambda: build(features_given), sorted(placeholders), features_given))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,10 +10,16 @@ import tensorflow as tf
 
 from parallax_runner.data.dataset import Feature
 
+NOT_IN_OP_NAMES = re.compile(r"[^A-Za-z0-9_.\\/-]")
 # Maps each feature's name to the tf.TypeSpec of its batches.
 Specs = Mapping[str, Any]
 # Like `Specs`, but a dense feature can also be given as (shape, dtype).
 Given = Mapping[str, Any]
+
+
+def placeholder_name(component: str) -> str:
+    """Returns a valid op name for a feature's placeholder. A feature, such as a column of a file, can have any name."""
+    return f"features/{NOT_IN_OP_NAMES.sub('_', component)}"
 
 
 def type_spec(feature: Feature, batch_size: int | None) -> Any:

@@ -1,5 +1,8 @@
 """Gradients of values that a model has read from a variable: of rows that it has looked up, and of copies.
 
+A value that is computed from one variable alone, and has its shape, counts as a copy: on all ranks it is the same, so
+the mean of its gradients over ranks is its gradient for all their examples.
+
 The gradient of looked-up rows, together with their ids, is an `IndexedSlices` of the variable. A step then aggregates
 it like any other sparse gradient. The number of rows changes, so an update that uses the gradient must also use the ids
 that belong to it: wherever the update uses the ids of the lookup, it gets the ids of the aggregated rows.
@@ -71,25 +74,29 @@ def distribute(graph: tf.Graph, ends: list[tf.Operation], recorded: list[Gradien
 
 
 def _resolved(graph: tf.Graph, value: str, gradient: str) -> OfValue | None:
-    if gradient not in _tensors(graph, gradient):
-        return None
-    source = graph.get_tensor_by_name(value)
-    while source.op.type in COPIES:
+    of, grad = graph.get_tensor_by_name(value), graph.get_tensor_by_name(gradient)
+    source = of
+    while source.op.type in COPIES and source.op.inputs:
         source = source.op.inputs[0]
-    ids = None
     if source.op.type in gradients_hook.LOOKUPS:
-        ids = source.op.inputs[1]
-        source = _looked_up_in(source.op)
-    variable = None if source is None else gradients_hook.variable_name(source)
-    return None if variable is None else OfValue(variable, graph.get_tensor_by_name(gradient), ids)
+        table = _looked_up_in(source.op)
+        variable = None if table is None else gradients_hook.variable_name(table)
+        return None if variable is None else OfValue(variable, grad, source.op.inputs[1])
+    variable = _computed_from(of)
+    return None if variable is None or grad.shape != of.shape else OfValue(variable, grad, None)
 
 
-def _tensors(graph: tf.Graph, name: str) -> list[str]:
-    """Returns `[name]` if the graph contains this tensor. An import omits gradients that a step does not use."""
-    try:
-        return [graph.get_tensor_by_name(name).name]
-    except KeyError:
-        return []
+def _computed_from(value: tf.Tensor) -> str | None:
+    """Returns the variable from which a value with the variable's shape and dtype is computed, or None if the value
+    also depends on anything else than constants."""
+    ops = edit.ancestors([value.op], control=False)
+    handles = [op for op in ops if op.type == "VarHandleOp"]
+    others = [op for op in ops if op.type not in ("VarHandleOp", "ReadVariableOp")]
+    if len(handles) != 1 or not all(edit.is_plain(op) and not op.type.startswith("Placeholder") for op in others):
+        return None
+    handle = handles[0]
+    is_alike = value.shape == tf.TensorShape(handle.get_attr("shape")) and value.dtype == handle.get_attr("dtype")
+    return handle.name if is_alike else None
 
 
 def _looked_up_in(lookup: tf.Operation) -> tf.Tensor | None:

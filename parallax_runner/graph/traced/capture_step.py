@@ -16,7 +16,7 @@ from tensorflow.python.eager import context
 
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph import capture
-from parallax_runner.graph.components import Given, Specs, components, of_any_size, type_specs
+from parallax_runner.graph.components import Given, Specs, components, of_any_size, placeholder_name, type_specs
 from parallax_runner.graph.generators import seeded_generators
 from parallax_runner.graph.metric import StepSums, named_in_graph
 from parallax_runner.graph.single_device_graph import MetricSums, SingleDeviceGraph
@@ -80,7 +80,7 @@ def _captured(made: _Made, features: Specs, seed: int) -> SingleDeviceGraph:
     with graph.as_default():
         tf.set_random_seed(seed)
         placeholders = {
-            component: tf.placeholder(spec.dtype, spec.shape, name=f"features/{component}")
+            component: tf.placeholder(spec.dtype, spec.shape, name=placeholder_name(component))
             for name, batch in features.items()
             for component, spec in components(name, batch).items()
         }
@@ -132,7 +132,7 @@ def _validation_placeholders(evaluated: Trace, placeholders: Mapping[str, Any]) 
     if all(shape.as_list() == placeholders[name].shape.as_list() for name, shape in shapes.items()):
         return placeholders
     return {
-        name: tf.placeholder(tensor.dtype, shapes[name], name=f"validation_features/{name}")
+        name: tf.placeholder(tensor.dtype, shapes[name], name=f"validation_{placeholder_name(name)}")
         for name, tensor in placeholders.items()
     }
 
