@@ -38,7 +38,7 @@ def refuse_own_updates(
         return
     starts = [*(gradient.values for gradient in boundary.gradients), single.loss]
     forward = edit.ancestors([graph.get_tensor_by_name(name).op for name in starts], control=False)
-    others = {gradient for _, gradient in names_in(single.meta_graph)}
+    others = {gradient for _, gradient, _ in names_in(single.meta_graph)}
     for variable in candidates:
         if not _is_read_by(forward, graph, variable):
             continue

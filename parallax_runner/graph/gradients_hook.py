@@ -85,13 +85,16 @@ def _recorded_of_value(value: Any, grad: Any) -> Any:
 
 def entry_of_value(value: str, grad: Any, scope: str = "") -> str:
     """Returns the entry of `OF_VALUES` for the gradient of the tensor named `value`. `scope` is the prefix of names."""
-    gradient = grad.values if isinstance(grad, tf.IndexedSlices) else grad
-    return json.dumps({"value": scope + value, "gradient": scope + gradient.name})
+    is_sparse = isinstance(grad, tf.IndexedSlices)
+    gradient, indices = (grad.values, scope + grad.indices.name) if is_sparse else (grad, None)
+    return json.dumps({"value": scope + value, "gradient": scope + gradient.name, "indices": indices})
 
 
 def gradient_of_value(value: tf.Tensor, grad: Any) -> Any:
-    """Returns the gradient of a tensor. If the tensor contains looked-up rows, their number becomes unknown, because
-    aggregation changes it."""
+    """Returns the gradient of a tensor. If it is an `IndexedSlices`, or if the tensor contains looked-up rows, the number
+    of rows becomes unknown, because aggregation changes it."""
+    if isinstance(grad, tf.IndexedSlices):
+        return of_any_length(grad)
     source = value
     while source.op.type in COPIES and source.op.inputs and source.dtype != tf.resource:
         source = source.op.inputs[0]

@@ -28,12 +28,16 @@ CHANGES_FORM = frozenset({"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze"
 
 @dataclass(frozen=True)
 class OfValue:
-    """The gradient (a tensor of the graph) of a value that was read from `variable`. `ids` are the ids of looked-up
-    rows, or None for a copy of the whole variable."""
+    """The gradient (a tensor of the graph) of a value that was read from `variable`.
+
+    `ids` are the ids of looked-up rows, or None for a copy of the whole variable. If the gradient of a copy is an
+    `IndexedSlices`, `gradient` contains its values, and `indices` its indices.
+    """
 
     variable: str
     gradient: tf.Tensor
-    ids: tf.Tensor | None
+    ids: tf.Tensor | None = None
+    indices: tf.Tensor | None = None
 
     @property
     def is_distributable(self) -> bool:
@@ -42,7 +46,8 @@ class OfValue:
 
     def recorded(self) -> Gradient:
         """Returns the gradient as if the hook had recorded it."""
-        return Gradient(self.variable, self.gradient.name, None if self.ids is None else self.ids.name)
+        rows = self.indices if self.ids is None else self.ids
+        return Gradient(self.variable, self.gradient.name, None if rows is None else rows.name)
 
 
 def found_in(graph: tf.Graph, meta_graph: tf.MetaGraphDef) -> list[OfValue]:
@@ -51,10 +56,11 @@ def found_in(graph: tf.Graph, meta_graph: tf.MetaGraphDef) -> list[OfValue]:
     return [one for one in found if one is not None and one.is_distributable]
 
 
-def names_in(meta_graph: tf.MetaGraphDef) -> list[tuple[str, str]]:
-    """Returns the names of all values that are no variables and whose gradients were computed, and of the gradients."""
-    entries = meta_graph.collection_def[gradients_hook.OF_VALUES].bytes_list.value
-    return [(entry["value"], entry["gradient"]) for entry in map(json.loads, entries)]
+def names_in(meta_graph: tf.MetaGraphDef) -> list[tuple[str, str, str | None]]:
+    """Returns the names of each value that is no variable and whose gradient was computed, of that gradient, and of the
+    gradient's indices."""
+    entries = map(json.loads, meta_graph.collection_def[gradients_hook.OF_VALUES].bytes_list.value)
+    return [(entry["value"], entry["gradient"], entry["indices"]) for entry in entries]
 
 
 def distribute(graph: tf.Graph, ends: list[tf.Operation], recorded: list[Gradient], found: list[OfValue]) -> bool:
@@ -73,17 +79,21 @@ def distribute(graph: tf.Graph, ends: list[tf.Operation], recorded: list[Gradien
     return bool(rows)
 
 
-def _resolved(graph: tf.Graph, value: str, gradient: str) -> OfValue | None:
+def _resolved(graph: tf.Graph, value: str, gradient: str, indices: str | None) -> OfValue | None:
     of, grad = graph.get_tensor_by_name(value), graph.get_tensor_by_name(gradient)
     source = of
     while source.op.type in COPIES and source.op.inputs:
         source = source.op.inputs[0]
-    if source.op.type in gradients_hook.LOOKUPS:
+    if source.op.type in gradients_hook.LOOKUPS and indices is None:
         table = _looked_up_in(source.op)
         variable = None if table is None else gradients_hook.variable_name(table)
         return None if variable is None else OfValue(variable, grad, source.op.inputs[1])
     variable = _computed_from(of)
-    return None if variable is None or grad.shape != of.shape else OfValue(variable, grad, None)
+    if variable is None:
+        return None
+    if indices is not None:
+        return OfValue(variable, grad, indices=graph.get_tensor_by_name(indices))
+    return OfValue(variable, grad) if grad.shape == of.shape else None
 
 
 def _computed_from(value: tf.Tensor) -> str | None:

@@ -125,11 +125,14 @@ def in_line() -> Iterator[None]:
         return tf.nest.map_structure(lambda one, two: one if one is None else tf.where(pred, one, two), taken, other)
 
     def noted(function: Any) -> Any:
-        def apply(*args: Any, **kwargs: Any) -> Any:
+        def apply(optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
             nonlocal optimizers_at_work
+            if not optimizer.built and trainable_variables is not None:
+                with tf.init_scope():  # its variables must outlive the trace
+                    optimizer.build(list(trainable_variables))
             optimizers_at_work += 1
             try:
-                return function(*args, **kwargs)
+                return function(optimizer, grads, trainable_variables)
             finally:
                 optimizers_at_work -= 1
 

@@ -127,7 +127,7 @@ def _add_gradient(variable: str, gradient: TapeGradient, scope: str) -> None:
 def _add_gradient_of_value(one: ValueGradient, kept: Collection[str], scope: str) -> None:
     gradient = one.gradient.values if isinstance(one.gradient, tf.IndexedSlices) else one.gradient
     if gradient.op.name in kept and one.value.op.name in kept:
-        entry = gradients_hook.entry_of_value(one.value.name, gradient, scope)
+        entry = gradients_hook.entry_of_value(one.value.name, one.gradient, scope)
         tf.add_to_collection(gradients_hook.OF_VALUES, entry)
 
 

@@ -113,6 +113,24 @@ def copy_of_weights() -> Made:
     return step, [matrix, other]
 
 
+def computed_copies() -> Made:
+    """Values that are computed from one variable each; the gradient of one of them is an IndexedSlices."""
+    matrix, embedding = weights(), table()
+
+    @tf.function
+    def step(given: Any) -> Any:
+        copy, half = 1.0 * embedding, tf.transpose(matrix) / 2.0
+        with tf.GradientTape() as tape:
+            tape.watch([copy, half])
+            loss = loss_of(tf.gather(copy, given["ids"]), half, given)
+        of_copy, of_half = tape.gradient(loss, [copy, half])
+        embedding.scatter_sub(tf.IndexedSlices(0.1 * of_copy.values, of_copy.indices))
+        matrix.assign_sub(0.1 * tf.transpose(of_half))
+        return loss
+
+    return step, [matrix, embedding]
+
+
 def by_tf_gradients() -> Made:
     """tf.gradients in a compiled function, of a variable and of rows."""
     matrix, embedding = weights(), table()
@@ -151,7 +169,8 @@ def adversarial() -> Made:
 
 
 @pytest.mark.parametrize(
-    "build", [rows, rows_alone, pairs_of_rows, two_lookups, copy_of_weights, by_tf_gradients, adversarial]
+    "build",
+    [rows, rows_alone, pairs_of_rows, two_lookups, copy_of_weights, computed_copies, by_tf_gradients, adversarial],
 )
 def test_two_ranks_are_one_device_with_both_batches(build: Build) -> None:
     assert largest_difference(build) < 1e-13
