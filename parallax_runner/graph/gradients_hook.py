@@ -91,8 +91,8 @@ def entry_of_value(value: str, grad: Any, scope: str = "") -> str:
 
 
 def gradient_of_value(value: tf.Tensor, grad: Any) -> Any:
-    """Returns the gradient of a tensor. If it is an `IndexedSlices`, or if the tensor contains looked-up rows, the number
-    of rows becomes unknown, because aggregation changes it."""
+    """Returns the gradient of a tensor. If it is an `IndexedSlices`, or if the tensor contains looked-up rows, the
+    number of rows becomes unknown, because aggregation changes it."""
     if isinstance(grad, tf.IndexedSlices):
         return of_any_length(grad)
     source = value
