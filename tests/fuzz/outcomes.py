@@ -17,6 +17,7 @@ EQUAL, NOISE, NAMED, REFUSED = "equal", "equal but for noise", "named", "refused
 DIFFERENT, RANKS_DIFFER, CRASHED, HUNG = "different", "ranks differ", "crashed", "hung"
 UNNAMED, MISNAMED = "no note names the loss", "a note names a loss that is a mean"
 FINDS = (DIFFERENT, RANKS_DIFFER, CRASHED, HUNG, UNNAMED, MISNAMED)
+_FAILED_IN_USER_CODE = "the model's function failed"
 _NAMES_A_LOSS = re.compile(r"\bloss(es)?\b")
 
 
@@ -51,6 +52,8 @@ class Results:
             status = HUNG if ended.startswith("hung") else CRASHED
             return Outcome(model, status, f"{ended}\n{self._failure(model)}")
         refused = [each["text"] for each in captured if each["status"] == "refused"]
+        if refused and _FAILED_IN_USER_CODE in refused[0]:  # untouched TensorFlow runs the same function
+            return Outcome(model, CRASHED, refused[0])
         if len(refused) == model.processes:
             return Outcome(model, REFUSED, refused[0])
         failed = [each["text"] for each in captured if each["status"] != "ready"]

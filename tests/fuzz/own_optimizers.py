@@ -40,6 +40,16 @@ class Own(keras.optimizers.{base}):
     def get_config(self):
         return super().get_config() | {{"first": self.first}}
 '''
+_SET_LATER = '''
+class Own(keras.optimizers.{base}):
+    """Decays all rows in each step, by a factor that is set on the object."""
+
+    row_decay = 0.0
+
+    def update_step(self, gradient, variable, learning_rate):
+        super().update_step(gradient, variable, learning_rate)
+        self.assign_sub(variable, variable * self.row_decay)
+'''
 _COUPLED = '''
 class Own(keras.optimizers.{base}):
     """Takes smaller steps where the whole variable is large."""
@@ -49,7 +59,7 @@ class Own(keras.optimizers.{base}):
         super().update_step(gradient, variable, learning_rate / (1.0 + size))
 '''
 # Of these, only Adagrad itself leaves the rows alone that are not in the batch.
-_BASES = ("Adagrad", "Adagrad", "Adagrad", "SGD", "RMSprop", "Adam")
+_BASES = ("Adagrad", "Adagrad", "Adagrad", "Adagrad", "SGD", "Adam")
 
 
 def own_optimizer(text: Text, kind: str) -> list[str]:
@@ -57,9 +67,9 @@ def own_optimizer(text: Text, kind: str) -> list[str]:
     draw = text.draw
     base = draw.one(_BASES)
     momentum = ", momentum=0.9" if base == "SGD" and draw.chance(0.8) else ""
-    sources = {kinds.NO_CONFIG: _NO_CONFIG, kinds.SET_LATER: _WITH_CONFIG, kinds.WITH_CONFIG: _WITH_CONFIG}
+    sources = {kinds.NO_CONFIG: _NO_CONFIG, kinds.SET_LATER: _SET_LATER, kinds.WITH_CONFIG: _WITH_CONFIG}
     sources |= {kinds.LATE: _LATE, kinds.COUPLED: _COUPLED}
-    text.define(sources[kind].format(base=base, first=draw.one((2, 3, 4))))
+    text.define(sources[kind].format(base=base, first=draw.one((5, 6))))
     text.label(kind, f"optimizer: own {base}")
     if kind in (kinds.NO_CONFIG, kinds.WITH_CONFIG):
         return [f"optimizer = Own(0.05, row_decay=0.05{momentum})"]

@@ -4,13 +4,13 @@ SMALL = (
     17,  # an own optimizer without get_config
     50,  # a mean over a mask in a step
     67,  # a loop that writes
+    75,  # gradients of copies
     76,  # a branch that writes
-    87,  # gradients of copies
+    96,  # an optimizer in a branch
     97,  # attention and Lion: noise
     118,  # gradients of looked-up rows in a graph
     122,  # add_loss of a sum
     172,  # gradients of looked-up rows in a step
     237,  # a loop in a layer that writes
-    276,  # an optimizer in a branch
     282,  # an own optimizer that decays later
 )

@@ -3,6 +3,8 @@ docs/design/0061-random-models.md."""
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import secrets
 import subprocess
 import sys
@@ -11,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz import kinds, report
-from tests.fuzz.random_model import GRAPH, KERAS, STEP, random_model
+from tests.fuzz import kinds, launch, report
+from tests.fuzz.outcomes import CRASHED, HUNG
+from tests.fuzz.random_model import GRAPH, KERAS, STEP, RandomModel, Segment, random_model
 from tests.fuzz.session import ROOT, outcomes_of
 from tests.fuzz.small_part import SMALL
 
@@ -64,6 +67,26 @@ def test_the_small_part_has_each_group_in_one_launch() -> None:
     assert {model.processes for model in models} == {2}
     assert set().union(*(kinds.groups_of(model.labels) for model in models)) == set(kinds.GROUPS)
     assert {model.front for model in models} == {KERAS, STEP, GRAPH}
+
+
+def test_a_model_that_hangs_or_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "HANG_SECS", 30.0)
+    healthy = random_model(next(seed for seed in NAMED if random_model(seed).segments == (Segment("mpi", 2),)))
+    hanging = broken(healthy, -1, "import time; time.sleep(1000)")
+    failing = broken(healthy, -2, "raise ValueError('of a test')")
+    found = {one.model.seed: one for one in outcomes_of([hanging, failing, healthy], tmp_path)}
+    assert found[-1].status == HUNG
+    assert found[-2].status == CRASHED
+    assert "of a test" in found[-2].text
+    assert healthy.seed in found
+    assert found[healthy.seed].status not in (HUNG, CRASHED)
+
+
+def broken(model: RandomModel, seed: int, line: str) -> RandomModel:
+    """Returns the same model with this line where its layers or variables are made; untouched TensorFlow skips it."""
+    guarded = f"    if 'parallax_runner' in __import__('sys').modules: {line}"
+    head, body = re.split(r"(?<=:\n)(?=    KEPT.clear|    global_step)", model.source, maxsplit=1)
+    return dataclasses.replace(model, seed=seed, source=f"{head}{guarded}\n{body}")
 
 
 def test_the_small_part_finds_nothing(tmp_path: Path) -> None:
