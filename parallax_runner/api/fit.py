@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from parallax_runner.api import fit_result
 from parallax_runner.api.callback_state import BestWeights
+from parallax_runner.api.first_process import check_first_process
 from parallax_runner.api.fit_callbacks import FitCalls, rate_variable, reads_weights, usable
 from parallax_runner.api.fit_data import dataset_of
 from parallax_runner.api.fit_source import FitSource
@@ -72,7 +73,8 @@ def fit(
     is 2, and neither if it is 0. `overrides` are command-line overrides, such as "ckpt.save_steps=100". With an action
     other than "train", the call returns None and does not change the model.
 
-    Raises ConfigError, DataError, CaptureError or PlanError for invalid arguments, and SystemExit with the run's exit
+    Raises LaunchError in a thread, in a child process and in a process that belongs to a worker. Raises ConfigError,
+    DataError, CaptureError or PlanError for invalid arguments, and SystemExit with the run's exit
     status if the run failed or was stopped, or with status 0 in a surplus task of `srun`.
     """
     wanted = _Wanted(
@@ -89,6 +91,8 @@ def fit(
     _check(wanted)
     check_own_groups(overrides, "fit", USABLE)
     worker = this_worker()
+    if worker is None:
+        check_first_process("fit")
     if worker is not None and len(_finished) < len(worker.config.model.get("earlier", ())):
         with _keras_names_kept():
             return _as_before(worker, model)
@@ -144,6 +148,7 @@ def _known(data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: data[name] for name in COUNTED}
 
 
+ONCE = "start the script once, and pass the number of workers to fit"
 APPROXIMATE = "approximate"
 USABLE = ("data.resume", "model.sparse_updates")  # the settings of `data` and `model` that overrides may contain
 # Maps keys that `fit` computes to the arguments that it computes them from.
@@ -262,14 +267,14 @@ def _work(worker: Worker, source: FitSource) -> NoReturn:
 
 def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
     from parallax_runner.config.running_job import job_of_call
-    from parallax_runner.driver.check import end_surplus_task
+    from parallax_runner.driver.only_driver import check_only_driver
     from parallax_runner.driver.pipeline import drive
 
     keep_going()
     model, dataset = source.model, source.dataset
     callbacks, notes = usable(wanted.callbacks)
     config, origins = _config(wanted, dataset, epoch_steps, saves_epochs=any(map(reads_weights, callbacks)))
-    end_surplus_task(config)
+    check_only_driver(config.cluster.launcher, once=ONCE)
     for note in notes:
         print(f"parallax_runner: {note}", file=sys.stderr)
     checkpoints = Path(config.ckpt.folder).resolve()

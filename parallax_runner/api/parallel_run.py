@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from parallax_runner.api.config import Config
+from parallax_runner.api.first_process import check_first_process
 from parallax_runner.api.one_by_one import cluster_lines
 from parallax_runner.api.script import ScriptSource, started_as
 from parallax_runner.errors import ConfigError, LaunchError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from parallax_runner.api.session import Session
 
 FUNCTION = "parallel_run"
+ONCE = "start the script once, and list the hosts and slots of the workers in resource_info"
 
 
 def parallel_run(
@@ -58,13 +60,15 @@ def _run(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> 
     from parallax_runner.api.own_groups import check_own_groups
     from parallax_runner.config.compose import Composer
     from parallax_runner.config.running_job import job_of_call
-    from parallax_runner.driver.check import checked_job, end_surplus_task
+    from parallax_runner.driver.check import checked_job
+    from parallax_runner.driver.only_driver import check_only_driver
     from parallax_runner.driver.own_optimizer import check_no_optimizer
     from parallax_runner.driver.pipeline import drive
     from parallax_runner.graph.script_graph import has_partitioner
 
     keep_going()
     try:
+        check_first_process(FUNCTION)
         check_own_groups(config.overrides, FUNCTION)
         lines = overrides_of(
             config,
@@ -81,7 +85,7 @@ def _run(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> 
             composed = checked_job(job, FUNCTION)
         except ConfigError as error:
             raise ConfigError(str(error).replace("(command line)", f"({FUNCTION})")) from error
-        end_surplus_task(composed)
+        check_only_driver(composed.cluster.launcher, once=ONCE)
         with job_of_call(job.origins.given_by(FUNCTION)):
             drive(composed, ScriptSource(graph))
     except (Exception, SystemExit, KeyboardInterrupt) as error:

@@ -7,11 +7,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from parallax_runner.config.launched_processes import TF_CONFIG as VARIABLE
 from parallax_runner.errors import ConfigError
 from parallax_runner.frontdoors.cluster_spec import meeting_point, number_of
 from parallax_runner.frontdoors.door import FrontDoor, Task
 
-VARIABLE = "TF_CONFIG"
 # Jobs in rank order. TensorFlow 1 called the chief "master".
 WORKERS = ("chief", "master", "worker")
 SERVERS = "ps"
