@@ -33,7 +33,7 @@ def derive_seeds(
     for node in seeded.node:
         if "seed2" in node.attr:
             _set_seeds(node, node.name, seed, INITIAL if node.name in initial else rank, first_step)
-    initial_functions = _called_by([node for node in seeded.node if node.name in initial], seeded)
+    initial_functions = called_by([node for node in seeded.node if node.name in initial], seeded)
     # Function names contain a per-process counter, so functions are identified by their place in the library.
     for place, function in enumerate(sorted(seeded.library.function, key=lambda f: _natural(f.signature.name))):
         as_rank = INITIAL if function.signature.name in initial_functions else rank
@@ -84,7 +84,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _called_by(nodes: Iterable[tf.NodeDef], graph_def: tf.GraphDef) -> set[str]:
+def called_by(nodes: Iterable[tf.NodeDef], graph_def: tf.GraphDef) -> set[str]:
     """Returns the names of the functions that the nodes call, directly or through other functions."""
     bodies = {function.signature.name: function.node_def for function in graph_def.library.function}
     found: set[str] = set()

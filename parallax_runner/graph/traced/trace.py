@@ -31,8 +31,7 @@ class Steps:
 
     `train` trains on a batch. `evaluate` does not train, and returns a dict with the batch's «loss» (or None), its
     «outputs» by name and, optionally, «metrics». `model` is the Keras model that the steps belong to, or None. `notes`
-    tell the user which settings the steps ignore, and how a step differs from plain Keras. `notes` is complete when
-    both steps have been traced.
+    tell the user which settings the steps ignore.
     """
 
     train: StepFunction

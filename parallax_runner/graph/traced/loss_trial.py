@@ -1,0 +1,129 @@
+"""Tries the losses of a step on a few real examples and on the two halves of these examples."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from parallax_runner.graph.components import Specs, feature_of, of_any_size, type_spec
+from parallax_runner.graph.generators import seeded_generators
+from parallax_runner.graph.traced.imported import First
+from parallax_runner.graph.traced.loss_batches import Batch, part, with_zeros
+from parallax_runner.graph.traced.loss_graph import LossGraph, terms_of
+from parallax_runner.graph.traced.loss_kinds import LossKind, LossValues, loss_kind
+from parallax_runner.graph.traced.loss_terms import LossTerm, TracedLosses, trace_losses
+from parallax_runner.graph.traced.trace import Steps, eager_on_cpu
+
+log = logging.getLogger(__name__)
+# The number of examples in a trial, unless a step has fewer. More examples take longer and show nothing new.
+EXAMPLES = 8
+
+
+@dataclass(frozen=True)
+class TriedTerm:
+    """A term, its kind, and its values for the real examples, or None if it was not evaluated."""
+
+    term: LossTerm
+    kind: LossKind = LossKind.UNKNOWN
+    values: LossValues | None = None
+
+
+@dataclass(frozen=True)
+class TriedLoss:
+    """A loss of a step. The fields are those of `StepLoss`."""
+
+    total: TriedTerm
+    terms: tuple[TriedTerm, ...]
+    adds_terms: bool
+
+
+@dataclass(frozen=True)
+class LossTrial:
+    """Tries the losses of the traced `steps`. `features` contains the type of each feature, and `firsts` the initial
+    values of the variables."""
+
+    steps: Steps
+    features: Specs
+    firsts: Sequence[First]
+
+    def run(self, read: Callable[[int], Batch], step_examples: int) -> tuple[TriedLoss, ...]:
+        """Returns the kinds of the losses. No variable of the model changes.
+
+        `read` returns a batch with the given number of training examples. `step_examples` is the number of examples in
+        a step of all replicas together, at least 2. The kind of a loss that cannot be evaluated is unknown.
+        """
+        size = min(EXAMPLES, step_examples) // 2 * 2
+        started = time.perf_counter()
+        with seeded_generators(1), eager_on_cpu():
+            traces = self._traces(size)
+            tried = _as_losses(traces[0], self._kinds(traces, read(size), size))
+        told = "; ".join(f"{one.term.name}: {one.kind.value}" for loss in tried for one in (loss.total, *loss.terms))
+        log.info("losses of %d examples against their halves (%.1f s): %s", size, time.perf_counter() - started, told)
+        return tried
+
+    def not_run(self) -> tuple[TriedLoss, ...]:
+        """Returns the losses with an unknown kind."""
+        with seeded_generators(1), eager_on_cpu():
+            return _as_losses(trace_losses(self.steps, self.features), {})
+
+    def _traces(self, size: int) -> list[TracedLosses]:
+        """Traces the losses for batches of any size or, if the model refuses that, for the whole batch and for a half
+        of it."""
+        try:
+            return [trace_losses(self.steps, {name: of_any_size(spec) for name, spec in self.features.items()})]
+        except Exception as error:  # a model can fail in any way if the batch size is unknown
+            log.info("the losses are tried only for fixed sizes: %s: %s", type(error).__name__, error)
+        sized = [
+            {name: type_spec(feature_of(spec), examples) for name, spec in self.features.items()}
+            for examples in (size, size // 2)
+        ]
+        return [trace_losses(self.steps, specs) for specs in sized]
+
+    def _kinds(self, traces: Sequence[TracedLosses], real: Batch, size: int) -> dict[int, TriedTerm]:
+        """Returns the terms that could be evaluated, by their numbers in the `LossGraph`."""
+        graph, terms = LossGraph(traces, self.firsts), terms_of(traces[0])
+        trials: list[dict[int, LossValues]] = []
+        with graph.session() as session:
+            trials += self._trial(graph, session, real, size)
+            # Repeated, because a Python function can draw random numbers.
+            again = self._trial(graph, session, real, size)
+            graph.vary(session)
+            trials += self._trial(graph, session, with_zeros(real, self.features), size)
+        kinds: dict[int, TriedTerm] = {}
+        for number in graph.usable:
+            values = [trial[number] for trial in trials]
+            if not values:
+                continue
+            kind = loss_kind(values, graph.rounding(number))
+            if again and not again[0][number].repeats(trials[0][number], graph.rounding(number)):
+                kind = LossKind.UNKNOWN
+            kinds[number] = TriedTerm(terms[number], kind, values[0])
+        return kinds
+
+    def _trial(self, graph: LossGraph, session: Any, batch: Batch, size: int) -> list[dict[int, LossValues]]:
+        """Returns a list with the values of the terms for a batch and its halves. The list is empty if the model
+        refuses the batch."""
+        half = size // 2
+        parts = [part(batch, self.features, start, stop) for start, stop in ((0, size), (0, half), (half, size))]
+        try:
+            whole = graph.evaluate(session, parts[0], is_half=False)
+            first, second = (graph.evaluate(session, each, is_half=True) for each in parts[1:])
+        except Exception as error:  # for example, an assertion in the model
+            log.info("the losses could not be evaluated: %s: %s", type(error).__name__, error)
+            return []
+        values = (*whole.values(), *first.values(), *second.values())
+        largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+        return [{number: LossValues(whole[number], first[number], second[number], largest) for number in whole}]
+
+
+def _as_losses(traced: TracedLosses, found: Mapping[int, TriedTerm]) -> tuple[TriedLoss, ...]:
+    tried = [found.get(number, TriedTerm(term)) for number, term in enumerate(terms_of(traced))]
+    losses = []
+    for loss in traced.losses:
+        (total, *terms), tried = tried[: 1 + len(loss.terms)], tried[1 + len(loss.terms) :]
+        losses.append(TriedLoss(total, tuple(terms), loss.adds_terms))
+    return tuple(losses)
