@@ -26,6 +26,8 @@ KEEPING = {
     "RandomDatasetV2": "DummySeedGenerator",
     "CacheDatasetV2": "DummyMemoryCache",
 }
+# Ops with a buffer of elements that they draw from. Its size is the second input.
+SHUFFLING = ("ShuffleDatasetV3", "ShuffleAndRepeatDatasetV2")
 # Ops that open their inputs immediately and only once. Once such ops are open, every shuffle has drawn its seeds for
 # the pass.
 OPENING_AT_ONCE = {
@@ -61,10 +63,13 @@ class FreshCopies:
         self._large = _without_large(graph_def)
         self._graph_def = graph_def
 
-    def make(self, rank: int = 0, ranks: int = 1) -> Any:
+    def make(self, rank: int = 0, ranks: int = 1, *, shuffles: bool = True) -> Any:
         """Makes a copy eagerly and returns it. The copy yields every `ranks`-th element, starting with element `rank`.
-        Copies share their large arrays."""
+        Without `shuffles`, the elements have the order that they have before they are shuffled. Copies share their
+        large arrays."""
         graph_def = copy.deepcopy(self._graph_def)
+        if not shuffles:
+            _without_shuffles(graph_def)
         if ranks > 1:
             keeps_order = self._dataset.options().deterministic is not False
             shard_early(graph_def, rank, ranks, cardinality=self._cardinality, keeps_order=keeps_order)
@@ -121,6 +126,16 @@ def _renew(graph_def: Any) -> None:
             source.op = KEEPING[node.op]
             source.attr.clear()
         node.input[:] = [_with(renamed, name) for name in node.input]
+
+
+def _without_shuffles(graph_def: Any) -> None:
+    """Gives each shuffle outside of functions a buffer for one element."""
+    one = graph_def.node.add(name="buffer_for_one_element", op="Const")
+    one.attr["dtype"].type = tf.int64.as_datatype_enum
+    one.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(1, tf.int64))
+    for node in graph_def.node:
+        if node.op in SHUFFLING:
+            node.input[1] = one.name
 
 
 def _without_large(graph_def: Any) -> dict[str, Any]:

@@ -32,6 +32,8 @@ _DRAWING = frozenset(
         *("StatelessRandomUniformV2", "StatelessRandomNormalV2", "StatelessTruncatedNormalV2"),
     }
 )
+# Largest made-up numbers in rows of tables, and largest changes of looked-up rows and of other vectors and numbers.
+VARIED_ROWS, VARIED_NUMBERS = 0.5, 0.1
 _BUCKETS = 1009  # number of distinct values in made-up rows; prime
 
 
@@ -77,7 +79,7 @@ class LossGraph:
         return made
 
     def vary(self, session: Any) -> None:
-        """Changes the trained variables a little, because a layer whose weights are zero can hide a loss."""
+        """Changes the trained variables, because layers whose weights are zero or small can hide a loss."""
         session.run(self._vary)
 
     def evaluate(self, session: Any, batch: Mapping[str, np.ndarray], *, is_half: bool) -> dict[int, float]:
@@ -156,10 +158,10 @@ def _make_up_rows(graph: tf.Graph, tables: Iterable[Any]) -> None:
 
 
 def _made_up_rows(ids: Any, table: Any) -> Any:
-    """Returns rows of numbers between -0.05 and 0.05. A row depends only on its id."""
+    """Returns rows of numbers between -0.5 and 0.5. A row depends only on its id."""
     width = table.shape[1:].num_elements()
     bucket = tf.math.floormod(tf.cast(ids, tf.int64)[..., None] * 7919 + tf.range(width, dtype=tf.int64) * 619, _BUCKETS)
-    numbers = (tf.cast(bucket, tf.float32) / _BUCKETS - 0.5) * 0.1
+    numbers = (tf.cast(bucket, tf.float32) / _BUCKETS * 2 - 1) * VARIED_ROWS
     shape = tf.concat([tf.shape(ids), table.shape[1:].as_list()], axis=0)
     return tf.cast(tf.reshape(numbers, tf.cast(shape, tf.int32)), table.dtype.base_dtype)
 
@@ -180,7 +182,16 @@ def _draws(needed: Iterable[Any], graph_def: Any) -> bool:
 
 def _varied(variable: Any, number: int) -> Any:
     value = variable.read_value()
-    spread = tf.math.reduce_std(value)
-    scale = tf.where(spread > 0, 0.5 * spread, tf.cast(0.05, value.dtype))
     noise = tf.random.stateless_uniform(tf.shape(value), [number, 1], -1, 1, dtype=value.dtype)
-    return variable.assign_add(scale * noise)
+    return variable.assign_add(_variation(variable) * noise)
+
+
+def _variation(variable: Any) -> float:
+    """Returns the largest change of an element. It keeps the size of what passes through a layer, because examples with
+    nearly the same loss would show nothing."""
+    if any(op.type == "ResourceGather" for op in variable.handle.consumers()):
+        return VARIED_ROWS
+    if variable.shape.rank < 2:
+        return VARIED_NUMBERS
+    inputs = variable.shape[:-1].num_elements() or 1
+    return float(np.sqrt(3 / inputs))

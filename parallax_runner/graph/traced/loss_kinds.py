@@ -52,6 +52,14 @@ class LossValues:
         scale = max(map(abs, (self.whole, self.first, self.second)))
         return abs(self.whole - expected) <= rounding * scale + NEGLIGIBLE * self.largest
 
+    def is_mean(self, rounding: float) -> bool:
+        """Returns whether the value of the whole batch is the mean of the values of its halves."""
+        return self.fits((self.first + self.second) / 2, rounding)
+
+    def is_sum(self, rounding: float) -> bool:
+        """Returns whether the value of the whole batch is the sum of the values of its halves."""
+        return self.fits(self.first + self.second, rounding)
+
     def repeats(self, earlier: LossValues, rounding: float) -> bool:
         """Returns whether an earlier evaluation of the same examples had the same value, up to rounding errors."""
         return not self.is_finite or self.fits(earlier.whole, rounding)
@@ -65,8 +73,8 @@ def loss_kind(trials: Sequence[LossValues], rounding: float) -> LossKind:
     finite = [one for one in trials if one.is_finite]
     if not finite:
         return LossKind.UNKNOWN
-    is_mean = all(one.fits((one.first + one.second) / 2, rounding) for one in finite)
-    is_sum = all(one.fits(one.first + one.second, rounding) for one in finite)
+    is_mean = all(one.is_mean(rounding) for one in finite)
+    is_sum = all(one.is_sum(rounding) for one in finite)
     if is_mean and is_sum:
         return LossKind.UNKNOWN
     if is_sum:

@@ -76,6 +76,7 @@ def trace_losses(steps: Steps, features: Specs) -> TracedLosses:
         if "keras" in sys.modules:
             stack.enter_context(recorder.keras_terms())
             stack.enter_context(_not_training())
+            stack.enter_context(_without_updates())
         func_graph.func_graph_from_py_func("losses", step, (signature,), {}, func_graph=graph)
     names = [component for name, spec in signature.items() for component in components(name, spec)]
     inputs = dict(zip(names, graph.inputs, strict=False))
@@ -114,6 +115,19 @@ def _not_training() -> Iterator[None]:
         return original(this, *args, **kwargs)
 
     with mock.patch.object(layer, "__call__", call):
+        yield
+
+
+@contextmanager
+def _without_updates() -> Iterator[None]:
+    """Omits the updates of Keras optimizers, because they take most of the time of a trace."""
+    from keras.src.optimizers.base_optimizer import BaseOptimizer
+    from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+
+    def apply(this: Any, grads: Any, trainable_variables: Any = None) -> None:
+        """Does nothing."""
+
+    with mock.patch.object(BaseOptimizer, "apply", apply), mock.patch.object(LossScaleOptimizer, "apply", apply):
         yield
 
 

@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,8 @@ EXAMPLES = 8
 
 @dataclass(frozen=True)
 class TriedTerm:
-    """A term, its kind, and its values for the real examples, or None if it was not evaluated."""
+    """A term and its kind. `values` are those for real examples, or None if they do not show that the term is not a
+    mean."""
 
     term: LossTerm
     kind: LossKind = LossKind.UNKNOWN
@@ -86,27 +88,26 @@ class LossTrial:
     def _kinds(self, traces: Sequence[TracedLosses], real: Batch, size: int) -> dict[int, TriedTerm]:
         """Returns the terms that could be evaluated, by their numbers in the `LossGraph`."""
         graph, terms = LossGraph(traces, self.firsts), terms_of(traces[0])
-        trials: list[dict[int, LossValues]] = []
-        with graph.session() as session:
-            trials += self._trial(graph, session, real, size)
-            # Repeated, because a Python function can draw random numbers.
+        # A session as a context manager would make its graph the default graph.
+        with closing(graph.session()) as session:
+            first = self._trial(graph, session, real, size)
             again = self._trial(graph, session, real, size)
             graph.vary(session)
-            trials += self._trial(graph, session, with_zeros(real, self.features), size)
-        kinds: dict[int, TriedTerm] = {}
-        for number in graph.usable:
-            values = [trial[number] for trial in trials]
-            if not values:
-                continue
-            kind = loss_kind(values, graph.rounding(number))
-            if again and not again[0][number].repeats(trials[0][number], graph.rounding(number)):
-                kind = LossKind.UNKNOWN
-            kinds[number] = TriedTerm(terms[number], kind, values[0])
-        return kinds
+            varied = self._trial(graph, session, with_zeros(real, self.features), size)
+        found: dict[int, TriedTerm] = {}
+        for number in first.keys() | varied.keys():
+            rounding = graph.rounding(number)
+            values = [trial[number] for trial in (first, varied) if trial]
+            repeats = not (first and again) or first[number].repeats(again[number], rounding)
+            # A term that does not repeat draws random numbers, for example in a Python function.
+            kind = loss_kind(values, rounding) if repeats else LossKind.UNKNOWN
+            shows_it = bool(first) and not first[number].is_mean(rounding)
+            found[number] = TriedTerm(terms[number], kind, first[number] if shows_it else None)
+        return found
 
-    def _trial(self, graph: LossGraph, session: Any, batch: Batch, size: int) -> list[dict[int, LossValues]]:
-        """Returns a list with the values of the terms for a batch and its halves. The list is empty if the model
-        refuses the batch."""
+    def _trial(self, graph: LossGraph, session: Any, batch: Batch, size: int) -> dict[int, LossValues]:
+        """Returns the values of the usable terms for a batch and its halves. The dict is empty if the model refuses the
+        batch."""
         half = size // 2
         parts = [part(batch, self.features, start, stop) for start, stop in ((0, size), (0, half), (half, size))]
         try:
@@ -114,10 +115,10 @@ class LossTrial:
             first, second = (graph.evaluate(session, each, is_half=True) for each in parts[1:])
         except Exception as error:  # for example, an assertion in the model
             log.info("the losses could not be evaluated: %s: %s", type(error).__name__, error)
-            return []
+            return {}
         values = (*whole.values(), *first.values(), *second.values())
         largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
-        return [{number: LossValues(whole[number], first[number], second[number], largest) for number in whole}]
+        return {number: LossValues(whole[number], first[number], second[number], largest) for number in whole}
 
 
 def _as_losses(traced: TracedLosses, found: Mapping[int, TriedTerm]) -> tuple[TriedLoss, ...]:
