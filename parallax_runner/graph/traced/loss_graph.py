@@ -38,26 +38,28 @@ _BUCKETS = 1009  # number of distinct values in made-up rows; prime
 
 
 class LossGraph:
-    """The losses of `traces` in one graph, with common variables. There is one trace for batches of any size, or one
-    for a whole batch and one for a half.
+    """The losses for a `whole` batch and for a `half` of it in one graph, with common variables.
 
     `usable` contains the numbers of the terms that are evaluated. The other terms draw random numbers in a way that
     cannot be replaced, or need too many bytes of variables.
     """
 
-    def __init__(self, traces: Sequence[TracedLosses], firsts: Iterable[First]) -> None:
+    def __init__(self, whole: TracedLosses, half: TracedLosses, firsts: Iterable[First]) -> None:
         self._graph = tf.Graph()
-        used = {outer._id for traced in traces for outer, _ in traced.graph.captures if outer.dtype == tf.resource}
+        traces = {"whole": whole, "half": half}
+        used = {
+            outer._id for traced in traces.values() for outer, _ in traced.graph.captures if outer.dtype == tf.resource
+        }
         with self._graph.as_default():
             tf.set_random_seed(1)
             variables = add_variables([one for one in firsts if one.traced.variable.handle._id in used])
-            imported = [_imported(traced, variables, f"losses_{number}") for number, traced in enumerate(traces)]
-            self._placeholders = [placeholders for placeholders, _ in imported]
+            imported = {name: _imported(traced, variables, name) for name, traced in traces.items()}
+            self._placeholders = {name: placeholders for name, (placeholders, _) in imported.items()}
             look_up_rows(self._graph)
             _make_up_rows(self._graph, [one for one in variables.values() if _is_large_table(one)])
             _replace_draws(self._graph)
-            self._values = [[_as_number(tensor) for tensor in tensors] for _, tensors in imported]
-        terms = [[value.op for value in values] for values in zip(*self._values, strict=True)]
+            self._values = {name: list(map(_as_number, tensors)) for name, (_, tensors) in imported.items()}
+        terms = [[value.op for value in values] for values in zip(*self._values.values(), strict=True)]
         self._needed = [edit.ancestors(ops, control=False) for ops in terms]
         self.usable = self._find_usable(list(variables.values()))
         by_name = {one.handle.op: one for one in variables.values()}
@@ -74,7 +76,9 @@ class LossGraph:
 
     def session(self) -> Any:
         """Returns a session on the CPU in which the variables have their initial values."""
-        made = tf.Session(graph=self._graph, config=tf.ConfigProto(device_count={"GPU": 0}))
+        config = tf.ConfigProto(device_count={"GPU": 0})
+        config.graph_options.rewrite_options.disable_meta_optimizer = True  # takes longer than it saves
+        made = tf.Session(graph=self._graph, config=config)
         made.run(self._set)
         return made
 
@@ -84,7 +88,7 @@ class LossGraph:
 
     def evaluate(self, session: Any, batch: Mapping[str, np.ndarray], *, is_half: bool) -> dict[int, float]:
         """Returns the value of each usable term for a whole batch or a half of it."""
-        trace = len(self._values) - 1 if is_half else 0
+        trace = "half" if is_half else "whole"
         fed = {placeholder: batch[name] for name, placeholder in self._placeholders[trace].items()}
         values = session.run([self._values[trace][number] for number in self.usable], fed)
         return dict(zip(self.usable, map(float, values), strict=True))
@@ -160,7 +164,9 @@ def _make_up_rows(graph: tf.Graph, tables: Iterable[Any]) -> None:
 def _made_up_rows(ids: Any, table: Any) -> Any:
     """Returns rows of numbers between -0.5 and 0.5. A row depends only on its id."""
     width = table.shape[1:].num_elements()
-    bucket = tf.math.floormod(tf.cast(ids, tf.int64)[..., None] * 7919 + tf.range(width, dtype=tf.int64) * 619, _BUCKETS)
+    bucket = tf.math.floormod(
+        tf.cast(ids, tf.int64)[..., None] * 7919 + tf.range(width, dtype=tf.int64) * 619, _BUCKETS
+    )
     numbers = (tf.cast(bucket, tf.float32) / _BUCKETS * 2 - 1) * VARIED_ROWS
     shape = tf.concat([tf.shape(ids), table.shape[1:].as_list()], axis=0)
     return tf.cast(tf.reshape(numbers, tf.cast(shape, tf.int32)), table.dtype.base_dtype)

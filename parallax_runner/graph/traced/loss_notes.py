@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from parallax_runner.graph.traced.loss_batches import Batch
 from parallax_runner.graph.traced.loss_kinds import LossKind

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from parallax_runner.graph.components import Specs, feature_of, of_any_size, type_spec
+from parallax_runner.graph.components import Specs, feature_of, type_spec
 from parallax_runner.graph.generators import seeded_generators
 from parallax_runner.graph.traced.imported import First
 from parallax_runner.graph.traced.loss_batches import Batch, part, with_zeros
@@ -61,8 +61,8 @@ class LossTrial:
         size = min(EXAMPLES, step_examples) // 2 * 2
         started = time.perf_counter()
         with seeded_generators(1), eager_on_cpu():
-            traces = self._traces(size)
-            tried = _as_losses(traces[0], self._kinds(traces, read(size), size))
+            whole, half = self._trace(size), self._trace(size // 2)
+            tried = _as_losses(whole, self._kinds(whole, half, read(size), size))
         told = "; ".join(f"{one.term.name}: {one.kind.value}" for loss in tried for one in (loss.total, *loss.terms))
         log.info("losses of %d examples against their halves (%.1f s): %s", size, time.perf_counter() - started, told)
         return tried
@@ -72,22 +72,15 @@ class LossTrial:
         with seeded_generators(1), eager_on_cpu():
             return _as_losses(trace_losses(self.steps, self.features), {})
 
-    def _traces(self, size: int) -> list[TracedLosses]:
-        """Traces the losses for batches of any size or, if the model refuses that, for the whole batch and for a half
-        of it."""
-        try:
-            return [trace_losses(self.steps, {name: of_any_size(spec) for name, spec in self.features.items()})]
-        except Exception as error:  # a model can fail in any way if the batch size is unknown
-            log.info("the losses are tried only for fixed sizes: %s: %s", type(error).__name__, error)
-        sized = [
-            {name: type_spec(feature_of(spec), examples) for name, spec in self.features.items()}
-            for examples in (size, size // 2)
-        ]
-        return [trace_losses(self.steps, specs) for specs in sized]
+    def _trace(self, examples: int) -> TracedLosses:
+        """Traces the losses for batches of this size. Code in the script can depend on the size, as in training."""
+        return trace_losses(
+            self.steps, {name: type_spec(feature_of(spec), examples) for name, spec in self.features.items()}
+        )
 
-    def _kinds(self, traces: Sequence[TracedLosses], real: Batch, size: int) -> dict[int, TriedTerm]:
+    def _kinds(self, whole: TracedLosses, half: TracedLosses, real: Batch, size: int) -> dict[int, TriedTerm]:
         """Returns the terms that could be evaluated, by their numbers in the `LossGraph`."""
-        graph, terms = LossGraph(traces, self.firsts), terms_of(traces[0])
+        graph, terms = LossGraph(whole, half, self.firsts), terms_of(whole)
         # A session as a context manager would make its graph the default graph.
         with closing(graph.session()) as session:
             first = self._trial(graph, session, real, size)

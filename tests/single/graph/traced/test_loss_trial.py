@@ -120,6 +120,11 @@ def summed(y_true: Any, y_pred: Any) -> Any:
     return ops.sum(ops.square(y_true - y_pred))
 
 
+def drawn(values: Any) -> Any:
+    """Random numbers, different in each call."""
+    return np.random.default_rng().normal(size=values.shape).astype("float32")
+
+
 def squares(x: Any) -> Any:
     """A sum over examples of a layer's output."""
     return ops.sum(ops.square(x))
@@ -223,7 +228,8 @@ def test_no_term_is_found_in_a_model_whose_losses_are_means(case: str) -> None:
         (lambda p, y, batch: tf.sqrt(tf.reduce_mean(tf.square(p - y))), NEITHER),
         (lambda p, y, batch: tf.reduce_mean(tf.nn.dropout(p, 0.5) + tf.random.normal(tf.shape(p))), None),
         (lambda p, y, batch: tf.reduce_sum(tf.nn.dropout(p, 0.5) + tf.random.normal(tf.shape(p))), SUM),
-        (lambda p, y, batch: losses.MeanSquaredError(reduction="sum")(y, p) / 8.0, SUM),
+        (lambda p, y, batch: tf.reduce_sum(tf.numpy_function(drawn, [p], tf.float32)) + 0.0 * p, None),
+        (lambda p, y, batch: losses.MeanSquaredError(reduction="sum")(y[:, None], p[:, None]) / 8.0, SUM),
     ],
 )
 def test_the_loss_of_a_step_with_a_tape(loss: Any, expected: LossKind | None) -> None:
@@ -251,13 +257,12 @@ def test_a_mask_of_keras(is_masked: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reduction", "expected"), [("sum_over_batch_size", {}), ("mean_with_sample_weight", {"mean_squared_error": NEITHER})]
+    ("reduction", "expected"),
+    [("sum_over_batch_size", {}), ("mean_with_sample_weight", {"mean_squared_error": NEITHER})],
 )
 def test_weights_of_examples(reduction: str, expected: dict[str, LossKind]) -> None:
     """All weights of the real examples are 1."""
-    trial = trial_of(
-        lambda: model(losses.MeanSquaredError(reduction=reduction)), labels="y", sample_weight="weight"
-    )
+    trial = trial_of(lambda: model(losses.MeanSquaredError(reduction=reduction)), labels="y", sample_weight="weight")
     assert differing(trial) == {IN_COMPILE.format(name): kind for name, kind in expected.items()}
 
 
@@ -280,3 +285,149 @@ def test_small_steps(step_examples: int) -> None:
         IN_COMPILE.format("summed"): SUM
     }
     assert differing(trial_of(model, labels="y"), step_examples=step_examples) == {}
+
+
+def test_a_loss_that_divides_by_the_size_of_the_traced_batch() -> None:
+    """The size must be known when the model is traced."""
+
+    def per_row(y_true: Any, y_pred: Any) -> Any:
+        return ops.sum(ops.square(y_true - y_pred)) / int(y_pred.shape[0])
+
+    def half_per_row(y_true: Any, y_pred: Any) -> Any:
+        return ops.sum(ops.square(y_true - y_pred)) / int(y_pred.shape[0]) ** 0.5
+
+    assert differing(trial_of(lambda: model(per_row), labels="y")) == {}
+    expected = {IN_COMPILE.format("half_per_row"): NEITHER}
+    assert differing(trial_of(lambda: model(half_per_row), labels="y")) == expected
+
+
+def test_a_model_that_cannot_be_traced_for_a_half_is_read() -> None:
+    """Only the reductions of its losses are known then."""
+
+    def notes(loss: Any) -> tuple[str, ...]:
+        for_this_size = layers.Lambda(lambda each: ops.reshape(each, (BATCH, 4)))
+        trial = trial_of(lambda: model(loss, inner=for_this_size), labels="y")
+        return notes_on_losses(trial, read(trial), replicas=2, step_examples=2 * BATCH)
+
+    assert notes("mse") == ()
+    (note,) = notes(losses.MeanSquaredError(reduction="sum"))
+    assert "«mean_squared_error» in compile is a sum over examples. A step" in note
+
+
+def test_each_of_several_losses_of_a_step_is_tried() -> None:
+    """Two players, one of whom has a loss that is a sum."""
+
+    def make() -> Any:
+        first, second = tf.Variable([0.5, 0.2, 0.1], name="first"), tf.Variable([0.4, 0.3, 0.1], name="second")
+
+        def train(batch: dict[str, Any]) -> Any:
+            with tf.GradientTape(persistent=True) as tape:
+                one = tf.reduce_mean(tf.square(tf.linalg.matvec(batch["x"], first)))
+                other = tf.reduce_sum(tf.square(tf.linalg.matvec(batch["x"], second)))
+            first.assign_sub(tape.gradient(one, first))
+            second.assign_sub(tape.gradient(other, second))
+            return one + other
+
+        return train
+
+    name = "loss 2 of the 2 losses whose gradients the training step computes"
+    assert differing(trial_of(make)) == {name: SUM}
+
+
+@pytest.mark.parametrize("reduction", ["sum", "sum_over_batch_size"])
+def test_ragged_and_sparse_features(reduction: str) -> None:
+    specs = {
+        "words": tf.RaggedTensorSpec([BATCH, None], tf.int32, 1, tf.int64),
+        "tags": tf.SparseTensorSpec([BATCH, 4], tf.float32),
+        "y": tf.TensorSpec([BATCH, 1], tf.float32),
+    }
+
+    def make() -> Any:
+        words = keras.Input([None], dtype="int32", ragged=True, name="words")
+        tags = keras.Input([4], sparse=True, name="tags")
+        found = layers.GlobalAveragePooling1D()(layers.Embedding(ROWS, 4)(words)) + layers.Dense(4)(tags)
+        made = keras.Model([words, tags], layers.Dense(1)(found))
+        made.compile("sgd", losses.MeanSquaredError(reduction=reduction))
+        return made
+
+    batch = {
+        "words/values": np.arange(12, dtype="int32"),
+        "words/row_splits": np.array([0, 3, 4, 6, 7, 8, 9, 11, 12]),
+        "tags/indices": np.array([[row, row % 4] for row in range(8)]),
+        "tags/values": np.linspace(1.0, 2.0, 8, dtype="float32"),
+        "tags/dense_shape": np.array([8, 4]),
+        "y": DATA["y"][:8],
+    }
+    tried = capture_step(make, specs, seed=7, options={"labels": "y"}).loss_trial.run(lambda size: batch, 16)
+    assert [one.kind for one in differing_terms(tried[0])] == ([SUM] if reduction == "sum" else [])
+
+
+def test_nothing_of_the_model_changes_and_large_tables_have_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the states of generators, metrics and statistics; the table is large here because it has more than 100
+    bytes."""
+    monkeypatch.setattr(loss_graph, "LARGE_TABLE_BYTES", 100)
+    made: list[Any] = []
+
+    def make() -> Any:
+        made.append(model(summed, inner=lambda x: layers.BatchNormalization()(layers.Dropout(0.5)(x))))
+        return made[-1]
+
+    trial = trial_of(make, labels="y")
+    every = [*made[0].variables, *made[0].optimizer.variables, *made[0].metrics_variables]
+    set_before = [one._value.is_initialized().numpy() for one in every]
+    before = [one.numpy() for one, is_set in zip(every, set_before, strict=True) if is_set]
+    assert differing(trial) == {IN_COMPILE.format("summed"): SUM}
+    table = made[0].get_layer("table").embeddings
+    assert not table._value.is_initialized()
+    assert [one._value.is_initialized().numpy() for one in every] == set_before
+    after = [one.numpy() for one, is_set in zip(every, set_before, strict=True) if is_set]
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_loss_that_reads_too_much_is_not_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_graph, "MOST_BYTES", 100)
+    trial = trial_of(lambda: model(summed), labels="y")
+    assert differing(trial) == {}
+    assert {one.kind for loss in trial.run(read(trial), 16) for one in loss.terms} == {LossKind.UNKNOWN}
+
+
+def test_the_notes_say_what_to_change_in_the_script() -> None:
+    def notes(make: Callable[[], Any]) -> str:
+        trial = trial_of(make, labels="y")
+        (note,) = notes_on_losses(trial, read(trial), replicas=4, step_examples=4 * BATCH)
+        return note
+
+    added = notes(lambda: model(added=squares))
+    assert "the layer «adds» adds with add_loss is a sum over examples (" in added
+    assert "its 4 replicas, so this loss and its gradients are 4 times smaller than on one device. Pass a mean" in added
+    assert notes(lambda: model(losses.MeanSquaredError(reduction="sum"))).endswith(
+        "Use reduction='sum_over_batch_size', or set loss_weights to 4"
+    )
+    assert "Return one value for each example from the loss function" in notes(lambda: model(summed))
+    assert "is neither a mean nor a sum over examples" in notes(lambda: model(among_positive))
+
+
+# All models of the matrix passed once; these have what could raise a false alarm.
+OF_THE_MATRIX = (
+    "subclassed",
+    "batch_norm",
+    "dropout",
+    "own_metric",
+    "outputs",
+    "counted",
+    "bfloat16",
+    "two_optimizers",
+)
+
+
+@pytest.mark.parametrize("name", OF_THE_MATRIX)
+def test_no_term_is_found_in_the_models_of_the_equivalence_matrix(name: str) -> None:
+    case = Case(model=name, optimizer="sgd", kind="tape" if name == "two_optimizers" else "keras")
+    trial = keras_models.single(case).loss_trial
+    parts = [keras_models.batch(case, step, rank=0) for step in range(4)]
+    whole = {key: np.concatenate([one[key] for one in parts]) for key in parts[0]}
+    with keras_models.as_case(case):
+        tried = trial.run(lambda size: {key: array[:size] for key, array in whole.items()}, keras_models.BATCH * 2)
+    assert tried
+    assert [one for loss in tried for one in differing_terms(loss)] == []
