@@ -21,7 +21,7 @@ from parallax_runner.config.objective import Goal, Objective
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
-from parallax_runner.driver import partition_search, recovery, report, slurm_job, validation
+from parallax_runner.driver import loss_check, partition_search, recovery, report, slurm_job, validation
 from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.cost_model import constants_of
 from parallax_runner.driver.data_position import identity_in
@@ -142,6 +142,7 @@ def _drive(
     measured = measured_rows(config, single, run_dir, interrupts)
     plan = partition_search.planned(config, plan_run(config, single, measured=measured))
     plan = validation.planned(config, plan, single, dataset)
+    report.tell_notes(loss_check.notes(config, plan, single, dataset))
     goal = goal_of(config, single, dataset)
     if plan.servers:
         from parallax_runner.train.protocols import check_protocol

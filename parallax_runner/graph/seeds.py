@@ -33,7 +33,7 @@ def derive_seeds(
     for node in seeded.node:
         if "seed2" in node.attr:
             _set_seeds(node, node.name, seed, INITIAL if node.name in initial else rank, first_step)
-    initial_functions = _called_by([node for node in seeded.node if node.name in initial], seeded)
+    initial_functions = called_by([node for node in seeded.node if node.name in initial], seeded)
     # Function names contain a per-process counter, so functions are identified by their place in the library.
     for place, function in enumerate(sorted(seeded.library.function, key=lambda f: _natural(f.signature.name))):
         as_rank = INITIAL if function.signature.name in initial_functions else rank
@@ -68,7 +68,7 @@ def stream_draws(graph_def: tf.GraphDef, ends: Iterable[str]) -> list[tf.NodeDef
     """
     needed = _needed_by(graph_def, ends)
     nodes = [node for node in graph_def.node if node.name in needed]
-    called = _called_by(nodes, graph_def)
+    called = called_by(nodes, graph_def)
     inner = [node for one in graph_def.library.function if one.signature.name in called for node in one.node_def]
     return [node for node in (*nodes, *inner) if "seed2" in node.attr]
 
@@ -98,7 +98,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _called_by(nodes: Iterable[tf.NodeDef], graph_def: tf.GraphDef) -> set[str]:
+def called_by(nodes: Iterable[tf.NodeDef], graph_def: tf.GraphDef) -> set[str]:
     """Returns the names of the functions that the nodes call, directly or through other functions."""
     bodies = {function.signature.name: function.node_def for function in graph_def.library.function}
     found: set[str] = set()

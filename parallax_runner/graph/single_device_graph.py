@@ -78,6 +78,8 @@ class SingleDeviceGraph:
     - `callbacks` are the Python functions that the graph's ops call (`tf.numpy_function`, `Dataset.from_generator`).
       TensorFlow deletes these functions when nothing refers to them.
     - `keras_model` is the Keras model from which the graph was traced, or None.
+    - `loss_trial` tries whether the losses of a Keras model or a training step are means over the batch
+      (graph/traced/loss_trial.py). It is None for a TensorFlow 1 graph.
 
     For validation and serving:
     - `validation_loss` and `validation_metrics` are computed for one batch. `outputs` maps the outputs of a served
@@ -117,6 +119,7 @@ class SingleDeviceGraph:
     notes: tuple[str, ...] = field(default=(), compare=False)
     callbacks: tuple[Any, ...] = field(default=(), repr=False, compare=False)
     keras_model: Any = field(default=None, repr=False, compare=False)
+    loss_trial: Any = field(default=None, repr=False, compare=False)
 
     @property
     def evaluated_by(self) -> Mapping[str, str]:

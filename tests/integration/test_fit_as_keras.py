@@ -16,7 +16,7 @@ from tests.integration.test_fit import run
 
 SCRIPT = Path(__file__).parent / "scripts" / "train_as_keras.py"
 WEIGHTED = Path(__file__).parent / "scripts" / "train_weighted.py"
-# One phrase of each note on a loss (graph/traced/keras_losses.py).
+# One phrase of each note on a loss (graph/traced/loss_notes.py).
 NOTES = ("is a sum over examples", "is masked", "divides by the sum of weights")
 
 

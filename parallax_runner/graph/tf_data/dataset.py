@@ -118,12 +118,12 @@ class TfDataset:
         return steps
 
     def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
-        """Returns the first batch of the data, or a part of that batch. Raises IndexError beyond the first batch: only
-        a share can read further."""
+        """Returns the first examples of the data, without shuffling them, because filling the buffer of a shuffle can
+        take minutes. Raises IndexError beyond the first batch: only a share can read further."""
         if start + size > self.global_batch:
             raise IndexError(f"examples [{start}, {start + size}): a tf.data.Dataset can only be read in order")
         with eagerly():
-            (batch,) = self._train.part(0, 1).take(1)
+            (batch,) = self._train.first(start + size).take(1)
             return self._train.arrays(tf.nest.map_structure(lambda each: rows(each, start, start + size), batch))
 
     def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
@@ -223,6 +223,13 @@ class Batches:
         if self._static is None:
             copy = copy.filter(lambda *batch: self._rows(_one(batch)) == self.size)
         return copy.map(lambda *batch: every(_one(batch), rank, ranks))
+
+    def first(self, size: int) -> Any:
+        """Returns batches from a fresh copy without shuffles. The first batch has at least `size` examples."""
+        copy = self.copies.unshuffled()
+        if self.by_example:
+            return copy.batch(size, drop_remainder=True)
+        return copy.filter(lambda *batch: self._rows(_one(batch)) >= size)
 
     def in_parts(self, copy: Any, size: int, rank: int, ranks: int, *, whole_only: bool) -> Any:
         """Returns the batches of one rank: every `ranks`-th batch of `size` examples. `whole_only` drops a smaller last

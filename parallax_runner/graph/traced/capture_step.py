@@ -26,6 +26,7 @@ from parallax_runner.graph.traced.keras_metrics import notes_of_left_out, sums_o
 from parallax_runner.graph.traced.keras_model import AsBatch, steps_on
 from parallax_runner.graph.traced.kinds import returned_sums, steps_of
 from parallax_runner.graph.traced.lookups import look_up_rows
+from parallax_runner.graph.traced.loss_trial import LossTrial
 from parallax_runner.graph.traced.order import keep_only_needed, wait_for_values
 from parallax_runner.graph.traced.row_updates import SparseUpdates, sparse_updates_of
 from parallax_runner.graph.traced.trace import StepFunction, Steps, Trace, eager_on_cpu, loss_of, trace
@@ -121,8 +122,9 @@ def _captured(made: _Made, features: Specs, seed: int) -> SingleDeviceGraph:
         single,
         has_optimizer=True,
         validation_features=validation_features,
-        keras_model=made.model,
+        keras_model=made.steps.model,
         notes=made.notes,
+        loss_trial=LossTrial(made.steps, features, made.firsts),
     )
 
 
@@ -141,7 +143,7 @@ def _validation_placeholders(evaluated: Trace, placeholders: Mapping[str, Any]) 
 class _Made:
     """The traces of a model's steps, the sums of the steps' metrics, and the initial values of variables.
 
-    `model` is the traced Keras model, or None. `notes` tell the user which parts of the model are ignored or omitted.
+    `steps` are the traced functions. `notes` tell the user which parts of the model are ignored or omitted.
     """
 
     train: Trace
@@ -149,7 +151,7 @@ class _Made:
     metrics: StepSums | None
     validation_metrics: StepSums | None
     firsts: list[First]
-    model: Any = None
+    steps: Steps
     notes: tuple[str, ...] = ()
 
 
@@ -192,7 +194,7 @@ def _traced(steps: Steps, features: Specs, mode: SparseUpdates, variables: Varia
         sums = [sums_of(steps.model, each.graph, one) for each, one in zip(traces, written, strict=True)]
     metrics, validation_metrics, *_ = [*sums, None, None]
     firsts = [first_of(one) for one in every if not one.is_metric]
-    return _Made(train, evaluate, metrics, validation_metrics, firsts, steps.model, notes)
+    return _Made(train, evaluate, metrics, validation_metrics, firsts, steps, notes)
 
 
 def _trace_evaluation(evaluate: StepFunction, features: Specs, mode: SparseUpdates) -> Trace:

@@ -101,7 +101,7 @@ def import_step(
     keep_only_needed(trace.graph, starts)
     needed = edit.ancestors(starts)
     fed = {inner.name: features[feature] for feature, inner in trace.inputs.items() if inner.op in needed}
-    fed |= {inner.name: _captured(outer, variables) for outer, inner in trace.graph.captures if inner.op in needed}
+    fed |= {inner.name: captured(outer, variables) for outer, inner in trace.graph.captures if inner.op in needed}
     definition = tf.graph_util.extract_sub_graph(
         without_colocation(trace.graph.as_graph_def()), [op.name for op in starts]
     )
@@ -131,7 +131,7 @@ def _add_gradient_of_value(one: ValueGradient, kept: Collection[str], scope: str
         tf.add_to_collection(gradients_hook.OF_VALUES, entry)
 
 
-def _captured(outer: Any, variables: Mapping[int, Any]) -> Any:
+def captured(outer: Any, variables: Mapping[int, Any]) -> Any:
     if outer.dtype != tf.resource:
         return tf.constant(outer.numpy())
     if outer._id in variables:

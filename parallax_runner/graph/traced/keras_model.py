@@ -9,7 +9,6 @@ from typing import Any
 
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph.components import Specs
-from parallax_runner.graph.traced.keras_losses import notes_on_losses
 from parallax_runner.graph.traced.trace import Steps
 
 log = logging.getLogger(__name__)
@@ -63,17 +62,12 @@ def steps_on(model: Any, features: Specs, as_batch: AsBatch) -> Steps:
     _build(model, as_batch(_symbols(features)))
     model.reset_metrics()  # fit also does this, because metrics can hold counts from earlier evaluations
 
-    notes = _notes(model)
-
     def evaluate(tensors: dict[str, Any]) -> dict[str, Any]:
         batch = as_batch(tensors)
         loss, outputs = _loss_of_batch(model, batch), _outputs(model, batch[0])
-        if loss is not None:  # only now is it known whether the outputs have masks
-            on_losses = notes_on_losses(model, outputs, is_weighted=batch[2] is not None)
-            notes.extend(note for note in on_losses if note not in notes)
         return {"loss": loss, "outputs": outputs}
 
-    return Steps(lambda tensors: model.train_step(as_batch(tensors)), evaluate, model, notes)
+    return Steps(lambda tensors: model.train_step(as_batch(tensors)), evaluate, model, _notes(model))
 
 
 def _notes(model: Any) -> list[str]:

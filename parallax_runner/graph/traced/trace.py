@@ -30,9 +30,8 @@ class Steps:
 
     `train` trains on a batch. `evaluate` does not train, and returns a dict with the batch's «loss» (or None), its
     «outputs» by name and, optionally, «metrics». `model` is the Keras model that the steps belong to, or None. `notes`
-    tell the user which settings the steps ignore, and how a step differs from plain Keras. `notes` is complete when
-    both steps have been traced. `unconverted` is the training step without the conversion of its branches and loops,
-    or None if `train` is not converted.
+    tell the user which settings the steps ignore. `unconverted` is the training step without the conversion of its
+    branches and loops, or None if `train` is not converted.
     """
 
     train: StepFunction

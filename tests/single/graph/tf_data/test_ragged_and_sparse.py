@@ -95,7 +95,7 @@ def test_replicas_and_a_filler(make: Callable[[], Any]) -> None:
     feed = Feed(TfDataset(make()), BATCH // 2, rank=0, size=1, replicas=2)
     one, other = map(told, feed.train_batches(0))
     assert len(one) == len(other) == BATCH // 2 and sorted(one + other) == sorted(expected)
-    assert told(feed.any_batch) == expected[: BATCH // 2]
+    assert [number for number, *_ in told(feed.any_batch)] == list(range(BATCH // 2))
 
 
 @pytest.mark.parametrize("make", PIPELINES)

@@ -1,0 +1,203 @@
+"""Evaluates traced losses in a graph and a session of their own, so no variable of the model or the run changes.
+
+Variables have their initial values there, with one exception: a large table that is only looked up has no values. Each
+row that a lookup asks for is computed from its id, because whether a loss is a mean does not depend on the values, and
+the driver must not hold tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit, seeds
+from parallax_runner.graph.traced.imported import First, add_variables, captured, without_captured, without_colocation
+from parallax_runner.graph.traced.lookups import look_up_rows
+from parallax_runner.graph.traced.loss_kinds import ROUNDING, ROUNDING_OF_16_BITS
+from parallax_runner.graph.traced.loss_terms import LossTerm, TracedLosses
+
+# Rows of tables that have more bytes are made up.
+LARGE_TABLE_BYTES = 2**20
+# Losses that need more bytes of other variables are not evaluated.
+MOST_BYTES = 2**29
+# The result of a random op, for each element. An example then has the same loss in a batch and in a half of it.
+DRAWN = 0.37
+_DRAWING = frozenset(
+    {
+        *("RandomUniform", "RandomStandardNormal", "TruncatedNormal"),
+        *("StatelessRandomUniform", "StatelessRandomNormal", "StatelessTruncatedNormal"),
+        *("StatelessRandomUniformV2", "StatelessRandomNormalV2", "StatelessTruncatedNormalV2"),
+    }
+)
+# Largest made-up numbers in rows of tables, and largest changes of looked-up rows and of other vectors and numbers.
+VARIED_ROWS, VARIED_NUMBERS = 0.5, 0.1
+_BUCKETS = 1009  # number of distinct values in made-up rows; prime
+
+
+class LossGraph:
+    """The losses for a `whole` batch and for a `half` of it in one graph, with common variables.
+
+    `usable` contains the numbers of the terms that are evaluated. The other terms draw random numbers in a way that
+    cannot be replaced, or need too many bytes of variables.
+    """
+
+    def __init__(self, whole: TracedLosses, half: TracedLosses, firsts: Iterable[First]) -> None:
+        self._graph = tf.Graph()
+        traces = {"whole": whole, "half": half}
+        used = {
+            outer._id for traced in traces.values() for outer, _ in traced.graph.captures if outer.dtype == tf.resource
+        }
+        with self._graph.as_default():
+            tf.set_random_seed(1)
+            variables = add_variables([one for one in firsts if one.traced.variable.handle._id in used])
+            imported = {name: _imported(traced, variables, name) for name, traced in traces.items()}
+            self._placeholders = {name: placeholders for name, (placeholders, _) in imported.items()}
+            look_up_rows(self._graph)
+            _make_up_rows(self._graph, [one for one in variables.values() if _is_large_table(one)])
+            _replace_draws(self._graph)
+            self._values = {name: list(map(_as_number, tensors)) for name, (_, tensors) in imported.items()}
+        terms = [[value.op for value in values] for values in zip(*self._values.values(), strict=True)]
+        self._needed = [edit.ancestors(ops, control=False) for ops in terms]
+        self.usable = self._find_usable(list(variables.values()))
+        by_name = {one.handle.op: one for one in variables.values()}
+        handles = {op for number in self.usable for op in self._needed[number] if op in by_name}
+        self._variables = sorted((by_name[op] for op in handles), key=lambda one: one.name)
+        with self._graph.as_default():
+            self._set = tf.group(*(one.initializer for one in self._variables))
+            self._vary = tf.group(*(_varied(one, at) for at, one in enumerate(self._variables) if _is_trained(one)))
+
+    def rounding(self, term: int) -> float:
+        """Returns the rounding error of a term, relative to its value."""
+        types = {tensor.dtype for op in self._needed[term] for tensor in op.outputs}
+        return ROUNDING_OF_16_BITS if types & {tf.float16, tf.bfloat16} else ROUNDING
+
+    def session(self) -> Any:
+        """Returns a session on the CPU in which the variables have their initial values."""
+        config = tf.ConfigProto(device_count={"GPU": 0})
+        config.graph_options.rewrite_options.disable_meta_optimizer = True  # takes longer than it saves
+        made = tf.Session(graph=self._graph, config=config)
+        made.run(self._set)
+        return made
+
+    def vary(self, session: Any) -> None:
+        """Changes the trained variables, because layers whose weights are zero or small can hide a loss."""
+        session.run(self._vary)
+
+    def evaluate(self, session: Any, batch: Mapping[str, np.ndarray], *, is_half: bool) -> dict[int, float]:
+        """Returns the value of each usable term for a whole batch or a half of it."""
+        trace = "half" if is_half else "whole"
+        fed = {placeholder: batch[name] for name, placeholder in self._placeholders[trace].items()}
+        values = session.run([self._values[trace][number] for number in self.usable], fed)
+        return dict(zip(self.usable, map(float, values), strict=True))
+
+    def _find_usable(self, variables: Sequence[Any]) -> list[int]:
+        sizes = {one.handle.op: _bytes(one) for one in variables}
+        held: set[Any] = set()
+        graph_def = self._graph.as_graph_def()
+        found = []
+        for number, needed in enumerate(self._needed):
+            more = held | (needed & sizes.keys())
+            if sum(sizes[op] for op in more) > MOST_BYTES or _draws(needed, graph_def):
+                continue
+            held = more
+            found.append(number)
+        return found
+
+
+def terms_of(traced: TracedLosses) -> list[LossTerm]:
+    """Returns the totals and terms of all losses, in the order in which a `LossGraph` numbers them."""
+    return [term for loss in traced.losses for term in (loss.total, *loss.terms)]
+
+
+def _imported(traced: TracedLosses, variables: Mapping[int, Any], name: str) -> tuple[dict[str, Any], list[Any]]:
+    """Imports what the terms need into the default graph. Returns the placeholders of the features, and the terms.
+
+    Control edges are left out. The terms then do not wait for writes, such as updates of optimizers and of metrics.
+    """
+    tensors = [term.tensor for term in terms_of(traced)]
+    definition = without_colocation(traced.graph.as_graph_def())
+    for node in definition.node:
+        node.input[:] = [each for each in node.input if not each.startswith("^")]
+    definition = tf.graph_util.extract_sub_graph(definition, [tensor.op.name for tensor in tensors])
+    kept = {node.name for node in definition.node}
+    placeholders = {
+        feature: tf.placeholder(inner.dtype, inner.shape, name=f"{name}_features/{feature}")
+        for feature, inner in traced.inputs.items()
+        if inner.op.name in kept
+    }
+    fed = {traced.inputs[feature].name: placeholder for feature, placeholder in placeholders.items()}
+    for outer, inner in traced.graph.captures:
+        if inner.op.name in kept:
+            fed[inner.name] = captured(outer, variables)
+    definition = without_captured(definition, fed)
+    return placeholders, tf.import_graph_def(definition, fed, [tensor.name for tensor in tensors], name=name)
+
+
+def _as_number(tensor: Any) -> Any:
+    return tf.reduce_sum(tf.cast(tensor, tf.float64))
+
+
+def _bytes(variable: Any) -> int:
+    return int(variable.dtype.size * (variable.shape.num_elements() or 0))
+
+
+def _is_large_table(variable: Any) -> bool:
+    return bool(_bytes(variable) > LARGE_TABLE_BYTES and variable.dtype.is_floating)
+
+
+def _is_trained(variable: Any) -> bool:
+    return bool(variable.trainable and variable.dtype.is_floating)
+
+
+def _make_up_rows(graph: tf.Graph, tables: Iterable[Any]) -> None:
+    by_handle = {table.handle.op: table for table in tables}
+    for lookup in [op for op in graph.get_operations() if op.type == "ResourceGather"]:
+        table = by_handle.get(lookup.inputs[0].op)
+        if table is not None and not lookup.get_attr("batch_dims"):
+            made_up = _made_up_rows(lookup.inputs[1], table)
+            edit.reconnect(lookup.outputs[0], made_up, where=lambda _: True)
+
+
+def _made_up_rows(ids: Any, table: Any) -> Any:
+    """Returns rows of numbers between -0.5 and 0.5. A row depends only on its id."""
+    width = table.shape[1:].num_elements()
+    bucket = tf.math.floormod(
+        tf.cast(ids, tf.int64)[..., None] * 7919 + tf.range(width, dtype=tf.int64) * 619, _BUCKETS
+    )
+    numbers = (tf.cast(bucket, tf.float32) / _BUCKETS * 2 - 1) * VARIED_ROWS
+    shape = tf.concat([tf.shape(ids), table.shape[1:].as_list()], axis=0)
+    return tf.cast(tf.reshape(numbers, tf.cast(shape, tf.int32)), table.dtype.base_dtype)
+
+
+def _replace_draws(graph: tf.Graph) -> None:
+    for op in [op for op in graph.get_operations() if op.type in _DRAWING]:
+        constant = tf.fill(op.inputs[0], tf.cast(DRAWN, op.outputs[0].dtype))
+        edit.reconnect(op.outputs[0], constant, where=lambda _: True)
+
+
+def _draws(needed: Iterable[Any], graph_def: Any) -> bool:
+    """Returns whether one of the ops draws random numbers, itself or in a function that it calls."""
+    nodes = [op.node_def for op in needed]
+    called = seeds.called_by(nodes, graph_def)
+    inner = [function.node_def for function in graph_def.library.function if function.signature.name in called]
+    return any(seeds.draws(node) for each in (nodes, *inner) for node in each)
+
+
+def _varied(variable: Any, number: int) -> Any:
+    value = variable.read_value()
+    noise = tf.random.stateless_uniform(tf.shape(value), [number, 1], -1, 1, dtype=value.dtype)
+    return variable.assign_add(_variation(variable) * noise)
+
+
+def _variation(variable: Any) -> float:
+    """Returns the largest change of an element. It keeps the size of what passes through a layer, because examples with
+    nearly the same loss would show nothing."""
+    if any(op.type == "ResourceGather" for op in variable.handle.consumers()):
+        return VARIED_ROWS
+    if variable.shape.rank < 2:
+        return VARIED_NUMBERS
+    inputs = variable.shape[:-1].num_elements() or 1
+    return float(np.sqrt(3 / inputs))

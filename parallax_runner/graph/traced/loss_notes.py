@@ -1,0 +1,128 @@
+"""Notes on the losses of a model that are not a mean over the examples of a step."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+from parallax_runner.graph.traced.loss_batches import Batch
+from parallax_runner.graph.traced.loss_kinds import LossKind
+from parallax_runner.graph.traced.loss_terms import LossTerm
+from parallax_runner.graph.traced.loss_trial import LossTrial, TriedLoss, TriedTerm
+
+log = logging.getLogger(__name__)
+SUMS = ("sum", "none")  # the gradient of a loss without a reduction is the gradient of its sum
+MEAN_OF_WEIGHTS = "mean_with_sample_weight"
+MEANS = ("sum_over_batch_size", "mean")
+TO_A_MEAN = {
+    "compile": "Return one value for each example from the loss function, or use ops.mean instead of ops.sum in it",
+    "loss": "Use ops.mean instead of ops.sum",
+    "add_loss": "Pass a mean over the examples to add_loss: use ops.mean, or divide by ops.shape(…)[0]",
+    "step": "Use a mean over the examples, such as tf.reduce_mean, instead of a sum",
+}
+TO_EXAMPLES = {
+    "compile": "Let the loss divide by the number of examples",
+    "loss": "Divide by the number of examples",
+    "add_loss": "Pass a mean over the examples to add_loss",
+    "step": "Divide by the number of examples",
+}
+
+
+def notes_on_losses(
+    trial: LossTrial, read: Callable[[int], Batch], *, replicas: int, step_examples: int
+) -> tuple[str, ...]:
+    """Tries the losses, and returns a note for each term that makes a step of several replicas differ from a step of
+    one device.
+
+    `read` returns a batch with the given number of training examples, and `step_examples` is the number of examples in
+    a step of all `replicas` together. If the losses cannot be tried, the notes follow from the reductions and masks of
+    Keras losses alone.
+    """
+    try:
+        tried = trial.run(read, step_examples)
+    except Exception as error:  # the model, or the data, can fail in any way; the workers report such a failure
+        log.warning("the losses could not be tried: %s: %s", type(error).__name__, error, exc_info=True)
+        tried = _not_tried(trial)
+    return tuple(dict.fromkeys(_note(one, replicas) for loss in tried for one in differing_terms(loss)))
+
+
+def differing_terms(loss: TriedLoss) -> list[TriedTerm]:
+    """Returns the terms of a loss that are a sum, or neither a mean nor a sum. If the loss as a whole is not a mean for
+    another reason, returns the loss itself."""
+    total = _with_kind(loss.total)
+    if not loss.adds_terms and total.kind in (LossKind.MEAN, LossKind.CONSTANT):
+        return []  # for example, the script divides the sum of a Keras loss by the number of examples
+    terms = [one for one in map(_with_kind, loss.terms) if one.kind.differs]
+    if terms:
+        return terms
+    return [total] if total.kind.differs else []
+
+
+def _not_tried(trial: LossTrial) -> tuple[TriedLoss, ...]:
+    try:
+        return trial.not_run()
+    except Exception as error:
+        log.warning("the losses could not be read: %s: %s", type(error).__name__, error, exc_info=True)
+        return ()
+
+
+def _with_kind(tried: TriedTerm) -> TriedTerm:
+    """Returns the term with the kind that follows from its reduction, if the trial does not show another kind.
+
+    A mask may happen to be equal in both halves of the tried batch.
+    """
+    term = tried.term
+    if _divides_by_mask(term) or _divides_by_weights(term):
+        read = LossKind.NEITHER
+    elif term.reduction in SUMS:
+        read = LossKind.SUM
+    else:
+        return tried
+    is_decided = tried.kind.differs or (tried.kind == LossKind.MEAN and read == LossKind.SUM)
+    return tried if is_decided else TriedTerm(term, read)
+
+
+def _divides_by_mask(term: LossTerm) -> bool:
+    return term.is_masked and term.reduction in MEANS
+
+
+def _divides_by_weights(term: LossTerm) -> bool:
+    return (term.is_masked or term.is_weighted) and term.reduction == MEAN_OF_WEIGHTS
+
+
+def _note(tried: TriedTerm, replicas: int) -> str:
+    return f"{tried.term.name} {' '.join(_sentences(tried, replicas))}"
+
+
+def _sentences(tried: TriedTerm, replicas: int) -> Iterator[str]:
+    term = tried.term
+    if tried.kind == LossKind.SUM:
+        yield f"is a sum over examples{_shown(tried)}."
+        yield f"A step uses the mean of the sums of its {replicas} replicas, so this loss and its gradients are"
+        yield f"{replicas} times smaller than on one device. {_to_a_mean(term, replicas)}"
+    elif _divides_by_mask(term):
+        yield "is masked, and each replica divides by the number of its own examples or positions that are not masked:"
+        yield "a step differs from one device if these numbers differ. Pass weights of 0 as sample_weight instead of a"
+        yield "mask"
+    elif _divides_by_weights(term):
+        yield "divides by the sum of weights, and each replica divides by the sum for its own examples: a step differs"
+        yield "from one device if these sums differ. Use reduction='sum_over_batch_size'"
+    else:
+        yield f"is neither a mean nor a sum over examples{_shown(tried)}."
+        yield f"Each of the {replicas} replicas computes it for its own examples, and a step uses the mean, so a step"
+        yield f"differs from one device. {TO_EXAMPLES[term.call]} instead of by a number that depends on the batch,"
+        yield "such as a sum of weights. If the loss compares examples with each other, a replica compares only its own"
+
+
+def _to_a_mean(term: LossTerm, replicas: int) -> str:
+    if term.reduction not in SUMS:
+        return f"{TO_A_MEAN[term.call]}, or multiply the loss by {replicas}"
+    factor = f"set loss_weights to {replicas}" if term.call == "compile" else f"multiply the loss by {replicas}"
+    return f"Use reduction='sum_over_batch_size', or {factor}"
+
+
+def _shown(tried: TriedTerm) -> str:
+    if tried.values is None:
+        return ""
+    values = tried.values
+    return f" ({values.whole:.4g} for a batch, {values.first:.4g} and {values.second:.4g} for its halves)"
