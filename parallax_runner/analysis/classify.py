@@ -172,13 +172,14 @@ def _refuse_rank_dependent_updates(
         written = [name for name in effects.written_by(op) if name in updated]
         if not written:
             continue
-        for source in edit.ancestors([op], stop_at=boundary.tensors, control=False):
-            why = f"({source.type})" if differs_by_rank(source) else own.get(source.name)
-            if why is not None:
-                raise PlanError(
-                    f"the update of «{written[0]}» reads «{source.name}» {why}, which differs by rank; "
-                    "an update that uses an aggregated gradient must be the same on all ranks"
-                )
+        sources = edit.in_order(edit.ancestors([op], stop_at=boundary.tensors, control=False))
+        reasons = {source.name: f"({source.type})" for source in sources if differs_by_rank(source)}
+        reasons |= {source.name: own[source.name] for source in sources if source.name in own}
+        for name, why in reasons.items():
+            raise PlanError(
+                f"the update of «{written[0]}» reads «{name}» {why}, which differs by rank; "
+                "an update that uses an aggregated gradient must be the same on all ranks"
+            )
 
 
 def _written_by_each_rank(
