@@ -197,6 +197,7 @@ RIGHT: dict[str, Callable[[], Any]] = {
     "mask that ends before the output": lambda: model(mask_zero=True),
     "added mean": lambda: model(added=lambda x: ops.mean(ops.square(x))),
     "added 0": lambda: model(added=lambda x: 0.0 * ops.sum(x)),
+    "rounding errors": lambda: model(added=lambda x: ops.abs(ops.mean(x * 0.1 * 10.0) - ops.mean(x))),
     "regularizers": lambda: model(embeddings_regularizer="l2"),
     "activity regularizer": lambda: model(inner=layers.Dense(4, activity_regularizer="l2")),
     "dropout": lambda: model(inner=layers.Dropout(0.5)),
