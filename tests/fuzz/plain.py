@@ -61,7 +61,8 @@ def train(folder: Path, model: RandomModel, order: int) -> tuple[Arrays, Arrays,
 
 def uses_keras_optimizer(model: RandomModel) -> bool:
     """Returns whether gradients reach one of Keras' optimizers, and nothing else."""
-    return model.front != GRAPH and "update: by hand" not in model.labels
+    is_of_tensorflow_1 = any(label.startswith("optimizer: v1") for label in model.labels)
+    return model.front != GRAPH and not is_of_tensorflow_1 and "update: by hand" not in model.labels
 
 
 def begin_afresh() -> None:
