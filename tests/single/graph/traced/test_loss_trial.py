@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from keras import layers, losses, ops
 
-from parallax_runner.graph.traced import loss_graph
+from parallax_runner.graph.traced import loss_graph, made_up_values
 from parallax_runner.graph.traced.capture_step import capture_step
 from parallax_runner.graph.traced.loss_kinds import LossKind
 from parallax_runner.graph.traced.loss_notes import differing_terms, notes_on_losses
@@ -375,7 +375,7 @@ def test_ragged_and_sparse_features(reduction: str) -> None:
 def test_nothing_of_the_model_changes_and_large_tables_have_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the states of generators, metrics and statistics. The table is large here because it has 600 bytes, which
     are too many for the trial to hold."""
-    monkeypatch.setattr(loss_graph, "LARGE_TABLE_BYTES", 500)
+    monkeypatch.setattr(made_up_values, "LARGE_TABLE_BYTES", 500)
     monkeypatch.setattr(loss_graph, "MOST_BYTES", 500)
     made: list[Any] = []
 
