@@ -420,20 +420,12 @@ def test_the_notes_say_what_to_change_in_the_script() -> None:
 
 
 # All models of the matrix passed once; these have what could raise a false alarm.
-OF_THE_MATRIX = (
-    "subclassed",
-    "batch_norm",
-    "dropout",
-    "own_metric",
-    "outputs",
-    "counted",
-    "bfloat16",
-    "two_optimizers",
-)
+OF_THE_MATRIX = ("subclassed", "dropout", "outputs", "counted", "bfloat16", "two_optimizers")
 
 
-@pytest.mark.parametrize("name", OF_THE_MATRIX)
+@pytest.mark.parametrize("name", ["batch_norm", "own_metric", *(f"more-{name}" for name in OF_THE_MATRIX)])
 def test_no_term_is_found_in_the_models_of_the_equivalence_matrix(name: str) -> None:
+    name = name.removeprefix("more-")
     case = Case(model=name, optimizer="sgd", kind="tape" if name == "two_optimizers" else "keras")
     trial = keras_models.single(case).loss_trial
     parts = [keras_models.batch(case, step, rank=0) for step in range(4)]
