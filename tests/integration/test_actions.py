@@ -169,3 +169,11 @@ def test_verify_names_what_differs_and_by_how_much(refuted: Run) -> None:
 def test_a_refuted_run_does_not_count_as_finished(refuted: Run) -> None:
     assert refuted.summary["status"] == "failed"
     assert "w" in refuted.summary["error"]
+
+
+def test_a_plan_names_a_loss_that_is_not_a_mean_over_the_batch(tmp_path: Path) -> None:
+    """Its negatives are the other examples of the batch."""
+    small = ("data.queries=60", "data.items=40", "data.examples=100", "data.validation_examples=0")
+    run = launch("experiment=two_tower", *small, "action=plan", "tracking=off", cwd=tmp_path).expect_success()
+    assert "parallax_runner: the loss of the training step is neither a mean nor a sum over examples (" in run.stderr
+    assert "Each of the 2 replicas computes it for its own examples" in run.stderr

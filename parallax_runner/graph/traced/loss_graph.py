@@ -18,23 +18,10 @@ from parallax_runner.graph.traced.imported import First, add_variables, captured
 from parallax_runner.graph.traced.lookups import look_up_rows
 from parallax_runner.graph.traced.loss_kinds import ROUNDING, ROUNDING_OF_16_BITS
 from parallax_runner.graph.traced.loss_terms import LossTerm, TracedLosses
+from parallax_runner.graph.traced.made_up_values import bytes_of, make_up_rows, replace_draws, varied
 
-# Rows of tables that have more bytes are made up.
-LARGE_TABLE_BYTES = 2**20
-# Losses that need more bytes of other variables are not evaluated.
+# Losses that need more bytes of variables, not counting large tables, are not evaluated.
 MOST_BYTES = 2**29
-# The result of a random op, for each element. An example then has the same loss in a batch and in a half of it.
-DRAWN = 0.37
-_DRAWING = frozenset(
-    {
-        *("RandomUniform", "RandomStandardNormal", "TruncatedNormal"),
-        *("StatelessRandomUniform", "StatelessRandomNormal", "StatelessTruncatedNormal"),
-        *("StatelessRandomUniformV2", "StatelessRandomNormalV2", "StatelessTruncatedNormalV2"),
-    }
-)
-# Largest made-up numbers in rows of tables, and largest changes of looked-up rows and of other vectors and numbers.
-VARIED_ROWS, VARIED_NUMBERS = 0.5, 0.1
-_BUCKETS = 1009  # number of distinct values in made-up rows; prime
 
 
 class LossGraph:
@@ -56,8 +43,8 @@ class LossGraph:
             imported = {name: _imported(traced, variables, name) for name, traced in traces.items()}
             self._placeholders = {name: placeholders for name, (placeholders, _) in imported.items()}
             look_up_rows(self._graph)
-            _make_up_rows(self._graph, [one for one in variables.values() if _is_large_table(one)])
-            _replace_draws(self._graph)
+            make_up_rows(self._graph, variables.values())
+            replace_draws(self._graph)
             self._values = {name: list(map(_as_number, tensors)) for name, (_, tensors) in imported.items()}
         terms = [[value.op for value in values] for values in zip(*self._values.values(), strict=True)]
         self._needed = [edit.ancestors(ops, control=False) for ops in terms]
@@ -67,7 +54,7 @@ class LossGraph:
         self._variables = sorted((by_name[op] for op in handles), key=lambda one: one.name)
         with self._graph.as_default():
             self._set = tf.group(*(one.initializer for one in self._variables))
-            self._vary = tf.group(*(_varied(one, at) for at, one in enumerate(self._variables) if _is_trained(one)))
+            self._vary = tf.group(*varied(self._variables))
 
     def rounding(self, term: int) -> float:
         """Returns the rounding error of a term, relative to its value."""
@@ -94,7 +81,7 @@ class LossGraph:
         return dict(zip(self.usable, map(float, values), strict=True))
 
     def _find_usable(self, variables: Sequence[Any]) -> list[int]:
-        sizes = {one.handle.op: _bytes(one) for one in variables}
+        sizes = {one.handle.op: bytes_of(one) for one in variables}
         held: set[Any] = set()
         graph_def = self._graph.as_graph_def()
         found = []
@@ -140,64 +127,9 @@ def _as_number(tensor: Any) -> Any:
     return tf.reduce_sum(tf.cast(tensor, tf.float64))
 
 
-def _bytes(variable: Any) -> int:
-    return int(variable.dtype.size * (variable.shape.num_elements() or 0))
-
-
-def _is_large_table(variable: Any) -> bool:
-    return bool(_bytes(variable) > LARGE_TABLE_BYTES and variable.dtype.is_floating)
-
-
-def _is_trained(variable: Any) -> bool:
-    return bool(variable.trainable and variable.dtype.is_floating)
-
-
-def _make_up_rows(graph: tf.Graph, tables: Iterable[Any]) -> None:
-    by_handle = {table.handle.op: table for table in tables}
-    for lookup in [op for op in graph.get_operations() if op.type == "ResourceGather"]:
-        table = by_handle.get(lookup.inputs[0].op)
-        if table is not None and not lookup.get_attr("batch_dims"):
-            made_up = _made_up_rows(lookup.inputs[1], table)
-            edit.reconnect(lookup.outputs[0], made_up, where=lambda _: True)
-
-
-def _made_up_rows(ids: Any, table: Any) -> Any:
-    """Returns rows of numbers between -0.5 and 0.5. A row depends only on its id."""
-    width = table.shape[1:].num_elements()
-    bucket = tf.math.floormod(
-        tf.cast(ids, tf.int64)[..., None] * 7919 + tf.range(width, dtype=tf.int64) * 619, _BUCKETS
-    )
-    numbers = (tf.cast(bucket, tf.float32) / _BUCKETS * 2 - 1) * VARIED_ROWS
-    shape = tf.concat([tf.shape(ids), table.shape[1:].as_list()], axis=0)
-    return tf.cast(tf.reshape(numbers, tf.cast(shape, tf.int32)), table.dtype.base_dtype)
-
-
-def _replace_draws(graph: tf.Graph) -> None:
-    for op in [op for op in graph.get_operations() if op.type in _DRAWING]:
-        constant = tf.fill(op.inputs[0], tf.cast(DRAWN, op.outputs[0].dtype))
-        edit.reconnect(op.outputs[0], constant, where=lambda _: True)
-
-
 def _draws(needed: Iterable[Any], graph_def: Any) -> bool:
     """Returns whether one of the ops draws random numbers, itself or in a function that it calls."""
     nodes = [op.node_def for op in needed]
     called = seeds.called_by(nodes, graph_def)
     inner = [function.node_def for function in graph_def.library.function if function.signature.name in called]
     return any(seeds.draws(node) for each in (nodes, *inner) for node in each)
-
-
-def _varied(variable: Any, number: int) -> Any:
-    value = variable.read_value()
-    noise = tf.random.stateless_uniform(tf.shape(value), [number, 1], -1, 1, dtype=value.dtype)
-    return variable.assign_add(_variation(variable) * noise)
-
-
-def _variation(variable: Any) -> float:
-    """Returns the largest change of an element. It keeps the size of what passes through a layer, because examples with
-    nearly the same loss would show nothing."""
-    if any(op.type == "ResourceGather" for op in variable.handle.consumers()):
-        return VARIED_ROWS
-    if variable.shape.rank < 2:
-        return VARIED_NUMBERS
-    inputs = variable.shape[:-1].num_elements() or 1
-    return float(np.sqrt(3 / inputs))

@@ -110,7 +110,7 @@ def _not_training() -> Iterator[None]:
     original = layer.__call__
 
     def call(this: Any, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("training"):
+        if kwargs.get("training") is not None:
             kwargs["training"] = False
         return original(this, *args, **kwargs)
 

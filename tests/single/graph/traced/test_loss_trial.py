@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from keras import layers, losses, ops
 
-from parallax_runner.graph.traced import loss_graph
+from parallax_runner.graph.traced import loss_graph, made_up_values
 from parallax_runner.graph.traced.capture_step import capture_step
 from parallax_runner.graph.traced.loss_kinds import LossKind
 from parallax_runner.graph.traced.loss_notes import differing_terms, notes_on_losses
@@ -167,6 +167,14 @@ class Sampling(layers.Layer):
         return x + keras.random.normal(ops.shape(x), seed=self.seed_generator)
 
 
+class Unused(layers.Layer):
+    """Computes a sum that is no part of the model's loss, as for a metric."""
+
+    def call(self, x: Any) -> Any:
+        losses.MeanSquaredError(reduction="sum")(x, ops.zeros_like(x))
+        return x
+
+
 IN_COMPILE, ADDED = "the loss «{}» in compile", "a loss that the layer «adds» adds with add_loss"
 SUM, NEITHER = LossKind.SUM, LossKind.NEITHER
 OF_MODELS: dict[str, tuple[Callable[[], Any], dict[str, LossKind]]] = {
@@ -197,13 +205,14 @@ RIGHT: dict[str, Callable[[], Any]] = {
     "mask that ends before the output": lambda: model(mask_zero=True),
     "added mean": lambda: model(added=lambda x: ops.mean(ops.square(x))),
     "added 0": lambda: model(added=lambda x: 0.0 * ops.sum(x)),
-    "rounding errors": lambda: model(added=lambda x: ops.abs(ops.mean(x * 0.1 * 10.0) - ops.mean(x))),
+    "rounding errors": lambda: model(added=lambda x: ops.abs(ops.mean(7.1 * x) - 7.1 * ops.mean(x))),
     "regularizers": lambda: model(embeddings_regularizer="l2"),
     "activity regularizer": lambda: model(inner=layers.Dense(4, activity_regularizer="l2")),
     "dropout": lambda: model(inner=layers.Dropout(0.5)),
     "batch statistics": lambda: model(inner=layers.BatchNormalization()),
     "noise": lambda: model(inner=Sampling()),
     "sum that is divided": lambda: model(losses.MeanSquaredError(reduction="sum"), kind=Dividing),
+    "sum that is not used": lambda: model(inner=Unused()),
     "16 bits": lambda: model(inner=layers.Dense(4, dtype="mixed_bfloat16")),
 }
 
@@ -364,9 +373,10 @@ def test_ragged_and_sparse_features(reduction: str) -> None:
 
 
 def test_nothing_of_the_model_changes_and_large_tables_have_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also the states of generators, metrics and statistics; the table is large here because it has more than 100
-    bytes."""
-    monkeypatch.setattr(loss_graph, "LARGE_TABLE_BYTES", 100)
+    """Also the states of generators, metrics and statistics. The table is large here because it has 600 bytes, which
+    are too many for the trial to hold."""
+    monkeypatch.setattr(made_up_values, "LARGE_TABLE_BYTES", 500)
+    monkeypatch.setattr(loss_graph, "MOST_BYTES", 500)
     made: list[Any] = []
 
     def make() -> Any:
@@ -410,20 +420,12 @@ def test_the_notes_say_what_to_change_in_the_script() -> None:
 
 
 # All models of the matrix passed once; these have what could raise a false alarm.
-OF_THE_MATRIX = (
-    "subclassed",
-    "batch_norm",
-    "dropout",
-    "own_metric",
-    "outputs",
-    "counted",
-    "bfloat16",
-    "two_optimizers",
-)
+OF_THE_MATRIX = ("subclassed", "dropout", "outputs", "counted", "bfloat16", "two_optimizers")
 
 
-@pytest.mark.parametrize("name", OF_THE_MATRIX)
+@pytest.mark.parametrize("name", ["batch_norm", "own_metric", *(f"more-{name}" for name in OF_THE_MATRIX)])
 def test_no_term_is_found_in_the_models_of_the_equivalence_matrix(name: str) -> None:
+    name = name.removeprefix("more-")
     case = Case(model=name, optimizer="sgd", kind="tape" if name == "two_optimizers" else "keras")
     trial = keras_models.single(case).loss_trial
     parts = [keras_models.batch(case, step, rank=0) for step in range(4)]
