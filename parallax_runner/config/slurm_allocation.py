@@ -38,8 +38,20 @@ def warning_signal(environ: Mapping[str, str] = os.environ) -> signal.Signals:
 
 def is_surplus_task(environ: Mapping[str, str] = os.environ) -> bool:
     """Returns whether `srun` has started this process as an additional task. Only the first task is the driver."""
-    in_step = environ.get("SLURM_STEP_ID", "").isdecimal()
-    return in_step and environ.get("SLURM_PROCID", "0") != "0"
+    return _is_in_step(environ) and environ.get("SLURM_PROCID", "0") != "0"
+
+
+def step_of(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """Returns the number of tasks that `srun` has started with this process, and the number of this task. Returns None
+    if `srun` has not started this process."""
+    tasks, task = environ.get("SLURM_STEP_NUM_TASKS", ""), environ.get("SLURM_PROCID", "")
+    if not _is_in_step(environ) or not tasks.isdecimal() or not task.isdecimal():
+        return None
+    return int(tasks), int(task)
+
+
+def _is_in_step(environ: Mapping[str, str]) -> bool:
+    return environ.get("SLURM_STEP_ID", "").isdecimal()
 
 
 def host_lines(cluster: ClusterConfig, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from parallax_runner.config import slurm_allocation
 from parallax_runner.config.choice_names import check_choice_names
 from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, as_typed, resolve
 from parallax_runner.config.explain import refusal, shown
@@ -17,6 +16,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.unused_notes import unused
 from parallax_runner.config.validate import unwritable, validate, validate_sweep
 from parallax_runner.config.validate_routes import check_routes
+from parallax_runner.driver.only_driver import check_only_driver
 from parallax_runner.errors import ConfigError
 
 
@@ -59,6 +59,7 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
 
     Raises:
         ConfigError: for the first error that is found.
+        LaunchError: if this process belongs to a worker of another run.
         SystemExit: with status 0 if this process is a Slurm task that is not the driver.
     """
     composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
@@ -68,12 +69,13 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
     command = composer.command(arguments.overrides, multirun=arguments.multirun)
     if isinstance(command, Job):
         (checked,) = _validated([command])
-        end_surplus_task(checked.config)
+        _check_driver(checked.config)
         return None
     reason = unwritable(command.dir)
     if reason is not None:
         raise ConfigError(f"hydra.sweep.dir={shown(command.dir)}: {reason}")
     jobs = _validated(composer.jobs_of(command), needs_objective=not command.jobs_are_known)
+    _check_driver(jobs[0].config)
     direction = [] if command.jobs_are_known else _direction_lines(next(composer.jobs_of(command)), jobs[0].config)
     launcher = str(command.config.hydra.launcher.get("_target_", ""))
     return CheckedSweep(
@@ -130,10 +132,10 @@ def checked_job(job: Job, giver: str = COMMAND_LINE) -> RunConfig:
     return config
 
 
-def end_surplus_task(config: RunConfig) -> None:
-    """Raises SystemExit with status 0 if `srun` has started several tasks and this process is not the driver."""
-    if config.cluster.launcher == slurm_allocation.LAUNCHER and slurm_allocation.is_surplus_task():
-        raise SystemExit(0)
+def _check_driver(config: RunConfig) -> None:
+    """Checks that this process may start the driver of a run or the jobs of a sweep."""
+    if config.action != "sync":  # this action starts no process
+        check_only_driver(config.cluster.launcher)
 
 
 def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[CheckedJob]:

@@ -22,9 +22,10 @@ from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.compose import Composer
 from parallax_runner.config.resource_info import Host, read_hosts
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.driver.check import checked_job, end_surplus_task
+from parallax_runner.driver.check import checked_job
 from parallax_runner.driver.cost_model import constants_path
 from parallax_runner.driver.jobs.child_job import require_finished, run_child_job
+from parallax_runner.driver.only_driver import check_only_driver
 from parallax_runner.errors import StorageError
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
 from parallax_runner.plan import plan
@@ -41,7 +42,7 @@ def main(overrides: Sequence[str]) -> int:
     keep_going()
     try:
         config = composed(overrides)
-        end_surplus_task(config)
+        check_only_driver(config.cluster.launcher)
         folder = Path(config.run_dir)
         with Interrupts() as interrupts:
             try:
