@@ -45,6 +45,7 @@ class ScriptSession(Protocol):
 
 # The function that a worker runs with the model and data of a call to fit. Returns the fields for the driver's summary.
 Work = Callable[[Path, int, ControlClient, "Source"], dict[str, Any]]
+WITHOUT_CALL = "without calling parallel_run or fit in its own process (a call in a child process does not count)"
 Result = TypeVar("Result")
 
 
@@ -97,13 +98,9 @@ def run_script(run_dir: Path, rank: int, client: ControlClient, work: Work = tra
         try:
             _run(config)
         except SystemExit as end:
-            _check(end)
+            _check(end, "" if worker.session is not None else f" {WITHOUT_CALL}")
         if worker.session is None:
-            raise ScriptError(
-                "the script ended without calling parallel_run or fit in its own process (a call in a child process "
-                "does not count)",
-                exit_status=1,
-            )
+            raise ScriptError(f"the script ended {WITHOUT_CALL}", exit_status=1)
         worker.session.close()
         _wait_for_others(worker.session.plan, worker.session.runner.step, client)
     except BaseException:
@@ -139,7 +136,7 @@ def or_fail(worker: Worker, do: Callable[[], Result]) -> Result:
         try:
             return do()
         except SystemExit as end:
-            _check(end)
+            _check(end, " in fit")
             raise
     except BaseException as error:
         script = traceback.extract_stack(sys._getframe(1))
@@ -172,10 +169,10 @@ def _run(config: RunConfig) -> None:
         runpy.run_path(config.model["path"], run_name="__main__")
 
 
-def _check(end: SystemExit) -> None:
-    """Raises ScriptError if the script exited with a failure."""
+def _check(end: SystemExit, where: str) -> None:
+    """Raises ScriptError if the script exited with a failure. `where` is appended to the message."""
     if end.code is None or end.code == 0:
         return
     if isinstance(end.code, int):
-        raise ScriptError(f"the script ended with exit status {end.code}", exit_status=end.code) from end
+        raise ScriptError(f"the script ended with exit status {end.code}{where}", exit_status=end.code) from end
     raise ScriptError(str(end.code), exit_status=1) from end
