@@ -25,9 +25,7 @@ def test_the_message_names_the_variable_and_the_remedy() -> None:
     )
     with pytest.raises(ConfigError, match=r"^SLURM_STEP_NUM_TASKS=2: srun .*; set cluster=slurm, or start it once \("):
         check_started_once("auto", once="start it once", environ=SRUN)
-    with pytest.raises(
-        ConfigError, match=r"to train, start `python -m parallax_runner\.worker` with"
-    ):
+    with pytest.raises(ConfigError, match=r"to train, start `python -m parallax_runner\.worker` with"):
         check_started_once("auto", environ=TF_CONFIG)
 
 
