@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from parallax_runner.api.fit_data import dataset_of
 from parallax_runner.api.fit_source import FitSource
 from parallax_runner.api.fit_start import Call, is_finished, resume_epochs, with_resume
 from parallax_runner.api.fit_validation import check_frequency, ends_with_validation, epochs_between
-from parallax_runner.api.one_by_one import cluster_lines
+from parallax_runner.api.one_by_one import cluster_lines, join_or_refuse
 from parallax_runner.api.overrides import value_of
 from parallax_runner.api.own_groups import check_not_arguments, check_own_groups
 from parallax_runner.api.script import started_as
@@ -29,7 +29,7 @@ from parallax_runner.driver.resumable_epochs import ResumableEpochs
 from parallax_runner.errors import ConfigError, LaunchError
 from parallax_runner.export.keras_weights import load_into_keras
 from parallax_runner.process.terminal import keep_going
-from parallax_runner.worker.script import Worker, this_worker
+from parallax_runner.worker.script import Worker, or_fail, this_worker, work_and_leave
 
 if TYPE_CHECKING:
     from parallax_runner.config.compose import Job
@@ -73,9 +73,11 @@ def fit(
     is 2, and neither if it is 0. `overrides` are command-line overrides, such as "ckpt.save_steps=100". With an action
     other than "train", the call returns None and does not change the model.
 
-    Raises LaunchError in a thread, in a child process and in a process that belongs to a worker. Raises ConfigError,
-    DataError, CaptureError or PlanError for invalid arguments, and SystemExit with the run's exit
-    status if the run failed or was stopped, or with status 0 in a surplus task of `srun`.
+    Raises ConfigError, DataError, CaptureError or PlanError for invalid arguments, and SystemExit with the run's exit
+    status if the run failed or was stopped. Raises LaunchError in a thread or in a child process.
+
+    Ends the process here in a worker, in a surplus task of `srun`, and in a process with TF_CONFIG that is not rank 0:
+    no exception, `finally` block or later line of the script runs there.
     """
     wanted = _Wanted(
         model=model,
@@ -88,34 +90,38 @@ def fit(
         callbacks=_listed(callbacks),
         lines=[*([] if workers is None else [f"cluster.workers={value_of(workers)}"]), f"comm={comm}", *overrides],
     )
-    _check(wanted)
-    check_own_groups(overrides, "fit", USABLE)
     worker = this_worker()
+
+    def source() -> FitSource:
+        dataset = dataset_of(
+            x,
+            y,
+            batch_size=batch_size,
+            steps_per_epoch=steps_per_epoch,
+            validation_data=validation_data,
+            validation_split=validation_split,
+            validation_steps=validation_steps,
+            validation_batch_size=validation_batch_size,
+            class_weight=class_weight,
+            sample_weight=sample_weight,
+            shuffle=shuffle,
+            is_exact=lambda: _is_exact(wanted, worker),
+            known={} if worker is None else _known(worker.config.data),
+        )
+        return FitSource(model, dataset, steps_before=sum(earlier.steps for earlier in _finished))
+
     if worker is None:
         check_first_process("fit")
-    if worker is not None and len(_finished) < len(worker.config.model.get("earlier", ())):
+        _check(wanted)
+        check_own_groups(overrides, "fit", USABLE)
+        join_or_refuse(lambda: _resolved(wanted).cluster, once=ONCE)
+        made = source()
         with _keras_names_kept():
-            return _as_before(worker, model)
-    dataset = dataset_of(
-        x,
-        y,
-        batch_size=batch_size,
-        steps_per_epoch=steps_per_epoch,
-        validation_data=validation_data,
-        validation_split=validation_split,
-        validation_steps=validation_steps,
-        validation_batch_size=validation_batch_size,
-        class_weight=class_weight,
-        sample_weight=sample_weight,
-        shuffle=shuffle,
-        is_exact=lambda: _is_exact(wanted, worker),
-        known={} if worker is None else _known(worker.config.data),
-    )
-    source = FitSource(model, dataset, steps_before=sum(earlier.steps for earlier in _finished))
-    if worker is not None:
-        _work(worker, source)
-    with _keras_names_kept():
-        return _drive(wanted, source, steps_per_epoch or dataset.train_size // dataset.global_batch)
+            return _drive(wanted, made, steps_per_epoch)
+    if len(_finished) < len(worker.config.model.get("earlier", ())):
+        with _keras_names_kept():
+            return or_fail(worker, lambda: _as_before(worker, model))
+    _work(worker, source)
 
 
 def _keras_names_kept() -> AbstractContextManager[None]:
@@ -137,11 +143,15 @@ def _is_exact(wanted: _Wanted, worker: Worker | None) -> bool:
     """Returns whether `data.resume` requires data whose order can be repeated."""
     if worker is not None:
         return bool(worker.config.data["resume"] != APPROXIMATE)
+    return bool(_resolved(wanted).data.resume != APPROXIMATE)
+
+
+def _resolved(wanted: _Wanted) -> Any:
+    """Returns the configuration of the run before the data is read, without the settings that depend on the data."""
     from parallax_runner.config.compose import resolve
 
     with _blamed_on_fit():
-        composed = resolve(_composed(wanted, ["model.epoch_steps=1"]))  # a placeholder: the data is not read yet
-    return bool(composed.data.resume != APPROXIMATE)
+        return resolve(_composed(wanted, ["model.epoch_steps=1"]))  # a placeholder
 
 
 def _known(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,57 +234,24 @@ def _as_finished(stem: Path, model: Any, callbacks: Sequence[Any] = ()) -> Any:
     return history
 
 
-@dataclass
-class _Trained:
-    """Takes the place of a script's session after training (worker/script.py)."""
-
-    plan: Any
-    last_words: dict[str, Any]
-
-    @property
-    def runner(self) -> _Trained:
-        """This object itself, which provides the outcome."""
-        return self
-
-    @property
-    def step(self) -> int:
-        """The number of completed steps."""
-        return int(self.last_words["steps"])
-
-    def outcome(self) -> dict[str, Any]:
-        """Returns the fields of the summary that describe the steps."""
-        return self.last_words
-
-    def close(self) -> None:
-        """Does nothing, since nothing is open."""
-
-    def give_up(self) -> None:
-        """Does nothing, since nothing is open."""
-
-
-def _work(worker: Worker, source: FitSource) -> NoReturn:
-    """Does this worker's part of the run, then exits the process."""
-    from parallax_runner.plan import plan as plans
-
+def _work(worker: Worker, make_source: Callable[[], FitSource]) -> NoReturn:
+    """Does this worker's part of the run, then ends the process."""
     if worker.session is not None:
-        raise LaunchError("fit was called again after its run had ended")
+        raise LaunchError("fit was called after parallel_run; call only one of them in a script")
     if worker.generators is not None:
         worker.generators.give_back()
-    outcome = worker.work(worker.run_dir, worker.rank, worker.client, source)
-    worker.session = _Trained(plans.load(worker.run_dir / plans.FILE_NAME), outcome)
-    raise SystemExit(0)
+    work_and_leave(worker, make_source)
 
 
-def _drive(wanted: _Wanted, source: FitSource, epoch_steps: int) -> Any:
+def _drive(wanted: _Wanted, source: FitSource, steps_per_epoch: int | None) -> Any:
     from parallax_runner.config.running_job import job_of_call
-    from parallax_runner.driver.only_driver import check_only_driver
     from parallax_runner.driver.pipeline import drive
 
     keep_going()
     model, dataset = source.model, source.dataset
+    epoch_steps = steps_per_epoch or dataset.train_size // dataset.global_batch
     callbacks, notes = usable(wanted.callbacks)
     config, origins = _config(wanted, dataset, epoch_steps, saves_epochs=any(map(reads_weights, callbacks)))
-    check_only_driver(config.cluster.launcher, once=ONCE)
     for note in notes:
         print(f"parallax_runner: {note}", file=sys.stderr)
     checkpoints = Path(config.ckpt.folder).resolve()

@@ -9,11 +9,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from parallax_runner.errors import LaunchError, ParallaxError
+from parallax_runner.config import rendezvous, slurm_allocation
+from parallax_runner.config.launched_processes import TF_CONFIG, World, worlds
+from parallax_runner.config.schema import ClusterConfig
+from parallax_runner.driver.only_driver import check_outside_workers, check_started_once, is_surplus
+from parallax_runner.errors import ConfigError, LaunchError, ParallaxError
 from parallax_runner.frontdoors.door import Task
+from parallax_runner.frontdoors.tf_config import task_in
 from parallax_runner.frontdoors.with_driver import start_beside
 from parallax_runner.launch.manual.stand_by import DEFAULT_TIMEOUT_SECS, stand_by
 from parallax_runner.process.exit_status import tell
+from parallax_runner.process.leave import leave
 from parallax_runner.worker.script import this_worker
 
 _lines: list[str] = []
@@ -37,9 +43,42 @@ def take_part(read: Callable[[], Task | None]) -> None:
     try:
         task = read()
         if task is not None:
+            check_outside_workers("this script")
             _become(task)
     except ParallaxError as error:
         sys.exit(tell(error))
+
+
+def join_or_refuse(read_cluster: Callable[[], ClusterConfig], *, once: str) -> None:
+    """Takes part in the cluster of TF_CONFIG, if that variable names several processes. Refuses to start one run in
+    each of several processes that another launcher has started.
+
+    `read_cluster` returns the cluster of the run as the script has configured it, and is called only if there are
+    several processes. `once` tells the user how to start the training once. Ends this process here if it has another
+    role than the driver's. Raises ConfigError or LaunchError.
+    """
+    found = worlds()
+    if not found and not slurm_allocation.is_surplus_task():
+        return
+    cluster = read_cluster()
+    if cluster.launcher == rendezvous.LAUNCHER:  # set by the user, or by `take_part`
+        return
+    if found and found[0].variable == TF_CONFIG:
+        _join(found[0], cluster)
+        return
+    if is_surplus(cluster.launcher):
+        leave(0)
+    check_started_once(cluster.launcher, once=once)
+
+
+def _join(world: World, cluster: ClusterConfig) -> None:
+    """Takes part in the cluster of TF_CONFIG."""
+    if cluster.resource_info is not None:
+        raise ConfigError(
+            f"cluster.resource_info={cluster.resource_info}: {world.told} already names the machine of each process; "
+            f"omit this setting, or unset {TF_CONFIG} and start the script once"
+        )
+    _become(task_in(os.environ))
 
 
 def _become(task: Task) -> None:
@@ -47,9 +86,7 @@ def _become(task: Task) -> None:
         raise LaunchError("this script sets its rank a second time; set the rank only once")
     task.prepare()
     if not task.starts_driver:
-        sys.exit(
-            stand_by(task.role, task.rendezvous, task.index, address=task.address, timeout_secs=DEFAULT_TIMEOUT_SECS)
-        )
+        leave(stand_by(task.role, task.rendezvous, task.index, address=task.address, timeout_secs=DEFAULT_TIMEOUT_SECS))
     _lines.extend(task.driver_settings())
     worker = start_beside("parallax_runner.worker", task.worker_options(DEFAULT_TIMEOUT_SECS))
     atexit.register(_end, worker, os.getpid())

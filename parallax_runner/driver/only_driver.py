@@ -14,17 +14,15 @@ THIS_COMMAND = "this command"
 ONCE = "start the command once, and set cluster.workers to the number of workers"
 
 
-def check_only_driver(launcher: str, *, once: str = ONCE) -> None:
-    """Checks that this process may start a driver.
-
-    `launcher` is the run's `cluster.launcher`. `once` tells the user how to start the training once.
+def check_only_driver(launcher: str) -> None:
+    """Checks that the command of this process may start a driver. `launcher` is the run's `cluster.launcher`.
 
     Raises LaunchError or ConfigError if it may not, and SystemExit with status 0 in a surplus task of `srun`.
     """
     check_outside_workers(THIS_COMMAND)
     if is_surplus(launcher):
         raise SystemExit(0)
-    check_started_once(launcher, once=once)
+    check_started_once(launcher)
 
 
 def check_outside_workers(what: str, environ: Mapping[str, str] = os.environ) -> None:

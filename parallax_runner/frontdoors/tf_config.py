@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from parallax_runner.config.launched_processes import TF_CONFIG as VARIABLE
+from parallax_runner.config.launched_processes import TF_CONFIG
 from parallax_runner.errors import ConfigError
 from parallax_runner.frontdoors.cluster_spec import meeting_point, number_of
 from parallax_runner.frontdoors.door import FrontDoor, Task
@@ -28,26 +28,28 @@ class TfConfig(FrontDoor):
     @classmethod
     def task(cls, role: str, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:
         """Returns the task that the variable describes, or None if it is not set."""
-        text = environ.get(VARIABLE)
-        if not text:
-            return None
-        try:
-            content = json.loads(text)
-        except ValueError as error:
-            raise _refusal(f"not JSON ({error})") from error
-        cluster = _cluster(content)
-        kind, index = _task(content, cluster)
-        ranks = [(job, number) for job in WORKERS for number in range(len(cluster.get(job, ())))]
-        if not ranks:
-            raise _refusal("its cluster has no worker")
-        first = cluster[ranks[0][0]][0]
-        return Task(
-            "server" if kind == SERVERS else "worker",
-            index if kind == SERVERS else ranks.index((kind, index)),
-            meeting_point(first, f"{VARIABLE}: the cluster's {ranks[0][0]}"),
-            workers=len(ranks),
-            servers=len(cluster.get(SERVERS, ())),
-        )
+        return task_in(environ) if environ.get(TF_CONFIG) else None
+
+
+def task_in(environ: Mapping[str, str]) -> Task:
+    """Returns the task that the variable describes. Raises ConfigError if the variable is invalid."""
+    try:
+        content = json.loads(environ[TF_CONFIG])
+    except ValueError as error:
+        raise _refusal(f"not JSON ({error})") from error
+    cluster = _cluster(content)
+    kind, index = _task(content, cluster)
+    ranks = [(job, number) for job in WORKERS for number in range(len(cluster.get(job, ())))]
+    if not ranks:
+        raise _refusal("its cluster has no worker")
+    first = cluster[ranks[0][0]][0]
+    return Task(
+        "server" if kind == SERVERS else "worker",
+        index if kind == SERVERS else ranks.index((kind, index)),
+        meeting_point(first, f"{TF_CONFIG}: the cluster's {ranks[0][0]}"),
+        workers=len(ranks),
+        servers=len(cluster.get(SERVERS, ())),
+    )
 
 
 def _cluster(content: Any) -> Mapping[str, Sequence[str]]:
@@ -83,4 +85,4 @@ def _task(content: Mapping[str, Any], cluster: Mapping[str, Sequence[str]]) -> t
 
 
 def _refusal(wrong: str) -> ConfigError:
-    return ConfigError(f"{VARIABLE}: {wrong}; {EXPECTED}")
+    return ConfigError(f"{TF_CONFIG}: {wrong}; {EXPECTED}")

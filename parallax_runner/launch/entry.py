@@ -10,8 +10,9 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from parallax_runner.errors import LaunchError, ParallaxError, ScriptError, is_of_storage
 from parallax_runner.launch import bind_address
@@ -31,36 +32,51 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
         client = ControlClient.connect(role, index)
     except LaunchError as error:
         sys.exit(f"parallax_runner: {error}")
-    log = log_path(run_dir, role, index)
     ended_well: list[bool] = []
     # Exit handlers run in reverse order. This one is registered before `body` imports anything, so it runs after all
     # exit handlers that `body` registers.
     atexit.register(_skip_teardown, ended_well)
     try:
-        redirect_output(log)
+        redirect_output(log_path(run_dir, role, index))
         # If native code crashes, the log contains the Python line that called it.
         faulthandler.enable(all_threads=False)
         bind_address.check_loaded()
         body(run_dir, index, client)
     except BaseException as error:  # includes sys.exit in the user's code, which must be reported to the driver
-        trace = _trace(error)
-        # Report to the driver first, because writing to the log can fail, for example on a full disk.
-        wanted = error.exit_status if isinstance(error, ScriptError) else None
-        recurs = isinstance(error, ParallaxError) or is_of_storage(error)
-        client.fail(_told(error, log), trace, recurs=recurs, exit_status=wanted)
-        with contextlib.suppress(OSError):
-            print(trace, file=sys.stderr, flush=True)
-        status = wanted or 1
-    else:
-        status = 0
+        fail(error, role, index, run_dir, client)
+    _flush()
+    if role == "server":
+        os._exit(0)  # for the same reason as in `fail`
+    ended_well.append(True)
+
+
+def fail(
+    error: BaseException,
+    role: str,
+    index: int,
+    run_dir: Path,
+    client: ControlClient,
+    called_from: Sequence[traceback.FrameSummary] = (),
+) -> NoReturn:
+    """Reports the failure of this child process to the driver, writes the traceback to its log, and ends the process.
+    `called_from` are the frames above the one that has caught the error."""
+    trace = _trace(error, called_from)
+    # Report to the driver first, because writing to the log can fail, for example on a full disk.
+    wanted = error.exit_status if isinstance(error, ScriptError) else None
+    recurs = isinstance(error, ParallaxError) or is_of_storage(error)
+    client.fail(_told(error, log_path(run_dir, role, index)), trace, recurs=recurs, exit_status=wanted)
+    with contextlib.suppress(OSError):
+        print(trace, file=sys.stderr, flush=True)
+    _flush()
+    # The process exits with os._exit instead of sys.exit, because threads of TensorFlow and Horovod may wait for peers
+    # that have already exited.
+    os._exit(wanted or 1)
+
+
+def _flush() -> None:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
-    # The process exits with os._exit instead of sys.exit, because threads of TensorFlow and Horovod may wait for peers
-    # that have already exited.
-    if status or role == "server":
-        os._exit(status)
-    ended_well.append(True)
 
 
 def _skip_teardown(ended_well: list[bool]) -> None:
@@ -74,16 +90,15 @@ def _skip_teardown(ended_well: list[bool]) -> None:
         # Python exits normally here: either the process failed, or a script uses mpi4py, which finalizes MPI later.
         return
     logging.shutdown()
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
+    _flush()
     os._exit(0)
 
 
-def _trace(error: BaseException) -> str:
-    """Returns the traceback. For a script, the traceback begins with the script's own line, not with the code that runs
-    the script."""
+def _trace(error: BaseException, called_from: Sequence[traceback.FrameSummary]) -> str:
+    """Returns the traceback, after the frames `called_from`. For a script, the traceback begins with the script's own
+    line, not with the code that runs the script."""
     whole = traceback.TracebackException.from_exception(error)
+    whole.stack[:0] = called_from
     runs_it = [number for number, frame in enumerate(whole.stack) if frame.filename == "<frozen runpy>"]
     if runs_it:
         del whole.stack[: runs_it[-1] + 1]

@@ -10,6 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import parallax_runner as parallax
+from parallax_runner.api import one_by_one
 
 
 def graph_of_a_script() -> tf.Graph:
@@ -117,7 +118,9 @@ def test_of_several_tasks_of_srun_the_first_one_drives(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "train.py"), raising=False)
     monkeypatch.setenv("SLURM_STEP_ID", "0")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
     monkeypatch.setenv("SLURM_PROCID", task)
+    monkeypatch.setattr(one_by_one, "leave", sys.exit)  # pytest goes on
     config = parallax.Config(tracking=False, run_dir="out")
     config.overrides = ["cluster=slurm"]
     with pytest.raises(SystemExit) as end:

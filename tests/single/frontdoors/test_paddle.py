@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import pytest
@@ -85,6 +86,7 @@ def stood_by(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(one_by_one, "stand_by", lambda *told, **_: started.append(told) or 0)
     monkeypatch.setattr(one_by_one, "start_beside", lambda *told: started.append(told))
     monkeypatch.setattr(one_by_one.atexit, "register", lambda *_: None)
+    monkeypatch.setattr(one_by_one, "leave", sys.exit)  # pytest goes on
     return started
 
 
