@@ -22,6 +22,7 @@ from parallax_runner.api.one_by_one import cluster_lines, join_or_refuse
 from parallax_runner.api.overrides import value_of
 from parallax_runner.api.own_groups import check_not_arguments, check_own_groups
 from parallax_runner.api.script import started_as
+from parallax_runner.config import frozen
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.epochs import Epochs
@@ -277,14 +278,14 @@ def _drive(wanted: _Wanted, source: FitSource, steps_per_epoch: int | None) -> A
             best=BestWeights(checkpoints, call.stem.name),
         )
         made.append((calls, record))
-        if config.action == "train":
+        if frozen.keeps_epochs(config):
             fit_result.forget(checkpoints, call.number)
         made_epochs = ResumableEpochs(
             epoch_steps, calls, record.workers, wanted.initial_epoch, totals=record.totals, call=call.number
         )
         if resumes_from is not None:  # callbacks see the weights and the learning rate with which the workers begin
             load_into_keras(model, resumes_from)
-            if config.action == "train":
+            if frozen.keeps_epochs(config):
                 resume_epochs(made_epochs, resumes_from, record.last_step)
         return made_epochs
 

@@ -7,7 +7,7 @@ Consumers inside the backward pass still read the raw gradients.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
@@ -40,30 +40,32 @@ def find_boundary(graph: tf.Graph, train_op: str, recorded: Iterable[Gradient]) 
 def boundary_of(graph: tf.Graph, ends: Iterable[tf.Operation], recorded: Iterable[Gradient]) -> Boundary:
     """Does the same for a step that runs several ops."""
     recorded = tuple(dict.fromkeys(recorded))
-    names = frozenset(name for gradient in recorded for name in (gradient.values, gradient.indices) if name)
+    names = frozenset(name for gradient in recorded for name in _names(gradient))
     needed = edit.ancestors(ends, stop_at=names)
-    reached = [
-        gradient
-        for gradient in recorded
-        if any(consumer in needed for consumer in graph.get_tensor_by_name(gradient.values).consumers())
-    ]
-    behind: dict[Gradient, set[tf.Operation]] = {}
-    for gradient in reached:
-        tensors = [graph.get_tensor_by_name(name) for name in (gradient.values, gradient.indices) if name]
-        behind[gradient] = edit.ancestors([tensor.op for tensor in tensors], control=False)
+    reached = [gradient for gradient in recorded if _is_read_in(graph, gradient, needed)]
+    behind = {gradient: _ops_behind(graph, gradient) for gradient in reached}
     region = frozenset(needed.difference(*behind.values()))
-
-    def is_step(gradient: Gradient) -> bool:
-        """Returns whether a later gradient of the same variable is computed from this gradient."""
-        op = graph.get_tensor_by_name(gradient.values).op
-        return any(
-            later.variable == gradient.variable and later != gradient and op in ops for later, ops in behind.items()
-        )
-
-    kept = tuple(
-        gradient
-        for gradient in reached
-        if any(consumer in region for consumer in graph.get_tensor_by_name(gradient.values).consumers())
-        and not is_step(gradient)
-    )
+    used = [gradient for gradient in reached if _is_read_in(graph, gradient, region)]
+    kept = tuple(gradient for gradient in used if not _leads_to_another(graph, gradient, behind))
     return Boundary(gradients=kept, region=region)
+
+
+def _names(gradient: Gradient) -> list[str]:
+    return [gradient.values] if gradient.indices is None else [gradient.values, gradient.indices]
+
+
+def _is_read_in(graph: tf.Graph, gradient: Gradient, ops: Collection[tf.Operation]) -> bool:
+    """Returns whether one of the ops reads the gradient's values."""
+    return any(consumer in ops for consumer in graph.get_tensor_by_name(gradient.values).consumers())
+
+
+def _ops_behind(graph: tf.Graph, gradient: Gradient) -> set[tf.Operation]:
+    """Returns the ops that compute a gradient."""
+    return edit.ancestors([graph.get_tensor_by_name(name).op for name in _names(gradient)], control=False)
+
+
+def _leads_to_another(graph: tf.Graph, gradient: Gradient, behind: Mapping[Gradient, Collection[tf.Operation]]) -> bool:
+    """Returns whether a later gradient of the same variable is computed from this gradient."""
+    op = graph.get_tensor_by_name(gradient.values).op
+    others = [one for one in behind if one.variable == gradient.variable and one != gradient]
+    return any(op in behind[other] for other in others)

@@ -88,6 +88,7 @@ def _noted_of_value(into: list[Recorded], source: Any, grad: Any, trace: Any) ->
     if not isinstance(source, tf.Tensor) or getattr(source, "graph", None) is not trace:
         return grad
     if isinstance(grad, tf.Tensor):
-        grad = gradient_of_value(source, tf.identity(grad, name="raw_gradient"))
+        grad = tf.identity(grad, name="raw_gradient")
+    grad = gradient_of_value(source, grad)
     into.append(ValueGradient(source, grad))
     return grad

@@ -34,9 +34,7 @@ class LossGraph:
     def __init__(self, whole: TracedLosses, half: TracedLosses, firsts: Iterable[First]) -> None:
         self._graph = tf.Graph()
         traces = {"whole": whole, "half": half}
-        used = {
-            outer._id for traced in traces.values() for outer, _ in traced.graph.captures if outer.dtype == tf.resource
-        }
+        used = set[int]().union(*map(_captured_handles, traces.values()))
         with self._graph.as_default():
             tf.set_random_seed(1)
             variables = add_variables([one for one in firsts if one.traced.variable.handle._id in used])
@@ -49,9 +47,9 @@ class LossGraph:
         terms = [[value.op for value in values] for values in zip(*self._values.values(), strict=True)]
         self._needed = [edit.ancestors(ops, control=False) for ops in terms]
         self.usable = self._find_usable(list(variables.values()))
-        by_name = {one.handle.op: one for one in variables.values()}
-        handles = {op for number in self.usable for op in self._needed[number] if op in by_name}
-        self._variables = sorted((by_name[op] for op in handles), key=lambda one: one.name)
+        needed = set[tf.Operation]().union(*(self._needed[number] for number in self.usable))
+        read = [one for one in variables.values() if one.handle.op in needed]
+        self._variables = sorted(read, key=lambda one: one.name)
         with self._graph.as_default():
             self._set = tf.group(*(one.initializer for one in self._variables))
             self._vary = tf.group(*varied(self._variables))
@@ -133,3 +131,8 @@ def _draws(needed: Iterable[Any], graph_def: Any) -> bool:
     called = seeds.called_by(nodes, graph_def)
     inner = [function.node_def for function in graph_def.library.function if function.signature.name in called]
     return any(seeds.draws(node) for each in (nodes, *inner) for node in each)
+
+
+def _captured_handles(traced: TracedLosses) -> set[int]:
+    """Returns the handle ids of the variables that a trace uses."""
+    return {outer._id for outer, _ in traced.graph.captures if outer.dtype == tf.resource}

@@ -131,6 +131,24 @@ def computed_copies() -> Made:
     return step, [matrix, embedding]
 
 
+def counted_slices() -> Made:
+    """The update counts the rows of a gradient, whose number differs between a rank and all ranks."""
+    embedding = table()
+
+    @tf.function
+    def step(given: Any) -> Any:
+        copy = tf.convert_to_tensor(embedding)
+        with tf.GradientTape() as tape:
+            tape.watch(copy)
+            loss = loss_of(tf.reduce_sum(tf.gather(copy, given["pairs"]), axis=1), np.eye(WIDTH), given)
+        slices = tape.gradient(loss, copy)
+        ones = tf.ones([tf.shape(slices.indices)[0], WIDTH], tf.float64)
+        embedding.scatter_sub(tf.IndexedSlices(0.1 * slices.values * ones, slices.indices))
+        return loss
+
+    return step, [embedding]
+
+
 def by_tf_gradients() -> Made:
     """tf.gradients in a compiled function, of a variable and of rows."""
     matrix, embedding = weights(), table()
@@ -170,7 +188,17 @@ def adversarial() -> Made:
 
 @pytest.mark.parametrize(
     "build",
-    [rows, rows_alone, pairs_of_rows, two_lookups, copy_of_weights, computed_copies, by_tf_gradients, adversarial],
+    [
+        rows,
+        rows_alone,
+        pairs_of_rows,
+        two_lookups,
+        copy_of_weights,
+        computed_copies,
+        counted_slices,
+        by_tf_gradients,
+        adversarial,
+    ],
 )
 def test_two_ranks_are_one_device_with_both_batches(build: Build) -> None:
     assert largest_difference(build) < 1e-13
