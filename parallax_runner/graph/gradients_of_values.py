@@ -173,7 +173,8 @@ def _meets(op: tf.Operation, behind: set[tf.Operation], region: frozenset[tf.Ope
 def _check_use(one: OfValue, op: tf.Operation, at: int) -> None:
     names = [argument.name for argument in op.op_def.input_arg]
     addresses_rows = len(names) == len(op.inputs) and names[at] == "indices"
-    if addresses_rows or edit.joins_rows(op) or op.type in ("Unique", "UniqueV2"):
+    adds_up_rows = op.type == "UnsortedSegmentSum" and names[at] == "segment_ids"
+    if addresses_rows or adds_up_rows or edit.joins_rows(op) or op.type in ("Unique", "UniqueV2"):
         return
     raise CaptureError(
         f"the update of «{one.variable}» uses the ids of looked-up rows in «{op.name}» ({op.type}) together with the "

@@ -109,6 +109,7 @@ def _present(op_type: str, inputs: list[Any]) -> Any:
 def in_line() -> Iterator[None]:
     """Inlines each `tf.cond` that a Keras optimizer creates in a `StepGraph` during the `with` block, and no other
     `tf.cond`."""
+    from keras.src import backend
     from keras.src.optimizers.base_optimizer import BaseOptimizer
     from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
@@ -128,7 +129,8 @@ def in_line() -> Iterator[None]:
         def apply(optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
             nonlocal optimizers_at_work
             if not optimizer.built and trainable_variables is not None:
-                with tf.init_scope():  # its variables must outlive the trace
+                # Its variables must outlive the trace, and have the names that they have in untouched Keras.
+                with tf.init_scope(), backend.name_scope(optimizer.name, caller=optimizer):
                     optimizer.build(list(trainable_variables))
             optimizers_at_work += 1
             try:

@@ -457,3 +457,20 @@ def test_the_fingerprint_does_not_depend_on_what_the_process_did_before() -> Non
     kept = [tf.constant(float(number)) for number in range(10)]  # TensorFlow counts the tensors of a process
     assert len(kept) == 10
     assert captured(looking_up, {}).fingerprint == first.fingerprint
+
+
+def test_an_optimizer_that_is_built_in_the_step_has_the_names_of_keras() -> None:
+    def make() -> Any:
+        weights = tf.Variable(tf.ones([3]), name="weights")
+        optimizer = keras.optimizers.Nadam(0.01)
+
+        def step(given: Any) -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(tf.reduce_sum(given["x"] * weights, axis=1) - given["y"]))
+            optimizer.apply(tape.gradient(loss, [weights]), [weights])
+            return loss
+
+        return step
+
+    names = {variable.name for variable in captured(make, {}).variables}
+    assert {"weights", "nadam/variable", "nadam/weights_0_momentum", "nadam/iteration"} <= names
