@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,25 @@ def test_a_run_in_an_allocation_by_a_script_has_one_driver(
     run = Run(tmp_path / "out", 0, "", "", 0.0)
     assert (run.summary["status"], run.summary["workers"]) == ("finished", 2)
     assert {path.name for path in tmp_path.iterdir()} <= {"out", "left"}, "another task has made its own folder"
+
+
+@pytest.mark.parametrize("tasks", [2, 1])
+def test_tasks_that_would_each_train_are_refused(slurm: Slurm, tmp_path: Path, tasks: int) -> None:
+    """Without cluster=slurm, each of several tasks would be a driver; a single task may be one."""
+    run_dir = tmp_path / "out"
+    argv = ["srun", "--mpi=none", f"-N{tasks}", f"-n{tasks}", sys.executable, "-m", "parallax_runner", *SIMPLE]
+    argv += ["comm=local", "train.steps=2", f"hydra.run.dir={run_dir}"]
+    ended = subprocess.run(
+        argv, env=slurm.environ, cwd=tmp_path, capture_output=True, text=True, timeout=LAUNCH_SECS, check=False
+    )
+    if tasks == 1:
+        assert ended.returncode == 0, ended.stderr
+        assert Run(run_dir, 0, "", "", 0.0).summary["status"] == "finished"
+        return
+    assert ended.returncode == 2, ended.stderr
+    assert "SLURM_STEP_NUM_TASKS=2: srun has started several processes" in ended.stderr
+    assert "set cluster=slurm" in ended.stderr
+    assert not run_dir.exists()
 
 
 def test_a_job_whose_ranks_are_all_on_one_node_does_not_train(slurm: Slurm, tmp_path: Path) -> None:
