@@ -51,7 +51,7 @@ def dataset_of(
         validation = None
         if validation_data is not None:
             validation = as_dataset(weighted, validation_data, batch_size=validation_batch, steps=validation_steps)
-        found = TfDataset(weighted, validation, exact=is_exact(), is_counted=steps_per_epoch is None, **known)
+        found = TfDataset.of(weighted, validation, exact=is_exact(), is_counted=steps_per_epoch is None, **known)
         if found.is_endless and steps_per_epoch is None:
             raise ConfigError("steps_per_epoch=None (fit): the data never ends; set the number of steps per epoch")
         return found

@@ -87,7 +87,7 @@ def _read(dataset: Any) -> Any:
                 f"{what}: its order cannot be repeated: {reason}. All workers must read it in the same order: "
                 "remove the shuffle, or give it a seed"
             )
-        batches = list(FreshCopies(dataset, what).make())
+        batches = list(FreshCopies.of(dataset, what).make())
         if not batches:
             raise ConfigError(f"{what}: it has no batches")
         return tf.nest.map_structure(lambda *parts: np.concatenate([part.numpy() for part in parts]), *batches)

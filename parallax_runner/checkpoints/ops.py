@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.files import read_sidecar
-from parallax_runner.checkpoints.literal_path import literal
 from parallax_runner.errors import CheckpointError, reason_in
+from parallax_runner.files.literal_path import literal
 from parallax_runner.graph.single_device_graph import Variable
 from parallax_runner.rewrite.distributed_graph import Admission, DistributedGraph, LogicalVariable, Piece, index
 

@@ -22,10 +22,10 @@ from parallax_runner.checkpoints import best as best_checkpoint
 from parallax_runner.checkpoints import files as checkpoint_files
 from parallax_runner.checkpoints import folder as checkpoint_folder
 from parallax_runner.checkpoints.files import Sidecar
-from parallax_runner.checkpoints.literal_path import literal
 from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.checkpoints.writer import CheckpointWriter, not_finite
 from parallax_runner.errors import CheckpointError, reason_in
+from parallax_runner.files.literal_path import literal
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from parallax_runner.checkpoints.files import STEM, damage, files_of, list_checkpoints, sidecar_path, without_sidecar
 from parallax_runner.checkpoints.folder import tidy
-from parallax_runner.checkpoints.literal_path import is_pattern
 from parallax_runner.config.frozen import ckpt_dir_of
 from parallax_runner.errors import CheckpointError
+from parallax_runner.files.literal_path import is_pattern
 from parallax_runner.files.plain import reason_of
 
 

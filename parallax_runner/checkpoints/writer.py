@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.literal_path import literal
 from parallax_runner.checkpoints.ops import Slice, slice_spec
 from parallax_runner.errors import CheckpointError
+from parallax_runner.files.literal_path import literal
 
 
 class CheckpointWriter:

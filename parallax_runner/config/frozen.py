@@ -84,11 +84,6 @@ def load(run_dir: str | os.PathLike[str]) -> RunConfig:
     return run_config(config)
 
 
-def runs_script(run_dir: str | os.PathLike[str]) -> bool:
-    """Returns whether workers run a script that calls parallel_run or fit."""
-    return is_of_script(load(run_dir))
-
-
 def is_of_script(config: RunConfig) -> bool:
     """Returns whether a script provides the model."""
     return config.model["_target_"] in (SCRIPT, FIT)

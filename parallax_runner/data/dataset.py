@@ -40,10 +40,25 @@ class Feature:
 class Dataset(Protocol):
     """Provides examples for training and validation. A batch maps names to arrays, as described in `Feature`."""
 
-    features: dict[str, Feature]
-    words_per_example: int | None  # None: the examples have no words
-    train_size: int  # examples in one epoch, at least 1
-    validation_size: int  # number of validation examples; 0 if there are none
+    @property
+    def features(self) -> Mapping[str, Feature]:
+        """The features of an example, by name."""
+        ...
+
+    @property
+    def words_per_example(self) -> int | None:
+        """The number of words in an example, or None if the examples have no words."""
+        ...
+
+    @property
+    def train_size(self) -> int:
+        """The number of examples in one epoch, at least 1."""
+        ...
+
+    @property
+    def validation_size(self) -> int:
+        """The number of validation examples, or 0 if there are none."""
+        ...
 
     def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
         """Returns examples [start, start + size) of the endless stream; the range may cross epochs."""

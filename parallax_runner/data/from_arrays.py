@@ -41,14 +41,18 @@ class Arrays:
         if not self.train_size:
             raise DataError(f"batch_size={global_batch}: there are {self._rows} examples, fewer than one batch")
         self._train, self._validation = train, validation
-        self._shuffle, self._seed = shuffle, seed
+        self.shuffle, self.seed = shuffle, seed
         self._orders: dict[int, np.ndarray] = {}
 
     def with_seed(self, seed: int) -> Arrays:
         """Returns a dataset with the same arrays, shuffled with a different seed."""
         found = copy.copy(self)
-        found._seed, found._orders = seed, {}
+        found.seed, found._orders = seed, {}
         return found
+
+    def parts(self) -> dict[str, dict[str, np.ndarray]]:
+        """Returns the arrays of the parts `train` and `validation`."""
+        return {"train": self._train, "validation": self._validation}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -81,15 +85,15 @@ class Arrays:
         """Returns digests of the arrays."""
         return Contents(
             training={CONTENT: digest_of(self._train)},
-            order=f"seed {self._seed}" if self._shuffle else "as given",
+            order=f"seed {self.seed}" if self.shuffle else "as given",
             validation={CONTENT: digest_of(self._validation)},
         )
 
     def _order(self, number: int) -> np.ndarray:
         if number not in self._orders:
             order = np.arange(self._rows)
-            if self._shuffle:
-                order = epoch_order(size=self._rows, seed=self._seed, epoch=number)
+            if self.shuffle:
+                order = epoch_order(size=self._rows, seed=self.seed, epoch=number)
             self._orders = {kept: one for kept, one in self._orders.items() if abs(kept - number) == 1}
             self._orders[number] = order
         return self._orders[number]

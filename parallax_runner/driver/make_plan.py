@@ -26,6 +26,7 @@ from parallax_runner.process.stage_times import stage
 
 if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+    from parallax_runner.shipment.shipment import Shipment
 
 BALANCED_BY_BOUNDS = (
     "servers are balanced by the maximum number of rows that a step may touch; "
@@ -33,9 +34,7 @@ BALANCED_BY_BOUNDS = (
 )
 
 
-def measured_rows(
-    config: RunConfig, single: SingleDeviceGraph, run_dir: Path, interrupts: Interrupts
-) -> Measured | None:
+def measured_rows(config: RunConfig, shipment: Shipment, run_dir: Path, interrupts: Interrupts) -> Measured | None:
     """Returns the measurement of the rows that steps touch. The measurement comes from a trial if the configuration
     requests a trial, otherwise from an earlier run if there was one.
 
@@ -46,14 +45,14 @@ def measured_rows(
         return None
     mode = mode_of(config.comm)
     if mode.is_chosen_by_cost or (config.comm.measure_rows and not mode.is_one_process):
-        return measure(config, single, run_dir, interrupts)
-    return row_trial.known(config, single.fingerprint)
+        return measure(config, shipment, run_dir, interrupts)
+    return row_trial.known(config, shipment.single.fingerprint)
 
 
-def measure(config: RunConfig, single: SingleDeviceGraph, run_dir: Path, interrupts: Interrupts) -> Measured:
+def measure(config: RunConfig, shipment: Shipment, run_dir: Path, interrupts: Interrupts) -> Measured:
     """Returns the measurement of the rows that steps touch, from a trial unless an earlier run has already measured
     them."""
-    return row_trial.measure(config, single, plan_alone(config, single), run_dir, interrupts)
+    return row_trial.measure(config, shipment, plan_alone(config, shipment.single), run_dir, interrupts)
 
 
 def plan_alone(config: RunConfig, single: SingleDeviceGraph) -> Plan:

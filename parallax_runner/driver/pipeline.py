@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from parallax_runner.config import frozen
 from parallax_runner.config.cluster_size import size_cluster, visible_gpus
 from parallax_runner.config.late_refusals import name_origins, with_origins
-from parallax_runner.config.objective import Goal, Objective
+from parallax_runner.config.objective import Objective
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver import loss_check, partition_search, recovery, report, slurm_job, validation
 from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.cost_model import constants_of
@@ -28,12 +27,15 @@ from parallax_runner.driver.data_position import identity_in
 from parallax_runner.driver.datasets import dataset_facts
 from parallax_runner.driver.epochs import MakeEpochs
 from parallax_runner.driver.exact_on_gpus import compute_exactly
+from parallax_runner.driver.export_model import with_export
 from parallax_runner.driver.goal import goal_of
+from parallax_runner.driver.hand_over import shipment_of
 from parallax_runner.driver.jobs.partition_trials import search_apart
 from parallax_runner.driver.make_plan import advice_on, measure, measured_rows, plan_run
 from parallax_runner.driver.own_optimizer import without_optimizer
 from parallax_runner.driver.partition_search import PartitionSearch
 from parallax_runner.driver.patience import epochs_of
+from parallax_runner.driver.prepared_run import PreparedRun
 from parallax_runner.driver.recording import open_tracker, tracker_class
 from parallax_runner.driver.recovery import Recovery
 from parallax_runner.driver.run_lock import alone_in
@@ -54,12 +56,13 @@ from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.process import stage_times as stages
 from parallax_runner.process.stage_times import stage
 from parallax_runner.process.terminal import log_losses
+from parallax_runner.shipment.folder import removed_at_end
 from parallax_runner.track.run_record import SUMMARY, RunRecord, read_summary, write_summary
 from parallax_runner.track.system_metrics import sampling
 from parallax_runner.track.tracker import NoTracker, Tracker
 
 if TYPE_CHECKING:
-    from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -136,10 +139,11 @@ def _drive(
         write_summary(run_dir, dataclasses.replace(state.summary, status="finished").flat())
         return None
     dataset = source.load_dataset(config)
-    single = source.build_graph(config, dataset)
+    shipment = shipment_of(config, source.build_graph(config, dataset), dataset)
+    single = shipment.single
     report.tell_notes((*single.notes, *getattr(dataset, "notes", ())))
     config = without_optimizer(config, single)
-    measured = measured_rows(config, single, run_dir, interrupts)
+    measured = measured_rows(config, shipment, run_dir, interrupts)
     plan = partition_search.planned(config, plan_run(config, single, measured=measured))
     plan = validation.planned(config, plan, single, dataset)
     report.tell_notes(loss_check.notes(config, plan, single, dataset))
@@ -173,15 +177,19 @@ def _drive(
         return None
     identity = identity_in(config, dataset)
     start = Recovery.of(with_start(config, single, dataset, identity, run_dir), config.ckpt.resume)
-    leave_for_workers(config, single, identity, run_dir)
-    frozen.freeze(start.config, run_dir)
-    if config.action == "verify":
-        verify_capture(config, source, plan, single, dataset, run_dir, state)
-    return _run(start, plan, single, dataset, state, before, interrupts, measured, goal, epochs)
+    prepared = PreparedRun(start, plan, source, shipment, measured, goal, epochs, before)
+    with removed_at_end(run_dir):
+        leave_for_workers(config, shipment, identity, run_dir)
+        frozen.freeze(start.config, run_dir)
+        if config.action == "verify":
+            verify_capture(prepared, state)
+        return _run(prepared, state, interrupts)
 
 
 def _measure(config: RunConfig, source: Source, run_dir: Path, interrupts: Interrupts) -> Measured:
-    return measure(config, source.build_graph(config, source.load_dataset(config)), run_dir, interrupts)
+    dataset = source.load_dataset(config)
+    shipment = shipment_of(config, source.build_graph(config, dataset), dataset)
+    return measure(config, shipment, run_dir, interrupts)
 
 
 def _end_interrupted(run_dir: Path, summary: RunSummary, interrupts: Interrupts, command: str | None) -> NoReturn:
@@ -192,19 +200,10 @@ def _end_interrupted(run_dir: Path, summary: RunSummary, interrupts: Interrupts,
     raise SystemExit(interrupts.exit_status)
 
 
-def _run(
-    start: Recovery,
-    plan: Plan,
-    single: SingleDeviceGraph,
-    dataset: Dataset,
-    state: RunState,
-    before: Mapping[str, Any],
-    interrupts: Interrupts,
-    measured: Measured | None,
-    goal: Goal,
-    epochs: MakeEpochs | None,
-) -> Objective | None:
-    config, run_dir = start.config, start.run_dir
+def _run(prepared: PreparedRun, state: RunState, interrupts: Interrupts) -> Objective | None:
+    start, plan = prepared.start, prepared.plan
+    single, dataset = prepared.single, prepared.dataset
+    config, run_dir = prepared.config, prepared.run_dir
     state.summary = dataclasses.replace(state.summary, first_step=start.first_step)
     tracker: Tracker = NoTracker()
     try:
@@ -216,7 +215,7 @@ def _run(
         with sampling(tracker, run_dir):
             record, result, search = None, None, None
             if partition_search.is_due(config, plan):
-                make_plan = functools.partial(plan_run, single=single, measured=measured)
+                make_plan = functools.partial(plan_run, single=single, measured=prepared.measured)
                 search = state.search = PartitionSearch(config, run_dir, plan, make_plan, tracker)
             try:
                 if search is not None and not search.is_within:
@@ -231,9 +230,9 @@ def _run(
                         artifacts,
                         state.restarts,
                         interrupts,
-                        goal=goal,
+                        goal=prepared.goal,
                         search=search,
-                        epochs=epochs or epochs_of(config),
+                        epochs=prepared.make_epochs or epochs_of(config),
                     )
             finally:
                 if search is not None:
@@ -244,7 +243,9 @@ def _run(
         result = _with_origins(result, config)
         if record is not None:
             record.end()
-        summary = _with_result(state.known(), start, plan, record, result, before)
+        with interrupts.noted():
+            words = with_export(prepared, result.status, _last_words(result))
+        summary = _with_result(state.known(), prepared, plan, record, result, words)
         if result.failure is not None:
             start.leave_failure(
                 result.failure,
@@ -256,7 +257,7 @@ def _run(
         summary_path = report.leave_summary(run_dir, summary)
         if config.action == "train" and result.status == "finished":
             shows = not frozen.is_quiet(config)
-            report.leave_outcome(plan, summary, _last_words(result), run_dir, shows=shows)
+            report.leave_outcome(plan, summary, words, run_dir, shows=shows)
         # The run has ended. If a signal arrives from now on, this process must not wait for the tracker.
         was_interrupted = interrupts.received
         with interrupts.noted():
@@ -288,20 +289,21 @@ def _run(
 
 def _with_result(
     summary: RunSummary,
-    start: Recovery,
+    prepared: PreparedRun,
     plan: Plan,
     record: RunRecord | None,
     result: RunResult,
-    before: Mapping[str, Any],
+    words: Mapping[int, Mapping[str, Any]],
 ) -> RunSummary:
-    """Returns the summary with the result of the processes. `before` is the summary of an earlier run in the folder."""
+    """Returns the summary with the result of the processes. `plan` is the last plan of the run, and `words` are the
+    last messages of the ranks."""
     summary = dataclasses.replace(summary, status=result.status)
     if record is not None:
-        summary = with_training(summary, record, _last_words(result), before)
+        summary = with_training(summary, record, words, prepared.before)
     if (verification := summary.verification) is not None:
         verification = dataclasses.replace(verification, differ_unmerged=plan.differ_unmerged)
         summary = dataclasses.replace(summary, verification=verification)
-    if result.status != "finished" and (newest := start.newest()) is not None:
+    if result.status != "finished" and (newest := prepared.start.newest()) is not None:
         summary = dataclasses.replace(summary, ckpt_path=str(newest))
     return summary if result.failure is None else dataclasses.replace(summary, error=str(result.failure))
 

@@ -16,11 +16,13 @@ from parallax_runner.data.identity import FILE_NAME as IDENTITY
 from parallax_runner.data.identity import Contents
 from parallax_runner.driver import recovery
 from parallax_runner.driver.data_position import settled_position
+from parallax_runner.driver.hand_over import write_shipment
 from parallax_runner.errors import ConfigError
 from parallax_runner.process.stage_times import stage
 
 if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+    from parallax_runner.shipment.shipment import Shipment
 
 log = logging.getLogger(__name__)
 
@@ -79,11 +81,12 @@ def _check_repeats(config: RunConfig) -> None:
         )
 
 
-def leave_for_workers(config: RunConfig, single: SingleDeviceGraph, identity: Contents, run_dir: Path) -> None:
-    """Writes the files that workers need to build the same graph, or to report how their graph or data differs."""
+def leave_for_workers(config: RunConfig, shipment: Shipment, identity: Contents, run_dir: Path) -> None:
+    """Writes the graph and the data for the workers, and what they need to make a part again and to compare it."""
     from parallax_runner.graph import fingerprint, generators
 
-    fingerprint.Outline.of(single.meta_graph.graph_def).save(run_dir / fingerprint.FILE_NAME)
+    write_shipment(config, shipment, run_dir)
+    fingerprint.Outline.of(shipment.single.meta_graph.graph_def).save(run_dir / fingerprint.FILE_NAME)
     identity.save(run_dir / IDENTITY)
     if frozen.is_of_script(config):
         generators.begin.save(run_dir / generators.FILE_NAME)

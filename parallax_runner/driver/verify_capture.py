@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,11 +12,12 @@ import numpy as np
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver import report
+from parallax_runner.driver.prepared_run import PreparedRun
 from parallax_runner.driver.run_state import RunState
 from parallax_runner.driver.run_summary import UntouchedSummary, VerifySummary
-from parallax_runner.graph.build import Source
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
+from parallax_runner.shipment.folder import folder_of
 from parallax_runner.verify.compare import PART_STEPS
 
 if TYPE_CHECKING:
@@ -25,22 +25,14 @@ if TYPE_CHECKING:
     from parallax_runner.verify.untouched import UntouchedComparison
 
 
-def verify_capture(
-    config: RunConfig,
-    source: Source,
-    plan: Plan,
-    single: SingleDeviceGraph,
-    dataset: Dataset,
-    run_dir: Path,
-    state: RunState,
-) -> None:
-    """Compares the captured graph with the model's own step, and prints the result. Does nothing for a graph that the
-    user has built.
+def verify_capture(prepared: PreparedRun, state: RunState) -> None:
+    """Compares the graph that was written for the workers with the model's own step, and prints the result. Does
+    nothing for a graph that the user has built.
 
     Raises SystemExit with status 1 if they differ.
     """
     with stage("compare with the untouched step"):
-        found = _compared(config, source, plan, single, dataset)
+        found = _compared(prepared)
     if found is None:
         return
     state.summary = dataclasses.replace(state.summary, untouched=_summary_of(found))
@@ -50,14 +42,13 @@ def verify_capture(
     state.summary = dataclasses.replace(
         state.summary, verification=VerifySummary(verified=False, max_difference=None), error=_difference(found)
     )
-    report.leave_summary(run_dir, state.known())
-    report.tell_end(state.known(), None, run_dir)
+    report.leave_summary(prepared.run_dir, state.known())
+    report.tell_end(state.known(), None, prepared.run_dir)
     raise SystemExit(1)
 
 
-def _compared(
-    config: RunConfig, source: Source, plan: Plan, single: SingleDeviceGraph, dataset: Dataset
-) -> UntouchedComparison | None:
+def _compared(prepared: PreparedRun) -> UntouchedComparison | None:
+    config, source, dataset = prepared.config, prepared.source, prepared.dataset
     made = source.untouched(config, dataset)
     if made is None:
         return None
@@ -67,7 +58,16 @@ def _compared(
     if sparse_updates_of(config.model) is SparseUpdates.LAZY:
         reason = "model.sparse_updates=lazy updates other rows than plain Keras"
         return UntouchedComparison(None, left_out=reason)
-    return compare_with_untouched(single, made, _batches(config, plan, dataset))
+    return compare_with_untouched(_as_loaded(prepared), made, _batches(config, prepared.plan, dataset))
+
+
+def _as_loaded(prepared: PreparedRun) -> SingleDeviceGraph:
+    """Returns the graph that the workers load, or the captured graph if each worker builds it again."""
+    if prepared.shipment.graph_stays is not None:
+        return prepared.single
+    from parallax_runner.shipment.graph_file import load_graph
+
+    return load_graph(folder_of(prepared.run_dir))
 
 
 def _batches(config: RunConfig, plan: Plan, dataset: Dataset) -> Iterator[Mapping[str, np.ndarray]]:

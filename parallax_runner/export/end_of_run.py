@@ -1,14 +1,13 @@
-"""Exports the model as the chief's last action. A failed export never fails the run."""
+"""Exports the model as the driver's last action. A failed export never fails the run."""
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from parallax_runner.checkpoints.best import best_checkpoint, read_best
-from parallax_runner.checkpoints.files import damage, step_of
+from parallax_runner.checkpoints.best import best_checkpoint
+from parallax_runner.checkpoints.files import damage
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.export.keras_file import write_keras_file
 from parallax_runner.export.saved_model import export_saved_model
@@ -21,9 +20,6 @@ log = logging.getLogger(__name__)
 SAVED_MODEL = "saved_model"
 KERAS_FILE = "model.keras"
 WHAT = {"saved_model": "SavedModel", "keras_model": "model.keras"}
-# How long to wait until the driver has recorded the last validation, which it does as soon as all ranks have reported
-# their results.
-BEST_PATIENCE_SECS = 5.0
 
 
 @stage("export the model")
@@ -43,7 +39,7 @@ def export_at_end(
     `saved_model_error`. For a Keras model, `keras_model` and `keras_model_error` are set in the same way.
     """
     try:
-        prefix = (_best(last, single) if log_checkpoints == "best" else None) or last
+        prefix = (_best(last) if log_checkpoints == "best" else None) or last
     except Exception as error:  # the file that names the best checkpoint may be damaged in any way
         log.warning("the best checkpoint is unknown, so the last checkpoint is exported: %s", error, exc_info=True)
         prefix = last
@@ -67,12 +63,6 @@ def _tried(name: str, export: Callable[[], Path]) -> dict[str, str | None]:
         return {name: None, f"{name}_error": reason}
 
 
-def _best(last: Path, single: SingleDeviceGraph) -> Path | None:
-    deadline = time.monotonic() + BEST_PATIENCE_SECS
-    while single.validation_loss is not None and time.monotonic() < deadline:
-        best = read_best(last.parent)
-        if best is not None and best.validated_step >= step_of(last):
-            break
-        time.sleep(0.05)
+def _best(last: Path) -> Path | None:
     found = best_checkpoint(last.parent)
     return found if found is not None and damage(found) is None else None

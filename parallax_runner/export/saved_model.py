@@ -13,10 +13,10 @@ import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import variable_pb2
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
-from parallax_runner.checkpoints.literal_path import literal
 from parallax_runner.data.dataset import Dataset, Feature, Shared
 from parallax_runner.errors import ExportError, ParallaxError, reason_in
 from parallax_runner.export.inference import InferenceGraph, inference_graph
+from parallax_runner.files.literal_path import literal
 from parallax_runner.files.whole import write_whole
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph, Variable
 

@@ -65,7 +65,7 @@ def _as_dataset(made: Any, config: RunConfig) -> Dataset:
         return dataset
     from parallax_runner.graph.tf_data.dataset import TfDataset
 
-    return TfDataset(train, validation, exact=config.data.get("resume", "exact") != "approximate")
+    return TfDataset.of(train, validation, exact=config.data.get("resume", "exact") != "approximate")
 
 
 def build_graph(config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:

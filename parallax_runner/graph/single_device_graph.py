@@ -77,6 +77,8 @@ class SingleDeviceGraph:
     - `notes` tell the user which parts of the model are ignored or omitted.
     - `callbacks` are the Python functions that the graph's ops call (`tf.numpy_function`, `Dataset.from_generator`).
       TensorFlow deletes these functions when nothing refers to them.
+    - `initial_values` maps the names of ops that read a variable of this process to functions that return the
+      variable's value as a tensor. Such an op gives a variable of the graph its initial value.
     - `keras_model` is the Keras model from which the graph was traced, or None.
     - `loss_trial` tries whether the losses of a Keras model or a training step are means over the batch
       (graph/traced/loss_trial.py). It is None for a TensorFlow 1 graph.
@@ -118,6 +120,7 @@ class SingleDeviceGraph:
     validation_features: Mapping[str, str] | None = None
     notes: tuple[str, ...] = field(default=(), compare=False)
     callbacks: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+    initial_values: Mapping[str, Callable[[], Any]] = field(default_factory=dict, repr=False, compare=False)
     keras_model: Any = field(default=None, repr=False, compare=False)
     loss_trial: Any = field(default=None, repr=False, compare=False)
 

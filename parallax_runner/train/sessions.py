@@ -6,10 +6,10 @@ from pathlib import Path
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.literal_path import literal
 from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.config.cluster_size import devices_of_worker, visible_gpus
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.files.literal_path import literal
 from parallax_runner.graph.devices import named_workers
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.plan.plan import Plan

@@ -7,23 +7,23 @@ import os
 import sys
 from pathlib import Path
 
-from parallax_runner.config.frozen import runs_script
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.client import ControlClient, rank_from_environ
 from parallax_runner.launch.entry import run_child
 from parallax_runner.process.stage_times import log_to_stderr, process_age_secs, report_to, stage, tell
 from parallax_runner.process.tensorflow_import import import_tensorflow, load_cusolver
+from parallax_runner.shipment.folder import needs_script
 
 
 def work(run_dir: Path, rank: int, client: ControlClient) -> None:
-    """Builds the graph again, rewrites it for this rank, trains, and reports the outcome to the driver. If the run has
-    a script, runs that script instead."""
+    """Loads the graph, rewrites it for this rank, trains, and reports the outcome to the driver. If the run needs its
+    script, runs that script instead."""
     log_to_stderr()
     tell("start of Python", process_age_secs())
     if rank == 0:
         report_to(lambda name: client.report("stage", name=name))
     load_cusolver()
-    if runs_script(run_dir):
+    if needs_script(run_dir):
         from parallax_runner.worker.script import run_script
 
         run_script(run_dir, rank, client)

@@ -25,7 +25,7 @@ from parallax_runner.data.identity import FILE_NAME as IDENTITY
 from parallax_runner.data.identity import Contents, difference_in, loaded_contents
 from parallax_runner.errors import DataError, PlanError
 from parallax_runner.export.checkpoints import OUTBOX, hold
-from parallax_runner.graph.build import MODEL, Source
+from parallax_runner.graph.build import MODEL
 from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
 from parallax_runner.graph.fingerprint import Outline
 from parallax_runner.graph.generators import seed_generators
@@ -41,6 +41,7 @@ from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.search.extent import may_change
+from parallax_runner.shipment.received import Maker, Received
 from parallax_runner.track.tracker import find_tracker
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.learning_rate import LearningRate
@@ -54,13 +55,17 @@ from parallax_runner.worker.verification import Verification
 log = logging.getLogger(__name__)
 
 
-def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = MODEL) -> dict[str, Any]:
-    """Trains according to the files in `run_dir`. Returns this rank's results for the summary."""
+def run_rank(run_dir: Path, rank: int, client: ControlClient, maker: Maker = MODEL) -> dict[str, Any]:
+    """Trains according to the files in `run_dir`. Returns this rank's results for the summary.
+
+    `maker` makes the data and the graph if the driver could not hand them over.
+    """
+    source = Received.of(run_dir, maker)
     config, plan = frozen.load(run_dir), plans.load(run_dir / "plan.json")
     join_ranks(plan, run_dir, client)
     dataset = source.load_dataset(config)
     identity = Contents.load(run_dir / IDENTITY)
-    check_data(config, dataset, identity, rank)
+    check_data(config, dataset, identity, rank, is_received=source.contents.data is None)
     single = source.build_graph(config, dataset)
     check_graph(single, plan, run_dir, rank)
     seed_generators(config.train.seed)  # Python functions in the graph may draw random numbers in each step
@@ -100,17 +105,20 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = M
             return Verification(loop, checkpoints, single, plan, config, start).run()
         outcome = loop.run(first_step=start.step, steps=config.train.total_steps, first_example=start.examples)
         runner.session.close()
-        stopped = client.stop_requested.is_set()
-    if rank == 0 and outcome["ckpt_path"] is not None and not stopped:
-        outcome |= _export(config, source, single, dataset, Path(outcome["ckpt_path"]), client)
     return outcome
 
 
-def check_data(config: RunConfig, dataset: Dataset, driver: Contents, rank: int) -> None:
-    """Raises DataError if this process has loaded other data than the driver."""
+def check_data(config: RunConfig, dataset: Dataset, driver: Contents, rank: int, *, is_received: bool = False) -> None:
+    """Raises DataError if this process reads other data than the driver. `is_received` is set if the driver has handed
+    over the data, which can still name files."""
     difference = difference_in(driver, loaded_contents(config, dataset))
     if difference is None:
         return
+    if is_received:
+        raise DataError(
+            f"rank {rank} reads other {difference} than the driver. The files that the data names must be the same on "
+            "each host, and must not change during a run"
+        )
     what = "the script" if frozen.is_fit(config) else f"data._target_={config.data['_target_']}"
     key = 'overrides=["data.resume=approximate"]' if frozen.is_fit(config) else "++data.resume=approximate"
     raise DataError(
@@ -215,26 +223,6 @@ def _joined(plan: Plan, client: ControlClient) -> World:
         if plan.options.use_allgatherv:
             return World(*allgatherv.join())
         return World(*collectives.init(lengths_vary=lengths_vary(plan), may_fuse=may_fuse(plan)))
-
-
-def _export(
-    config: RunConfig,
-    source: Source,
-    single: SingleDeviceGraph,
-    dataset: Dataset,
-    last: Path,
-    client: ControlClient,
-) -> dict[str, str | None]:
-    """Exports the model for serving. Does nothing if the run sends no checkpoints to the tracker. Returns the summary's
-    fields about the export."""
-    which = config.tracking.log_checkpoints
-    if not config.tracking.enabled or which == "none":
-        return {}
-    from parallax_runner.export.end_of_run import export_at_end
-
-    client.doing = "exporting the model"
-    rebuild = functools.partial(source.build_serving_graph, config, dataset)
-    return export_at_end(single, rebuild, dataset, log_checkpoints=which, last=last, run_dir=Path(config.run_dir))
 
 
 def start_of(config: RunConfig) -> Sidecar:

@@ -20,9 +20,9 @@ from parallax_runner.process.leave import leave
 from parallax_runner.worker.printed import Printed
 
 if TYPE_CHECKING:
-    from parallax_runner.graph.build import Source
     from parallax_runner.graph.generators import Borrowed
     from parallax_runner.plan.plan import Plan
+    from parallax_runner.shipment.received import Maker
 
 
 class ScriptSession(Protocol):
@@ -44,16 +44,16 @@ class ScriptSession(Protocol):
 
 
 # The function that a worker runs with the model and data of a call to fit. Returns the fields for the driver's summary.
-Work = Callable[[Path, int, ControlClient, "Source"], dict[str, Any]]
+Work = Callable[[Path, int, ControlClient, "Maker"], dict[str, Any]]
 WITHOUT_CALL = "without calling parallel_run or fit in its own process (a call in a child process does not count)"
 Result = TypeVar("Result")
 
 
-def train(run_dir: Path, rank: int, client: ControlClient, source: Source) -> dict[str, Any]:
+def train(run_dir: Path, rank: int, client: ControlClient, maker: Maker) -> dict[str, Any]:
     """Trains as rank `rank`."""
     from parallax_runner.worker.rank import run_rank
 
-    return run_rank(run_dir, rank, client, source)
+    return run_rank(run_dir, rank, client, maker)
 
 
 @dataclass
@@ -112,7 +112,7 @@ def run_script(run_dir: Path, rank: int, client: ControlClient, work: Work = tra
     client.done(**worker.session.runner.outcome())
 
 
-def work_and_leave(worker: Worker, make_source: Callable[[], Source]) -> NoReturn:
+def work_and_leave(worker: Worker, make_source: Callable[[], Maker]) -> NoReturn:
     """Does a worker's part of a call to fit, reports the outcome to the driver, and ends this process here, because the
     script after the call is the driver's. The call must not raise: the script could catch any exception."""
 

@@ -14,7 +14,7 @@ STAGES = (
     *("files", "errors", "process", "comm", "config", "data", "graph", "analysis"),
     *("plan", "planning", "simulation", "search", "launch", "frontdoors"),
     *("rewrite", "shard", "metrics", "mpi_collectives"),
-    *("profile", "checkpoints", "export", "train", "verify", "calibration", "track"),
+    *("profile", "checkpoints", "shipment", "export", "train", "verify", "calibration", "track"),
     *("worker", "server", "driver", "api", "sweep", "calibrate", "__main__", "__init__"),
 )
 WITHOUT_TENSORFLOW = (

@@ -29,6 +29,7 @@ from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.planning.cut import Cut
 from parallax_runner.search import record
 from parallax_runner.search.trial import LEAST_STEPS, WARM_UP_STEPS, Trial
+from parallax_runner.shipment.folder import DATA, folder_of, remove
 
 
 def search_apart(
@@ -91,16 +92,26 @@ def _run_trial(
     folder.mkdir(parents=True, exist_ok=True)
     link_or_copy(run_dir / OUTLINE, folder / OUTLINE)
     link_or_copy(run_dir / IDENTITY, folder / IDENTITY)
+    if folder_of(run_dir).exists():
+        shutil.copytree(folder_of(run_dir), folder_of(folder), copy_function=link_or_copy, ignore=_data)
     by_rank: dict[int, list[float]] = defaultdict(list)
 
     def on_message(message: processes.Message) -> None:
         if message.role == "worker" and message.kind == "progress":
             by_rank[message.index] += message.fields["step_secs"]
 
-    result = run_child_job(
-        config, search.plan, on_message=on_message, on_stall=report.tell_stall, interrupts=interrupts
-    )
+    try:
+        result = run_child_job(
+            config, search.plan, on_message=on_message, on_stall=report.tell_stall, interrupts=interrupts
+        )
+    finally:
+        remove(folder_of(folder))
     return result, by_rank
+
+
+def _data(_: str, names: Sequence[str]) -> list[str]:
+    """Returns the folder of the data, which a trial reads where the run has written it."""
+    return [name for name in names if name == DATA]
 
 
 def _trial_config(config: RunConfig, search: PartitionSearch, folder: Path, goes_on: bool) -> RunConfig:

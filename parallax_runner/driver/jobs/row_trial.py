@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.state import drawn_from, state_of
+from parallax_runner.driver.hand_over import write_shipment
 from parallax_runner.driver.jobs.child_job import require_finished, run_child_job
 from parallax_runner.errors import StorageError
 from parallax_runner.files.cache import cache_key, cache_root
@@ -21,9 +22,10 @@ from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.plan import plan
 from parallax_runner.planning.cost import measured
 from parallax_runner.planning.cost.measured import Measured
+from parallax_runner.shipment.folder import removed_at_end
 
 if TYPE_CHECKING:
-    from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+    from parallax_runner.shipment.shipment import Shipment
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ def known(config: RunConfig, fingerprint: str) -> Measured | None:
 
 def measure(
     config: RunConfig,
-    single: SingleDeviceGraph,
+    shipment: Shipment,
     alone: plan.Plan,
     run_dir: Path,
     interrupts: Interrupts | None = None,
@@ -58,7 +60,7 @@ def measure(
     found = known(config, alone.fingerprint)
     if found is None:
         print("measure: running a short trial of the graph and its data on one device", file=sys.stderr, flush=True)
-        found = _trial(config, single, alone, run_dir / FOLDER, interrupts)
+        found = _trial(config, shipment, alone, run_dir / FOLDER, interrupts)
         if not frozen.is_of_script(config):
             _keep(found, _kept(config, alone.fingerprint))
     measured.save(found, run_dir / measured.FILE_NAME)
@@ -73,13 +75,14 @@ def _keep(found: Measured, path: Path) -> None:
 
 
 def _trial(
-    config: RunConfig, single: SingleDeviceGraph, alone: plan.Plan, folder: Path, interrupts: Interrupts | None
+    config: RunConfig, shipment: Shipment, alone: plan.Plan, folder: Path, interrupts: Interrupts | None
 ) -> Measured:
     from parallax_runner.graph import fingerprint, generators
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    fingerprint.Outline.of(single.meta_graph.graph_def).save(folder / fingerprint.FILE_NAME)
+    write_shipment(config, shipment, folder)
+    fingerprint.Outline.of(shipment.single.meta_graph.graph_def).save(folder / fingerprint.FILE_NAME)
     here = dataclasses.replace(
         config,
         run_dir=str(folder),
@@ -89,7 +92,8 @@ def _trial(
     if frozen.is_of_script(config):
         generators.begin.save(folder / generators.FILE_NAME)
         here = dataclasses.replace(here, model={**config.model, "first_process": str(folder)})
-    result = run_child_job(here, alone, module=MODULE, interrupts=interrupts)
+    with removed_at_end(folder):
+        result = run_child_job(here, alone, module=MODULE, interrupts=interrupts)
     require_finished(result, "measure", folder)
     try:
         return measured.load(folder / measured.FILE_NAME)

@@ -3,12 +3,12 @@ position."""
 
 from __future__ import annotations
 
-import copy
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from parallax_runner.data.batch_structure import BatchStructure
+from parallax_runner.data.dataset import Feature
 from parallax_runner.data.identity import EXAMPLES, FIRST, FIRST_EXAMPLES, Contents
 from parallax_runner.errors import DataError
 from parallax_runner.graph.components import components, count_rows, rows, with_long_splits
@@ -34,18 +35,30 @@ from parallax_runner.graph.tf_data.repeatable import draws_order, seeds_of, why_
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, eq=False)
 class TfDataset:
     """Implements `Dataset`, except for reading: each worker reads through its `share`.
 
-    The stream consists of passes over `train`, or of a single pass if `train` never ends. Each pass contains every
-    whole batch. The workers share each batch: each of N workers trains on every N-th example. Each stream starts as if
-    the dataset had never been read, even if `train` or this object has been read before.
+    The stream consists of passes over `train`, or of a single pass if `train` never ends (`is_endless`). A pass
+    consists of `pass_steps` whole batches. The workers share each batch: each of N workers trains on every N-th
+    example. Each stream starts as if the dataset had never been read, even if it has been read before. Training begins
+    at step `first_step` of pass `first_pass`. `validation_size` is the number of examples in `validation`. `notes` tell
+    the user which examples are omitted.
     """
 
+    train: Batches
+    validation: Batches | None
+    pass_steps: int
+    validation_size: int
+    is_endless: bool
+    notes: tuple[str, ...] = ()
+    first_pass: int = 0
+    first_step: int = 0
     words_per_example: int | None = None
 
-    def __init__(
-        self,
+    @classmethod
+    def of(
+        cls,
         train: Any,
         validation: Any = None,
         *,
@@ -53,8 +66,8 @@ class TfDataset:
         validation_size: int | None = None,
         exact: bool = True,
         is_counted: bool = True,
-    ) -> None:
-        """Initializes the dataset.
+    ) -> TfDataset:
+        """Returns the dataset of one or two `tf.data.Dataset`s.
 
         `pass_steps` is the number of whole batches in a pass, and `validation_size` is the number of examples
         in `validation`. If either is None, TensorFlow's own count is used. If TensorFlow cannot determine the count,
@@ -64,36 +77,44 @@ class TfDataset:
         Raises DataError if the batches have no common size, if shapes are unknown, or if workers would disagree on the
         examples of `validation`. With `exact`, also raises DataError if the order of the data cannot be repeated.
         """
-        batches = Batches(train, "the data")
-        self.structure, self.features, self.global_batch = batches.structure, batches.features, batches.size
-        with eagerly():
-            reason = why_not_repeatable(train) if exact else None
-        if reason is not None:
-            raise DataError(
-                f"the order of the data cannot be repeated: {reason}. All workers must read the data in the same "
-                "order, and a resumed run must continue at the next example. Give each shuffle a seed, or set "
-                "++data.resume=approximate, which may repeat or skip examples"
-            )
-        self._train = batches
-        self.is_endless = batches.is_endless or not (is_counted or batches.length_is_known)
-        self.notes: tuple[str, ...] = ()
-        self.first_pass, self.first_step = 0, 0  # the position where training begins, for `after`
-        self.pass_steps = 1 if self.is_endless else (pass_steps or self._count_steps())
-        if not self.pass_steps:
+        batches = Batches.of(train, "the data")
+        if exact:
+            _check_order(train)
+        is_endless = batches.is_endless or not (is_counted or batches.length_is_known)
+        notes: tuple[str, ...] = ()
+        steps = 1 if is_endless else pass_steps
+        if not steps:
+            steps, left = batches.count_steps()
+            if left:
+                notes = (f"{left} examples are omitted from each pass over the data, because they do not fill a batch",)
+        if not steps:
             raise DataError(f"the data has less than one batch of {batches.size} examples: use a smaller batch")
-        self.train_size = self.pass_steps * batches.size
-        self._validation = None if validation is None else Batches(validation, "validation_data")
-        self.validation_size = 0
-        if self._validation is not None:
-            _check_validation_order(validation, exact=exact)
-            if self._validation.structure != self.structure:
-                raise DataError(
-                    f"validation_data has the parts {self._validation.structure.names}, but the training data has "
-                    f"{self.structure.names}: give both the same parts"
-                )
-            if self._validation.is_endless:
-                raise DataError("validation_data never ends: limit it with .take(…)")
-            self.validation_size = validation_size or self._validation.count()
+        held_back = None
+        if validation is not None:
+            held_back = Batches.of(validation, "validation_data")
+            _check_validation(held_back, validation, batches.structure, exact=exact)
+            validation_size = validation_size or held_back.count()
+        return cls(batches, held_back, steps, validation_size or 0, is_endless, notes)
+
+    @property
+    def structure(self) -> BatchStructure:
+        """The positions of the features in a batch."""
+        return self.train.structure
+
+    @property
+    def features(self) -> Mapping[str, Feature]:
+        """The features of an example."""
+        return self.train.features
+
+    @property
+    def global_batch(self) -> int:
+        """The number of examples in a batch of all workers together."""
+        return self.train.size
+
+    @property
+    def train_size(self) -> int:
+        """The number of examples in the whole batches of a pass."""
+        return self.pass_steps * self.train.size
 
     def after(self, steps: int) -> TfDataset:
         """Returns a dataset that continues after `steps` steps.
@@ -101,21 +122,11 @@ class TfDataset:
         Finite data continues with the next pass, even if the steps end in the middle of a pass. Endless data starts
         again from the beginning, as in Keras, unless its order is random: then it continues with the next batch.
         """
-        found = copy.copy(self)
-        if self.is_endless:
-            found.first_step += steps if self._train.draws_order else 0
-        else:
-            found.first_pass += -(-steps // self.pass_steps)
-        return found
-
-    def _count_steps(self) -> int:
-        """Returns the number of whole batches in a pass, and adds a note about examples that do not fill a batch."""
-        steps, left = self._train.count_steps()
-        if left:
-            self.notes += (
-                f"{left} examples are omitted from each pass over the data, because they do not fill a batch",
-            )
-        return steps
+        if not self.is_endless:
+            return replace(self, first_pass=self.first_pass - (-steps // self.pass_steps))
+        if not self.train.draws_order:
+            return self
+        return replace(self, first_step=self.first_step + steps)
 
     def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
         """Returns the first examples of the data, without shuffling them, because filling the buffer of a shuffle can
@@ -123,8 +134,8 @@ class TfDataset:
         if start + size > self.global_batch:
             raise IndexError(f"examples [{start}, {start + size}): a tf.data.Dataset can only be read in order")
         with eagerly():
-            (batch,) = self._train.first(start + size).take(1)
-            return self._train.arrays(tf.nest.map_structure(lambda each: rows(each, start, start + size), batch))
+            (batch,) = self.train.first(start + size).take(1)
+            return self.train.arrays(tf.nest.map_structure(lambda each: rows(each, start, start + size), batch))
 
     def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
         """Raises IndexError: only a share can read validation examples."""
@@ -135,13 +146,13 @@ class TfDataset:
         another batch size can omit other examples."""
         if self.is_endless:
             return {}
-        name = EXAMPLES if self._train.by_example else f"{EXAMPLES} in batches of {self.global_batch}"
-        return {name: str(self._train.count())}
+        name = EXAMPLES if self.train.by_example else f"{EXAMPLES} in batches of {self.global_batch}"
+        return {name: str(self.train.count())}
 
     def contents(self) -> Contents:
         """Returns digests of the first examples of the pipelines without their shuffles, and the shuffles' seeds."""
-        held_back = {} if self._validation is None else {FIRST: self._validation.digest_of_first()}
-        return Contents({FIRST: self._train.digest_of_first()}, self._train.seeds, held_back)
+        held_back = {} if self.validation is None else {FIRST: self.validation.digest_of_first()}
+        return Contents({FIRST: self.train.digest_of_first()}, self.train.seeds, held_back)
 
     def share(self, rank: int, ranks: int, replicas: int) -> Share:
         """Returns the part of the data that one of `ranks` workers reads. Each worker has `replicas` replicas.
@@ -159,35 +170,58 @@ class TfDataset:
         return Share(self, rank, ranks, replicas)
 
 
+@dataclass(frozen=True, eq=False)
 class Batches:
     """A dataset whose batches have `size` examples.
 
-    If only prefetching or options follow `batch`, `by_example` is True and `copies` yield single examples. Otherwise,
-    `copies` yield batches. `draws_order` says whether a shuffle or a random choice of datasets determines the order of
-    the examples.
+    `features` describes the parts of an element, and `structure` their positions. If only prefetching or options follow
+    `batch`, `by_example` is True and `copies` yield single examples. Otherwise, `copies` yield batches, whose type
+    states the size `static_size` or, if that is None, no size. `draws_order` says whether a shuffle or a random choice
+    of datasets determines the order of the examples, and `seeds` are their seeds. `known` is the number of elements of
+    `copies`, or a negative number if TensorFlow does not know it. `what` names the data in messages.
     """
 
-    def __init__(self, dataset: Any, what: str) -> None:
-        self._what = what
-        self.structure = BatchStructure.of(dataset.element_spec)
-        specs = self.structure.flatten(dataset.element_spec)
+    what: str
+    structure: BatchStructure
+    features: Mapping[str, Feature]
+    size: int
+    static_size: int | None
+    by_example: bool
+    is_endless: bool
+    draws_order: bool
+    seeds: str
+    known: int
+    copies: FreshCopies
+
+    @classmethod
+    def of(cls, dataset: Any, what: str) -> Batches:
+        """Returns the batches of `dataset`. Raises DataError if their size or their shapes are unknown."""
+        structure = BatchStructure.of(dataset.element_spec)
+        specs = structure.flatten(dataset.element_spec)
         batched = last_batching(dataset, PASSING)
-        self.by_example = batched is not None
-        self.features = {name: feature_of_spec(name, spec, what) for name, spec in specs.items()}
-        self._static = static_size(specs)
-        self.size = batch_size_of(dataset, batched, self._static, what)
-        self.is_endless = is_endless(dataset)
+        features = {name: feature_of_spec(name, spec, what) for name, spec in specs.items()}
+        static = static_size(specs)
         source = dataset if batched is None else batched._input_dataset.with_options(dataset.options())
+        size = batch_size_of(dataset, batched, static, what)
         with eagerly():
-            self.copies = FreshCopies(source, what)
-            self.draws_order = draws_order(dataset)
-            self.seeds = seeds_of(dataset)
-            self._known = int(source.cardinality())
+            return cls(
+                what=what,
+                structure=structure,
+                features=features,
+                size=size,
+                static_size=static,
+                by_example=batched is not None,
+                is_endless=is_endless(dataset),
+                draws_order=draws_order(dataset),
+                seeds=seeds_of(dataset),
+                known=int(source.cardinality()),
+                copies=FreshCopies.of(source, what),
+            )
 
     @property
     def length_is_known(self) -> bool:
         """Whether the length of a pass is known without reading the data."""
-        return self._known >= 0
+        return self.known >= 0
 
     def count(self) -> int:
         """Returns the number of examples in a pass."""
@@ -220,7 +254,7 @@ class Batches:
         if self.by_example:
             return self.copies.make(rank, ranks).batch(self.size // ranks, drop_remainder=True)
         copy = self.copies.make()
-        if self._static is None:
+        if self.static_size is None:
             copy = copy.filter(lambda *batch: self._rows(_one(batch)) == self.size)
         return copy.map(lambda *batch: every(_one(batch), rank, ranks))
 
@@ -248,21 +282,21 @@ class Batches:
         Reads a pass if TensorFlow cannot determine these numbers.
         """
         if self.by_example:
-            found = self._known if self._known >= 0 else self._read(self.copies.count)
+            found = self.known if self.known >= 0 else self._read(self.copies.count)
             return found, found // self.size * self.size
-        if self._static is not None:
-            found = (self._known if self._known >= 0 else self._read(self.copies.count)) * self.size
+        if self.static_size is not None:
+            found = (self.known if self.known >= 0 else self._read(self.copies.count)) * self.size
             return found, found
         sizes = self._read(lambda: [int(each) for each in self.copies.make().map(lambda *one: self._rows(_one(one)))])
         return sum(sizes), sum(size // self.size * self.size for size in sizes)
 
     def _read(self, count: Callable[[], Any]) -> Any:
         """Calls `count`, which reads the data, and returns its result."""
-        log.info("%s: the number of examples is unknown; reading the data once to count them", self._what)
+        log.info("%s: the number of examples is unknown; reading the data once to count them", self.what)
         started = time.monotonic()
         with eagerly():
             found = count()
-        log.info("%s: counted in %.1f s", self._what, time.monotonic() - started)
+        log.info("%s: counted in %.1f s", self.what, time.monotonic() - started)
         return found
 
 
@@ -290,31 +324,31 @@ class Share:
             self._go_to(data.first_pass + number, within)
             batch, replicas = self._next(within), self._replicas
             if replicas == 1:
-                return [data._train.arrays(batch)]
-            return [data._train.arrays(every(batch, first, replicas)) for first in range(replicas)]
+                return [data.train.arrays(batch)]
+            return [data.train.arrays(every(batch, first, replicas)) for first in range(replicas)]
 
     def validation_batches(self, *, whole_only: bool) -> Iterator[dict[str, np.ndarray]]:
         """Yields this worker's share of the validation examples, in batches for one replica."""
         data = self._data
-        assert data._validation is not None
+        assert data.validation is not None
         size = data.global_batch // (self._ranks * self._replicas)
         with eagerly():
             if self._validation is None:  # reused, with its caches, in the next validation
-                copy = data._validation.copies.make()
-                self._validation = data._validation.in_parts(copy, size, self._rank, self._ranks, whole_only=whole_only)
+                copy = data.validation.copies.make()
+                self._validation = data.validation.in_parts(copy, size, self._rank, self._ranks, whole_only=whole_only)
             iterator = iter(self._validation)
         while True:
             with eagerly():
                 element = next(iterator, None)
                 if element is None:
                     return
-                arrays = data._validation.arrays(element)
+                arrays = data.validation.arrays(element)
             yield arrays
 
     def _go_to(self, number: int, within: int) -> None:
         """Moves to batch `within` of pass `number`."""
         if self._copy is None or (number, within) < (self._pass, self._at):
-            self._copy = self._data._train.part(self._rank, self._ranks)
+            self._copy = self._data.train.part(self._rank, self._ranks)
             self._pass, self._at, self._iterator = 0, 0, None
         while self._pass < number:
             self._end_pass()
@@ -326,7 +360,7 @@ class Share:
     def _end_pass(self) -> None:
         """Puts shuffles and caches into the state that they have after a complete pass. The next pass is then the same,
         no matter where the run started."""
-        copies = self._data._train.copies
+        copies = self._data.train.copies
         if self._iterator is None and not copies.keeps_nothing:
             self._iterator = iter(self._copy)
         if self._iterator is not None and not (copies.keeps_nothing or copies.opening_takes_seeds):
@@ -360,9 +394,22 @@ def eagerly() -> Iterator[None]:
         yield
 
 
-def _check_validation_order(validation: Any, *, exact: bool) -> None:
-    """Raises DataError if workers would read the validation data in different orders. Without `exact`, assumes
-    that generators and Python functions repeat their order."""
+def _check_order(train: Any) -> None:
+    """Raises DataError if the order of the training data cannot be repeated."""
+    with eagerly():
+        reason = why_not_repeatable(train)
+    if reason is not None:
+        raise DataError(
+            f"the order of the data cannot be repeated: {reason}. All workers must read the data in the same "
+            "order, and a resumed run must continue at the next example. Give each shuffle a seed, or set "
+            "++data.resume=approximate, which may repeat or skip examples"
+        )
+
+
+def _check_validation(batches: Batches, validation: Any, structure: BatchStructure, *, exact: bool) -> None:
+    """Raises DataError if workers would read the validation data in different orders, if it has other parts than the
+    training data, or if it never ends. Without `exact`, assumes that generators and Python functions repeat their
+    order."""
     with eagerly():
         reason = why_not_repeatable(validation) if exact else why_without_order(validation)
     if reason is not None:
@@ -371,6 +418,13 @@ def _check_validation_order(validation: Any, *, exact: bool) -> None:
             f"validation_data: its order cannot be repeated: {reason}. Each worker validates every N-th batch, so all "
             f"workers must read it in the same order: remove the shuffle, or give it a seed{remedy}"
         )
+    if batches.structure != structure:
+        raise DataError(
+            f"validation_data has the parts {batches.structure.names}, but the training data has "
+            f"{structure.names}: give both the same parts"
+        )
+    if batches.is_endless:
+        raise DataError("validation_data never ends: limit it with .take(…)")
 
 
 def every(batch: Any, first: int, step: int) -> Any:

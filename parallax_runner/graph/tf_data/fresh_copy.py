@@ -7,7 +7,9 @@ Reading a dataset object therefore changes what the next reader receives. A copy
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,11 +43,24 @@ LARGE = 2**16  # size of a constant in bytes
 LIMIT = 2**31 - 2**20  # size of a serialized graph in bytes
 
 
+@dataclass(frozen=True, eq=False)
 class FreshCopies:
-    """Makes copies of `dataset`. Raises DataError if the dataset is too large to be serialized."""
+    """Makes copies of a dataset.
 
-    def __init__(self, dataset: Any, what: str) -> None:
-        self._dataset = dataset  # keeps alive the Python functions that the dataset calls
+    `graph_def` creates the dataset, with placeholders for the arrays `large`. `element_spec` is the type of its
+    elements, and `options` are its options. `kept_alive` owns the Python functions and resources that the graph refers
+    to, if it refers to any.
+    """
+
+    graph_def: Any
+    large: Mapping[str, Any]
+    element_spec: Any
+    options: Any
+    kept_alive: Any = None
+
+    @classmethod
+    def of(cls, dataset: Any, what: str) -> FreshCopies:
+        """Returns an object that copies `dataset`. Raises DataError if the dataset is too large to be serialized."""
         size = sum(_bytes_held(dataset))
         if size > LIMIT:
             raise DataError(
@@ -53,39 +68,46 @@ class FreshCopies:
                 "the arrays (x, y) to fit, or read them from files"
             )
         graph_def = graph_of(dataset)
-        datasets = {node.op for node in graph_def.node if "Dataset" in node.op}
-        self.keeps_nothing = not any(node.op in KEEPING for node in all_nodes(graph_def))
-        # Datasets inside functions, as in flat_map, are opened later.
-        inner = {node.op for node in nodes_in_functions(graph_def)}
-        self.opening_takes_seeds = datasets <= OPENING_AT_ONCE and not inner & set(KEEPING)
         _renew(graph_def)
-        self._large = _without_large(graph_def)
-        self._graph_def = graph_def
+        return cls(graph_def, _without_large(graph_def), dataset.element_spec, dataset.options(), dataset)
+
+    @functools.cached_property
+    def keeps_nothing(self) -> bool:
+        """Whether the dataset has no state between passes."""
+        return not any(node.op in KEEPING for node in all_nodes(self.graph_def))
+
+    @functools.cached_property
+    def opening_takes_seeds(self) -> bool:
+        """Whether every shuffle has drawn its seeds for a pass once the dataset is open."""
+        datasets = {node.op for node in self.graph_def.node if "Dataset" in node.op}
+        # Datasets inside functions, as in flat_map, are opened later.
+        inner = {node.op for node in nodes_in_functions(self.graph_def)}
+        return datasets <= OPENING_AT_ONCE and not inner & set(KEEPING)
 
     def make(self, rank: int = 0, ranks: int = 1) -> Any:
         """Makes a copy eagerly and returns it. The copy yields every `ranks`-th element, starting with element `rank`.
         Copies share their large arrays."""
-        graph_def = copy.deepcopy(self._graph_def)
+        graph_def = copy.deepcopy(self.graph_def)
         if ranks > 1:
-            keeps_order = self._dataset.options().deterministic is not False
+            keeps_order = self.options.deterministic is not False
             shard_early(graph_def, rank, ranks, cardinality=self._cardinality, keeps_order=keeps_order)
         (result,) = (node.input[0] for node in graph_def.node if node.op == "_Retval")
-        made = dataset_ops._VariantDataset(self._imported(graph_def, result), self._dataset.element_spec)
-        return made.with_options(self._dataset.options())
+        made = dataset_ops._VariantDataset(self._imported(graph_def, result), self.element_spec)
+        return made.with_options(self.options)
 
     def unshuffled(self) -> Any:
         """Makes a copy without the shuffles and caches of the pipeline."""
-        graph_def = without_shuffles(self._graph_def)
+        graph_def = without_shuffles(self.graph_def)
         (result,) = (node.input[0] for node in graph_def.node if node.op == "_Retval")
-        made = dataset_ops._VariantDataset(self._imported(graph_def, result), self._dataset.element_spec)
-        return made.with_options(self._dataset.options())
+        made = dataset_ops._VariantDataset(self._imported(graph_def, result), self.element_spec)
+        return made.with_options(self.options)
 
     def count(self) -> int:
         """Reads the dataset without the transformations that `equally_long` skips, and returns the number of its
         elements."""
-        output, types = equally_long(self._graph_def)
-        read = dataset_ops._VariantDataset(self._imported(self._graph_def, output), types)
-        ones = read.map(lambda *_: True).batch(COUNTED_TOGETHER).with_options(self._dataset.options())
+        output, types = equally_long(self.graph_def)
+        read = dataset_ops._VariantDataset(self._imported(self.graph_def, output), types)
+        ones = read.map(lambda *_: True).batch(COUNTED_TOGETHER).with_options(self.options)
         return sum(int(tf.size(each)) for each in ones)
 
     def _imported(self, graph_def: Any, output: str) -> Any:
@@ -93,7 +115,7 @@ class FreshCopies:
         wrapped = tf.compat.v1.wrap_function(
             lambda: tf.import_graph_def(
                 graph_def,
-                input_map={f"{name}:0": tf.convert_to_tensor(array) for name, array in self._large.items()},
+                input_map={f"{name}:0": tf.convert_to_tensor(array) for name, array in self.large.items()},
                 return_elements=[output if ":" in output else f"{output}:0"],
             )[0],
             [],
@@ -101,7 +123,7 @@ class FreshCopies:
         return wrapped()
 
     def _cardinality(self, output: str) -> int:
-        return int(tf.raw_ops.DatasetCardinality(input_dataset=self._imported(self._graph_def, output)))
+        return int(tf.raw_ops.DatasetCardinality(input_dataset=self._imported(self.graph_def, output)))
 
 
 def graph_of(dataset: Any) -> Any:
@@ -136,7 +158,8 @@ def _without_large(graph_def: Any) -> dict[str, Any]:
     tensors."""
     constants = [node for node in graph_def.node if node.op == "Const" and node.ByteSize() > LARGE]
     large = {node.name: node.attr["value"].tensor for node in constants}
-    values = {name: tf.constant(tf.make_ndarray(tensor)) for name, tensor in large.items()}
+    # NumPy's reader of tensors cannot read strings that TensorFlow has packed.
+    values = {name: tf.io.parse_tensor(one.SerializeToString(), tf.as_dtype(one.dtype)) for name, one in large.items()}
     for node in constants:
         node.op = "Placeholder"
         node.attr.clear()

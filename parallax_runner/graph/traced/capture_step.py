@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -121,11 +121,17 @@ def _captured(made: _Made, features: Specs, seed: int) -> SingleDeviceGraph:
     return dataclasses.replace(
         single,
         has_optimizer=True,
+        initial_values=_initial_values(made.firsts),
         validation_features=validation_features,
         keras_model=made.steps.model,
         notes=made.notes,
         loss_trial=LossTrial(made.steps, features, made.firsts),
     )
+
+
+def _initial_values(firsts: Sequence[First]) -> dict[str, Callable[[], Any]]:
+    """Returns functions that read the variables of this process, by the name of the op that calls the function."""
+    return {first.python_op: first.traced.variable.read_value for first in firsts if first.python_op is not None}
 
 
 def _validation_placeholders(evaluated: Trace, placeholders: Mapping[str, Any]) -> Mapping[str, Any]:

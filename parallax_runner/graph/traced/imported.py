@@ -37,10 +37,20 @@ class First:
     captured: Mapping[str, np.ndarray] = field(default_factory=dict)
     value: np.ndarray | None = None
 
+    @property
+    def python_op(self) -> str | None:
+        """The name of the op that reads the eager variable of this process, or None if the graph computes the value."""
+        is_in_graph = self.drawn is not None or self.value is not None
+        return None if is_in_graph else f"{self._scope}PyFunc"
+
+    @property
+    def _scope(self) -> str:
+        return f"{self.traced.op_name}/initial_value/"
+
     def tensor(self) -> Any:
         """Returns the initial value as a tensor in the default graph."""
-        scope, variable = f"{self.traced.op_name}/initial_value/", self.traced.variable
-        with tf.name_scope(scope):
+        variable = self.traced.variable
+        with tf.name_scope(self._scope):
             if self.drawn is not None:
                 constants = {name: tf.constant(value) for name, value in self.captured.items()}
                 definition = without_captured(without_colocation(self.drawn.as_graph_def()), constants)

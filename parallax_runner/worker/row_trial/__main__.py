@@ -20,12 +20,13 @@ from parallax_runner.plan import plan
 from parallax_runner.planning.cost import measured
 from parallax_runner.process.stage_times import log_to_stderr, process_age_secs, stage, tell
 from parallax_runner.process.tensorflow_import import import_tensorflow, load_cusolver
+from parallax_runner.shipment.folder import needs_script
 
 if TYPE_CHECKING:
     import tensorflow.compat.v1 as tf
 
-    from parallax_runner.graph.build import Source
     from parallax_runner.rewrite.distributed_graph import DistributedGraph
+    from parallax_runner.shipment.received import Maker
     from parallax_runner.train.feed import Feed
 
 log = logging.getLogger(__name__)
@@ -39,12 +40,12 @@ WARM_UP_STEPS = 3
 
 
 def work(run_dir: Path, rank: int, client: ControlClient) -> None:
-    """Measures the model that the configuration names. If the run has a script, runs the script instead. The script's
-    call to fit provides the model."""
+    """Measures the model of the run. If the run needs its script, runs that script instead, whose call to fit measures
+    it."""
     log_to_stderr()
     tell("start of Python", process_age_secs())
     load_cusolver()
-    if frozen.runs_script(run_dir):
+    if needs_script(run_dir):
         from parallax_runner.worker.script import run_script
 
         run_script(run_dir, rank, client, measure)
@@ -55,7 +56,7 @@ def work(run_dir: Path, rank: int, client: ControlClient) -> None:
     client.done(**measure(run_dir, rank, client, MODEL))
 
 
-def measure(run_dir: Path, rank: int, client: ControlClient, source: Source) -> dict[str, Any]:
+def measure(run_dir: Path, rank: int, client: ControlClient, maker: Maker) -> dict[str, Any]:
     """Writes `measured.json` into `run_dir`. The plan in `run_dir` is for a single process, but `cluster.workers` in
     the configuration there is the number of ranks of the real run. Returns an empty dictionary, because a trial adds
     nothing to the summary."""
@@ -63,12 +64,14 @@ def measure(run_dir: Path, rank: int, client: ControlClient, source: Source) -> 
         from parallax_runner.analysis.classify import classify
         from parallax_runner.graph.devices import without_tasks
         from parallax_runner.rewrite.passes import rewrite_for_rank
+        from parallax_runner.shipment.received import Received
         from parallax_runner.train.feed import Feed
         from parallax_runner.worker.rank import check_graph
         from parallax_runner.worker.row_trial.count import count_rows
         from parallax_runner.worker.row_trial.touched import ids_by_variable
 
     config, alone = frozen.load(run_dir), plan.load(run_dir / plan.FILE_NAME)
+    source = Received.of(run_dir, maker)
     dataset = source.load_dataset(config)
     single = source.build_graph(config, dataset)
     check_graph(single, alone, run_dir, rank)

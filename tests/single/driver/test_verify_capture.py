@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,15 @@ import pytest
 import tensorflow as tf
 
 from parallax_runner.config.frozen import from_plain
+from parallax_runner.config.objective import TRAINING_LOSS
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.driver.prepared_run import PreparedRun
+from parallax_runner.driver.recovery import Recovery
 from parallax_runner.driver.run_state import RunState
 from parallax_runner.driver.run_summary import UntouchedSummary
 from parallax_runner.driver.verify_capture import verify_capture
 from parallax_runner.graph.build import MODEL
+from parallax_runner.shipment.shipment import Shipment
 from tests.single.small_models import BATCH, WIDTH, dense_model, planned
 from tests.single.train.one_rank import dataset
 
@@ -34,6 +40,17 @@ def make_step(kind: str) -> Any:
     return step
 
 
+def prepared(config: RunConfig, run_dir: Path) -> PreparedRun:
+    """A run whose graph was written for its workers."""
+    data = dataset()
+    shipment = Shipment.of(MODEL.build_graph(config, data), data)
+    shipment.write(run_dir)
+    never = dataclasses.replace(config, ckpt=dataclasses.replace(config.ckpt, resume="never"))
+    start = Recovery(run_dir, never, resume="never", before=0)
+    plan = planned(shipment.single, "mpi")
+    return PreparedRun(start, plan, MODEL, shipment, None, TRAINING_LOSS, None, {})
+
+
 def verified(kind: str, run_dir: Path, steps: int = 12, **model: Any) -> RunState:
     """The state after the first part of the verification."""
     target = f"{__name__}.make_step"
@@ -46,9 +63,8 @@ def verified(kind: str, run_dir: Path, steps: int = 12, **model: Any) -> RunStat
             "run_dir": str(run_dir),
         }
     )
-    data, state = dataset(), RunState.begun(config)
-    single = MODEL.build_graph(config, data)
-    verify_capture(config, MODEL, planned(single, "mpi"), single, data, run_dir, state)
+    state = RunState.begun(config)
+    verify_capture(prepared(config, run_dir), state)
     return state
 
 
@@ -110,9 +126,8 @@ def test_a_graph_that_the_user_builds_has_no_step(tmp_path: Path, capsys: pytest
             "run_dir": str(tmp_path),
         }
     )
-    data, state = dataset(), RunState.begun(config)
-    single = MODEL.build_graph(config, data)
-    verify_capture(config, MODEL, planned(single, "mpi"), single, data, tmp_path, state)
+    state = RunState.begun(config)
+    verify_capture(prepared(config, tmp_path), state)
     assert state.summary.untouched is None and not capsys.readouterr().err
     assert not [name for name in state.summary.flat() if name.startswith("untouched")]
 

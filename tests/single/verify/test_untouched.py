@@ -129,7 +129,7 @@ def test_a_right_capture_is_equal(make: Callable[[], Any], options: Mapping[str,
 
 
 def test_ragged_and_sparse_features_are_put_together() -> None:
-    data = TfDataset(test_ragged_steps.dataset())
+    data = TfDataset.of(test_ragged_steps.dataset())
     features = {name: type_spec(feature, 2) for name, feature in data.features.items()}
     make, feed = test_ragged_steps.model, Feed(data, 2, 0, 2)
     single = capture_step(make, features, seed=7, options=LABELS)

@@ -14,6 +14,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.validate import validate
 from parallax_runner.data.identity import FILE_NAME as IDENTITY
 from parallax_runner.data.identity import Contents
+from parallax_runner.data.linear import load
 from parallax_runner.driver.jobs import child_job, partition_trials, row_trial
 from parallax_runner.errors import PlanError
 from parallax_runner.graph.capture import capture
@@ -22,6 +23,8 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
+from parallax_runner.shipment.shipment import Shipment
+from parallax_runner.shipment.stored_values import StoredValues
 from parallax_runner.worker.rank import check_graph
 
 NAMES_THE_OP = r"rank 0 built a graph that differs from the driver's: .*«process» \(Const\): its attribute «value»"
@@ -60,8 +63,14 @@ def test_of_a_measurement(config: RunConfig, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(child_job, "launch_spec", folder_of)
     monkeypatch.setattr(child_job.processes, "run", worker)
     single = built(1)
+    shipment = Shipment(
+        StoredValues(single, {}),
+        load(examples=8, validation_examples=4, noise=0.0, seed=1),
+        graph_stays="a test",
+        data_stays="a test",
+    )
     with pytest.raises(PlanError, match=NAMES_THE_OP):
-        row_trial.measure(config, single, plan_of(single), tmp_path)
+        row_trial.measure(config, shipment, plan_of(single), tmp_path)
 
 
 def test_of_a_trial_apart(config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,7 +180,7 @@ def test_a_rank_computes_its_own_examples_where_that_is_possible(name: str) -> N
     assert len(expected) == 3 * STEPS
     for rank, ranks, first in ((0, 2, 0), (1, 2, 0), (3, 4, STEPS + 3)):
         f = Counted()
-        data = TfDataset(make(f), pass_steps=STEPS, exact=False)
+        data = TfDataset.of(make(f), pass_steps=STEPS, exact=False)
         own = [[feature[rank::ranks] for feature in batch] for batch in expected]
         if first == 0:
             assert read(data, rank, ranks, range(STEPS)) == own[:STEPS]
@@ -203,13 +203,13 @@ def test_a_rank_computes_its_own_examples_where_that_is_possible(name: str) -> N
 )
 def test_examples_are_counted_without_computing_them(make: Pipeline, examples: int, calls: int) -> None:
     f = Counted()
-    assert TfDataset(make(f), exact=False).train_size == examples and f.calls == calls
+    assert TfDataset.of(make(f), exact=False).train_size == examples and f.calls == calls
 
 
 def test_a_cache_in_a_file_has_all_examples(tmp_path: Path) -> None:
     """A run with another number of ranks can read it."""
     f = Counted()
-    data = TfDataset(range_of().map(f).cache(str(tmp_path / "cache")).batch(BATCH), exact=False)
+    data = TfDataset.of(range_of().map(f).cache(str(tmp_path / "cache")).batch(BATCH), exact=False)
     assert read(data, 0, 2, range(STEPS + 1))[-1] == [[0, 6]] and f.calls == EXAMPLES
     assert read(data, 1, 2, range(STEPS))[-1] == [[37 * 3, 39 * 3]] and f.calls == EXAMPLES
 
@@ -219,7 +219,7 @@ def test_records_of_files(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).write_text("".join(f"{number}\n" for number in range(20)))
     f, lines = Counted(), tf.data.TextLineDataset([str(tmp_path / name) for name in "ab"])
-    data = TfDataset(
+    data = TfDataset.of(
         lines.map(lambda line: f(tf.strings.to_number(line, tf.int64))).batch(BATCH), exact=False, pass_steps=STEPS
     )
     assert read(data, 1, 2, range(STEPS)) == [[[3 + 12 * step, 9 + 12 * step]] for step in range(5)] * 2

@@ -22,7 +22,7 @@ def examples(rows: np.ndarray = ROWS) -> Any:
 
 
 def identity(train: Any, validation: Any = None, **more: Any) -> Contents:
-    return identity_of(from_plain({"data": {}}), TfDataset(train, validation, **more))
+    return identity_of(from_plain({"data": {}}), TfDataset.of(train, validation, **more))
 
 
 def doubled(batch: Any) -> Any:
@@ -100,6 +100,6 @@ def test_a_generator_is_not_read() -> None:
 
     signature = {"x": tf.TensorSpec([], tf.float32)}
     generator = tf.data.Dataset.from_generator(rows, output_signature=signature).repeat().batch(8)
-    dataset = TfDataset(generator, exact=False)
+    dataset = TfDataset.of(generator, exact=False)
     found = identity_of(from_plain({"data": {"resume": "approximate"}}), dataset)
     assert found == Contents({"features": "x float32 []"})

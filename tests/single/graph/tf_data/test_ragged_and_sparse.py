@@ -81,7 +81,7 @@ def cases() -> list[Any]:
 def test_ranks_together_read_what_one_process_reads(make: Callable[[], Any], first: int, ranks: int) -> None:
     dataset = make()
     expected = [plainly(batch) for _ in range(3) for batch in dataset if len(batch["id"]) == BATCH]
-    data = TfDataset(make())
+    data = TfDataset.of(make())
     feeds = [Feed(data, BATCH // ranks, rank, ranks) for rank in range(ranks)]
     for step in range(first, len(expected)):
         read = [feed.train_batches(step * BATCH)[0] for feed in feeds]
@@ -92,7 +92,7 @@ def test_ranks_together_read_what_one_process_reads(make: Callable[[], Any], fir
 @pytest.mark.parametrize("make", PIPELINES)
 def test_replicas_and_a_filler(make: Callable[[], Any]) -> None:
     expected = plainly(next(iter(make())))
-    feed = Feed(TfDataset(make()), BATCH // 2, rank=0, size=1, replicas=2)
+    feed = Feed(TfDataset.of(make()), BATCH // 2, rank=0, size=1, replicas=2)
     one, other = map(told, feed.train_batches(0))
     assert len(one) == len(other) == BATCH // 2 and sorted(one + other) == sorted(expected)
     assert [number for number, *_ in told(feed.any_batch)] == list(range(BATCH // 2))
@@ -102,7 +102,7 @@ def test_replicas_and_a_filler(make: Callable[[], Any]) -> None:
 def test_ranks_validate_on_each_example_once(make: Callable[[], Any]) -> None:
     read = []
     for rank in range(2):  # each in a process of its own: it sees the first order of a shuffle
-        data = TfDataset(batched(), make())
+        data = TfDataset.of(batched(), make())
         feed = Feed(data, BATCH // 2, rank, 2)
         read += [(feed.examples_in(batch), told(batch)) for batch in feed.validation_batches(whole_only=False)]
     assert sorted(one for _, batch in read for one in batch) == sorted(
@@ -113,14 +113,14 @@ def test_ranks_validate_on_each_example_once(make: Callable[[], Any]) -> None:
 
 def test_a_small_last_batch_has_so_many_examples() -> None:
     for name in ("words", "nested", "tags", "id"):
-        data = TfDataset(batched(), examples().batch(3))
+        data = TfDataset.of(batched(), examples().batch(3))
         feature = {name: data.features[name]}
         sizes = [examples_in(batch, feature) for batch in Feed(data, BATCH, 0, 1).validation_batches(whole_only=False)]
         assert sizes == [BATCH] * 5 + [2], name
 
 
 def test_what_a_batch_has_is_what_its_features_say() -> None:
-    data = TfDataset(mapped())
+    data = TfDataset.of(mapped())
     assert data.features == {
         "words": Feature((None,), "int32", "ragged", 1),
         "nested": Feature((None, None), "int32", "ragged", 2),
@@ -147,4 +147,4 @@ def test_rows_of_a_sparse_tensor(cut: slice) -> None:
 
 def test_words_are_refused() -> None:
     with pytest.raises(DataError, match="«x» has the type string: convert it to numbers"):
-        TfDataset(tf.data.Dataset.from_tensor_slices(tf.ragged.constant([["a"], ["b", "c"]])).batch(2))
+        TfDataset.of(tf.data.Dataset.from_tensor_slices(tf.ragged.constant([["a"], ["b", "c"]])).batch(2))

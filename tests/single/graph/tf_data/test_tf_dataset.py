@@ -105,7 +105,7 @@ def cases() -> list[Any]:
 @pytest.mark.parametrize(("make", "first", "ranks"), cases())
 def test_ranks_together_read_what_one_process_reads(make: Callable[[], Any], first: int, ranks: int) -> None:
     expected = plainly(make(), passes=4)
-    data = TfDataset(make())
+    data = TfDataset.of(make())
     feeds = [Feed(data, BATCH // ranks, rank, ranks) for rank in range(ranks)]
     for step in range(first, len(expected)):
         read = [feed.train_batches(step * BATCH)[0] for feed in feeds]
@@ -117,7 +117,7 @@ def test_ranks_together_read_what_one_process_reads(make: Callable[[], Any], fir
 
 def test_replicas_of_a_worker_and_skipped_steps() -> None:
     expected = plainly(shuffled(), passes=2)
-    feed = Feed(TfDataset(shuffled()), BATCH // 2, rank=0, size=1, replicas=2)
+    feed = Feed(TfDataset.of(shuffled()), BATCH // 2, rank=0, size=1, replicas=2)
     for step in (1, 4, 8):
         read = feed.train_batches(step * BATCH)
         assert len(read) == 2 and sorted(np.concatenate([batch["id"] for batch in read])) == sorted(expected[step])
@@ -134,7 +134,7 @@ def test_the_first_examples_are_read_without_filling_a_shuffle(in_batches: bool)
     examples = tf.data.Dataset.range(1000).map(lambda x: tf.py_function(noted, [x], tf.int64))
     examples = examples.map(lambda x: {"id": tf.ensure_shape(x, [])}).shuffle(1000, seed=1)
     dataset = examples.batch(BATCH, drop_remainder=True)
-    data = TfDataset(dataset.map(lambda x: x) if in_batches else dataset, exact=False)
+    data = TfDataset.of(dataset.map(lambda x: x) if in_batches else dataset, exact=False)
     assert data.train_batch(1, 2)["id"].tolist() == [1, 2]
     assert len(read) < 20  # an iterator also reads a little ahead
 
@@ -143,7 +143,7 @@ def test_what_was_read_before_changes_nothing() -> None:
     """A script may look at its data, and a worker reads the shares of all ranks to verify a run."""
     expected, dataset = plainly(shuffled(), passes=3), shuffled()
     list(dataset)
-    data = TfDataset(dataset, dataset)
+    data = TfDataset.of(dataset, dataset)
     feed = Feed(data, BATCH, rank=0, size=1)
     for step in (2, 9, 14, 3, 0):  # it also goes back
         assert feed.train_batches(step * BATCH)[0]["id"].tolist() == expected[step], step
@@ -160,7 +160,7 @@ def test_what_was_read_before_changes_nothing() -> None:
 def test_a_later_call_goes_on_with_the_orders_of_later_passes(make: Callable[[], Any], before: int, first: int) -> None:
     """Five steps are a pass; a pass that has begun is over."""
     expected = plainly(make(), passes=4)
-    feed = Feed(TfDataset(make()).after(before), BATCH, rank=0, size=1)
+    feed = Feed(TfDataset.of(make()).after(before), BATCH, rank=0, size=1)
     for step in (0, 3, 7, 1):
         assert feed.train_batches(step * BATCH)[0]["id"].tolist() == expected[first + step], step
 
@@ -168,7 +168,7 @@ def test_a_later_call_goes_on_with_the_orders_of_later_passes(make: Callable[[],
 def test_a_later_call_goes_on_in_endless_data() -> None:
     """Shuffled data that never ends: nothing waits for the end of a pass."""
     expected = plainly(endless(), passes=4)
-    feed = Feed(TfDataset(endless()).after(3).after(4), BATCH, rank=0, size=1)
+    feed = Feed(TfDataset.of(endless()).after(3).after(4), BATCH, rank=0, size=1)
     for step in (0, 2, 9, 1):
         assert feed.train_batches(step * BATCH)[0]["id"].tolist() == expected[7 + step], step
 
@@ -177,14 +177,14 @@ def test_a_later_call_goes_on_in_endless_data() -> None:
 def test_endless_data_that_is_not_shuffled_begins_again_in_a_later_call(cached: bool) -> None:
     """As in Keras, which makes a new iterator in each call."""
     examples = tf.data.Dataset.range(EXAMPLES).map(lambda x: ({"id": x}, x * 2))
-    data = TfDataset((examples.cache() if cached else examples).repeat().batch(BATCH))
+    data = TfDataset.of((examples.cache() if cached else examples).repeat().batch(BATCH))
     assert data.is_endless
     feed = Feed(data.after(3), BATCH, rank=0, size=1)
     assert feed.train_batches(BATCH)[0]["id"].tolist() == [4, 5, 6, 7]
 
 
 def test_a_filler_does_not_move_on() -> None:
-    feed = Feed(TfDataset(in_order()), BATCH // 2, rank=1, size=2)
+    feed = Feed(TfDataset.of(in_order()), BATCH // 2, rank=1, size=2)
     assert feed.train_batches(0)[0]["id"].tolist() == [1, 3]
     assert len(feed.any_batch["id"]) == BATCH // 2
     assert feed.train_batches(BATCH)[0]["id"].tolist() == [5, 7]
@@ -192,7 +192,7 @@ def test_a_filler_does_not_move_on() -> None:
 
 def test_a_batch_that_parts_do_not_divide_is_refused() -> None:
     with pytest.raises(DataError, match=r"4 examples cannot be divided into 3 equal parts.*a batch of 3 or 6"):
-        TfDataset(in_order()).share(0, ranks=3, replicas=1)
+        TfDataset.of(in_order()).share(0, ranks=3, replicas=1)
 
 
 def test_a_cache_is_filled_in_the_first_pass() -> None:
@@ -204,7 +204,7 @@ def test_a_cache_is_filled_in_the_first_pass() -> None:
         return number
 
     numbers = tf.data.Dataset.range(6).map(lambda x: tf.ensure_shape(tf.py_function(seen, [x], tf.int64), [])).cache()
-    feed = Feed(TfDataset(numbers.batch(4), exact=False), 4, 0, 1)
+    feed = Feed(TfDataset.of(numbers.batch(4), exact=False), 4, 0, 1)
     for step in range(3):
         feed.train_batches(4 * step)
     assert sorted(reads) == list(range(6))
@@ -215,24 +215,24 @@ def test_large_arrays() -> None:
     numbers = np.arange(30_000, dtype=np.int64)
     words = np.array(["a", "b", "c"] * 10_000)
     dataset = tf.data.Dataset.from_tensor_slices((numbers, words)).map(lambda x, w: ({"id": x}, tf.strings.length(w)))
-    data = TfDataset(dataset.shuffle(30_000, seed=1).batch(10_000))
+    data = TfDataset.of(dataset.shuffle(30_000, seed=1).batch(10_000))
     parts = [Feed(data, 5000, rank, 2) for rank in range(2)]
     for step in (0, 2, 3):
         read = [part.train_batches(10_000 * step)[0] for part in parts]
         assert all((batch["y"] == 1).all() for batch in read)
         assert len(set(np.concatenate([batch["id"] for batch in read]))) == 10_000
-    assert sum(node.ByteSize() for node in data._train.copies._graph_def.node) < 100_000
+    assert sum(node.ByteSize() for node in data.train.copies.graph_def.node) < 100_000
 
 
 def test_arrays_that_no_graph_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fresh_copy, "LIMIT", 799)
     with pytest.raises(DataError, match=r"the data contains arrays of 800 bytes.*pass the arrays"):
-        TfDataset(tf.data.Dataset.from_tensor_slices(np.arange(100)).shuffle(3, seed=1).batch(10))
+        TfDataset.of(tf.data.Dataset.from_tensor_slices(np.arange(100)).shuffle(3, seed=1).batch(10))
 
 
 def test_beside_a_graph_and_in_another_thread() -> None:
     """As a worker reads: its session's graph is the default one, and a thread prepares batches."""
-    feed, found = Feed(TfDataset(in_order(), in_order()), BATCH, 0, 1), []
+    feed, found = Feed(TfDataset.of(in_order(), in_order()), BATCH, 0, 1), []
     with tf.Graph().as_default() as graph:
         graph.finalize()
         found.append(feed.train_batches(0)[0]["id"])
@@ -248,7 +248,7 @@ def test_ranks_validate_on_each_example_once(make: Callable[[], Any], examples: 
     read = [
         batch["id"].tolist()
         for rank in range(2)
-        for batch in Feed(TfDataset(in_order(), make()), BATCH // 2, rank, 2).validation_batches(whole_only=False)
+        for batch in Feed(TfDataset.of(in_order(), make()), BATCH // 2, rank, 2).validation_batches(whole_only=False)
     ]
     assert sorted(id for ids in read for id in ids) == list(range(examples))
     assert sorted(map(len, read)) == [1] * (examples % 2) + [2] * (examples // 2)
@@ -258,7 +258,7 @@ def test_ranks_validate_on_each_example_once(make: Callable[[], Any], examples: 
 def test_ranks_validate_on_each_whole_batch_once(make: Callable[[], Any]) -> None:
     read, whole = [], 0
     for rank in range(2):  # each in a process of its own: it sees the first order of a shuffle
-        data = TfDataset(in_order(), make())
+        data = TfDataset.of(in_order(), make())
         whole = data.validation_size // 2 * 2
         read += [batch["id"] for batch in Feed(data, BATCH // 2, rank, 2).validation_batches(whole_only=True)]
     assert {len(ids) for ids in read} == {2} and len(np.concatenate(read)) == len(set(np.concatenate(read))) == whole
@@ -272,7 +272,7 @@ def test_ranks_agree_on_the_examples_that_a_validation_draws() -> None:
 
     plain = drawn()
     expected = [sorted(x["id"].numpy() for x, _ in plain.unbatch()) for _ in range(2)]
-    feeds = [Feed(TfDataset(in_order(), drawn()), BATCH // 2, rank, 2) for rank in range(2)]
+    feeds = [Feed(TfDataset.of(in_order(), drawn()), BATCH // 2, rank, 2) for rank in range(2)]
     passes = []
     for _ in range(2):
         read = [batch["id"] for feed in feeds for batch in feed.validation_batches(whole_only=False)]
@@ -281,18 +281,18 @@ def test_ranks_agree_on_the_examples_that_a_validation_draws() -> None:
 
 
 def test_what_is_known_of_it() -> None:
-    data = TfDataset(shuffled(), in_order())
+    data = TfDataset.of(shuffled(), in_order())
     assert (data.global_batch, data.pass_steps, data.train_size, data.validation_size) == (4, 5, 20, 22)
     assert data.features["id"].shape == () and data.features["id"].dtype == "int64"
     assert data.notes == ("2 examples are omitted from each pass over the data, because they do not fill a batch",)
-    assert TfDataset(filtered()).pass_steps == TfDataset(mapped_after_batching()).pass_steps == 5
-    assert TfDataset(in_order(), mapped_after_batching()).validation_size == 22
-    assert TfDataset(endless()).is_endless
-    assert TfDataset(endless().unbatch().filter(lambda x, y: x["id"] > 1).batch(4)).is_endless
+    assert TfDataset.of(filtered()).pass_steps == TfDataset.of(mapped_after_batching()).pass_steps == 5
+    assert TfDataset.of(in_order(), mapped_after_batching()).validation_size == 22
+    assert TfDataset.of(endless()).is_endless
+    assert TfDataset.of(endless().unbatch().filter(lambda x, y: x["id"] > 1).batch(4)).is_endless
 
 
 def test_data_that_ends_early_is_an_error() -> None:
-    feed = Feed(TfDataset(in_order(), pass_steps=7), BATCH, 0, 1)
+    feed = Feed(TfDataset.of(in_order(), pass_steps=7), BATCH, 0, 1)
     with pytest.raises(DataError, match="ended before batch 6 of 7 in pass 1"):
         feed.train_batches(5 * BATCH)
 
@@ -339,18 +339,18 @@ def test_data_that_ends_early_is_an_error() -> None:
 )
 def test_an_order_that_nobody_can_repeat_is_refused(dataset: Callable[[], Any], told: str) -> None:
     with pytest.raises(DataError, match=told):
-        TfDataset(dataset())
-    assert TfDataset(dataset(), exact=False).global_batch
+        TfDataset.of(dataset())
+    assert TfDataset.of(dataset(), exact=False).global_batch
     validated = f"validation_data: its order cannot be repeated: .*{told}"
     with pytest.raises(DataError, match=validated):
-        TfDataset(in_order(), dataset())
+        TfDataset.of(in_order(), dataset())
     # Workers would validate some examples twice and others never; only what Python or a variable decides is trusted.
     if any(word in told for word in ("seed", "deterministic")):
         with pytest.raises(DataError, match=validated):
-            TfDataset(in_order(), dataset(), exact=False)
+            TfDataset.of(in_order(), dataset(), exact=False)
     else:
         like = tf.data.Dataset.from_tensors(tf.zeros([], dataset().element_spec.dtype)).batch(1)
-        assert TfDataset(like, dataset(), exact=False).validation_size
+        assert TfDataset.of(like, dataset(), exact=False).validation_size
 
 
 def test_a_global_seed_is_a_seed() -> None:
@@ -373,4 +373,4 @@ def test_a_global_seed_is_a_seed() -> None:
 )
 def test_what_cannot_be_cut_is_refused(dataset: Callable[[], Any], told: str) -> None:
     with pytest.raises(DataError, match=told):
-        TfDataset(dataset())
+        TfDataset.of(dataset())

@@ -47,7 +47,7 @@ def model() -> Any:
 
 
 def captured(make: Any, batch_size: int | None = BATCH // 2, **options: Any) -> SingleDeviceGraph:
-    features = {name: type_spec(feature, batch_size) for name, feature in TfDataset(dataset()).features.items()}
+    features = {name: type_spec(feature, batch_size) for name, feature in TfDataset.of(dataset()).features.items()}
     return capture_step(make, features, seed=7, options=options)
 
 
@@ -56,7 +56,7 @@ def test_two_ranks_train_as_plain_keras_does() -> None:
     plain = model()
     single = captured(model, labels="y")
     assert sorted(single.features) == sorted(single.validation_features or ()) == COMPONENTS
-    feeds = [Feed(TfDataset(dataset()), BATCH // 2, rank, 2) for rank in range(2)]
+    feeds = [Feed(TfDataset.of(dataset()), BATCH // 2, rank, 2) for rank in range(2)]
     with Reference(single, ranks=2, average_sparse=True) as reference:
         reference.initialize()
         reference.load(reference.values() | {one.path: one.numpy() for one in plain.variables})
@@ -92,7 +92,7 @@ def test_a_training_step_is_given_ragged_and_sparse_tensors() -> None:
         return step
 
     single = captured(make)
-    feed = Feed(TfDataset(dataset()), BATCH // 2, 0, 2)
+    feed = Feed(TfDataset.of(dataset()), BATCH // 2, 0, 2)
     (batch,) = feed.train_batches(0)
     with Reference(single, ranks=1, average_sparse=True) as reference:
         reference.initialize()
@@ -113,7 +113,7 @@ def test_it_is_served_by_components(tmp_path: Path) -> None:
         shape_and_slices=[""] * len(values),
         tensors=[tf.constant(value) for value in values.values()],
     )
-    data = TfDataset(dataset(), dataset())
+    data = TfDataset.of(dataset(), dataset())
     folder = export_saved_model(
         single, lambda: captured(model, None, labels="y"), data, prefix=prefix, folder=tmp_path / "saved_model"
     )
@@ -133,4 +133,4 @@ def test_a_graph_of_tensorflow_1_is_refused() -> None:
         "run_dir": "unused",
     }
     with pytest.raises(ConfigError, match=r"which must be dense, but «words» is ragged"):
-        build_graph(from_plain(config), TfDataset(dataset()))
+        build_graph(from_plain(config), TfDataset.of(dataset()))

@@ -32,6 +32,14 @@ def literal(prefix: Path) -> Iterator[str]:
         os.close(folder)
 
 
+def literal_folder(folder: Path) -> Path:
+    """Returns a path of `folder` that TensorFlow does not treat as a pattern. It is valid as long as this process
+    lives."""
+    if not is_pattern(str(folder)):
+        return folder
+    return Path(f"/proc/self/fd/{os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)}")
+
+
 def is_pattern(name: str) -> bool:
     """Returns whether TensorFlow would treat `name` as a pattern."""
     return _PATTERN.search(name) is not None

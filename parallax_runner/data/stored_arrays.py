@@ -1,0 +1,71 @@
+"""Writes arrays to files that other processes map into memory, so that the processes of a host share them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from parallax_runner.data.batch_structure import BatchStructure
+from parallax_runner.data.from_arrays import Arrays
+from parallax_runner.files.plain import read_object
+from parallax_runner.files.whole import write_whole
+
+FACTS = "arrays.json"
+TRAIN, VALIDATION = "train", "validation"
+
+
+def why_it_stays(dataset: Arrays) -> str | None:
+    """Returns None, since arrays of numbers can always be written."""
+    return None
+
+
+def size_bytes(dataset: Arrays) -> int:
+    """Returns the size of all arrays."""
+    parts = dataset.parts()
+    return sum(array.nbytes for arrays in parts.values() for array in arrays.values())
+
+
+def graphs(dataset: Arrays) -> Iterator[Any]:
+    """Yields nothing, since arrays are no graphs."""
+    return iter(())
+
+
+def save(dataset: Arrays, folder: Path) -> None:
+    """Writes each array as a file, and what else a worker needs as JSON."""
+    files = {part: _save(arrays, folder, part) for part, arrays in dataset.parts().items()}
+    settings = {"global_batch": dataset.global_batch, "shuffle": dataset.shuffle, "seed": dataset.seed}
+    write_whole(folder / FACTS, json.dumps({"files": files, "settings": settings}))
+
+
+def load(folder: Path) -> Arrays:
+    """Returns the dataset with memory-mapped arrays. Its structure is unknown, since a worker reads only named
+    features. Raises OSError or ValueError if a file cannot be read."""
+    facts = read_object(folder / FACTS)[1]
+    parts = {part: _load(files, folder) for part, files in facts["files"].items()}
+    return Arrays(parts[TRAIN], parts[VALIDATION], BatchStructure(None), **facts["settings"])
+
+
+def _save(arrays: Mapping[str, np.ndarray], folder: Path, part: str) -> dict[str, list[str]]:
+    """Writes the arrays of a part. Returns the file and the dtype of each array by the array's name, which can contain
+    any sign."""
+    files = {}
+    for number, (name, array) in enumerate(arrays.items()):
+        file = f"{part}_{number}.npy"
+        np.save(folder / file, array, allow_pickle=False)
+        files[name] = [file, array.dtype.name]
+    return files
+
+
+def _load(files: Mapping[str, Sequence[str]], folder: Path) -> dict[str, np.ndarray]:
+    return {name: _mapped(folder / file, dtype) for name, (file, dtype) in files.items()}
+
+
+def _mapped(path: Path, dtype: str) -> np.ndarray:
+    array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    # NumPy writes a number type of another package, such as bfloat16, as plain bytes.
+    return array if array.dtype.name == dtype else array.view(getattr(ml_dtypes, dtype))
