@@ -161,7 +161,11 @@ def _known(data: Mapping[str, Any]) -> dict[str, Any]:
 
 ONCE = "start the script once, and pass the number of workers to fit"
 APPROXIMATE = "approximate"
-USABLE = ("data.resume", "model.sparse_updates")  # the settings of `data` and `model` that overrides may contain
+USABLE = (
+    "data.cache_dir",
+    "data.resume",
+    "model.sparse_updates",
+)  # the settings of `data` and `model` that overrides may contain
 # Maps keys that `fit` computes to the arguments that it computes them from.
 COMPUTED = {
     "train.steps": "epochs, initial_epoch and steps_per_epoch",

@@ -18,6 +18,8 @@ from parallax_runner.files.plain import read_object
 from parallax_runner.files.whole import write_whole
 
 FILE_NAME = "data.json"
+# The driver's examples, if workers make data of their own that may differ.
+EXAMPLES_OF_DRIVER = "examples_of_driver.json"
 # Names of parts. The messages contain these names.
 EXAMPLES, FEATURES, CONTENT, FIRST = "examples", "features", "content", "first examples"
 FIRST_EXAMPLES = 32  # number of the first examples that are read
@@ -80,8 +82,13 @@ def loaded_contents(config: RunConfig, dataset: Dataset) -> Contents:
     features = {FEATURES: _listed(dataset.features)}
     if not is_exact(config):
         return Contents(features)
-    found = dataset.contents() if isinstance(dataset, Identified) else _by_first_examples(dataset)
+    found = examples_of(dataset)
     return Contents({**features, **found.training}, found.order, found.validation)
+
+
+def examples_of(dataset: Dataset) -> Contents:
+    """Returns what the examples of this process identify. Reads a few examples, or up to `READ_BYTES` of arrays."""
+    return dataset.contents() if isinstance(dataset, Identified) else _by_first_examples(dataset)
 
 
 def differences(before: Parts, now: Parts) -> list[str]:

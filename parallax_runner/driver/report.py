@@ -115,6 +115,16 @@ def tell_unused_gpus(rank: int, *, is_built_for_gpus: bool) -> None:
     tell_notes([f"worker {rank} computes on the CPU, although its machine has GPUs: TensorFlow {reason}"])
 
 
+def tell_other_examples(rank: int, *, difference: str) -> None:
+    """Prints one line that states that a worker makes other data than the driver."""
+    tell_notes(
+        [
+            f"rank {rank} reads other {difference} than the driver: each worker makes its own data, so an epoch can "
+            "repeat some examples and omit others; seed each random generator that the data uses"
+        ]
+    )
+
+
 def tell_stall(news: str) -> None:
     """Prints one line about a run in which no step has ended for a long time."""
     print(f"parallax_runner: {news}", file=sys.stderr)

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
+from parallax_runner.data.identity import EXAMPLES_OF_DRIVER, Contents, examples_of, is_exact
 from parallax_runner.data.identity import FILE_NAME as IDENTITY
-from parallax_runner.data.identity import Contents
 from parallax_runner.driver import recovery
 from parallax_runner.driver.data_position import settled_position
 from parallax_runner.driver.hand_over import write_shipment
 from parallax_runner.errors import ConfigError
 from parallax_runner.process.stage_times import stage
+from parallax_runner.shipment.folder import folder_of
 
 if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -88,5 +89,7 @@ def leave_for_workers(config: RunConfig, shipment: Shipment, identity: Contents,
     write_shipment(config, shipment, run_dir)
     fingerprint.Outline.of(shipment.single.meta_graph.graph_def).save(run_dir / fingerprint.FILE_NAME)
     identity.save(run_dir / IDENTITY)
+    if shipment.data_stays is not None and not is_exact(config):
+        examples_of(shipment.dataset).save(folder_of(run_dir) / EXAMPLES_OF_DRIVER)
     if frozen.is_of_script(config):
         generators.begin.save(run_dir / generators.FILE_NAME)

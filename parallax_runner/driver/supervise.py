@@ -152,12 +152,18 @@ def _listener(
         record.on_alive(rank, step)
         watch.on_alive(rank, doing)
 
-    without_gpus: set[int] = set()
+    told: set[str] = set()
 
-    def on_unused_gpus(rank: int, is_built_for_gpus: bool) -> None:
-        if not without_gpus:  # the reason is usually the same for all workers
-            report.tell_unused_gpus(rank, is_built_for_gpus=is_built_for_gpus)
-        without_gpus.add(rank)
+    def once(kind: str, tell: Callable[..., None]) -> Callable[..., None]:
+        """Returns a handler that passes only the first report of its kind on, since the reports of all workers usually
+        have the same reason."""
+
+        def on_report(rank: int, **fields: Any) -> None:
+            if kind not in told:
+                tell(rank, **fields)
+            told.add(kind)
+
+        return on_report
 
     handlers: dict[str, Callable[..., Mapping[str, Any] | wire.Answer | None]] = {
         "progress": on_progress,
@@ -167,7 +173,8 @@ def _listener(
         "validation": record.on_validation,
         "checkpoint": on_checkpoint,
         "skipped": lambda _, step: report.tell_skipped(step),
-        "unused_gpus": on_unused_gpus,
+        "unused_gpus": once("unused_gpus", report.tell_unused_gpus),
+        "other_examples": once("other_examples", report.tell_other_examples),
         "printed": report.tell_printed,
     }
     if search is not None:

@@ -19,6 +19,7 @@ from parallax_runner.errors import CaptureError, ParallaxError
 from parallax_runner.graph import edit, gradients_hook, references
 from parallax_runner.graph.boundary import find_boundary
 from parallax_runner.graph.components import placeholder_name
+from parallax_runner.graph.constant_sizes import check_constants, constants_of
 from parallax_runner.graph.device_setter import ModelGraph
 from parallax_runner.graph.fingerprint import fingerprint_of
 from parallax_runner.graph.generators import seeded_generators
@@ -108,6 +109,7 @@ def from_graph(
 ) -> SingleDeviceGraph:
     """Returns the `SingleDeviceGraph` of a graph that was built after `parallax_runner` was imported."""
     train_op = getattr(train_op, "op", train_op)
+    check_constants(constants_of(graph))
     with graph.as_default():
         meta_graph = references.to_resources(tf.train.export_meta_graph())
     variables = variables_of(meta_graph)

@@ -21,8 +21,8 @@ from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
+from parallax_runner.data.identity import EXAMPLES_OF_DRIVER, Contents, difference_in, examples_of, loaded_contents
 from parallax_runner.data.identity import FILE_NAME as IDENTITY
-from parallax_runner.data.identity import Contents, difference_in, loaded_contents
 from parallax_runner.errors import DataError, PlanError
 from parallax_runner.export.checkpoints import OUTBOX, hold
 from parallax_runner.graph.build import MODEL
@@ -41,6 +41,7 @@ from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.search.extent import may_change
+from parallax_runner.shipment.folder import folder_of
 from parallax_runner.shipment.received import Maker, Received
 from parallax_runner.track.tracker import find_tracker
 from parallax_runner.train.feed import Feed
@@ -66,6 +67,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, maker: Maker = MOD
     dataset = source.load_dataset(config)
     identity = Contents.load(run_dir / IDENTITY)
     check_data(config, dataset, identity, rank, is_received=source.contents.data is None)
+    tell_other_examples(dataset, run_dir, client)
     single = source.build_graph(config, dataset)
     check_graph(single, plan, run_dir, rank)
     seed_generators(config.train.seed)  # Python functions in the graph may draw random numbers in each step
@@ -126,6 +128,17 @@ def check_data(config: RunConfig, dataset: Dataset, driver: Contents, rank: int,
         "data: seed each random generator, as in np.random.default_rng(1), and sort what has no fixed order, such as "
         f"the files in a folder. If the data must differ, set {key}, so that it is not compared"
     )
+
+
+def tell_other_examples(dataset: Dataset, run_dir: Path, client: ControlClient) -> None:
+    """Tells the driver if this process reads other examples than the driver, where the user accepts that. Does nothing
+    unless each worker makes data of its own that may differ."""
+    path = folder_of(run_dir) / EXAMPLES_OF_DRIVER
+    if not path.exists():
+        return
+    difference = difference_in(Contents.load(path), examples_of(dataset))
+    if difference is not None:
+        client.report("other_examples", difference=difference)
 
 
 def check_graph(single: SingleDeviceGraph, plan: Plan, run_dir: Path, rank: int) -> None:

@@ -17,6 +17,7 @@ from tensorflow.python.eager import context
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph import capture
 from parallax_runner.graph.components import Given, Specs, components, of_any_size, placeholder_name, type_specs
+from parallax_runner.graph.constant_sizes import Size, check_constants, size_of
 from parallax_runner.graph.generators import seeded_generators
 from parallax_runner.graph.metric import StepSums, named_in_graph
 from parallax_runner.graph.single_device_graph import MetricSums, SingleDeviceGraph
@@ -77,6 +78,7 @@ def capture_model(
 
 
 def _captured(made: _Made, features: Specs, seed: int) -> SingleDeviceGraph:
+    check_constants(_captured_sizes(made))
     graph = tf.Graph()
     with graph.as_default():
         tf.set_random_seed(seed)
@@ -127,6 +129,21 @@ def _captured(made: _Made, features: Specs, seed: int) -> SingleDeviceGraph:
         notes=made.notes,
         loss_trial=LossTrial(made.steps, features, made.firsts),
     )
+
+
+def _captured_sizes(made: _Made) -> Iterator[Size]:
+    """Yields the sizes of the tensors that the step and the initializers take from outside and that become
+    constants."""
+    for one in filter(None, (made.train, made.evaluate)):
+        for outer, _ in one.graph.captures:
+            if outer.dtype not in (tf.resource, tf.variant):
+                yield f"a {outer.dtype.name} tensor {outer.shape} that the step uses", size_of(outer)
+    for first in made.firsts:
+        for value in first.captured.values():
+            yield (
+                f"a {value.dtype.name} array {value.shape} in the initial value of «{first.traced.name}»",
+                value.nbytes,
+            )
 
 
 def _initial_values(firsts: Sequence[First]) -> dict[str, Callable[[], Any]]:

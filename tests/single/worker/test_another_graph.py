@@ -63,12 +63,8 @@ def test_of_a_measurement(config: RunConfig, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(child_job, "launch_spec", folder_of)
     monkeypatch.setattr(child_job.processes, "run", worker)
     single = built(1)
-    shipment = Shipment(
-        StoredValues(single, {}),
-        load(examples=8, validation_examples=4, noise=0.0, seed=1),
-        graph_stays="a test",
-        data_stays="a test",
-    )
+    points = load(examples=8, validation_examples=4, noise=0.0, seed=1)
+    shipment = Shipment(StoredValues(single, {}), points, graph_stays="a test", data_stays="a test")
     with pytest.raises(PlanError, match=NAMES_THE_OP):
         row_trial.measure(config, shipment, plan_of(single), tmp_path)
 
