@@ -231,5 +231,5 @@ def test_a_model_that_cannot_be_served_has_been_trained(tmp_path: Path) -> None:
     ).expect_success()
     assert run.summary["saved_model"] is None
     assert "no feature" in run.summary["saved_model_error"]
-    assert "SavedModel was not written" in (run.run_dir / "logs" / "worker_0.log").read_text()
+    assert "SavedModel was not written" in (run.run_dir / "logs" / "driver.log").read_text()
     assert checkpoints(run) == {"model.ckpt-3"}

@@ -73,8 +73,9 @@ def test_processes_with_tf_config_run_a_script_together(processes: Processes, tm
     assert "[worker 1] worker 1 of 2, 1 replica(s)" in said
 
 
-def test_nothing_of_the_script_runs_in_workers_after_fit(tmp_path: Path) -> None:
-    done = run(GUARDED, "guarded", cwd=tmp_path)
+@pytest.mark.parametrize("data", ["arrays", "generator"])
+def test_nothing_of_the_script_runs_in_workers_after_fit(data: str, tmp_path: Path) -> None:
+    done = run(GUARDED, "guarded", data, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert deeds(tmp_path) == ["after", "finally"]
 
@@ -93,8 +94,9 @@ def test_fit_elsewhere_is_refused_before_anything_starts(where: str, told: str, 
 
 
 def test_fit_in_a_forked_process_fails_once(tmp_path: Path) -> None:
-    """The child becomes the driver. Its workers fork such children too, which must not become drivers."""
-    done = run(GUARDED, "forked", cwd=tmp_path)
+    """The child becomes the driver. Its workers, which run the script, fork such children too, which must not become
+    drivers."""
+    done = run(GUARDED, "forked", "generator", cwd=tmp_path)
     assert done.returncode == 1
     assert "exit status 1 without calling parallel_run or fit in its own process" in done.stderr
     assert "PARALLAX_CONTROL is set" in "".join(path.read_text() for path in (tmp_path / "run" / "logs").glob("*.log"))

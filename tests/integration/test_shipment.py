@@ -18,7 +18,7 @@ SITE = """
 import sys, os
 class Noting:
     def find_spec(self, name, path=None, target=None):
-        if name == "keras" and "parallax_runner.worker" in sys.orig_argv:
+        if name == "keras.src" and "parallax_runner.worker" in sys.orig_argv:
             open(os.environ["KERAS_IMPORTS"], "a").write("keras\\n")
 sys.meta_path.insert(0, Noting())
 """
@@ -74,7 +74,10 @@ def test_nothing_of_the_user_runs_in_workers(kind: str, tmp_path: Path) -> None:
     ("kind", "reason"),
     [
         ("python", "the model calls Python code (op «"),
-        ("generator", "the data calls Python code (from_generator, py_function or numpy_function), so each worker runs"),
+        (
+            "generator",
+            "the data calls Python code (from_generator, py_function or numpy_function), so each worker runs",
+        ),
     ],
 )
 def test_what_calls_python_runs_in_each_worker(kind: str, reason: str, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def _why_batches_stay(batches: Batches) -> str | None:
 
 
 def _is_handle(constant: Any) -> bool:
-    return constant.attr["dtype"].type in (tf.resource.as_datatype_enum, tf.variant.as_datatype_enum)
+    return constant.attr["dtype"].type == tf.resource.as_datatype_enum
 
 
 def size_bytes(dataset: TfDataset) -> int:

@@ -1,7 +1,8 @@
 """A script whose `fit` stands where the rest of the script could run in the workers, too. Leaves a file `DEED-PID` for
 each deed of a process.
 
-Its argument says where `fit` is called: guarded (by `try`), in a thread, or in a process that was spawned or forked.
+Its first argument says where `fit` is called: guarded (by `try`), in a thread, or in a process that was spawned or
+forked. With the second argument `generator`, the data cannot travel, so each worker runs the script.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import parallax_runner
 
@@ -27,7 +29,14 @@ def train() -> None:
     model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     x = np.random.default_rng(1).normal(size=(64, 4)).astype("float32")
-    parallax_runner.fit(model, x, x[:, :1], comm="sharded", overrides=["run_dir=run", "tracking=off"])
+    overrides = ["run_dir=run", "tracking=off"]
+    if sys.argv[2:] == ["generator"]:
+        types = (tf.TensorSpec([4], "float32"), tf.TensorSpec([1], "float32"))
+        rows = tf.data.Dataset.from_generator(lambda: zip(x, x[:, :1], strict=True), output_signature=types)
+        overrides.append("data.resume=approximate")
+        parallax_runner.fit(model, rows.batch(32), comm="sharded", overrides=overrides)
+    else:
+        parallax_runner.fit(model, x, x[:, :1], comm="sharded", overrides=overrides)
 
 
 def train_guarded() -> None:

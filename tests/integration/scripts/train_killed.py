@@ -1,13 +1,14 @@
-"""A Keras script whose workers kill themselves: `train_killed.py '{"comm": null, "left": …, "kills": …}'`.
+"""A Keras script that kills its workers: `train_killed.py '{"comm": null, "left": …, "kills": …}'`.
 
-`kills` is a list of [rank, file]: the worker of this rank kills itself, once, as soon as the file exists. The callback
-of the driver writes the file `begin-N` before epoch N. `stops` is a list of epochs: at the end of each of them, the
+`kills` is a list of [rank, file]: the worker of this rank is killed, once, as soon as the file exists. The callback
+writes the file `begin-N` before epoch N. `stops` is a list of epochs: at the end of each of them, the
 callback sends SIGTERM to the driver, once. With `counts`, two of Keras' callbacks count epochs without improvement.
 With comm null, plain Keras trains.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -19,17 +20,16 @@ from typing import Any
 
 import keras
 import numpy as np
+import psutil
 import tensorflow as tf
 
 import parallax_runner
-from parallax_runner.worker.script import this_worker
 
 asked = json.loads(sys.argv[1])
-worker = this_worker()
 
 
-def kill_when(path: Path) -> None:
-    """Kills this process when the file exists, unless a process of an earlier attempt has already done so."""
+def kill_when(path: Path, rank: int) -> None:
+    """Kills the worker of this rank when the file exists, unless an earlier process of the script has done so."""
     killed = path.with_name(f"{path.name}.killed")
     while not path.exists():
         time.sleep(0.002)
@@ -37,12 +37,21 @@ def kill_when(path: Path) -> None:
         killed.touch(exist_ok=False)
     except FileExistsError:
         return
-    os.kill(os.getpid(), signal.SIGKILL)
+    worker_of(rank).kill()
+
+
+def worker_of(rank: int) -> psutil.Process:
+    """Returns the process of a worker of the run in the folder `run`."""
+    command = ["-m", "parallax_runner.worker", str(Path("run").resolve())]
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):  # it may end while it is looked at
+            if process.cmdline()[1:] == command and process.environ().get("OMPI_COMM_WORLD_RANK") == str(rank):
+                return process
+    raise AssertionError(f"there is no worker {rank}")
 
 
 for rank, name in asked["kills"]:
-    if worker is not None and worker.rank == rank:
-        threading.Thread(target=kill_when, args=(Path(name),), daemon=True).start()
+    threading.Thread(target=kill_when, args=(Path(name), rank), daemon=True).start()
 
 ROWS, BATCH = 200, 12
 keras.config.set_floatx("float64")
