@@ -45,7 +45,9 @@ def worker_of(rank: int) -> psutil.Process:
     command = ["-m", "parallax_runner.worker", str(Path("run").resolve())]
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):  # it may end while it is looked at
-            if process.cmdline()[1:] == command and process.environ().get("OMPI_COMM_WORLD_RANK") == str(rank):
+            if process.cmdline()[-len(command) :] == command and process.environ().get("OMPI_COMM_WORLD_RANK") == str(
+                rank
+            ):
                 return process
     raise AssertionError(f"there is no worker {rank}")
 
