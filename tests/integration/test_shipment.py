@@ -42,17 +42,40 @@ REGISTER_KERNEL_BUILDER(Name("Twice").Device(DEVICE_CPU), TwiceOp);
 """
 
 
-def train(kind: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    """Runs the script in `folder`."""
+CALLS_PYTHON = """
+import numpy as np
+import tensorflow.compat.v1 as tf
+from models import simple
+def build(features, optimizer):
+    print("the model is built")
+    scale = tf.numpy_function(lambda: np.float32(1), [], tf.float32)
+    return simple.build(features | {"x": features["x"] * tf.ensure_shape(scale, [])}, optimizer)
+"""
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Imports of Keras in a worker are noted in the folder."""
     (folder / "sitecustomize.py").write_text(SITE)
     (folder / "keras_imports").touch()
-    env = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]),
-        "KERAS_IMPORTS": str(folder / "keras_imports"),
-    }
+    paths = os.pathsep.join([str(ROOT), str(folder)])
+    return {**os.environ, "PYTHONPATH": paths, "KERAS_IMPORTS": str(folder / "keras_imports")}
+
+
+def configured(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    """Trains a configured model for three steps."""
+    command = [sys.executable, "-m", "parallax_runner", *overrides, "comm=sharded", "cluster.workers=2"]
+    command += ["train.steps=3", "tracking=off", f"run_dir={folder / 'run'}"]
+    return subprocess.run(
+        command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def train(kind: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """Runs the script in `folder`."""
     command = [sys.executable, SCRIPT, kind, folder / "run", *more]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 def runs_of_script(folder: Path) -> list[int]:
@@ -68,6 +91,21 @@ def test_nothing_of_the_user_runs_in_workers(kind: str, tmp_path: Path) -> None:
     assert runs_of_script(tmp_path) == [0, 0]
     assert not (tmp_path / "keras_imports").read_text()
     assert not (tmp_path / "run" / "shipment").exists()
+
+
+def test_a_configured_keras_model_needs_no_keras_in_workers(tmp_path: Path) -> None:
+    done = configured(tmp_path, "experiment=dlrm_keras", "data.cardinalities=[50,60]", "data.examples=400")
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "keras_imports").read_text()
+
+
+def test_a_configured_model_that_calls_python_is_built_in_each_worker(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(CALLS_PYTHON)
+    done = configured(tmp_path, "model=simple", "model._target_=mine.build")
+    assert done.returncode == 0, done.stderr
+    assert "the model calls Python code (op «" in done.stderr and "so each worker builds the model again" in done.stderr
+    logs = [(tmp_path / "run" / "logs" / f"worker_{rank}.log").read_text() for rank in (0, 1)]
+    assert [log.count("the model is built") for log in logs] == [1, 1]
 
 
 @pytest.mark.parametrize(

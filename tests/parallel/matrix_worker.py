@@ -20,6 +20,8 @@ from parallax_runner.rewrite.distributed_graph import DistributedGraph, Piece
 from parallax_runner.rewrite.exchange import collectives
 from parallax_runner.rewrite.routes.alltoall.over_ranks import RankRows
 from parallax_runner.rewrite.routes.ps.reshard import reshard
+from parallax_runner.shipment.graph_file import VALUES, load_graph, save_graph
+from parallax_runner.shipment.stored_values import python_op, with_stored_values, write_values
 from parallax_runner.train.ahead import StepsAhead, give_pools
 from parallax_runner.train.cluster import join_cluster
 from parallax_runner.train.session_config import session_config
@@ -46,7 +48,7 @@ def run_cases(run_dir: Path, rank: int, client: ControlClient) -> None:
 
 def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> None:
     """Runs one case, from capture to its last step; the chief's last step is traced."""
-    single = case.single()
+    single = received(case.single(), run_dir / f"{number}_shipment_{rank}")
     plans = case.plans(single)
     losses, sent, metadata = [], 0.0, tf.RunMetadata()
     of_rank_0 = case.fault == "data_of_rank_0"
@@ -101,6 +103,17 @@ def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> 
     save(run_dir / f"{number}_losses_{rank}.npz", {"losses": np.array(losses), "sent_bytes": np.array(sent)})
     if rank == 0:
         (run_dir / f"{number}_trace.json").write_text(json.dumps(executed(metadata)))
+
+
+def received(single: SingleDeviceGraph, folder: Path) -> SingleDeviceGraph:
+    """Returns a graph as a worker loads it from the driver's files, unless it calls Python."""
+    if python_op(single) is not None:
+        return single
+    folder.mkdir(parents=True)
+    stored = with_stored_values(single)
+    write_values(stored, folder / VALUES)
+    save_graph(stored.single, folder, libraries=[])
+    return load_graph(folder)
 
 
 def evaluated(single: SingleDeviceGraph, distributed: DistributedGraph) -> dict[str, tf.Tensor]:
