@@ -13,6 +13,7 @@ import numpy as np
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver import report
+from parallax_runner.driver.ended import RunEnded
 from parallax_runner.driver.run_state import RunState
 from parallax_runner.driver.run_summary import UntouchedSummary, VerifySummary
 from parallax_runner.graph.build import Source
@@ -37,7 +38,7 @@ def verify_capture(
     """Compares the captured graph with the model's own step, and prints the result. Does nothing for a graph that the
     user has built.
 
-    Raises SystemExit with status 1 if they differ.
+    Raises RunEnded with status 1 if they differ.
     """
     with stage("compare with the untouched step"):
         found = _compared(config, source, plan, single, dataset)
@@ -52,7 +53,7 @@ def verify_capture(
     )
     report.leave_summary(run_dir, state.known())
     report.tell_end(state.known(), None, run_dir)
-    raise SystemExit(1)
+    raise RunEnded(1, state.known(), run_dir)
 
 
 def _compared(
