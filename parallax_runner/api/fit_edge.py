@@ -39,9 +39,8 @@ def in_users_process(function: Callable[Given, Result]) -> Callable[Given, Resul
         try:
             raise error
         finally:
-            del (
-                error
-            )  # the traceback of the error contains this frame: without a cycle, a caught error is freed at once
+            # The traceback of the error contains this frame. Without a cycle, an error that is caught is freed at once.
+            del error
 
     return call
 
