@@ -7,9 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.singleton import Singleton
+from hydra.core.utils import JobRuntime
+from hydra.version import VersionBase
 from omegaconf.basecontainer import BaseContainer
+
+OF_THE_APPLICATION = (GlobalHydra, HydraConfig, JobRuntime, VersionBase)
 
 
 @contextmanager
@@ -20,10 +26,12 @@ def own_hydra_state() -> Iterator[None]:
     the running job, the stored configurations and the resolvers of OmegaConf. `Singleton.get_state` is not used,
     because it copies all objects and discards the plugins.
     """
-    plugins, store = Plugins.instance(), ConfigStore.instance()  # created now, they belong to both states
+    Plugins.instance()  # registers the plugins, which belong to both states
     instances, resolvers = Singleton._instances, BaseContainer._resolvers
-    # The store already has the configurations of Hydra and its plugins, which are stored only when they are imported.
-    Singleton._instances = {Plugins: plugins, ConfigStore: copy.deepcopy(store)}
+    own = {kind: instance for kind, instance in instances.items() if kind not in OF_THE_APPLICATION}
+    # Hydra and its plugins store their configurations only when they are imported, so an empty store would lack them.
+    own[ConfigStore] = copy.deepcopy(ConfigStore.instance())
+    Singleton._instances = own
     BaseContainer._resolvers = dict(resolvers)
     try:
         yield
