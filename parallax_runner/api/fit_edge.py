@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from parallax_runner.api.one_run import only_one_run
@@ -12,7 +12,7 @@ from parallax_runner.driver.ended import RunEnded
 from parallax_runner.errors import FitError, ParallaxError
 from parallax_runner.process.changes import undone
 from parallax_runner.process.uncaught import show_if_uncaught
-from parallax_runner.process.user_code import place_of_call, without_own_frames
+from parallax_runner.process.user_code import has_users_frames, place_of_call, without_own_frames
 from parallax_runner.worker.script import this_worker
 
 Given = ParamSpec("Given")
@@ -55,19 +55,23 @@ def _outcome(run: Callable[[], Any]) -> tuple[Any, ParallaxError | None]:
         error = _fit_error(end)
         show_if_uncaught(error, is_shown=True)
     except ParallaxError as refusal:
-        for each in _chain(refusal):
-            each.__traceback__ = without_own_frames(each.__traceback__)
+        _shorten(refusal)
         error = refusal
         show_if_uncaught(error)
     error.called_at = place_of_call()
     return None, error
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yields an error and the errors that Python shows with it."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+def _shorten(error: BaseException) -> None:
+    """Removes the frames of this project from the traceback of an error and of its causes, and removes causes that have
+    no line of the user's code."""
+    error.__traceback__ = without_own_frames(error.__traceback__)
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is None:
+        return
+    _shorten(cause)
+    if cause.__cause__ is None and not has_users_frames(cause.__traceback__):
+        error.__cause__ = None
 
 
 def _fit_error(end: RunEnded) -> FitError:

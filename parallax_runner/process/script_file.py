@@ -15,7 +15,7 @@ def script_file() -> Path | None:
     """Returns the absolute path of the script that the user started, or None in a notebook, in an interactive session,
     or if Python reads its program from standard input or from the command line."""
     file = getattr(sys.modules["__main__"], "__file__", None)
-    if file is None or not Path(file).is_file():  # Python calls the program from standard input "<stdin>"
+    if file is None or Path(file).name.startswith("<"):  # Python calls a program from standard input "<stdin>"
         return None
     return Path(file).resolve()
 

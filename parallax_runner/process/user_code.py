@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from types import TracebackType
 from parallax_runner.errors import Interrupted, ParallaxError
 
 _PROJECT = str(Path(__file__).parents[1])
-_NOT_THE_USERS = ("site-packages", "dist-packages", "<frozen ", _PROJECT)
+_NOT_THE_USERS = ("site-packages", "dist-packages", "<frozen ", sysconfig.get_path("stdlib"), _PROJECT)
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -59,9 +60,18 @@ def without_own_frames(trace: TracebackType | None) -> TracebackType | None:
     return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 
 
+def has_users_frames(trace: TracebackType | None) -> bool:
+    """Returns whether a traceback contains a line of the user's code."""
+    return any(_is_users(frame.filename) for frame in traceback.extract_tb(trace))
+
+
+def _is_users(file: str) -> bool:
+    return not any(part in file for part in _NOT_THE_USERS)
+
+
 def _innermost(stack: Sequence[traceback.FrameSummary]) -> str:
     frames = [frame for frame in stack if _PROJECT not in frame.filename]
-    own = [frame for frame in frames if not any(part in frame.filename for part in _NOT_THE_USERS)]
+    own = [frame for frame in frames if _is_users(frame.filename)]
     if not frames:
         return "an unknown place"
     frame = (own or frames)[-1]
