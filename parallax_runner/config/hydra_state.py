@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -46,7 +47,7 @@ def _store_of_hydra(store: ConfigStore) -> ConfigStore:
 
     The configurations of Hydra and its plugins remain. They are stored only once, when their modules are imported.
     """
-    own = ConfigStore()
+    own = copy.copy(store)  # to call the class would return the same object
     own.repo = {name: stored for name, stored in store.repo.items() if name == HYDRA or _is_of_hydra(stored)}
     return own
 
