@@ -48,6 +48,7 @@ def in_users_process(function: Callable[Given, Result]) -> Callable[Given, Resul
 def _outcome(run: Callable[[], Any]) -> tuple[Any, ParallaxError | None]:
     """Returns the result of `run`, or the error to raise in the user's code. The error is returned, because an error
     that is raised within an `except` block would keep the other error as its context."""
+    error: ParallaxError
     try:
         with only_one_run("fit"), undone():
             return run(), None

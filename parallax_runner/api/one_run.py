@@ -22,7 +22,15 @@ class _Active:
 
 _lock = threading.Lock()
 _active: _Active | None = None
-os.register_at_fork(after_in_child=_lock._at_fork_reinit)
+
+
+def _renew_lock() -> None:
+    """Replaces the lock, which another thread can hold while this process is forked."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def own_hydra_state() -> Iterator[None]:
     """
     Plugins.instance()  # registers the plugins, which belong to both states
     instances, resolvers = Singleton._instances, BaseContainer._resolvers
-    own = {kind: instance for kind, instance in instances.items() if kind not in OF_THE_APPLICATION}
+    own: dict[Any, Any] = {kind: one for kind, one in instances.items() if kind not in OF_THE_APPLICATION}
     own[ConfigStore] = _store_of_hydra(ConfigStore.instance())
     Singleton._instances = own
     BaseContainer._resolvers = dict(resolvers)

@@ -83,7 +83,10 @@ def test_an_interactive_session_goes_on() -> None:
 
 def raise_shown(error: BaseException) -> None:
     show_if_uncaught(error)  # type: ignore[arg-type]
-    raise error
+    try:
+        raise error
+    finally:
+        del error  # otherwise, this frame and the error would keep each other
 
 
 def test_the_hooks_are_as_before_when_no_error_is_left() -> None:
