@@ -46,7 +46,7 @@ def test_a_failed_run() -> None:
         (None, "SIGTERM stopped the run in runs/1 before its first checkpoint"),
         (
             "a/model.ckpt-5",
-            "SIGTERM stopped the run; its newest checkpoint is a/model.ckpt-5; to continue the run, call ",
+            "SIGTERM stopped the run; its newest checkpoint is a/model.ckpt-5; to ",
         ),
     ],
 )

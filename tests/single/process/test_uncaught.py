@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import gc
 import pickle
 import subprocess
 import sys
@@ -91,6 +92,7 @@ def raise_shown(error: BaseException) -> None:
 
 def test_the_hooks_are_as_before_when_no_error_is_left() -> None:
     """The errors are freed in the order in which they were raised."""
+    gc.collect()  # errors of other tests
     before = sys.excepthook, threading.excepthook
     kept: list[BaseException] = []
     for kind in (ConfigError, FitError):
