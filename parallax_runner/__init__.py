@@ -21,6 +21,7 @@ _WHERE = {
     ),
     "ProfileConfig": "parallax_runner.api.config",
     "fit": "parallax_runner.api.fit",
+    "FitError": "parallax_runner.errors",
     "load_into_keras": "parallax_runner.export.keras_weights",
 }
 _MODULES = {

@@ -2,18 +2,28 @@
 
 import errno
 import re
+from typing import Literal
 
 from parallax_runner.files.credentials import masked
 
 
 class ParallaxError(Exception):
-    """The base class of this package's errors. The message names the key or path, the value and the remedy."""
+    """The base class of this package's errors. The message names the key or path, the value and the remedy.
+
+    `called_at` is the line of the user's code that called `fit`, if that call raised the error.
+    """
 
     exit_status = 1
+    called_at: str | None = None
 
     def __str__(self) -> str:
         """Returns the message with passwords masked."""
         return masked(super().__str__())
+
+    def _render_traceback_(self) -> list[str]:
+        """Returns the lines that IPython and Jupyter show in place of a traceback."""
+        where = [] if self.called_at is None else [f"    at {self.called_at}"]
+        return [f"{type(self).__name__}: {self}", *where]
 
 
 class Interrupted(BaseException):
@@ -69,6 +79,31 @@ class ExportError(ParallaxError):
 
 class StorageError(ParallaxError):
     """A file that the run needs cannot be written: the disk is full, read-only or faulty."""
+
+
+class FitError(ParallaxError):
+    """A run that `fit` started has failed, or was stopped by a signal.
+
+    `exit_status` is the exit status of the run: 128 plus the number of the signal if a signal stopped it. `status` is
+    `failed` or `interrupted`. `run_dir` is the folder of the run. `ckpt_path` is the newest checkpoint, or None if
+    there is none.
+    """
+
+    # All arguments but the message have defaults, because pickle passes only the message and then sets the attributes.
+    def __init__(
+        self,
+        message: str,
+        *,
+        exit_status: int = 1,
+        status: Literal["failed", "interrupted"] = "failed",
+        run_dir: str | None = None,
+        ckpt_path: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.exit_status = exit_status
+        self.status = status
+        self.run_dir = run_dir
+        self.ckpt_path = ckpt_path
 
 
 class ScriptError(ParallaxError):

@@ -1,4 +1,4 @@
-"""Checks that a script calls `fit` or `parallel_run` where the process that the user started can become the driver."""
+"""Checks that a script calls `parallel_run` where the process that the user started can become the driver."""
 
 from __future__ import annotations
 

@@ -12,20 +12,22 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from parallax_runner.api import fit_result
 from parallax_runner.api.callback_state import BestWeights
-from parallax_runner.api.first_process import check_first_process
 from parallax_runner.api.fit_callbacks import FitCalls, rate_variable, reads_weights, usable
 from parallax_runner.api.fit_data import dataset_of
+from parallax_runner.api.fit_edge import in_users_process
 from parallax_runner.api.fit_source import FitSource
 from parallax_runner.api.fit_start import Call, is_finished, resume_epochs, with_resume
 from parallax_runner.api.fit_validation import check_frequency, ends_with_validation, epochs_between
 from parallax_runner.api.one_by_one import cluster_lines, join_or_refuse
 from parallax_runner.api.overrides import value_of
 from parallax_runner.api.own_groups import check_not_arguments, check_own_groups
-from parallax_runner.api.script import started_as
+from parallax_runner.api.script import started_as_if_possible
+from parallax_runner.api.stopped_run import with_weights_of_stopped_run
 from parallax_runner.config import frozen
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.epochs import Epochs
+from parallax_runner.driver.only_driver import check_outside_workers
 from parallax_runner.driver.resumable_epochs import ResumableEpochs
 from parallax_runner.errors import ConfigError, LaunchError
 from parallax_runner.export.keras_weights import load_into_keras
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from parallax_runner.track.run_record import RunRecord
 
 
+@in_users_process
 def fit(
     model: Any,
     x: Any,
@@ -74,8 +77,9 @@ def fit(
     is 2, and neither if it is 0. `overrides` are command-line overrides, such as "ckpt.save_steps=100". With an action
     other than "train", the call returns None and does not change the model.
 
-    Raises ConfigError, DataError, CaptureError or PlanError for invalid arguments, and SystemExit with the run's exit
-    status if the run failed or was stopped. Raises LaunchError in a thread or in a child process.
+    Raises ConfigError, DataError, CaptureError or PlanError for invalid arguments, and FitError if the run failed or
+    was stopped. A stopped run leaves the model with the weights of its newest checkpoint. Raises LaunchError if the
+    process already has a run, or if it belongs to a worker of a run.
 
     Ends the process here in a worker, in a surplus task of `srun`, and in a process with TF_CONFIG that is not rank 0:
     no exception, `finally` block or later line of the script runs there.
@@ -112,7 +116,7 @@ def fit(
         return FitSource(model, dataset, steps_before=sum(earlier.steps for earlier in _finished))
 
     if worker is None:
-        check_first_process("fit")
+        check_outside_workers("fit")
         _check(wanted)
         check_own_groups(overrides, "fit", USABLE)
         join_or_refuse(lambda: _resolved(wanted).cluster, once=ONCE)
@@ -293,7 +297,7 @@ def _drive(wanted: _Wanted, source: FitSource, steps_per_epoch: int | None) -> A
                 resume_epochs(made_epochs, resumes_from, record.last_step)
         return made_epochs
 
-    with job_of_call(origins):
+    with job_of_call(origins), with_weights_of_stopped_run(model):
         drive(config, source, epochs)
     if not made or config.action != "train":  # planning and verifying produce no weights
         return None
@@ -308,14 +312,18 @@ def _composed(wanted: _Wanted, lines: Sequence[str]) -> Job:
     """Composes the configuration from `lines`, the overrides of the call, and the overrides that restart the script."""
     from parallax_runner.config.compose import Composer
 
-    return Composer().job(["model=fit", *lines, *started_as("fit"), *wanted.lines, *cluster_lines()])
+    return Composer().job(["model=fit", *lines, *started_as_if_possible(), *wanted.lines, *cluster_lines()])
 
 
 @contextmanager
 def _blamed_on_fit() -> Iterator[None]:
-    """Makes errors about overrides name `fit` instead of the command line."""
+    """Makes errors about overrides name `fit` instead of the command line. Within the block, Hydra has no state of the
+    user's code."""
+    from parallax_runner.config.hydra_state import own_hydra_state
+
     try:
-        yield
+        with own_hydra_state():
+            yield
     except ConfigError as error:
         raise ConfigError(str(error).replace("(command line)", "(fit)")) from error
 

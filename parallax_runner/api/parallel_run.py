@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from parallax_runner.api.config import Config
 from parallax_runner.api.first_process import check_first_process
 from parallax_runner.api.one_by_one import cluster_lines, join_or_refuse
+from parallax_runner.api.one_run import only_one_run
 from parallax_runner.api.script import ScriptSource, started_as
 from parallax_runner.errors import ConfigError, LaunchError
 from parallax_runner.process.exit_status import tell
@@ -79,7 +80,7 @@ def _run(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> 
             composed = checked_job(job, FUNCTION)
         except ConfigError as error:
             raise ConfigError(str(error).replace("(command line)", f"({FUNCTION})")) from error
-        with job_of_call(job.origins.given_by(FUNCTION)):
+        with only_one_run(FUNCTION), job_of_call(job.origins.given_by(FUNCTION)):
             drive(composed, ScriptSource(graph))
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return tell(error)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import ConfigError, DataError, LaunchError
+from parallax_runner.process.script_file import script_file, script_module, why_not_again
 
 if TYPE_CHECKING:
     import tensorflow.compat.v1 as tf
@@ -66,24 +67,34 @@ class ScriptSource:
         """Returns None: the script has built a graph, not a function."""
 
 
-def started_as(function: str = "parallel_run") -> list[str]:
-    """Returns the overrides for starting this script again. `function` is the name of the function that the script
-    called, for error messages.
+def started_as() -> list[str]:
+    """Returns the overrides with which workers run this script again for parallel_run.
 
     Raises LaunchError if there is no script file.
     """
-    main = sys.modules["__main__"]
-    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    file = script_file()
     if file is None:
         raise LaunchError(
-            f"{function} starts its script again in each worker, but this is a notebook or an interactive session; "
-            "put the code into a file and start the file, as in `python train.py`"
+            "parallel_run starts its script again in each worker, but this is a notebook, an interactive session or a "
+            "program without a file; put the code into a file and start the file, as in `python train.py`"
         )
+    return _again(file)
+
+
+def started_as_if_possible() -> list[str]:
+    """Returns the overrides with which workers can run this script again up to a call of fit. The path is null if they
+    cannot."""
+    file = script_file()
+    if file is None or why_not_again() is not None:
+        return ["model.path=null"]
+    return _again(file)
+
+
+def _again(file: Path) -> list[str]:
     from parallax_runner.api.overrides import value_of
 
-    module = None if spec is None else spec.name.removesuffix(".__main__")
     return [
-        f"model.path={value_of(str(Path(file).resolve()))}",
-        f"model.module={value_of(module)}",
+        f"model.path={value_of(str(file))}",
+        f"model.module={value_of(script_module())}",
         f"model.arguments={value_of(sys.argv[1:])}",
     ]

@@ -13,6 +13,7 @@ from parallax_runner.config.compose import CONFIG_NAME
 from parallax_runner.config.hydra_quotes import quoted
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.origins import readable
+from parallax_runner.config.running_job import is_of_call
 from parallax_runner.files.credentials import without_password
 
 # Keys whose values are replaced by the run's own folder and its checkpoints.
@@ -22,13 +23,14 @@ _POSITION_KEY = "ckpt.position"  # a checkpoint of the run itself already has th
 
 
 def resume_command(run_dir: Path, *, has_own_checkpoint: bool, resume: str) -> str | None:
-    """Returns the command to type in the folder where the run was started. Returns None if Hydra did not start the run.
+    """Returns the command to type in the folder where the run was started. Returns None if Hydra did not start the run,
+    but a script, which may use Hydra for its own configuration.
 
     A job of a sweep is resumed as a single run with the job's overrides. `resume` is the run's `ckpt.resume`. If the
     run has its own checkpoints, it continues from the newest checkpoint in its folder. Otherwise, it starts again from
     `resume`.
     """
-    if not HydraConfig.initialized():
+    if is_of_call() or not HydraConfig.initialized():
         return None
     hydra = HydraConfig.get()
     overrides, of_hydra = _as_written(hydra.overrides.task), _as_written(hydra.overrides.hydra)

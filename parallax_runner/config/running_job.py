@@ -23,6 +23,11 @@ def job_of_call(origins: Origins) -> Iterator[None]:
         _of_call.reset(token)
 
 
+def is_of_call() -> bool:
+    """Returns whether a function such as `fit` runs the job, so that Hydra's global state is not that of the job."""
+    return _of_call.get() is not None
+
+
 def origins_of_running_job() -> Origins | None:
     """Returns the origins of the running job's keys, or None if this process runs no job, as in a worker or a test."""
     if (of_call := _of_call.get()) is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import MutableMapping
+
+from parallax_runner.process import changes
 
 # cuBLAS and cuDNN read this variable. By default, they round the factors of float32 products to 10 bits (TF32).
 NO_TF32 = "NVIDIA_TF32_OVERRIDE"
@@ -12,16 +13,16 @@ NO_TF32 = "NVIDIA_TF32_OVERRIDE"
 DETERMINISTIC = "TF_DETERMINISTIC_OPS"
 
 
-def compute_exactly(environ: MutableMapping[str, str] = os.environ) -> None:
+def compute_exactly() -> None:
     """Sets both variables for this process and the processes that it starts, unless the user has set them.
 
     The driver needs the second variable too, because TensorFlow builds another graph for some functions, such as
     `softmax_cross_entropy_with_logits`, and the driver's graph must equal the workers' graphs.
     """
-    environ.setdefault(NO_TF32, "0")
-    if DETERMINISTIC in environ:
+    changes.set_default(NO_TF32, "0")
+    if DETERMINISTIC in os.environ:
         return
-    environ[DETERMINISTIC] = "1"
+    changes.set_default(DETERMINISTIC, "1")
     if (tensorflow := sys.modules.get("tensorflow")) is not None:
         # TensorFlow reads the variable only once, and may have done so already.
         tensorflow.config.experimental.enable_op_determinism()

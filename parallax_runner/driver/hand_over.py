@@ -10,6 +10,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver import report
 from parallax_runner.errors import LaunchError
+from parallax_runner.process.script_file import why_not_again
 
 if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -47,8 +48,8 @@ def _tell_or_refuse(config: RunConfig, reasons: list[str | None]) -> None:
     told = " and ".join(found)
     if config.model["path"] is None:
         raise LaunchError(
-            f"fit: {told}, so each worker must run the script, but there is no script, as in a notebook; put the code "
-            "into a file and start the file, as in `python train.py`"
+            f"fit: {told}, so each worker would run the script again up to fit, but {why_not_again()}; put the code into "
+            "a script, call fit in its main thread, and start it as in `python train.py`"
         )
     report.tell_notes([f"{told}, so each worker runs the script again up to fit"])
 

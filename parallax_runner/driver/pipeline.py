@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.cost_model import constants_of
 from parallax_runner.driver.data_position import identity_in
 from parallax_runner.driver.datasets import dataset_facts
+from parallax_runner.driver.ended import RunEnded
 from parallax_runner.driver.epochs import MakeEpochs
 from parallax_runner.driver.exact_on_gpus import compute_exactly
 from parallax_runner.driver.export_model import with_export
@@ -53,6 +53,7 @@ from parallax_runner.launch.processes import RunResult
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.cost.measured import Measured
+from parallax_runner.process import changes
 from parallax_runner.process import stage_times as stages
 from parallax_runner.process.stage_times import stage
 from parallax_runner.process.terminal import log_losses
@@ -73,11 +74,11 @@ def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None =
     `source` provides the graph and the data, from the configuration or from a script. `epochs` is a function that takes
     the run's record and the checkpoint from which the run resumes. It returns the object that is called between epochs.
 
-    Raises ParallaxError for an error in the configuration, data, graph or plan. Raises SystemExit with the run's exit
-    status if the run failed or was stopped.
+    Raises ParallaxError for an error in the configuration, data, graph or plan. Raises RunEnded, a SystemExit with the
+    run's exit status, if the run failed or was stopped.
     """
     # This setting hides TensorFlow's notes about its build, but not its errors.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    changes.set_default("TF_CPP_MIN_LOG_LEVEL", "2")
     run_dir = Path(config.run_dir).resolve()
     config = size_cluster(config)
     if config.action == "verify" and visible_gpus(config.cluster, rank=0):
@@ -197,7 +198,7 @@ def _end_interrupted(run_dir: Path, summary: RunSummary, interrupts: Interrupts,
     summary = dataclasses.replace(summary, status="interrupted")
     report.leave_summary(run_dir, summary)
     report.tell_end(summary, None, run_dir, command)
-    raise SystemExit(interrupts.exit_status)
+    raise RunEnded(interrupts.exit_status, summary, run_dir)
 
 
 def _run(prepared: PreparedRun, state: RunState, interrupts: Interrupts) -> Objective | None:
@@ -281,7 +282,8 @@ def _run(prepared: PreparedRun, state: RunState, interrupts: Interrupts) -> Obje
     if ended_early or not frozen.is_quiet(config):
         report.tell_end(summary, result.failure, run_dir, start.command(summary.ckpt_path) if ended_early else None)
     if summary.status != "finished":
-        raise SystemExit(interrupts.exit_status if result.status == "interrupted" else result.exit_status or 1)
+        status = interrupts.exit_status if result.status == "interrupted" else result.exit_status or 1
+        raise RunEnded(status, summary, run_dir)
     if config.action != "train" or validation.lacks_examples(config, single, dataset):
         return None  # the training loss is not comparable with the validation loss of other runs
     return summary.objective

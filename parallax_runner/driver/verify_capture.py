@@ -12,6 +12,7 @@ import numpy as np
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver import report
+from parallax_runner.driver.ended import RunEnded
 from parallax_runner.driver.prepared_run import PreparedRun
 from parallax_runner.driver.run_state import RunState
 from parallax_runner.driver.run_summary import UntouchedSummary, VerifySummary
@@ -29,7 +30,7 @@ def verify_capture(prepared: PreparedRun, state: RunState) -> None:
     """Compares the graph that was written for the workers with the model's own step, and prints the result. Does
     nothing for a graph that the user has built.
 
-    Raises SystemExit with status 1 if they differ.
+    Raises RunEnded with status 1 if they differ.
     """
     with stage("compare with the untouched step"):
         found = _compared(prepared)
@@ -44,7 +45,7 @@ def verify_capture(prepared: PreparedRun, state: RunState) -> None:
     )
     report.leave_summary(prepared.run_dir, state.known())
     report.tell_end(state.known(), None, prepared.run_dir)
-    raise SystemExit(1)
+    raise RunEnded(1, state.known(), prepared.run_dir)
 
 
 def _compared(prepared: PreparedRun) -> UntouchedComparison | None:

@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 
 from parallax_runner.launch import guard
 
@@ -36,11 +38,24 @@ def run_several(module: str, argv: Sequence[str], count: int) -> int:
 
 def start_beside(module: str, argv: Sequence[str]) -> subprocess.Popen[bytes]:
     """Starts a module in its own session, so that a terminal's Ctrl-C reaches only this process. The new process ends
-    when this process ends."""
+    when this process ends, but not when the calling thread ends."""
     guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(int(signal.SIGTERM))]
-    return subprocess.Popen(
-        [*guarded, sys.executable, "-m", module, *argv], stdin=subprocess.DEVNULL, start_new_session=True
-    )
+    started: Future[subprocess.Popen[bytes]] = Future()
+
+    def start() -> None:
+        try:
+            process = subprocess.Popen(
+                [*guarded, sys.executable, "-m", module, *argv], stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError as error:
+            started.set_exception(error)
+            return
+        started.set_result(process)
+        # The kernel ends the process when the thread that started it ends, so this thread must not end first.
+        process.wait()
+
+    threading.Thread(target=start, name=module, daemon=True).start()
+    return started.result()
 
 
 def as_shell_has_it(status: int) -> int:

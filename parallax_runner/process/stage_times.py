@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from parallax_runner.files.credentials import MaskingFormatter
+from parallax_runner.process.changes import undo_later
 
 log = logging.getLogger(__name__)
 
@@ -53,16 +54,23 @@ def log_to(handler: logging.Handler) -> None:
     """Sends the package's log lines only to `handler`.
 
     Otherwise, a script's own root handlers, such as the handlers of `tf.app.run`, would also print these lines on the
-    terminal.
+    terminal. If the process belongs to the user's code, the package's logger is as before when the run ends.
     """
     handler.setFormatter(MaskingFormatter(FORMAT))
     package = logging.getLogger("parallax_runner")
-    for old in list(package.handlers):
-        package.removeHandler(old)
-        old.close()
-    package.addHandler(handler)
+    before = list(package.handlers), package.level, package.propagate
+    package.handlers[:] = [handler]
     package.setLevel(logging.INFO)
     package.propagate = False
+
+    def put_back() -> None:
+        handler.close()
+        package.handlers[:], package.propagate = before[0], before[2]
+        package.setLevel(before[1])
+
+    if not undo_later(put_back):
+        for old in before[0]:
+            old.close()
 
 
 def log_to_stderr() -> None:

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import io
 import logging
 import os
 import select
 import sys
 from typing import Any, Self
+
+from parallax_runner.process.changes import undo_later
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +25,8 @@ def keep_going() -> None:
 
     If one of the descriptors 0 to 2 is closed, it is opened as /dev/null. Otherwise, a file or connection that the run
     opens would get that number, and native code would write its output into it. If other code has already replaced
-    Python's own stream, the replacement is left unchanged.
+    Python's own stream, the replacement is left unchanged. If the process belongs to the user's code, it gets its own
+    streams back when the run ends.
     """
     for descriptor in (0, 1, 2):
         if not _is_open(descriptor):
@@ -31,8 +35,10 @@ def keep_going() -> None:
         stream = getattr(sys, name)
         if stream is None or _is_own(stream, descriptor):
             kept = _Stream.closed_from_the_start(name) if stream is None else _Stream.over(name, descriptor, stream)
+            before = stream, getattr(sys, f"__{name}__")
             setattr(sys, name, kept)
             setattr(sys, f"__{name}__", kept)
+            undo_later(functools.partial(_give_back, name, kept, before))
 
 
 def log_losses() -> None:
@@ -123,6 +129,14 @@ class _Stream(io.TextIOWrapper):
             log.warning(
                 "%s cannot be written: %s; its output is lost, but the run continues", self._name, self._raw.error
             )
+
+
+def _give_back(name: str, kept: _Stream, before: tuple[Any, Any]) -> None:
+    """Puts the two streams `before` back, unless other code has replaced the stream in the meantime."""
+    kept.flush()
+    if getattr(sys, name) is kept:
+        setattr(sys, name, before[0])
+        setattr(sys, f"__{name}__", before[1])
 
 
 def _is_own(stream: Any, descriptor: int) -> bool:

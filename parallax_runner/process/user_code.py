@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 
 from parallax_runner.errors import Interrupted, ParallaxError
 
 _PROJECT = str(Path(__file__).parents[1])
-_NOT_THE_USERS = ("site-packages", "dist-packages", "<frozen ", _PROJECT)
+_NOT_THE_USERS = ("site-packages", "dist-packages", "<frozen ", sysconfig.get_path("stdlib"), _PROJECT)
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -40,12 +42,41 @@ def place_of(error: BaseException) -> str:
 
     If no line of the user's code is involved, returns the innermost line of another package. This project's own lines
     are never to blame."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _PROJECT not in frame.filename]
-    own = [frame for frame in frames if not any(part in frame.filename for part in _NOT_THE_USERS)]
+    return _innermost(traceback.extract_tb(error.__traceback__))
+
+
+def place_of_call() -> str:
+    """Returns the line of the user's code that has called this project, in the format of `place_of`."""
+    return _innermost(traceback.extract_stack())
+
+
+def without_own_frames(trace: TracebackType | None) -> TracebackType | None:
+    """Returns a traceback without the frames of this project."""
+    if trace is None:
+        return None
+    rest = without_own_frames(trace.tb_next)
+    if _PROJECT in trace.tb_frame.f_code.co_filename:
+        return rest
+    return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+
+
+def has_users_frames(trace: TracebackType | None) -> bool:
+    """Returns whether a traceback contains a line of the user's code."""
+    return any(_is_users(frame.filename) for frame in traceback.extract_tb(trace))
+
+
+def _is_users(file: str) -> bool:
+    return not any(part in file for part in _NOT_THE_USERS)
+
+
+def _innermost(stack: Sequence[traceback.FrameSummary]) -> str:
+    frames = [frame for frame in stack if _PROJECT not in frame.filename]
+    own = [frame for frame in frames if _is_users(frame.filename)]
     if not frames:
         return "an unknown place"
     frame = (own or frames)[-1]
-    return f"{frame.filename}:{frame.lineno} ({closed(frame.line or '')})"
+    line = f" ({closed(frame.line)})" if frame.line else ""
+    return f"{frame.filename}:{frame.lineno}{line}"
 
 
 def closed(line: str) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parallax_runner.files.credentials import masked_uri
+from parallax_runner.process import changes
 from parallax_runner.track.mlflow import dataset
 from parallax_runner.track.mlflow.changed_params import fitting_json, parse_changed
 from parallax_runner.track.mlflow.errors import is_of_what_is_gone, is_permanent, one_line
@@ -58,7 +59,7 @@ _ENVIRONMENT = {
 def prepare_environment() -> None:
     """Sets the environment variables that MLflow needs before its import. Keeps the values that the user has set."""
     for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+        changes.set_default(name, value)
 
 
 def open_run(header: Header, known: Opened | None, parent_run_id: str | None) -> StoreRun:
@@ -197,7 +198,7 @@ def _import_mlflow(database: Path | None) -> None:
 
     # The levels are set after the import, because the import sets them too.
     for name in ("mlflow", "alembic", "urllib3"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+        changes.set_level(name, logging.ERROR)
     if database is not None:
         importlib.import_module("mlflow.store.tracking.sqlalchemy_store")
 

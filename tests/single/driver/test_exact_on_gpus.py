@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from parallax_runner.driver.exact_on_gpus import DETERMINISTIC, NO_TF32, compute_exactly
 
 # TensorFlow reads its variable in the first line that needs a seed.
@@ -23,10 +25,11 @@ print("LogSoftmax" in types, os.environ["{NO_TF32}"], os.environ["{DETERMINISTIC
 """
 
 
-def test_the_users_variables_stay() -> None:
-    environ = {NO_TF32: "1", DETERMINISTIC: "0"}
-    compute_exactly(environ)
-    assert environ == {NO_TF32: "1", DETERMINISTIC: "0"}
+def test_the_users_variables_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NO_TF32, "1")
+    monkeypatch.setenv(DETERMINISTIC, "0")
+    compute_exactly()
+    assert (os.environ[NO_TF32], os.environ[DETERMINISTIC]) == ("1", "0")
 
 
 def test_a_process_that_has_used_tensorflow_builds_the_workers_graph() -> None:

@@ -13,6 +13,7 @@ import tensorflow as tf
 from parallax_runner.config.frozen import from_plain
 from parallax_runner.config.objective import TRAINING_LOSS
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.driver.ended import RunEnded
 from parallax_runner.driver.prepared_run import PreparedRun
 from parallax_runner.driver.recovery import Recovery
 from parallax_runner.driver.run_state import RunState
@@ -81,9 +82,9 @@ def test_an_equal_graph_is_told_in_one_line(tmp_path: Path, capsys: pytest.Captu
 
 def test_a_difference_ends_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In the second step, the step subtracts 2 and the graph subtracts 1."""
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(RunEnded) as ended:
         verified("counts", tmp_path)
-    assert ended.value.code == 1
+    assert ended.value.code == 1 and ended.value.run_dir == tmp_path
     fields = json.loads((tmp_path / "summary.json").read_text())
     told = "the captured graph differs from the model's own step on one device in step 2: weights: differs by 1 ("
     assert fields["error"].startswith(told) and "no worker was started" in fields["error"]

@@ -28,8 +28,8 @@ run_child("worker", 0, Path(sys.argv[1]), work)
 @pytest.mark.parametrize(
     ("deed", "told"),
     [
-        ("sys.exit(0)", "the user's code: it ends the process at <string>:9 (): SystemExit: 0"),
-        ("sys.exit('no')", "the user's code: it ends the process at <string>:9 (): SystemExit: no"),
+        ("sys.exit(0)", "the user's code: it ends the process at <string>:9: SystemExit: 0"),
+        ("sys.exit('no')", "the user's code: it ends the process at <string>:9: SystemExit: no"),
         ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", "interrupted by SIGINT"),
         ("raise ValueError('x')", "ValueError: x"),
     ],
