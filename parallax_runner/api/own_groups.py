@@ -15,7 +15,7 @@ _OVERRIDE = re.compile(r"[+~]*(?P<key>(?:model|data)(?:\.[\w.]+)?)(?:@[^=]*)?(?:
 def check_own_groups(lines: Iterable[str], function: str, usable: Collection[str] = ()) -> None:
     """Raises ConfigError for an override of the model or the data in `lines`, because it would have no effect or would
     replace a value that `function` has set. `usable` contains the keys of these groups that can be set nevertheless."""
-    but = f"; in these groups, only {' and '.join(usable)} can be set" if usable else ""
+    but = f"; in these groups, only {_listed(usable)} can be set" if usable else ""
     for line in lines:
         found = _OVERRIDE.match(line.strip())
         if found is not None and found["key"] not in usable:
@@ -35,3 +35,9 @@ def check_not_arguments(lines: Iterable[str], function: str, arguments: Mapping[
                 f"{line} ({function}): {function} computes {key} from {arguments[key]}; remove this override, and "
                 "change the arguments of the call"
             )
+
+
+def _listed(names: Collection[str]) -> str:
+    """Returns names as an English list, such as "a, b and c"."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last

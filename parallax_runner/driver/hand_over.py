@@ -48,8 +48,8 @@ def _tell_or_refuse(config: RunConfig, reasons: list[str | None]) -> None:
     told = " and ".join(found)
     if config.model["path"] is None:
         raise LaunchError(
-            f"fit: {told}, so each worker would run the script again up to fit, but {why_not_again()}; put the code into "
-            "a script, call fit in its main thread, and start it as in `python train.py`"
+            f"fit: {told}, so each worker must run the script up to fit, but {why_not_again()}; put the code into a "
+            "script, call fit in its main thread, and start it as in `python train.py`"
         )
     report.tell_notes([f"{told}, so each worker runs the script again up to fit"])
 

@@ -73,7 +73,7 @@ data = tf.data.Dataset.from_generator(lambda: iter([(x[:8], y[:8])] * 4), output
 parallax_runner.fit(model, data, steps_per_epoch=4, overrides=["tracking=off", "data.resume=approximate"])
 """
     refused = run("-", cwd=tmp_path, text=FORKED + MODEL + text)
-    expect_one_message(refused, 1, "each worker must run the script, but there is no script", "at <stdin>:24")
+    expect_one_message(refused, 1, "each worker must run the script up to fit, but this is a notebook", "at <stdin>:24")
     assert not list(tmp_path.rglob("worker_*.log"))
 
 

@@ -60,7 +60,10 @@ def sparse(x: Any, y: Any) -> Any:
         ({"overrides": ["partition=search"]}, "with fit the plan cannot change"),
         ({"overrides": ["optimizer=adagrad"]}, r"optimizer=adagrad \(fit\): .*; remove this setting, and change model"),
         ({"overrides": ["model=lm"]}, r"model=lm \(fit\): fit uses the model and the data of the script; remove this"),
-        ({"overrides": ["model.verbose=2"]}, r"model.verbose=2 \(fit\): .* only data.resume and model.sparse_updates"),
+        (
+            {"overrides": ["model.verbose=2"]},
+            r"model.verbose=2 \(fit\): .* only data.cache_dir, data.resume and model.sparse_updates",
+        ),
         ({"overrides": ["data.batch_size=8"]}, r"data.batch_size=8 \(fit\): fit uses the model and the data of"),
         ({"overrides": ["comm.ps.backup_workers=1"], "comm": "ps"}, "comm.ps.backup_workers=1"),
         ({"overrides": ["action=search"]}, r"action=search \(fit\): fit supports only train, verify, plan"),
