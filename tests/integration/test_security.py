@@ -68,7 +68,13 @@ WRITTEN = (
         "profile/heaviest_ops.csv",
     ),
     *("profile/heaviest_ops.txt", "profile/worker_0/run_meta_2.pb", "profile/worker_1/run_meta_2.pb"),
-    *("ckpt/model.ckpt-4.index", "ckpt/model.ckpt-4.data-00000-of-00001", "ckpt/model.ckpt-4.json"),
+    *(
+        "ckpt/checkpoint",
+        "ckpt/best.json",
+        "ckpt/model.ckpt-4.index",
+        "ckpt/model.ckpt-4.data-00000-of-00001",
+        "ckpt/model.ckpt-4.json",
+    ),
 )
 
 
