@@ -1,11 +1,11 @@
 """The logs of a run's processes: their paths, redirection, and last lines."""
 
+import io
 import logging
 import os
 import re
 import sys
 from pathlib import Path
-from typing import TextIO
 
 from parallax_runner.errors import ConfigError
 from parallax_runner.files.in_place import fault_of_place, open_in_place
@@ -66,7 +66,7 @@ class LogFile(logging.FileHandler):
 
     _failed = False
 
-    def _open(self) -> TextIO:
+    def _open(self) -> io.TextIOWrapper:
         return open(open_in_place(self.baseFilename, os.O_WRONLY | os.O_APPEND), "a", encoding="utf-8")
 
     def handleError(self, record: logging.LogRecord) -> None:

@@ -59,23 +59,14 @@ def test_a_neighbour_gets_nothing_from_a_run_on_one_machine(lm: tuple[str, ...],
 # All files that the run below writes, without its logs (tests/single/launch/test_logs.py).
 WRITTEN = (
     *("config.yaml", "data.json", "graph_outline.json.gz", "plan.json", "plan_measured.json", "summary.json"),
-    *(
-        "graphs/worker_0.meta",
-        "graphs/worker_1.meta",
-        "profile/trace.json",
-        "profile/shares.csv",
-        "profile/step_time.png",
-        "profile/heaviest_ops.csv",
-    ),
+    *("plots/loss.png", "plots/throughput.png", "graphs/worker_0.meta", "graphs/worker_1.meta"),
+    *("profile/trace.json", "profile/shares.csv", "profile/step_time.png", "profile/heaviest_ops.csv"),
     *("profile/heaviest_ops.txt", "profile/worker_0/run_meta_2.pb", "profile/worker_1/run_meta_2.pb"),
-    *(
-        "ckpt/checkpoint",
-        "ckpt/best.json",
-        "ckpt/model.ckpt-4.index",
-        "ckpt/model.ckpt-4.data-00000-of-00001",
-        "ckpt/model.ckpt-4.json",
-    ),
+    *("ckpt/checkpoint", "ckpt/best.json", "ckpt/model.ckpt-4.json"),
+    *("ckpt/model.ckpt-4.index", "ckpt/model.ckpt-4.data-00000-of-00001"),
 )
+# The tracker opens its files without following links (tests/single/track).
+OF_TRACKER = {"journal.jsonl", "journal.lock", "journal.sent", "mlflow_run.json"}
 
 
 def test_a_run_writes_through_no_link_in_its_folder(lm: tuple[str, ...], tmp_path: Path) -> None:
@@ -89,12 +80,18 @@ def test_a_run_writes_through_no_link_in_its_folder(lm: tuple[str, ...], tmp_pat
         link.symlink_to(victim)
         victims[link] = victim
     profiled = ("profile=steps", "profile.steps=[2]", "export_graph_path=out/graphs")
-    saved = ("ckpt.enabled=true", "ckpt.resume=never", "ckpt.save_steps=4", "train.steps=4", "tracking=off")
+    saved = (
+        "ckpt.enabled=true",
+        "ckpt.resume=never",
+        "ckpt.save_steps=4",
+        "train.steps=4",
+        "tracking.log_checkpoints=none",
+    )
     launch(*lm, "comm=hybrid", *profiled, *saved, cwd=tmp_path).expect_success()
     assert [link for link in victims if link.is_symlink()] == []
     assert {victim.read_text() for victim in victims.values()} == {"as it was\n"}
     files = {path for path in (tmp_path / "out").rglob("*") if path.is_file() and path.suffix != ".log"}
-    assert {path.relative_to(tmp_path / "out").as_posix() for path in files} == set(WRITTEN)
+    assert {path.relative_to(tmp_path / "out").as_posix() for path in files} == {*WRITTEN, *OF_TRACKER}
 
 
 def test_a_link_in_the_place_of_a_log_is_refused_in_seconds(lm: tuple[str, ...], tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ def test_silent_strangers_leave_the_driver_its_descriptors_and_its_processors(fr
         "deadline = time.monotonic() + 60\n"
         "while not store.entries() and time.monotonic() < deadline: time.sleep(0.1)\n"
         "open('/dev/null').close()\n"
-        "print(len(store.entries()), time.process_time() - before, flush=True)\n"
+        "print(len(store.entries()), time.process_time() - before, threading.active_count(), flush=True)\n"
     )
     address = f"tcp://127.0.0.1:{port}"
     with in_process_with_few_descriptors(code, address) as driver:
@@ -269,13 +269,14 @@ def test_silent_strangers_leave_the_driver_its_descriptors_and_its_processors(fr
         driver.stdin.flush()
         stander = open_store(address, is_driver=False)
         stander.keep(Entry(**FIELDS))
-        entries, cpu_secs = driver.stdout.readline().split()
+        entries, cpu_secs, threads = driver.stdout.readline().split()
         for one in strangers:
             one.close()
         stander.withdraw(Entry(**FIELDS))
         driver.kill()
     assert entries == "1"
     assert float(cpu_secs) < 5.0
+    assert int(threads) <= 64 // 4 + 4
 
 
 def test_silent_strangers_do_not_make_a_process_deaf(from_environment: None, tmp_path: Path) -> None:
