@@ -65,7 +65,7 @@ WRITTEN = (
     *("ckpt/checkpoint", "ckpt/best.json", "ckpt/model.ckpt-4.json"),
     *("ckpt/model.ckpt-4.index", "ckpt/model.ckpt-4.data-00000-of-00001"),
 )
-# The tracker opens its files without following links (tests/single/track).
+# The tracker's own files, which are not behind links here: it opens the journals with O_NOFOLLOW.
 OF_TRACKER = {"journal.jsonl", "journal.lock", "journal.sent", "mlflow_run.json"}
 
 
