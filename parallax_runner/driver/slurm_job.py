@@ -10,13 +10,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+import unicodedata
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.slurm_allocation import LAUNCHER, job_id, sweep_job_id, warning_signal
 from parallax_runner.errors import LaunchError
+from parallax_runner.files.regular import open_regular
 from parallax_runner.files.whole import write_whole
 from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.plan.plan import Plan
@@ -36,6 +38,11 @@ PROCESS_MIB = 1500
 COPIES = 3
 POLL_SECS = 1.0
 ENDED_WELL = "COMPLETED"
+# Lines of `scontrol show job`.
+STATE = re.compile(r"^ +JobState=(\S+)", re.MULTILINE)
+EXIT_CODE = re.compile(r"^ +Requeue=\d.* ExitCode=(\d+:\d+)", re.MULTILINE)
+# Values that sbatch reads as they are.
+PLAIN = re.compile(r"[\w@%+=:,./-]+")
 WAITING = frozenset({"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD"})
 
 
@@ -61,12 +68,13 @@ def write_script(config: RunConfig, plan: Plan, run_dir: Path, command: str | No
 
 
 def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
-    """Returns the text of `job.sbatch`. The user's own options come last and override the other options."""
+    """Returns the text of `job.sbatch`. The user's own options come last and override the other options. Raises
+    LaunchError if a path or an option contains a control character."""
     cluster = config.cluster
     options = {
         "job-name": run_dir.name,
         "chdir": os.getcwd(),
-        "output": run_dir / LOG.format(job="%j"),
+        "output": _log_pattern(run_dir),
         "open-mode": "append",
         "nodes": cluster.nodes,
         "ntasks-per-node": cluster.tasks_per_node,
@@ -76,14 +84,41 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
         "signal": f"B:USR1@{WARNING_SECS}",
     }
     lines = ["#!/bin/bash", "# Written from the plan (plan.json). USR1 saves a checkpoint and requeues this job."]
-    lines += [f"#SBATCH --{name}={shlex.quote(str(value))}" for name, value in options.items() if value is not None]
+    lines += [f"#SBATCH --{name}={_quoted(str(value), name)}" for name, value in options.items() if value is not None]
     lines.append("#SBATCH --requeue")
     own = cluster.sbatch_options
-    lines += [f"#SBATCH {shlex.quote(word)}" for word in (shlex.split(own) if isinstance(own, str) else own)]
+    words = shlex.split(own) if isinstance(own, str) else own
+    lines += [f"#SBATCH {_quoted(word, 'cluster.sbatch_options')}" for word in words]
     # A requeued job resumes from its own checkpoint, even if its first start resumed from another checkpoint.
     again = " ${SLURM_RESTART_COUNT:+ckpt.resume=auto}" if config.ckpt.enabled else ""
-    words = command.split(" ", 1)[1]  # without "python": the job uses this interpreter, regardless of the job's PATH
-    return "\n".join([*lines, "", f"exec {shlex.quote(sys.executable)} {words}{again}", ""])
+    arguments = command.split(" ", 1)[1]  # without "python": the job uses this interpreter, whatever the job's PATH is
+    return "\n".join([*lines, "", f"exec {shlex.quote(sys.executable)} {arguments}{again}", ""])
+
+
+def _log_pattern(run_dir: Path) -> str:
+    """Returns the path of the job's log, in which Slurm replaces %j with the job's id, and %% with %."""
+    if "\\" in str(run_dir):
+        raise LaunchError(
+            f"cluster=slurm: run_dir={run_dir}: Slurm drops backslashes from the path of a job's log; rename the folder"
+        )
+    return f"{run_dir}/".replace("%", "%%") + LOG.format(job="%j")
+
+
+def _quoted(value: str, name: str) -> str:
+    """Returns a value as sbatch reads it in a line that begins with `#SBATCH`. In contrast to a shell, sbatch also
+    treats backslashes in single quotes as escapes.
+
+    Raises LaunchError if the value contains a control character: what follows a line break would be a command.
+    """
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in value):
+        raise LaunchError(
+            f"cluster=slurm: {SCRIPT} cannot contain {name}={value!r}: expected a value in UTF-8 without line breaks "
+            "and other control characters; rename the folder or change the option"
+        )
+    if PLAIN.fullmatch(value):
+        return value
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def predicted_minutes(config: RunConfig, plan: Plan) -> int | None:
@@ -136,30 +171,47 @@ def follow(job: str, log: Path) -> int:
     shown = 0
     while True:
         state, exit_status = standing(job)
-        if log.exists():
-            with open(log, "rb") as file:
-                file.seek(shown)
-                new = file.read()
-            shown += len(new)
-            sys.stderr.write(new.decode(errors="replace"))
-            sys.stderr.flush()
+        new = _content_from(log, shown)
+        shown += len(new)
+        sys.stderr.write(new.decode(errors="replace"))
+        sys.stderr.flush()
         if state not in WAITING:
             print(f"parallax_runner: job {job}: {state.lower()}", file=sys.stderr)
             return exit_status
         time.sleep(POLL_SECS)
 
 
+def _content_from(log: Path, start: int) -> bytes:
+    """Returns the content of a log from byte `start` on, or nothing if there is no readable log yet."""
+    try:
+        with open_regular(log) as file:
+            file.seek(start)
+            return file.read()
+    except OSError:
+        return b""
+
+
 def standing(job: str) -> tuple[str, int]:
     """Returns a job's state and exit status. They come from Slurm's controller, because not every cluster has
     accounting enabled. The controller does not remember old jobs."""
-    argv = ["scontrol", "show", "job", "--oneliner", job]
+    argv = ["scontrol", "show", "job", job]
     done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode and "Invalid job id" in done.stderr:
         return "FORGOTTEN", 1
     if done.returncode:  # The controller may be restarting.
         return "PENDING", 0
-    fields: Mapping[str, str] = dict(re.findall(r"(\S+?)=(\S*)", done.stdout))
-    return fields["JobState"], status_of(fields["JobState"], fields.get("ExitCode", "0:0"))
+    return standing_in(done.stdout)
+
+
+def standing_in(shown: str) -> tuple[str, int]:
+    """Returns the state and the exit status from the output of `scontrol show job`. Paths and names in it can contain
+    anything except line breaks, also text such as « JobState=COMPLETED». They are not at the beginning of these
+    lines."""
+    state = STATE.search(shown)
+    exit_code = EXIT_CODE.search(shown)
+    if state is None:
+        raise LaunchError(f"cluster=slurm: scontrol shows no state of the job: {shown!r}")
+    return state[1], status_of(state[1], "0:0" if exit_code is None else exit_code[1])
 
 
 def status_of(state: str, exit_code: str) -> int:

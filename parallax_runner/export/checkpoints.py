@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from parallax_runner.checkpoints.files import (
 )
 from parallax_runner.errors import CheckpointError
 from parallax_runner.files.link_or_copy import link_or_copy
+from parallax_runner.files.plain import remove
 
 log = logging.getLogger(__name__)
 
@@ -96,13 +96,13 @@ def hold(prefix: Path, outbox: Path) -> Path:
     TensorFlow (`latest_checkpoint`) and `ckpt.resume` can find the checkpoint in this folder.
     """
     partial, folder = outbox / f".{prefix.name}", outbox / prefix.name
-    shutil.rmtree(partial, ignore_errors=True)
+    remove(partial)
     partial.mkdir(parents=True)
     for file in [*files_of(prefix), sidecar_path(prefix)]:
         link_or_copy(file, partial / file.name)
     state = f'model_checkpoint_path: "{prefix.name}"\nall_model_checkpoint_paths: "{prefix.name}"\n'
     (partial / "checkpoint").write_text(state, encoding="utf-8")
-    shutil.rmtree(folder, ignore_errors=True)
+    remove(folder)
     return partial.rename(folder)
 
 

@@ -6,7 +6,6 @@ requires the eager execution of TensorFlow 2.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from parallax_runner.errors import ExportError
+from parallax_runner.files.plain import remove
 from parallax_runner.process.exit_status import tell
 
 SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
@@ -46,11 +46,11 @@ def write_ensemble(members: Sequence[Path], folder: Path) -> list[str]:
     module = tf.Module()
     module.members = loaded  # keeps the members' variables in the SavedModel
     partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    remove(partial)
     tf.saved_model.save(
         module, str(partial), signatures={SIGNATURE: tf.function(predict).get_concrete_function(**inputs)}
     )
-    shutil.rmtree(folder, ignore_errors=True)
+    remove(folder)
     partial.rename(folder)
     return averaged
 

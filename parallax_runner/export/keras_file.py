@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from parallax_runner.errors import ExportError
 from parallax_runner.export.keras_weights import load_into_keras, variables_by_path
+from parallax_runner.files.plain import remove, replace
 from parallax_runner.plan.format_bytes import format_bytes
 
 
@@ -30,13 +31,16 @@ def write_keras_file(model: Any, *, prefix: Path, path: Path) -> Path:
             "with more memory"
         )
     partial = path.with_name(f".partial-{path.name}")
+    remove(partial)
+    partial.mkdir()  # a new folder, because Keras would write through a link
     try:
         with tf.device("CPU:0"):
             load_into_keras(model, prefix)
-            model.save(partial)
-        return partial.replace(path)
+            model.save(partial / path.name)
+        replace(partial / path.name, path)
+        return path
     finally:
-        partial.unlink(missing_ok=True)
+        remove(partial)
 
 
 def _variables_bytes(model: Any) -> int:

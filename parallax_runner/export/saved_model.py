@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from parallax_runner.data.dataset import Dataset, Feature, Shared
 from parallax_runner.errors import ExportError, ParallaxError, reason_in
 from parallax_runner.export.inference import InferenceGraph, inference_graph
 from parallax_runner.files.literal_path import literal
+from parallax_runner.files.plain import remove
 from parallax_runner.files.whole import write_whole
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph, Variable
 
@@ -100,7 +100,7 @@ def _write(
                     saver.restore(session, path)
             session.run(outputs, {inputs[name]: array for name, array in example.items()})
             partial = folder.with_name(f".{folder.name}.partial")
-            shutil.rmtree(partial, ignore_errors=True)
+            remove(partial)
             builder = tf.saved_model.Builder(str(partial))
             builder.add_meta_graph_and_variables(
                 session,
@@ -111,7 +111,7 @@ def _write(
             )
             builder.save()
     _describe(partial, inputs, outputs, example, prefix=prefix, note=note)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove(folder)
     return partial.rename(folder)
 
 

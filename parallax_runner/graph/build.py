@@ -17,6 +17,7 @@ from parallax_runner.config.location import models_dir
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.errors import ConfigError, DataError
+from parallax_runner.files.in_place import open_in_place
 from parallax_runner.graph.arguments import blamed, check_call, check_callable, check_names
 from parallax_runner.process.stage_times import stage
 from parallax_runner.process.tensorflow_import import import_tensorflow
@@ -244,7 +245,7 @@ def _native_output_to(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     kept = os.dup(2)
-    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    target = open_in_place(path, os.O_WRONLY | os.O_APPEND)
     os.dup2(target, 2)
     try:
         yield

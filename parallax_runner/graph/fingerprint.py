@@ -12,6 +12,7 @@ from pathlib import Path
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.files.regular import open_regular
 from parallax_runner.files.whole import write_whole
 from parallax_runner.graph import edit
 
@@ -48,7 +49,8 @@ class Outline:
         """Loads the file that `save` wrote. Raises OSError or ValueError if the file cannot be read or is
         incomplete."""
         try:
-            text = gzip.decompress(path.read_bytes()).decode()
+            with open_regular(path) as file:
+                text = gzip.decompress(file.read()).decode()
         except (EOFError, zlib.error) as error:
             raise ValueError(f"not a complete gzip file: {error}") from error
         return Outline((name, kind, tuple(digests)) for name, kind, digests in json.loads(text))

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from parallax_runner.files.regular import read_regular
 from parallax_runner.files.whole import write_whole
 
 FILE_NAME = "generators.json"
@@ -113,7 +114,7 @@ class Borrowed:
     def __init__(self, path: Path) -> None:
         self._own, self._seeded = states(), set[str]()
         self._replaced: list[tuple[str, str, Callable[..., Any]]] = []
-        begin.take_over(json.loads(path.read_text(encoding="utf-8")))
+        begin.take_over(json.loads(read_regular(path)))
         for module, names in _SETTERS.items():
             for name in names:
                 self._note_calls(module, name)

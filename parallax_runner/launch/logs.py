@@ -1,5 +1,6 @@
 """The logs of a run's processes: their paths, redirection, and last lines."""
 
+import io
 import logging
 import os
 import re
@@ -7,6 +8,8 @@ import sys
 from pathlib import Path
 
 from parallax_runner.errors import ConfigError
+from parallax_runner.files.in_place import fault_of_place, open_in_place
+from parallax_runner.files.regular import open_regular
 
 TAIL_BYTES = 64 * 1024
 INDEXED = re.compile(r"(worker|server)_\d+\.log")
@@ -34,8 +37,17 @@ def redirect_logs(run_dir: str | Path, path: str | Path | None) -> None:
     """Makes `run_dir/logs` a symbolic link to the folder `path`, so that all processes write there. If `path` is None,
     `run_dir/logs` is a normal folder.
 
-    Raises ConfigError if `run_dir/logs` contains the logs of an earlier run.
+    Raises ConfigError if `run_dir/logs` contains the logs of an earlier run, or if there is a link in the place of a
+    log.
     """
+    _link_logs(run_dir, path)
+    for log in own_logs(run_dir, None):
+        fault = fault_of_place(log)
+        if fault is not None:
+            raise ConfigError(f"{log}: {fault}")
+
+
+def _link_logs(run_dir: str | Path, path: str | Path | None) -> None:
     logs = Path(run_dir) / "logs"
     if logs.is_symlink():
         logs.unlink()
@@ -54,6 +66,9 @@ class LogFile(logging.FileHandler):
 
     _failed = False
 
+    def _open(self) -> io.TextIOWrapper:
+        return open(open_in_place(self.baseFilename, os.O_WRONLY | os.O_APPEND), "a", encoding="utf-8")
+
     def handleError(self, record: logging.LogRecord) -> None:
         """Reports once on stderr that lines are lost."""
         if not self._failed:
@@ -68,20 +83,20 @@ def redirect_output(path: str | Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
-    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    target = open_in_place(path, os.O_WRONLY | os.O_APPEND)
     os.dup2(target, 1)
     os.dup2(target, 2)
     os.close(target)
 
 
 def last_lines(path: str | Path, n: int = 20, *, start: int = 0) -> tuple[str, ...]:
-    """Returns the last `n` lines of the part of a log that begins at byte `start`, or no lines if there is no file.
-    Reads at most the last 64 KiB of the log."""
+    """Returns the last `n` lines of the part of a log that begins at byte `start`, or no lines if the log cannot be
+    read. Reads at most the last 64 KiB of the log."""
     try:
-        with open(path, "rb") as log:
+        with open_regular(Path(path)) as log:
             log.seek(0, os.SEEK_END)
             log.seek(max(start, log.tell() - TAIL_BYTES))
             text = log.read().decode(errors="replace")
-    except FileNotFoundError:
+    except OSError:
         return ()
     return tuple(text.splitlines()[-n:])

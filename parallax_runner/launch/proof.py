@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from parallax_runner.files.regular import open_regular
 from parallax_runner.launch.job import Job
 from parallax_runner.plan.plan import FILE_NAME
 
@@ -38,7 +39,8 @@ def claim(run_dir: Path, world: World | None) -> dict[str, Any]:
 def plan_fingerprint(run_dir: Path) -> str:
     """Returns a hash of the plan file as this host sees it. A network file system may still show an older version of
     the file."""
-    return hashlib.sha256((run_dir / FILE_NAME).read_bytes()).hexdigest()[:16]
+    with open_regular(run_dir / FILE_NAME) as file:
+        return hashlib.sha256(file.read()).hexdigest()[:16]
 
 
 @functools.cache

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from parallax_runner.errors import LaunchError
+from parallax_runner.files.in_place import open_in_place
 from parallax_runner.launch import guard
 from parallax_runner.launch.job import Command
 
@@ -16,8 +17,7 @@ def spawn(command: Command, log_name: Path, *, anew: bool) -> subprocess.Popen[b
     cannot be executed."""
     guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(command.last_signal), *command.argv]
     try:
-        log_name.parent.mkdir(parents=True, exist_ok=True)
-        with open(log_name, "wb" if anew else "ab") as output:
+        with open(_open_log(log_name, anew=anew), "wb") as output:
             process = subprocess.Popen(
                 guarded,
                 env=os.environ | command.env,
@@ -33,3 +33,11 @@ def spawn(command: Command, log_name: Path, *, anew: bool) -> subprocess.Popen[b
         with contextlib.suppress(BrokenPipeError), process.stdin:
             process.stdin.write(command.stdin)
     return process
+
+
+def _open_log(path: Path, *, anew: bool) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return open_in_place(path, os.O_WRONLY | (os.O_TRUNC if anew else os.O_APPEND))
+    except OSError as error:
+        raise LaunchError(f"{path}: cannot be written: {error.strerror}") from error

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from parallax_runner.comm.routes import traits_of_route
+from parallax_runner.files.regular import read_regular
 from parallax_runner.files.whole import write_whole
 from parallax_runner.plan.comm_options import CommOptions
 
@@ -228,7 +229,7 @@ def to_json(plan: Plan) -> str:
 
 def load(path: Path) -> Plan:
     """Reads the plan that `save` wrote."""
-    return of_json(path.read_text(encoding="utf-8"))
+    return of_json(read_regular(path))
 
 
 def of_json(text: str) -> Plan:

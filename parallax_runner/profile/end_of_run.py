@@ -4,11 +4,13 @@ never makes a run fail."""
 from __future__ import annotations
 
 import csv
+import io
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 from parallax_runner.config.schema import ProfileConfig
+from parallax_runner.files.whole import write_whole
 from parallax_runner.process.stage_times import stage
 from parallax_runner.profile.files import (
     HEAVIEST_TABLE,
@@ -22,7 +24,7 @@ from parallax_runner.profile.heaviest import OpTotals
 from parallax_runner.profile.shares import Part, StepShares, shares_of_step, total_by_rank
 from parallax_runner.profile.text import one_line, write_text
 from parallax_runner.profile.timeline import StepTimeline, read_timeline
-from parallax_runner.profile.trace import TraceWriter
+from parallax_runner.profile.trace import writing_trace
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +62,7 @@ def write_summaries(folder: Path) -> list[StepShares]:
         return []
     shares: list[StepShares] = []
     totals = OpTotals()
-    with TraceWriter(folder / TRACE) as trace:
+    with writing_trace(folder / TRACE) as trace:
         for step, by_rank in files.items():
             timelines = _read(step, by_rank)
             if timelines:
@@ -88,7 +90,7 @@ def _read(step: int, by_rank: dict[int, Path]) -> list[StepTimeline]:
 
 
 def _write_shares(path: Path, shares: Sequence[StepShares]) -> None:
-    with open(path, "w", newline="", encoding="utf-8") as file:
+    with io.StringIO(newline="") as file:
         table = csv.writer(file)
         table.writerow(
             ["step", "rank", "span_ms", *(f"{part.value}_ms" for part in Part), "communicating_ms", "hidden_ms"]
@@ -96,6 +98,7 @@ def _write_shares(path: Path, shares: Sequence[StepShares]) -> None:
         for one in shares:
             times = [one.span_ns, *(one.parts_ns[part] for part in Part), one.communication_ns, one.hidden_ns]
             table.writerow([one.steps[0], one.rank, *(f"{time_ns / 1e6:.6f}" for time_ns in times)])
+        write_whole(path, file.getvalue())
 
 
 def _plot(ranks: Sequence[StepShares], path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from parallax_runner.files.whole import write_whole
 from parallax_runner.profile.op_classes import OpClass
 from parallax_runner.profile.timeline import Op, Process, StepTimeline
 
@@ -81,7 +83,7 @@ class OpTotals:
     def write(self, path: Path) -> None:
         """Writes every op as a CSV row, in descending order of total time. Ops that only wait come last and have no
         share."""
-        with open(path, "w", newline="", encoding="utf-8") as file:
+        with io.StringIO(newline="") as file:
             table = csv.writer(file)
             table.writerow(["op", "type", "class", "process", "device", "count", "total_ms", "mean_ms", "share"])
             for waiting in (False, True):
@@ -90,6 +92,7 @@ class OpTotals:
                     times = [f"{total.total_ns / 1e6:.6f}", f"{total.mean_ns / 1e6:.6f}", share]
                     row = [name.name, name.type, name.op_class.value, str(name.process), name.device, total.count]
                     table.writerow([*row, *times])
+            write_whole(path, file.getvalue())
 
 
 def _count(totals: dict[Key, Total], key: Key, total_ns: int, count: int) -> None:

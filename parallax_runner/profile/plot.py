@@ -7,6 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from parallax_runner.files.whole import writing_whole
 from parallax_runner.profile.shares import Part, StepShares
 
 COLOURS = {
@@ -40,7 +41,8 @@ def plot_shares(ranks: Sequence[StepShares], path: Path) -> None:
     axes.set(xlabel="ms per traced step")
     axes.set_title(_title(ranks), fontsize="small")
     axes.legend(ncols=len(Part), loc="upper center", bbox_to_anchor=(0.5, -0.25), fontsize="small", frameon=False)
-    figure.savefig(path, dpi=100)
+    with writing_whole(path) as file:
+        figure.savefig(file, format="png", dpi=100)
 
 
 def _title(ranks: Sequence[StepShares]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from parallax_runner.config.schema import ProfileConfig
+from parallax_runner.files.whole import write_whole
 from parallax_runner.profile.files import run_metadata_path
 from parallax_runner.profile.steps import profiled_steps
 
@@ -31,11 +32,9 @@ class StepProfiler:
         """Writes a step's RunMetadata atomically. A disk error is only logged."""
         assert self._folder is not None
         path = run_metadata_path(self._folder, rank=self._rank, step=step)
-        partial = path.with_name(f".{path.name}.partial")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(run_metadata.SerializeToString())
-            partial.replace(path)
+            write_whole(path, run_metadata.SerializeToString())
         except OSError as error:  # training continues without the profile
             log.warning("step %d was not profiled: %s: %s", step, path, error.strerror)
         else:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from parallax_runner.files.whole import write_whole
 from parallax_runner.profile.heaviest import OpTotals
 from parallax_runner.profile.shares import MEANING, Part, StepShares
 
@@ -25,7 +27,7 @@ NOTES = (
 
 def write_text(path: Path, ranks: Sequence[StepShares], totals: OpTotals) -> None:
     """Writes the tables. `ranks` has one entry for each rank, which covers all profiled steps of the rank."""
-    with open(path, "w", encoding="utf-8") as file:
+    with io.StringIO() as file:
         console = Console(file=file, width=WIDTH, color_system=None)
         console.print(_shares(ranks))
         console.print(_heaviest(totals))
@@ -36,6 +38,7 @@ def write_text(path: Path, ranks: Sequence[StepShares], totals: OpTotals) -> Non
             console.print(note, highlight=False)
         for part, meaning in MEANING.items():
             console.print(f"  {part.value}: {meaning};", highlight=False)
+        write_whole(path, file.getvalue())
 
 
 def one_line(ranks: Sequence[StepShares]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.files.regular import open_regular
 from parallax_runner.profile.op_classes import OpClass, class_of, is_collective, is_push
 
 # «[cpu 1.2MB 0.5MB] name = Type(inputs)»: the memory use comes first if it is large.
@@ -86,8 +87,10 @@ def read_timeline(path: Path, *, rank: int, step: int) -> StepTimeline:
     from tensorflow.core.protobuf import config_pb2
 
     metadata = config_pb2.RunMetadata()
+    with open_regular(path) as file:
+        content = file.read()
     try:
-        metadata.ParseFromString(path.read_bytes())
+        metadata.ParseFromString(content)
     except DecodeError as error:
         raise ValueError(f"{path} is not RunMetadata: {error}") from error
     return timeline_of(metadata, rank=rank, step=step)

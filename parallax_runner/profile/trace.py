@@ -8,13 +8,15 @@ Ops in a lane do not overlap, because viewers show an op that begins during anot
 from __future__ import annotations
 
 import heapq
+import io
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
+from parallax_runner.files.whole import writing_whole
 from parallax_runner.profile.op_classes import OpClass
 from parallax_runner.profile.timeline import Op, Process, StepTimeline
 
@@ -41,34 +43,37 @@ class _Lane(NamedTuple):
         return self.device, self.rank, _ORDER[self.op_class], self.number
 
 
-class TraceWriter:
-    """Writes a trace. The file appears when the `with` block ends without an error. Add steps in order."""
+@contextmanager
+def writing_trace(path: Path) -> Iterator[TraceWriter]:
+    """Writes a trace. The file appears when the `with` block ends without an error. Raises OSError if it cannot be
+    written."""
+    with writing_whole(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8")
+        try:
+            writer = TraceWriter(text)
+            yield writer
+            writer.end()
+        finally:
+            text.detach()  # writes what is buffered, and leaves the file to `writing_whole`
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._partial = path, path.with_name(f".{path.name}.partial")
+
+class TraceWriter:
+    """Writes the events of a trace. Add steps in order."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
         self._tids: dict[_Lane, int] = {}
         self._next_tid: dict[Process, int] = defaultdict(lambda: STEPS_TID + 1)
         self._pids: dict[Process, int] = {}
         self._origin_ns: int | None = None
         self._separator = ""
-
-    def __enter__(self) -> TraceWriter:
-        self._file = open(self._partial, "w", encoding="utf-8")
         self._file.write('{"traceEvents":[\n')
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self._name_processes_and_lanes()
-            about = {"displayTimeUnit": "ms", "otherData": {"origin_ns_since_1970": self._origin_ns}}
-            self._file.write(f"\n],{json.dumps(about)[1:]}\n")
-        self._file.close()
-        if kind is None:
-            self._partial.replace(self._path)
-        else:
-            self._partial.unlink(missing_ok=True)
+    def end(self) -> None:
+        """Writes the names of the lanes and the end of the file."""
+        self._name_processes_and_lanes()
+        about = {"displayTimeUnit": "ms", "otherData": {"origin_ns_since_1970": self._origin_ns}}
+        self._file.write(f"\n],{json.dumps(about)[1:]}\n")
 
     def add(self, timelines: Iterable[StepTimeline]) -> None:
         """Adds the timelines of all ranks for one step."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from parallax_runner.files.whole import writing_whole
 from parallax_runner.search.trial import Choice, Trial
 
 FILE_NAME = "partition_search.png"
@@ -53,4 +54,5 @@ def draw(trials: Sequence[Trial], choice: Choice | None, path: Path) -> None:
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=100)
+    with writing_whole(path) as file:
+        figure.savefig(file, format="png", dpi=100)

@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.table import Table
 
 from parallax_runner.config.comm_mode import name_by_cost
+from parallax_runner.files.whole import writing_whole
 from parallax_runner.plan.format_bytes import format_bytes
 from parallax_runner.simulation.simulate import Point, Simulation, shown_numbers
 
@@ -91,7 +92,8 @@ def draw(simulation: Simulation, path: Path, title: str) -> None:
         axes.legend(fontsize="small")
     figure.suptitle(f"{title}; modelled, not measured", fontsize="medium")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=100)
+    with writing_whole(path) as file:
+        figure.savefig(file, format="png", dpi=100)
 
 
 def _row(point: Point) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from parallax_runner.files.whole import writing_whole
 from parallax_runner.sweep.groups import Group, grouped
 from parallax_runner.sweep.results import Result, heading_of_objective
 from parallax_runner.track.scale import calm_limits
@@ -51,7 +52,8 @@ def save(results: Sequence[Result], sweep_dir: Path) -> Path:
     axes.set_xlabel(heading_of_objective(results))
     axes.set_title(f"{len(results)} jobs" + (f", the first {MAX_JOBS}" if len(results) > MAX_JOBS else ""))
     path = sweep_dir / FILE_NAME
-    figure.savefig(path)
+    with writing_whole(path) as file:
+        figure.savefig(file, format="png")
     return path
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from parallax_runner.files.whole import writing_whole
 from parallax_runner.track.scale import MARGIN, calm_limits
 from parallax_runner.track.tracker import History
 
@@ -68,7 +69,8 @@ def _draw_staleness(run_dir: Path, bins: Mapping[str, float], *, title: str) -> 
     axes.set_title(title, fontsize="small")
     path = run_dir / FOLDER / "staleness.png"
     path.parent.mkdir(exist_ok=True)
-    figure.savefig(path, dpi=100)
+    with writing_whole(path) as file:
+        figure.savefig(file, format="png", dpi=100)
     return path
 
 
@@ -101,5 +103,6 @@ def _draw(
         axes.legend()
     path = run_dir / FOLDER / f"{name}.png"
     path.parent.mkdir(exist_ok=True)
-    figure.savefig(path, dpi=100)
+    with writing_whole(path) as file:
+        figure.savefig(file, format="png", dpi=100)
     return path

@@ -25,6 +25,7 @@ from parallax_runner.data.identity import EXAMPLES_OF_DRIVER, Contents, differen
 from parallax_runner.data.identity import FILE_NAME as IDENTITY
 from parallax_runner.errors import DataError, PlanError
 from parallax_runner.export.checkpoints import OUTBOX, hold
+from parallax_runner.files.whole import write_whole
 from parallax_runner.graph.build import MODEL
 from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
 from parallax_runner.graph.fingerprint import Outline
@@ -212,7 +213,8 @@ def export_graph(config: RunConfig, distributed: DistributedGraph) -> None:
         folder = Path(config.export_graph_path)
         folder.mkdir(parents=True, exist_ok=True)
         with distributed.graph.as_default():  # In eager mode, TensorFlow refuses to export.
-            tf.train.export_meta_graph(str(folder / f"worker_{distributed.rank}.meta"))
+            meta_graph = tf.train.export_meta_graph()
+        write_whole(folder / f"worker_{distributed.rank}.meta", meta_graph.SerializeToString())
 
 
 def join_ranks(plan: Plan, run_dir: Path, client: ControlClient) -> None:

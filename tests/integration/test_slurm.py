@@ -66,10 +66,16 @@ def test_quick_trains_by_collectives_over_both_nodes(slurm: Slurm, tmp_path: Pat
 
 
 def test_a_job_s_failure_is_the_status_of_who_follows_it(slurm: Slurm, tmp_path: Path) -> None:
+    """In a folder whose name could be taken for the state, and has characters that sbatch reads as others."""
+    cwd = tmp_path / "x JobState=COMPLETED ExitCode=0:0 \"a\" 'b' %j $(touch e)"
+    cwd.mkdir()
     diverges = ("optimizer.learning_rate=1e30", "train.steps=50", "cluster.follow=true")
-    run = launch(*TWO_NODES, *SIMPLE, *diverges, cwd=tmp_path, is_forked=False)
+    run = launch(*TWO_NODES, *SIMPLE, *diverges, cwd=cwd, is_forked=False)
     assert (run.exit_status, run.summary["status"]) == (1, "failed")
     assert ": failed" in run.stderr
+    (log,) = run.run_dir.glob("slurm-*.log")
+    assert "loss" in log.read_text()
+    assert not list(tmp_path.rglob("e"))
 
 
 def test_what_is_not_to_be_submitted_is_only_written(slurm: Slurm, tmp_path: Path) -> None:

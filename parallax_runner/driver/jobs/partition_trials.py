@@ -10,7 +10,6 @@ initial values, and their training is discarded.
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from parallax_runner.driver.partition_search import PartitionSearch, tell, with_
 from parallax_runner.driver.recovery import Recovery, Restarts, continued, step_of
 from parallax_runner.errors import TrainingError
 from parallax_runner.files.link_or_copy import link_or_copy
+from parallax_runner.files.plain import remove
 from parallax_runner.launch import processes
 from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.planning.cut import Cut
@@ -39,7 +39,7 @@ def search_apart(
     the result of the search if the search failed or the run ends after it (`action=search`), otherwise None."""
     config = start.config
     if not config.ckpt.enabled:
-        shutil.rmtree(_passed_on(start.run_dir), ignore_errors=True)  # left by an earlier search
+        remove(_passed_on(start.run_dir))  # left by an earlier search
     goes_on = config.action == "train" and config.model["_target_"] != frozen.SCRIPT
     while True:
         search.next_plan()
@@ -88,7 +88,7 @@ def _run_trial(
     from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
 
     folder = Path(config.run_dir)
-    shutil.rmtree(folder, ignore_errors=True)  # removes the logs of an earlier search
+    remove(folder)  # removes the logs of an earlier search
     folder.mkdir(parents=True, exist_ok=True)
     link_or_copy(run_dir / OUTLINE, folder / OUTLINE)
     link_or_copy(run_dir / IDENTITY, folder / IDENTITY)

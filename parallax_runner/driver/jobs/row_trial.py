@@ -6,7 +6,6 @@ import dataclasses
 import logging
 import os
 import platform
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from parallax_runner.driver.hand_over import write_shipment
 from parallax_runner.driver.jobs.child_job import require_finished, run_child_job
 from parallax_runner.errors import StorageError
 from parallax_runner.files.cache import cache_key, cache_root
+from parallax_runner.files.plain import remove
 from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.plan import plan
 from parallax_runner.planning.cost import measured
@@ -79,7 +79,7 @@ def _trial(
 ) -> Measured:
     from parallax_runner.graph import fingerprint, generators
 
-    shutil.rmtree(folder, ignore_errors=True)
+    remove(folder)
     folder.mkdir(parents=True)
     write_shipment(config, shipment, folder)
     fingerprint.Outline.of(shipment.single.meta_graph.graph_def).save(folder / fingerprint.FILE_NAME)

@@ -1,7 +1,6 @@
 """The driver's end of the control connections. It tracks which child processes are connected, what they send, and when
 they disconnect."""
 
-import errno
 import hmac
 import logging
 import queue
@@ -9,11 +8,12 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.lines import Lines
+from parallax_runner.launch.control.listener import Listener, shut
 from parallax_runner.launch.control.wire import Message
 
 log = logging.getLogger(__name__)
@@ -25,8 +25,6 @@ MAX_LINE_BYTES = 64 * 2**20
 # The maximum number of connections that have not sent a hello, in addition to one per child. Above this limit, the
 # oldest such connection is closed. Children are not affected, because they send their hello at once.
 MAX_STRANGERS = 16
-# If the driver runs out of file descriptors, it tries again after this time to accept a connection.
-ACCEPT_AGAIN_SECS = 0.2
 
 Member = tuple[str, int]
 
@@ -45,8 +43,6 @@ class ControlServer:
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._connections: dict[Member, socket.socket] = {}
-        self._strangers: dict[socket.socket, None] = {}
-        self._closed = threading.Event()
         self._addresses: dict[Member, str] = {}
         self._store: str | None = None
         self._stopping: set[str] = set()
@@ -54,9 +50,10 @@ class ControlServer:
         self._last_step: int | None = None
         self._chief: Member | None = None
         self._without_last_step: set[Member] = set()
-        self._listener = socket.create_server((host, 0), backlog=workers + servers + 16)
-        self.address = f"{host}:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, name="control-accept", daemon=True).start()
+        most_strangers = len(self._expected) + MAX_STRANGERS
+        listening = socket.create_server((host, 0), backlog=most_strangers)
+        self.address = f"{host}:{listening.getsockname()[1]}"
+        self._listener = Listener(listening, self._serve, name="control", most_strangers=most_strangers)
 
     def next_message(self, timeout_secs: float) -> Message | None:
         """Returns the next message, or None if no message arrived in time."""
@@ -102,77 +99,37 @@ class ControlServer:
 
     def close(self) -> None:
         """Closes all connections. A child that is still running exits when it notices that its connection is closed."""
-        self._closed.set()
-        with self._lock:
-            open_sockets = [self._listener, *self._connections.values(), *self._strangers]
-        for one in open_sockets:
-            _shut(one)
         self._listener.close()
-
-    def _accept(self) -> None:
-        was_out = False
-        while not self._closed.is_set():
-            try:
-                connection, _ = self._listener.accept()
-                self._begin(connection)
-            except (OSError, RuntimeError) as error:
-                # RuntimeError means that no thread could be started. ECONNABORTED means that the connecting process has
-                # given up, which is harmless.
-                if self._closed.is_set() or (isinstance(error, OSError) and error.errno == errno.ECONNABORTED):
-                    continue
-                if not was_out:
-                    log.warning("control connections cannot be accepted at the moment: %s", error)
-                was_out = True
-                self._closed.wait(ACCEPT_AGAIN_SECS)
-            else:
-                was_out = False
-
-    def _begin(self, connection: socket.socket) -> None:
         with self._lock:
-            too_many = len(self._strangers) >= len(self._expected) + MAX_STRANGERS
-            oldest = next(iter(self._strangers)) if too_many else None
-            self._strangers[connection] = None
-        if oldest is not None:
-            self._know(oldest)
-            _shut(oldest)
+            connections = list(self._connections.values())
+        for one in connections:
+            shut(one)
+
+    def _serve(self, connection: socket.socket, know: Callable[[], None]) -> None:
+        lines = Lines(connection)
+        hello = self._greet(connection, lines)
+        know()
+        if hello is None:
+            return
+        if hello.role in self._stopping:
+            self._send((hello.role, hello.index), wire.STOP)
+        if hello.role == "worker" and self._store is not None:
+            self._send((hello.role, hello.index), wire.STORE, address=self._store)
+        if hello.role == "worker" and self._last_step is not None:
+            self._send((hello.role, hello.index), wire.LAST_STEP, step=self._last_step)
         try:
-            threading.Thread(target=self._serve, args=(connection,), name="control-read", daemon=True).start()
-        except RuntimeError:
-            self._know(connection)
-            connection.close()
-            raise
-
-    def _know(self, connection: socket.socket) -> None:
-        """Removes a connection from the set of connections that have not sent a hello yet."""
+            while line := lines.next(MAX_LINE_BYTES):
+                kind, fields = wire.decode(line)
+                self._take(Message(hello.role, hello.index, hello.host, kind, fields, time.monotonic()))
+        except OSError as error:
+            log.warning("control connection to %s %d broke: %s", hello.role, hello.index, error)
+        except ValueError as error:
+            fail = {"error": f"sent the driver an invalid message: {error}"}
+            self._messages.put(Message(hello.role, hello.index, hello.host, wire.FAIL, fail, time.monotonic()))
         with self._lock:
-            self._strangers.pop(connection, None)
-
-    def _serve(self, connection: socket.socket) -> None:
-        with connection:
-            lines = Lines(connection)
-            hello = self._greet(connection, lines)
-            self._know(connection)
-            if hello is None:
-                return
-            if hello.role in self._stopping:
-                self._send((hello.role, hello.index), wire.STOP)
-            if hello.role == "worker" and self._store is not None:
-                self._send((hello.role, hello.index), wire.STORE, address=self._store)
-            if hello.role == "worker" and self._last_step is not None:
-                self._send((hello.role, hello.index), wire.LAST_STEP, step=self._last_step)
-            try:
-                while line := lines.next(MAX_LINE_BYTES):
-                    kind, fields = wire.decode(line)
-                    self._take(Message(hello.role, hello.index, hello.host, kind, fields, time.monotonic()))
-            except OSError as error:
-                log.warning("control connection to %s %d broke: %s", hello.role, hello.index, error)
-            except ValueError as error:
-                fail = {"error": f"sent the driver an invalid message: {error}"}
-                self._messages.put(Message(hello.role, hello.index, hello.host, wire.FAIL, fail, time.monotonic()))
-            with self._lock:
-                del self._connections[hello.role, hello.index]
-            self._note_known((hello.role, hello.index))
-            self._messages.put(Message(hello.role, hello.index, hello.host, wire.CLOSED, {}, time.monotonic()))
+            del self._connections[hello.role, hello.index]
+        self._note_known((hello.role, hello.index))
+        self._messages.put(Message(hello.role, hello.index, hello.host, wire.CLOSED, {}, time.monotonic()))
 
     def _greet(self, connection: socket.socket, lines: Lines) -> Message | None:
         try:
@@ -270,11 +227,3 @@ class ControlServer:
             except OSError as error:
                 # The thread that reads this connection also notices its end, and reports it after the earlier messages.
                 log.debug("cannot send %s %d the message %s: %s", *member, kind, error)
-
-
-def _shut(one: socket.socket) -> None:
-    try:
-        one.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        # The connection has already ended.
-        return

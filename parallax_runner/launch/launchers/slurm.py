@@ -89,10 +89,10 @@ def _way_to_node(name: str) -> tuple[str, str | None]:
 
 
 def _slurms_address(name: str) -> str:
-    argv = ["scontrol", "show", "node", "--oneliner", name]
+    argv = ["scontrol", "show", "node", name]
     try:
         shown = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return name
-    found = re.search(r"\bNodeAddr=(\S+)", shown)
+    found = re.search(r"^ +NodeAddr=(\S+)", shown, re.MULTILINE)
     return name if found is None else found[1]

@@ -83,13 +83,19 @@ class Channel:
         line = self._lines.next(MOST_BYTES, timeout_secs)
         if not line:
             return None
-        signature, body = json.loads(line)
+        signature, body = _signature_and_body(line)
         other = "callee" if self._name == "caller" else "caller"
-        if not hmac.compare_digest(str(signature), _sign(self._key, f"{other}{self._received}{body}")):
+        if not hmac.compare_digest(signature.encode(errors="replace"), self._expected(other, body)):
             raise ValueError("received a line that the other end did not sign")
         self._received += 1
-        fields: dict[str, Any] = json.loads(body)
+        fields = json.loads(body)
+        if not isinstance(fields, dict):
+            raise ValueError("received a line without fields")
         return fields
+
+    def _expected(self, other: str, body: str) -> bytes:
+        """Returns the signature of the next line of the other end."""
+        return _sign(self._key, f"{other}{self._received}{body}").encode()
 
     @property
     def is_open(self) -> bool:
@@ -121,6 +127,18 @@ def _line(lines: Lines) -> str:
     if not line:
         raise ValueError("the other end closed the connection: it has a different secret, or is another program")
     return line.decode().strip()
+
+
+def _signature_and_body(line: bytes) -> tuple[str, str]:
+    """Returns both parts of a line. Raises ValueError if it has other parts, because whoever is on the network between
+    the two ends can change a line."""
+    try:
+        parts = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("received a line that is nested too deeply") from error
+    if not isinstance(parts, list) or [type(part) for part in parts] != [str, str]:
+        raise ValueError("received a line that is not a signature and a body")
+    return parts[0], parts[1]
 
 
 def _sign(key: bytes, said: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -13,14 +14,18 @@ from parallax_runner.errors import LaunchError
 from parallax_runner.launch import bind_address
 from parallax_runner.launch.manual.channel import Channel
 from parallax_runner.launch.manual.entry import Entry
-from parallax_runner.launch.manual.stores.store import open_store
+from parallax_runner.launch.manual.stores.store import StoreLostError, open_store
 
 log = logging.getLogger(__name__)
 
 POLL_SECS = 0.2
 CONNECT_SECS = 5.0
+# A process that has not answered is tried again after this time, and then after twice the time.
+FIRST_WAIT_SECS = 0.5
 # How long the driver waits for a replacement if a claimed process exits before all processes have registered.
 REPLACE_SECS = 20.0
+# How long the driver waits for a store that no longer answers, such as a server that is being restarted.
+STORE_SECS = 60.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,11 @@ class Claims:
         self._claims: dict[str, Claim] = {}
         # Maps an entry's id to the reason why the process cannot be claimed.
         self._useless: dict[str, str] = {}
+        # Maps an entry's id to the time before which it is not tried again, and to the last wait.
+        self._again_secs: dict[str, float] = {}
+        self._waits_secs: dict[str, float] = {}
+        # Since when the store does not answer.
+        self._lost_secs: float | None = None
 
     def gather(
         self, run_dir: str, wanted: dict[str, int], timeout_secs: float, stopped: Callable[[], bool]
@@ -51,6 +61,7 @@ class Claims:
         `timeout_secs`, or if a claimed process exits and has no replacement after REPLACE_SECS. The message names these
         processes. Once `stopped()` returns True, returns the claims made so far.
         """
+        self._lost_secs = None
         self._forget_ended()  # these processes exited before this run, so they need no replacement
         deadline = time.monotonic() + timeout_secs
         said_of: frozenset[str] = frozenset()
@@ -95,15 +106,31 @@ class Claims:
     def _claim_new(self, run_dir: str, wanted: dict[str, int]) -> list[str]:
         """Claims new processes, and returns their roles."""
         before = set(self._claims)
-        # A process that serves another run may be free later, but a process that has exited does not return.
-        self._useless = {id: why for id, why in self._useless.items() if "is gone" in why}
-        for entry in self.store.entries():
-            is_known = entry.id in self._claims or entry.id in self._useless
-            has_number = entry.index is not None and entry.index < wanted.get(entry.role, 0)
+        # A process that serves another run may be free later, or withdraw.
+        self._useless = {id: why for id, why in self._useless.items() if id in self._again_secs}
+        for entry in self._entries():
+            is_known = entry.id in self._claims or time.monotonic() < self._again_secs.get(entry.id, 0.0)
+            has_number = entry.index is not None and 0 <= entry.index < wanted.get(entry.role, 0)
             has_place = has_number or len(self._of_role(entry.role)) < wanted.get(entry.role, 0)
             if not is_known and has_place and (entry.index is None or has_number):
                 self._claim(entry, run_dir)
         return [claim.entry.role for id, claim in self._claims.items() if id not in before]
+
+    def _entries(self) -> list[Entry]:
+        """Returns the entries in the store, or none if the store does not answer. After STORE_SECS without an answer,
+        raises StoreLostError."""
+        try:
+            entries = self.store.entries()
+        except StoreLostError as error:
+            now = time.monotonic()
+            if self._lost_secs is None:
+                self._lost_secs = now
+                _tell(f"{error}; waiting {STORE_SECS:g} s for it")
+            elif now > self._lost_secs + STORE_SECS:
+                raise
+            return []
+        self._lost_secs = None
+        return entries
 
     def _claim(self, entry: Entry, run_dir: str) -> None:
         try:
@@ -112,15 +139,25 @@ class Claims:
             answer = channel.receive(CONNECT_SECS) or {}
         except (OSError, ValueError) as error:
             self._useless[entry.id] = f"{entry} is gone, or cannot be reached: {error}"
+            self._set_aside(entry, is_gone=isinstance(error, ConnectionRefusedError))
             return
         if answer.get("kind") == "busy":
             self._useless[entry.id] = f"{entry} is serving another run, {answer['run']}"
         elif answer.get("id") != entry.id:
             self._useless[entry.id] = f"{entry} is gone: another process is listening at its address"
+            self._set_aside(entry, is_gone=True)
         else:
+            self._useless.pop(entry.id, None)
             self._claims[entry.id] = Claim(entry, channel, answer["token"])
             return
         channel.close()
+
+    def _set_aside(self, entry: Entry, *, is_gone: bool) -> None:
+        """Does not try an entry again for a while, or never. A process can be too busy with strangers to answer, but an
+        attempt takes CONNECT_SECS if its machine is lost, so the waits get longer."""
+        wait_secs = 2 * self._waits_secs.get(entry.id, FIRST_WAIT_SECS / 2)
+        self._waits_secs[entry.id] = wait_secs
+        self._again_secs[entry.id] = math.inf if is_gone else time.monotonic() + wait_secs
 
     def _not_replaced(self, entry: Entry, missing: list[str]) -> str:
         return (
@@ -131,10 +168,11 @@ class Claims:
     def _too_late(self, missing: list[str], timeout_secs: float) -> str:
         there = [str(claim.entry) for claim in self._claims.values()]
         beside = f"; registered: {', '.join(there)}" if there else "; no process has registered"
+        lost = "; the store does not answer" if self._lost_secs is not None else ""
         useless = "".join(f"; {why}" for why in self._useless.values())
         return (
             f"cluster.rendezvous={self._address}: missing after {timeout_secs:g} s "
-            f"(cluster.rendezvous_timeout_secs): {', '.join(missing)}{beside}{useless}. Start the missing "
+            f"(cluster.rendezvous_timeout_secs): {', '.join(missing)}{beside}{useless}{lost}. Start the missing "
             "processes with python -m parallax_runner.worker or .server, --rendezvous and the same secret"
         )
 
@@ -145,7 +183,7 @@ def _seated(role: str, count: int, claims: list[Claim]) -> list[Claim | None]:
     seats: list[Claim | None] = [None] * count
     for claim in claims:
         index = claim.entry.index
-        if index is None or index >= count:
+        if index is None or not 0 <= index < count:
             continue
         other = seats[index]
         if other is not None:

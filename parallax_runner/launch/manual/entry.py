@@ -29,6 +29,9 @@ class Entry:
         return f"{name} (pid {self.pid} on {self.host}, {self.address})"
 
 
+_TYPES = {"id": str, "role": str, "address": str, "host": str, "pid": int}
+
+
 def signed(entry: Entry, secret: bytes) -> bytes:
     """Returns the entry as JSON, with a signature that proves that its writer knows the secret."""
     fields = dataclasses.asdict(entry)
@@ -36,13 +39,24 @@ def signed(entry: Entry, secret: bytes) -> bytes:
 
 
 def verified(content: bytes, secret: bytes) -> Entry | None:
-    """Returns the entry, or None if its writer did not know the secret."""
+    """Returns the entry, or None if its writer did not know the secret or it is not an entry."""
     try:
         fields = json.loads(content)
         given = str(fields.pop("signature"))
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
         return None
-    if not hmac.compare_digest(given.encode(), _signature(fields, secret).encode()):
+    # JSON allows half of a surrogate pair, which has no UTF-8.
+    if not hmac.compare_digest(given.encode(errors="replace"), _signature(fields, secret).encode()):
+        return None
+    return _entry_of(fields)
+
+
+def _entry_of(fields: dict[str, Any]) -> Entry | None:
+    """Returns the entry with these fields, or None if another version of this package wrote them."""
+    if {name: type(value) for name, value in fields.items() if name != "index"} != _TYPES:
+        return None
+    index = fields.get("index")
+    if index is not None and (type(index) is not int or index < 0):
         return None
     return Entry(**fields)
 

@@ -12,11 +12,13 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from parallax_runner.errors import ConfigError
 from parallax_runner.launch import guard
+from parallax_runner.launch.control.listener import Listener, affordable_strangers
 from parallax_runner.launch.family import end_family
 from parallax_runner.launch.manual import own_address
 from parallax_runner.launch.manual.channel import Channel
@@ -27,6 +29,7 @@ log = logging.getLogger(__name__)
 
 KEEP_SECS = 5.0
 POLL_SECS = 0.1
+BACKLOG = 256
 DEFAULT_TIMEOUT_SECS = 600.0
 # This variable is in the environment of every process that this standby process starts, so that all of their forked
 # processes can be found.
@@ -39,23 +42,20 @@ class StandBy:
     """The state of this standby process. At most one driver claims it at a time, and it runs at most one worker or
     server."""
 
-    def __init__(self, store: Store, listener: socket.socket, entry: Entry) -> None:
+    def __init__(self, store: Store, listening: socket.socket, entry: Entry) -> None:
         self.entry = entry
         self.was_claimed = threading.Event()
         self.over = threading.Event()
         self.exit_status = 1
-        self._store, self._listener = store, listener
+        self._store, self._listening = store, listening
         self._lock = threading.Lock()
         self._run: str | None = None
         self._token = ""
         self._child: subprocess.Popen[bytes] | None = None
 
     def listen(self) -> None:
-        """Serves drivers until the process exits."""
-        while True:
-            with suppress(OSError):
-                connection, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(connection,), name="driver", daemon=True).start()
+        """Starts serving drivers, until the process exits."""
+        Listener(self._listening, self._serve, name="driver", most_strangers=affordable_strangers())
 
     def keep_entry(self) -> None:
         """Writes the entry every few seconds until the process exits."""
@@ -72,13 +72,14 @@ class StandBy:
         if child is not None and child.poll() is None:
             end_family([child], self.entry.id)
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, connection: socket.socket, know: Callable[[], None]) -> None:
         with suppress(OSError, ValueError):
             channel = Channel.accept(connection, self._store.secret)
-            said = channel.receive()
-            if said is not None and said["kind"] == "claim":
+            know()
+            said = channel.receive() or {}
+            if said.get("kind") == "claim":
                 self._be_claimed(channel, str(said["run"]))
-            elif said is not None and said["kind"] == "start":
+            elif said.get("kind") == "start":
                 self._start(channel, said)
 
     def _be_claimed(self, channel: Channel, run: str) -> None:
@@ -134,19 +135,22 @@ def stand_by(role: str, rendezvous: str, index: int | None, *, address: str | No
     `address` is the address at which the driver and the other processes reach this machine. The default is this
     machine's address on the route to the store. Raises ConfigError or LaunchError if the rendezvous cannot be used.
     """
+    if index is not None and index < 0:
+        option = "--rank" if role == "worker" else "--index"
+        raise ConfigError(f"{option}={index}: expected a number from 0, or no {option} to let the driver choose")
     logging.basicConfig(level=logging.INFO, format=f"parallax_runner.{role}: %(message)s")
     store = open_store(rendezvous, is_driver=False)
     host = address or store.own_host() or own_address.on_the_way_out()
-    listener = socket.create_server((host, 0))
+    listening = socket.create_server((host, 0), backlog=BACKLOG)
     entry = Entry(
         id=uuid.uuid4().hex,
         role=role,
         index=index,
-        address=f"{host}:{listener.getsockname()[1]}",
+        address=f"{host}:{listening.getsockname()[1]}",
         host=socket.gethostname(),
         pid=os.getpid(),
     )
-    waiting = StandBy(store, listener, entry)
+    waiting = StandBy(store, listening, entry)
 
     def terminate(*_: object) -> None:
         waiting.exit_status = TERMINATED
@@ -154,7 +158,7 @@ def stand_by(role: str, rendezvous: str, index: int | None, *, address: str | No
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, terminate)
-    threading.Thread(target=waiting.listen, name="listen", daemon=True).start()
+    waiting.listen()
     keeping = threading.Thread(target=waiting.keep_entry, name="entry", daemon=True)
     keeping.start()
     log.info("%s is standing by at %s", entry, rendezvous)

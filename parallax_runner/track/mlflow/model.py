@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parallax_runner.files.link_or_copy import link_or_copy
+from parallax_runner.files.regular import read_regular
 from parallax_runner.files.whole import write_whole
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def send(
         raise ValueError(f"{saved_model} does not exist, or is not a SavedModel that parallax_runner wrote")
     with tempfile.TemporaryDirectory(prefix=".mlflow_model", dir=saved_model.parent) as beside:
         folder = Path(beside) / ARTIFACT_FOLDER
-        checkpoint = json.loads((saved_model / DESCRIPTION).read_text(encoding="utf-8"))["checkpoint"]
+        checkpoint = json.loads(read_regular(saved_model / DESCRIPTION))["checkpoint"]
         model_id = None if logged_models is None else logged_models.id_for_serving(checkpoint)
         write_model(saved_model, folder, run_id=run_id, model_id=model_id)
         client.log_artifacts(run_id, str(folder), artifact_path=ARTIFACT_FOLDER)
@@ -57,7 +58,7 @@ def write_model(saved_model: Path, folder: Path, *, run_id: str | None = None, m
     from mlflow import pyfunc
     from mlflow.models import Model, ModelSignature
 
-    described = json.loads((saved_model / DESCRIPTION).read_text(encoding="utf-8"))
+    described = json.loads(read_regular(saved_model / DESCRIPTION))
     model = Model(
         artifact_path=ARTIFACT_FOLDER,
         run_id=run_id,

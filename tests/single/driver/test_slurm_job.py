@@ -65,7 +65,7 @@ def test_the_time_limit_is_the_user_s_or_twice_what_is_predicted(tmp_path: Path)
 def test_the_user_s_options_come_last(tmp_path: Path) -> None:
     text = slurm_job.script(config(sbatch_options="--mem=1G --account='my lab'"), PLAN, tmp_path, COMMAND)
     lines = [line for line in text.splitlines() if line.startswith("#SBATCH")]
-    assert lines[-2:] == ["#SBATCH --mem=1G", "#SBATCH '--account=my lab'"]
+    assert lines[-2:] == ["#SBATCH --mem=1G", '#SBATCH "--account=my lab"']
 
 
 def test_who_belongs_into_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,3 +96,52 @@ def test_scripts_and_jobs_of_sweeps_are_not_submitted(tmp_path: Path) -> None:
 )
 def test_status_of_a_job(state: str, exit_code: str, status: int) -> None:
     assert slurm_job.status_of(state, exit_code) == status
+
+
+@pytest.mark.parametrize("character", ["\n", "\r", "\x1b", "\x00", "\udcff"])
+@pytest.mark.parametrize("where", ["run_dir", "working folder", "time_limit", "option", "options"])
+def test_nothing_with_a_line_break_is_written(
+    where: str, character: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What follows a line break would be a command of the job."""
+    odd = f"x'{character}touch pwned #"
+    run_dir, given = tmp_path / "one", {}
+    if where == "run_dir":
+        run_dir = tmp_path / odd
+    elif where == "working folder":
+        monkeypatch.setattr(os, "getcwd", lambda: f"/{odd}")
+    elif where == "time_limit":
+        given = {"time_limit": odd}
+    elif where == "option":
+        given = {"sbatch_options": ["--mem=1G", f"--comment={odd}"]}
+    else:
+        given = {"sbatch_options": f'--mem=1G "--comment={odd}"'}
+    with pytest.raises(LaunchError, match=r"job.sbatch cannot contain .*: expected a value .*without line breaks"):
+        slurm_job.script(config(**given), PLAN, run_dir, COMMAND)
+
+
+def test_what_sbatch_reads_is_quoted_for_it(tmp_path: Path) -> None:
+    run_dir = tmp_path / 'a "b" %j $(e) #f'
+    text = slurm_job.script(config(sbatch_options=["--comment=c\\d 'e'"]), PLAN, run_dir, COMMAND)
+    asked = options(text)
+    assert asked["job-name"] == r'"a \"b\" %j $(e) #f"'
+    assert asked["output"] == rf'"{tmp_path}/a \"b\" %%j $(e) #f/slurm-%j.log"'
+    assert "#SBATCH \"--comment=c\\\\d 'e'\"" in text
+    with pytest.raises(LaunchError, match=r"run_dir=.*Slurm drops backslashes"):
+        slurm_job.script(config(), PLAN, tmp_path / "a\\b", COMMAND)
+
+
+SHOWN = """JobId=7 JobName=x JobState=COMPLETED ExitCode=0:0
+   UserId=root(0) GroupId=root(0) MCS_label=N/A
+   JobState=FAILED Reason=NonZeroExitCode Dependency=(null)
+   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=3:0
+   Command=/w/x JobState=COMPLETED ExitCode=0:0/job.sbatch
+   WorkDir=/w/x JobState=COMPLETED ExitCode=0:0
+   StdOut=/w/x Requeue=1 ExitCode=0:0/slurm-7.log
+"""
+
+
+def test_a_path_is_not_the_state_of_the_job() -> None:
+    assert slurm_job.standing_in(SHOWN) == ("FAILED", 3)
+    with pytest.raises(LaunchError, match="no state of the job: ''"):
+        slurm_job.standing_in("")

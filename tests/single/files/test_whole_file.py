@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import parallax_runner
 from parallax_runner.errors import is_of_storage
 from parallax_runner.files import whole as whole_file
 from parallax_runner.files.whole import write_whole
@@ -115,16 +113,3 @@ def test_an_error_names_the_file_and_leaves_nothing(tmp_path: Path, monkeypatch:
     monkeypatch.undo()
     with pytest.raises(IsADirectoryError):
         write_whole(tmp_path / "folder", "")
-
-
-# They write into a folder that gets its name when all of it is there.
-IN_A_NEW_FOLDER = {"checkpoints/folder.py", "export/checkpoints.py", "data/token_cache.py"}
-
-
-def test_no_other_module_writes_text_in_place() -> None:
-    package = Path(parallax_runner.__file__).parent
-    in_place = re.compile(r"\.write_text\(|gzip\.open\([^)]*[\"'][wax]")
-    writers = {
-        path.relative_to(package).as_posix() for path in package.rglob("*.py") if in_place.search(path.read_text())
-    }
-    assert writers <= IN_A_NEW_FOLDER

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from parallax_runner.profile.trace import TraceWriter
+from parallax_runner.profile.trace import writing_trace
 from tests.single.profile.trace_rules import check_trace, lanes, processes
 from tests.single.profile.traced import ORIGIN_NS, SERVER, WORKER_0, WORKER_1, timeline
 
 
 def written(folder: Path) -> dict[str, Any]:
-    with TraceWriter(folder / "trace.json") as trace:
+    with writing_trace(folder / "trace.json") as trace:
         for step, later in ((4, 0), (9, 100)):
             trace.add(
                 [
@@ -77,6 +77,6 @@ def test_the_rules_can_be_broken() -> None:
 
 
 def test_an_error_leaves_no_trace(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="on purpose"), TraceWriter(tmp_path / "trace.json"):
+    with pytest.raises(RuntimeError, match="on purpose"), writing_trace(tmp_path / "trace.json"):
         raise RuntimeError("on purpose")
     assert list(tmp_path.iterdir()) == []

@@ -7,6 +7,7 @@ import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -334,9 +335,9 @@ def test_the_plot_has_points_errors_curve_and_choice(tmp_path: Path, monkeypatch
     drawn: list[Axes] = []
     save = Figure.savefig
 
-    def keep(figure: Figure, path: Path, **options: object) -> None:
+    def keep(figure: Figure, file: BinaryIO, **options: object) -> None:
         drawn.append(figure.axes[0])
-        save(figure, path, **options)
+        save(figure, file, **options)
 
     monkeypatch.setattr(Figure, "savefig", keep)
     choice = search(by(OPTIMA[8].secs), ALLOWED)

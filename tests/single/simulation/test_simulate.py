@@ -6,7 +6,7 @@ import dataclasses
 import json
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from hypothesis import given, settings
@@ -168,9 +168,9 @@ def test_the_plot_has_the_ideal_line_and_says_what_it_is_of(tmp_path: Path, monk
     drawn: list[Figure] = []
     save = Figure.savefig
 
-    def keep(figure: Figure, path: Path, **options: Any) -> None:
+    def keep(figure: Figure, file: BinaryIO, **options: Any) -> None:
         drawn.append(figure)
-        save(figure, path, **options)
+        save(figure, file, **options)
 
     monkeypatch.setattr(Figure, "savefig", keep)
     path = tmp_path / "plots" / "simulation.png"

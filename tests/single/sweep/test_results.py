@@ -174,7 +174,7 @@ def test_plot_has_the_value_of_each_job_and_the_mean_of_each_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Axes] = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_: drawn.append(figure.axes[0]))
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure.axes[0]))
     plot.save(results_of(*((f"comm={comm}", seed) for comm in ("ps", "mpi") for seed in SEEDS)), tmp_path)
     (axes,) = drawn
     assert [text.get_text() for text in axes.texts] == ["99", "100", "101", "102"]

@@ -6,7 +6,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from matplotlib.axes import Axes
@@ -34,9 +34,10 @@ def axes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Axes]:
     drawn: dict[str, Axes] = {}
     save = Figure.savefig
 
-    def keep(figure: Figure, path: Path, **options: Any) -> None:
-        drawn[path.name] = figure.axes[0]
-        save(figure, path, **options)
+    def keep(figure: Figure, file: BinaryIO, **options: Any) -> None:
+        partial = Path(file.name).name  # such as .loss.png.0123, until the image is complete
+        drawn[partial.removeprefix(".").rpartition(".")[0]] = figure.axes[0]
+        save(figure, file, **options)
 
     monkeypatch.setattr(Figure, "savefig", keep)
     return drawn

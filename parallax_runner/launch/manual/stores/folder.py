@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Self
 from urllib.parse import SplitResult, unquote
 
+from parallax_runner.files.shared import is_regular, read_shared
 from parallax_runner.files.whole import write_whole
 from parallax_runner.launch.manual import secret
 from parallax_runner.launch.manual.entry import Entry, signed
-from parallax_runner.launch.manual.stores.store import Store
+from parallax_runner.launch.manual.stores.store import MOST_ENTRIES, MOST_ENTRY_BYTES, Store
 
 
 class Folder(Store):
@@ -31,7 +33,7 @@ class Folder(Store):
     def keep(self, entry: Entry) -> None:
         """Writes the file if it is missing."""
         path = self._path(entry)
-        if not path.exists():
+        if not is_regular(path):
             write_whole(path, signed(entry, self.secret))
 
     def withdraw(self, entry: Entry) -> None:
@@ -39,13 +41,20 @@ class Folder(Store):
         self._path(entry).unlink(missing_ok=True)
 
     def entries(self) -> list[Entry]:
-        """Returns the entries, oldest first. Files without a valid signature are ignored and reported in the log."""
+        """Returns the entries, oldest first. Whatever has no valid signature is ignored and reported in the log. Raises
+        LaunchError if there are more than MOST_ENTRIES."""
+        paths = list(itertools.islice(self.folder.glob("*.json"), MOST_ENTRIES + 1))
+        self.check_number(len(paths), str(self.folder))
         found = []
-        for path in sorted(self.folder.glob("*.json"), key=_written_secs):
+        for path in sorted(paths, key=_written_secs):
             try:
-                entry = self.believed(str(path), path.read_bytes())
-            except OSError:  # the entry was withdrawn
+                content = read_shared(path, MOST_ENTRY_BYTES)
+            except FileNotFoundError:  # the entry was withdrawn
                 continue
+            except OSError as error:
+                self.disbelieve(str(path), f"cannot be read: {error.strerror}")
+                continue
+            entry = self.believed(str(path), content)
             if entry is not None:
                 found.append(entry)
         return found
@@ -56,6 +65,6 @@ class Folder(Store):
 
 def _written_secs(path: Path) -> float:
     try:
-        return path.stat().st_mtime
+        return path.lstat().st_mtime
     except OSError:
         return 0.0

@@ -3,9 +3,10 @@ it."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-from typing import Any, Self
+from typing import Self
 from urllib.parse import SplitResult, unquote
 
 import redis
@@ -15,7 +16,7 @@ from redis.retry import Retry
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch.manual import own_address, secret
 from parallax_runner.launch.manual.entry import Entry, signed
-from parallax_runner.launch.manual.stores.store import Store
+from parallax_runner.launch.manual.stores.store import MOST_ENTRIES, MOST_ENTRY_BYTES, Store, StoreLostError
 
 EXPIRES_SECS = 30
 ANSWER_SECS = 5.0
@@ -64,20 +65,37 @@ class Redis(Store):
 
     def entries(self) -> list[Entry]:
         """Returns the entries sorted by key, because the server does not record their order. Raises LaunchError if the
-        server fails."""
-        pattern = re.sub(r"([*?\[\]\\])", r"\\\1", self._prefix) + ":*"
-        try:
-            keys = sorted(self._server.scan_iter(match=pattern, count=SCAN_COUNT))
-            contents: Any = self._server.mget(keys) if keys else []
-        except (redis.RedisError, OSError) as error:
-            raise self._failure(error) from error
+        server refuses, and StoreLostError if it cannot be reached."""
         found = []
-        for key, content in zip(keys, contents, strict=True):
-            # A key that has just expired, or whose value is not a string, has no content.
-            entry = None if content is None else self.believed(key.decode(errors="replace"), content)
+        for key, content in self._contents().items():
+            entry = self.believed(key.decode(errors="replace"), content)
             if entry is not None:
                 found.append(entry)
         return found
+
+    def _contents(self) -> dict[bytes, bytes]:
+        """Returns the values of all keys, sorted by key. Whoever can write to the server can write any number of keys
+        of any length, so both are bounded."""
+        pattern = re.sub(r"([*?\[\]\\])", r"\\\1", self._prefix) + ":*"
+        try:
+            scanned = self._server.scan_iter(match=pattern, count=SCAN_COUNT)
+            keys = sorted(set(itertools.islice(scanned, MOST_ENTRIES + 1)))
+            self.check_number(len(keys), f"the Redis server at {self._host}:{self._port}, prefix {self._prefix},")
+            asking = self._server.pipeline(transaction=False)
+            for key in keys:
+                asking.getrange(key, 0, MOST_ENTRY_BYTES)
+            values = asking.execute(raise_on_error=False) if keys else []
+            for value in values:
+                if isinstance(value, redis.exceptions.NoPermissionError):
+                    raise value
+        except (redis.AuthenticationError, redis.exceptions.NoPermissionError) as error:
+            raise self._failure(error) from error
+        except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+            raise StoreLostError(str(self._failure(error))) from error
+        except redis.RedisError as error:
+            raise self._failure(error) from error
+        # A key that has just expired has no content, and one whose value is not a string has an error.
+        return {key: value for key, value in zip(keys, values, strict=True) if isinstance(value, bytes) and value}
 
     def _key(self, entry: Entry) -> str:
         return f"{self._prefix}:{entry.role}:{entry.id}"

@@ -10,12 +10,23 @@ from typing import Self
 from urllib.parse import SplitResult
 
 from parallax_runner.config.rendezvous import split_address
+from parallax_runner.errors import LaunchError
 from parallax_runner.launch.manual.entry import Entry, verified
 
 log = logging.getLogger(__name__)
 
 # Maps the scheme of `cluster.rendezvous` to the class of its store.
 STORES: Mapping[str, str] = {"file": "folder.Folder", "redis": "redis.Redis", "tcp": "tcp.Tcp"}
+
+
+# The bounds of what is read from a store, because strangers may be able to write to it.
+MOST_ENTRIES = 10_000
+MOST_ENTRY_BYTES = 16 << 10
+MOST_NAMED = 20
+
+
+class StoreLostError(LaunchError):
+    """The store has been opened, but does not answer now. It may answer again, for example after a restart."""
 
 
 class Store(ABC):
@@ -50,10 +61,29 @@ class Store(ABC):
         """Returns the entry in `content`, or None if its writer did not know the secret. Logs a rejected entry once per
         `name`."""
         entry = verified(content, self.secret)
-        if entry is None and name not in self._not_believed:
-            self._not_believed.add(name)
-            log.warning("%s is not signed with this rendezvous's secret: it is ignored", name)
+        if entry is None:
+            self.disbelieve(name, "is not signed with this rendezvous's secret")
         return entry
+
+    def disbelieve(self, name: str, fault: str) -> None:
+        """Logs once per `name` that an entry is ignored. Only the first MOST_NAMED entries are named, since whoever can
+        write to the store can write any number of entries."""
+        if name in self._not_believed or len(self._not_believed) > MOST_NAMED:
+            return
+        self._not_believed.add(name)
+        if len(self._not_believed) > MOST_NAMED:
+            log.warning("more than %d entries are ignored; the others are not named", MOST_NAMED)
+            return
+        shown = name if name.isprintable() else name.encode("unicode_escape").decode()
+        log.warning("%s %s: it is ignored", shown, fault)
+
+    def check_number(self, count: int, where: str) -> None:
+        """Raises LaunchError if the store has more than MOST_ENTRIES entries."""
+        if count > MOST_ENTRIES:
+            raise LaunchError(
+                f"cluster.rendezvous: {where} contains more than {MOST_ENTRIES} entries; expected one for each worker "
+                "and server: choose a new folder or prefix for each run, to which nobody else writes"
+            )
 
 
 def open_store(address: str, *, is_driver: bool) -> Store:

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 from urllib.parse import SplitResult
 
 from parallax_runner.errors import LaunchError
+from parallax_runner.launch.control.listener import Listener, affordable_strangers
 from parallax_runner.launch.manual import own_address, secret
 from parallax_runner.launch.manual.channel import Channel
 from parallax_runner.launch.manual.entry import Entry, signed, verified
@@ -25,7 +27,8 @@ class Tcp(Store):
         super().__init__(secret.from_environment())
         self._host, self._port = host, port
         self._lock = threading.Lock()
-        self._entries: dict[str, Entry] = {}
+        # A process that connects again may be there twice until the end of its first connection is noticed.
+        self._entries: dict[Channel, Entry] = {}
         self._channel: Channel | None = None
 
     @classmethod
@@ -57,35 +60,31 @@ class Tcp(Store):
     def entries(self) -> list[Entry]:
         """Returns the entries in order of arrival."""
         with self._lock:
-            return list(self._entries.values())
+            by_id = {entry.id: entry for entry in self._entries.values()}
+        return list(by_id.values())
 
     def _listen(self) -> None:
         try:
-            listener = socket.create_server((self._host, self._port), backlog=BACKLOG)
+            listening = socket.create_server((self._host, self._port), backlog=BACKLOG)
         except OSError as error:
             raise LaunchError(
                 f"cluster.rendezvous: cannot listen on {self._host}:{self._port}: {error.strerror}; expected an "
                 "address of the driver's machine and a free port"
             ) from error
-        threading.Thread(target=self._accept, args=(listener,), name="rendezvous", daemon=True).start()
+        Listener(listening, self._serve, name="rendezvous", most_strangers=affordable_strangers())
 
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            with suppress(OSError):
-                connection, _ = listener.accept()
-                threading.Thread(target=self._serve, args=(connection,), name="entry", daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, connection: socket.socket, know: Callable[[], None]) -> None:
         with suppress(OSError, ValueError):
             channel = Channel.accept(connection, self.secret)
-            said = channel.receive()
-            entry = None if said is None else verified(str(said.get("content")).encode(), self.secret)
+            know()
+            said = channel.receive() or {}
+            entry = verified(str(said.get("content")).encode(errors="replace"), self.secret)
             if entry is None:
                 return
             with self._lock:
-                self._entries[entry.id] = entry
+                self._entries[channel] = entry
             try:
                 channel.receive()  # a process sends only its entry, so this call returns when the process has exited
             finally:
                 with self._lock:
-                    del self._entries[entry.id]
+                    del self._entries[channel]

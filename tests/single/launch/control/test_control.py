@@ -184,7 +184,7 @@ def test_children_are_accepted_again_when_descriptors_are_free_again() -> None:
         "server = ControlServer(workers=1, servers=0, host='127.0.0.1')\n"
         "host, port = server.address.split(':')\n"
         "first = socket.create_connection((host, int(port)))\n"
-        "while not server._strangers: time.sleep(0.01)  # until the first is accepted\n"
+        "while not server._listener.strangers: time.sleep(0.01)  # until the first is accepted\n"
         "child = socket.socket()\n"
         "before = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (child.fileno() + 1, before[1]))\n"
