@@ -12,6 +12,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.used_params import used_params
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
+from parallax_runner.track.careful import CarefulTracker
 from parallax_runner.track.origin import origin_of
 from parallax_runner.track.tracker import NoTracker, RunInfo, Start, Tracker, find_tracker
 
@@ -41,7 +42,7 @@ def open_tracker(config: RunConfig, plan: Plan, run_dir: Path, summary: Mapping[
         sweep_dir=None if config.sweep.dir is None else Path(config.sweep.dir),
         summary=summary,
     )
-    tracker = cls(run)
+    tracker = CarefulTracker(cls(run))
     tracker.log_params(used_params(config))
     return tracker
 

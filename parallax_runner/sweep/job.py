@@ -111,7 +111,14 @@ def _record(ledger: Ledger, job: Job, config: RunConfig) -> Standing:
     outcome: Status = "finished" if not status else "interrupted" if status in INTERRUPTED else "failed"
     name, objective, direction = reached or (None, None, "minimize")
     standing = Standing(job, outcome, os.getpid(), objective, status, told, name, direction)
-    ledger.append(outcome, job, **standing.objective_fields(), exit_status=status, error=told)
+    try:
+        ledger.append(outcome, job, **standing.objective_fields(), exit_status=status, error=told)
+    except OSError as error:  # the job has ended, and its result must not be lost as well
+        print(
+            f"parallax_runner: {ledger.path} cannot be written: {error.strerror}. The outcome of {job.title} is "
+            f"{outcome}, but a resumed sweep runs this job again",
+            file=sys.stderr,
+        )
     return standing
 
 

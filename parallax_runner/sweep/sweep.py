@@ -57,10 +57,10 @@ def run_sweep(sweep: CheckedSweep, again: Sequence[str], launch: Callable[[], No
         outcome: Status = "interrupted" if stop_status else "failed" if status else "finished"
         ranked = results.rank(account, planned)
         try:
-            saved = results.save(ranked, sweep.dir, outcome)
+            saved = _saved(ranked, sweep.dir, outcome)
             _show(ranked, sweep.dir, shlex.join(["python", "-m", "parallax_runner", *again]) if status else None)
             parent.log_objectives(tracker, account.objectives, results.goal_of(ranked))
-            for path in (saved, *_drawn(ranked, sweep.dir), ledger.path):
+            for path in (*saved, *_drawn(ranked, sweep.dir), ledger.path):
                 tracker.log_artifact(path)
             if sweep.first.sweep.ensemble is not None and not stop_status:
                 status = _ensemble(ranked, sweep.dir, sweep.first.sweep.ensemble) or status
@@ -76,6 +76,15 @@ def _ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> int:
     except ExportError as error:
         return tell(error)
     return 0
+
+
+def _saved(ranked: Sequence[Result], sweep_dir: Path, outcome: Status) -> list[Path]:
+    """Writes `results.json`. If that fails, prints a note, because the jobs have ended."""
+    try:
+        return [results.save(ranked, sweep_dir, outcome)]
+    except OSError as error:
+        print(f"parallax_runner: {sweep_dir / results.FILE_NAME} was not written: {error.strerror}", file=sys.stderr)
+        return []
 
 
 def _drawn(ranked: Sequence[Result], sweep_dir: Path) -> Iterable[Path]:

@@ -77,8 +77,8 @@ class Tracker:
     """Records one run. The driver creates the tracker after planning, before it launches any process.
 
     By default, nearly all methods do nothing, so a subclass overrides only the methods that it needs. Only `check`,
-    `sync` and the constructor may raise. A ConfigError leads to exit status 2. An exception in any other method ends
-    the run, so a tracker that communicates with a server must catch its errors and must not make the driver wait.
+    `sync` and the constructor may raise. A ConfigError leads to exit status 2. An exception in any other method is
+    printed once as a note, and the run continues (`track/careful.py`). The methods must not make the driver wait.
     Import the server's package inside methods, because workers and the configuration check import the class too.
     """
 
