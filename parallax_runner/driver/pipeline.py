@@ -36,7 +36,7 @@ from parallax_runner.driver.partition_search import PartitionSearch
 from parallax_runner.driver.patience import epochs_of
 from parallax_runner.driver.recording import open_tracker, tracker_class
 from parallax_runner.driver.recovery import Recovery
-from parallax_runner.driver.run_lock import alone_in
+from parallax_runner.driver.run_lock import alone_in, alone_in_checkpoints
 from parallax_runner.driver.run_state import RunState
 from parallax_runner.driver.run_summary import RunSummary, global_batch, with_training
 from parallax_runner.driver.simulate import run_simulation
@@ -106,6 +106,7 @@ def _alone_in(config: RunConfig, run_dir: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             stack.enter_context(alone_in(run_dir))
+            stack.enter_context(alone_in_checkpoints(config))
         except ConfigError as error:
             name_origins(error, config)
             raise
