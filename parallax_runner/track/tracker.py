@@ -30,11 +30,12 @@ class Start:
 class RunInfo:
     """The driver's information about a run when the driver opens the tracker.
 
-    `config` is the resolved configuration; the tracker's own settings are under `tracking.options`. `tags` describe the
-    run (model, comm, workers, servers, the user's `tracking.tags`), and `origin` describes the run's origin (user,
-    command, git.commit, git.dirty, parallax.version, parallax.commit). `start` is None if training starts without a
-    checkpoint. `sweep_dir` is the sweep's folder if the run is a job of a sweep. If `is_sweep` is set, the run is the
-    parent run of a sweep's jobs: `run_dir` is the sweep's folder and `config` is the configuration of the first job.
+    `config` is the configuration, in which a value that depends on an environment variable is its interpolation. The
+    settings under `tracking` have their values. `tags` describe the run (model, comm, workers, servers, the user's
+    `tracking.tags`), and `origin` describes the run's origin (user, command, git.commit, git.dirty, parallax.version,
+    parallax.commit). `start` is None if training starts without a checkpoint. `sweep_dir` is the sweep's folder if the
+    run is a job of a sweep. If `is_sweep` is set, the run is the parent run of a sweep's jobs: `run_dir` is the sweep's
+    folder and `config` is the configuration of the first job.
     `summary` contains the fields of `summary.json` that are already known.
     """
 
