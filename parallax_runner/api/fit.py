@@ -29,7 +29,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.epochs import Epochs
 from parallax_runner.driver.only_driver import check_outside_workers
 from parallax_runner.driver.resumable_epochs import ResumableEpochs
-from parallax_runner.errors import ConfigError, LaunchError
+from parallax_runner.errors import ConfigError, LaunchError, StorageError
 from parallax_runner.export.keras_weights import load_into_keras
 from parallax_runner.process.terminal import keep_going
 from parallax_runner.worker.script import Worker, or_fail, this_worker, work_and_leave
@@ -182,10 +182,12 @@ COUNTED = ("pass_steps", "validation_size")
 
 @dataclass(frozen=True)
 class _Finished:
-    """An earlier call in this process: the common start of the paths of its result, and its number of steps."""
+    """An earlier call in this process: the common start of the paths of its result, its number of steps, and the reason
+    why its result was not written, or None."""
 
     stem: Path
     steps: int
+    fault: str | None = None
 
 
 _finished: list[_Finished] = []
@@ -213,6 +215,12 @@ def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
 
 def _check(wanted: _Wanted) -> None:
     model = wanted.model
+    for earlier in _finished:
+        if earlier.fault is not None:
+            raise StorageError(
+                f"fit: the workers of this call need the result of an earlier call, {earlier.stem}.npz, which was not "
+                f"written: {earlier.fault}; free disk space, and start the script again"
+            )
     if not isinstance(wanted.epochs, int) or wanted.epochs < 1:
         raise ConfigError(f"epochs={wanted.epochs!r} (fit): expected an integer, at least 1")
     check_frequency(wanted.validation_freq)
@@ -303,8 +311,8 @@ def _drive(wanted: _Wanted, source: FitSource, steps_per_epoch: int | None) -> A
         return None
     ((calls, record),) = made
     calls.finish()
-    fit_result.leave(call.stem, model, calls.history, callbacks, {**call.run, "steps": record.last_step})
-    _finished.append(_Finished(call.stem, record.last_step))
+    fault = fit_result.leave(call.stem, model, calls.history, callbacks, {**call.run, "steps": record.last_step})
+    _finished.append(_Finished(call.stem, record.last_step, fault))
     return calls.history
 
 

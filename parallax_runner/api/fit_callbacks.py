@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from parallax_runner.api.callback_state import BestWeights
+from parallax_runner.api.fit_result import as_json
 from parallax_runner.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -155,7 +156,7 @@ class FitCalls:
         if not self._started:
             return {}
         return {
-            "history": {name: list(values) for name, values in self.history.history.items()},
+            "history": as_json(self.history.history),
             "epochs": list(self.history.epoch),
             "states": self._best.states_of(self._callbacks),
         }

@@ -39,6 +39,11 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 }
 
 
+# TensorFlow counts steps and examples as 64-bit integers.
+_MOST = 2**63 - 1
+_COUNTS = ("step", "examples", "write_number")
+
+
 @dataclass(frozen=True)
 class FileState:
     """The size and checksum of a checkpoint file when it was written."""
@@ -256,6 +261,10 @@ def _sidecar(fields: Mapping[str, Any]) -> Sidecar:
     for name, value in known.items():
         if type(value) not in _TYPES[_KEYS[name]]:  # isinstance would accept true as an int
             raise ValueError(f"its field «{_KEYS[name]}» has the wrong type: {value!r}")
+        if name in _COUNTS and not 0 <= value <= _MOST:
+            raise ValueError(f"its field «{name}» is not a count: {str(value)[:40]}")
+        if name == "saved_secs" and not abs(value) <= _MOST:  # also if it is NaN
+            raise ValueError(f"its field «{name}» is not a time: {value!r}")
     try:
         files = {ending: _file_state(ending, state) for ending, state in fields["files"].items()}
         return Sidecar(**known, files=files)
@@ -265,7 +274,8 @@ def _sidecar(fields: Mapping[str, Any]) -> Sidecar:
 
 def _file_state(ending: str, fields: Mapping[str, Any]) -> FileState:
     state = FileState(bytes=fields["bytes"], sha256=fields["sha256"])
-    if not _ENDING.fullmatch(ending) or type(state.bytes) is not int or type(state.sha256) is not str:
+    is_valid = type(state.bytes) is int and 0 <= state.bytes <= _MOST and type(state.sha256) is str
+    if not _ENDING.fullmatch(ending) or not is_valid:
         raise ValueError(f"its entry for the file «{ending}» is invalid: {dict(fields)}")
     return state
 

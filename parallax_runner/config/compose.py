@@ -26,7 +26,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from parallax_runner.config import explain, job_folder
+from parallax_runner.config import environment, explain, job_folder
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.master import Master, sweep_dir
 from parallax_runner.config.origins import COMMAND_LINE, ConfigFile, Origins
@@ -300,6 +300,11 @@ class Composer:
 
 def resolve(job: Job) -> DictConfig:
     """Returns the configuration for the job's task, without Hydra's node and with all interpolations resolved."""
+    return resolve_with_environment(job)[0]
+
+
+def resolve_with_environment(job: Job) -> tuple[DictConfig, dict[environment.Path, environment.FromEnvironment]]:
+    """Returns the configuration as `resolve` does, and the values in it that depend on environment variables."""
     settings = HydraConfig.instance()
     before = settings.cfg
     config = job.config
@@ -310,8 +315,9 @@ def resolve(job: Job) -> DictConfig:
         settings.set_config(config)
         with open_dict(config):
             del config["hydra"]
-        OmegaConf.resolve(config)
-        return config
+        found = environment.found_in(config)
+        environment.resolve(config)
+        return config, found
     except OmegaConfBaseException as error:
         raise explain.unresolvable(error, config, job.origins) from error
     finally:

@@ -15,7 +15,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from parallax_runner.config.frozen import plain
 from parallax_runner.config.origins import COMMAND_LINE, Origins, flatten
-from parallax_runner.config.schema import FREE_GROUPS, REMOVED_KEYS, RunConfig
+from parallax_runner.config.schema import FREE_GROUPS, REMOVED_KEYS, RunConfig, keys_of
 from parallax_runner.config.structured import STRUCTURED, optional_groups
 from parallax_runner.config.synonyms import choice_meant, key_meant, remedy
 from parallax_runner.errors import ConfigError
@@ -196,7 +196,7 @@ def check_removal(override: Override) -> None:
     """Raises ConfigError for `~key` if the schema needs the key. Arguments in `model`, `data` and `optimizer` can
     be removed."""
     top = override.key_or_group.split(".")[0]
-    needed = {entry.name for entry in dataclasses.fields(RunConfig)}
+    needed = {entry.name for entry in keys_of(RunConfig)}
     if top in needed and (top not in FREE_GROUPS or top == override.key_or_group):
         raise ConfigError(
             f"{override.input_line} (command line): {override.key_or_group} cannot be removed; set another value"

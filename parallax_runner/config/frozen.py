@@ -1,5 +1,6 @@
 """The validated configuration as an object and as a file. The driver resolves the configuration once, and every worker
-and server reads the file.
+and server reads the file. A value that depends on an environment variable is not in the file (environment.py): the
+driver sends it to the workers and servers.
 
 This module does not need Hydra.
 """
@@ -13,13 +14,14 @@ from types import MappingProxyType
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 from yaml import YAMLError
 
-from parallax_runner.config import targets
-from parallax_runner.config.schema import RunConfig
+from parallax_runner.config import environment, targets
+from parallax_runner.config.schema import RunConfig, keys_of
 from parallax_runner.config.structured import STRUCTURED, group_in
 from parallax_runner.config.unused_keys import without_unused
+from parallax_runner.errors import ConfigError
 from parallax_runner.files.plain import read_text
 from parallax_runner.files.whole import write_whole
 
@@ -37,7 +39,7 @@ def as_written(composed: object) -> RunConfig:
     """Returns the same configuration as `run_config`, but unused keys keep the values that the user set."""
     assert isinstance(composed, DictConfig)
     content: Any = OmegaConf.to_container(composed, resolve=True)
-    return from_plain(content)
+    return dataclasses.replace(from_plain(content), from_environment=environment.found_in(composed))
 
 
 def job_config(composed: object, sweep_dir: Path, title: str) -> RunConfig:
@@ -60,28 +62,62 @@ def from_plain(content: Mapping[str, Any]) -> RunConfig:
 def plain(value: Any) -> Any:
     """Returns a configuration, or a part of it, as dictionaries and lists."""
     if dataclasses.is_dataclass(value):
-        return {entry.name: plain(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
+        return {entry.name: plain(getattr(value, entry.name)) for entry in keys_of(value)}
     if isinstance(value, Mapping):
         return {key: plain(inner) for key, inner in value.items()}
     return [plain(inner) for inner in value] if isinstance(value, tuple) else value
 
 
+def written(config: RunConfig) -> dict[str, Any]:
+    """Returns the configuration as dictionaries and lists, for whatever is written or sent to others. A value that
+    depends on an environment variable is the interpolation."""
+    content: dict[str, Any] = environment.as_written(plain(config), config.from_environment)
+    return content
+
+
+def needed_variables(config: RunConfig) -> list[str]:
+    """Returns the names of the environment variables without which the configuration cannot be composed again."""
+    return environment.variables_of(config.from_environment)
+
+
+def for_processes(config: RunConfig) -> dict[str, str]:
+    """Returns the environment variable that a worker or server needs to read config.yaml."""
+    return environment.for_processes(plain(config), config.from_environment)
+
+
 def freeze(config: RunConfig, run_dir: str | os.PathLike[str]) -> Path:
-    """Writes `run_dir/config.yaml` and returns its path.
+    """Writes `run_dir/config.yaml` and returns its path. A value that depends on an environment variable is written as
+    its interpolation.
 
     The file is written atomically, because a worker may read it at any time.
     """
     folder = Path(run_dir)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE_NAME
-    write_whole(path, OmegaConf.to_yaml(OmegaConf.create(plain(config)), resolve=True))
+    values = {path: one._replace(value=environment.escaped(one.value)) for path, one in config.from_environment.items()}
+    content = environment.as_written(environment.escaped(plain(config)), values)
+    write_whole(path, OmegaConf.to_yaml(OmegaConf.create(content)))
     return path
 
 
 def load(run_dir: str | os.PathLike[str]) -> RunConfig:
-    """Reads `run_dir/config.yaml`."""
-    config = OmegaConf.merge(OmegaConf.structured(STRUCTURED), OmegaConf.load(Path(run_dir) / FILE_NAME))
-    return run_config(config)
+    """Reads `run_dir/config.yaml`, and the values that the driver has sent to this process.
+
+    Raises ConfigError if a value depends on an environment variable that is not set, and the driver has not sent it.
+    """
+    path = Path(run_dir) / FILE_NAME
+    content = OmegaConf.load(path)
+    environment.take_values(content)
+    config = OmegaConf.merge(OmegaConf.structured(STRUCTURED), content)
+    try:
+        return run_config(config)
+    except InterpolationResolutionError as error:
+        raise _unset(path, str(error.full_key), error) from error
+
+
+def _unset(path: Path, key: str, error: InterpolationResolutionError) -> ConfigError:
+    reason = str(error).splitlines()[0].partition("raised while resolving interpolation: ")[2].strip('"') or str(error)
+    return ConfigError(f"{path}: {key} cannot be read: {reason}; set the variable")
 
 
 def is_of_script(config: RunConfig) -> bool:
@@ -116,10 +152,13 @@ def shows_progress(config: RunConfig) -> bool:
 
 def ckpt_dir_of(run_dir: Path) -> str | None:
     """Returns the `ckpt.dir` of another run, which may come from a different version of this project. Returns None if
-    that run's config.yaml has no such key."""
+    that run's config.yaml has no such key. Raises ConfigError if the folder depends on an environment variable that is
+    not set."""
     try:
         config = OmegaConf.load(io.StringIO(read_text(run_dir / FILE_NAME)))
         folder = OmegaConf.select(config, "ckpt.dir")
+    except InterpolationResolutionError as error:
+        raise _unset(run_dir / FILE_NAME, "ckpt.dir", error) from error
     except (OSError, ValueError, RecursionError, YAMLError, OmegaConfBaseException):
         return None
     return folder if isinstance(folder, str) else None

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from parallax_runner.config.comments import class_comments, key_comments
 from parallax_runner.config.explain import describe
-from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.schema import RunConfig, keys_of
 from parallax_runner.config.structured import STRUCTURED, group_in
 
 SCHEMA_GROUPS = {
@@ -87,7 +87,7 @@ def _types(group: str) -> tuple[Any, Any]:
 
 def _entries(kind: Any, frozen: Any) -> Iterator[tuple[Any, Any]]:
     """Yields each field of OmegaConf's dataclass together with the same field of the frozen dataclass."""
-    yield from zip(dataclasses.fields(kind), dataclasses.fields(frozen), strict=True)
+    yield from zip(dataclasses.fields(kind), keys_of(frozen), strict=True)
 
 
 def _leaves(kind: Any, frozen: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -6,6 +6,7 @@ explains the field, and docs/configuration.md shows both. A field's metadata con
 express: `minimum`, `maximum`, `above` (an exclusive lower bound) or `choices`, which `validate.py` checks, and `unit`.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -246,6 +247,15 @@ class RunConfig:
     ckpt: CkptConfig = field(default_factory=CkptConfig)
     profile: ProfileConfig = field(default_factory=ProfileConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    # The values that depend on environment variables, by their paths (environment.py). This is not a key.
+    from_environment: Mapping[tuple[str | int, ...], Any] = field(
+        default_factory=dict, compare=False, metadata={"is_key": False}
+    )
+
+
+def keys_of(schema: Any) -> "list[dataclasses.Field[Any]]":
+    """Returns the fields of a dataclass of the configuration that are keys."""
+    return [entry for entry in dataclasses.fields(schema) if entry.metadata.get("is_key", True)]
 
 
 FREE_GROUPS = ("data", "optimizer", "model")

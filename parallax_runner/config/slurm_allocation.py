@@ -22,8 +22,12 @@ def job_id(environ: Mapping[str, str] = os.environ) -> str | None:
 def sweep_job_id(environ: Mapping[str, str] = os.environ) -> str | None:
     """Returns the id of the Slurm job that submitit created for one job of a sweep, as squeue shows it: `12`, or `12_3`
     in an array. Returns None in any other process."""
-    if environ.get("SUBMITIT_EXECUTOR") != "slurm":
-        return None
+    return queue_id(environ) if environ.get("SUBMITIT_EXECUTOR") == "slurm" else None
+
+
+def queue_id(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Returns the id of the current job as squeue shows it: `12`, or `12_3` in an array. Returns None outside an
+    allocation."""
     array = environ.get("SLURM_ARRAY_JOB_ID")
     return f"{array}_{environ.get('SLURM_ARRAY_TASK_ID')}" if array else job_id(environ)
 

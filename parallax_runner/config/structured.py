@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 from types import GenericAlias
 from typing import Any, cast, get_args, get_origin
 
-from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.schema import RunConfig, keys_of
 
 
 def mutable(schema: type[Any]) -> type[Any]:
     """Returns a mutable dataclass with the name, fields, defaults and metadata of a frozen dataclass."""
-    return dataclasses.make_dataclass(schema.__name__, [_field(entry) for entry in dataclasses.fields(schema)])
+    return dataclasses.make_dataclass(schema.__name__, [_field(entry) for entry in keys_of(schema)])
 
 
 def _field(entry: "dataclasses.Field[Any]") -> tuple[str, Any, Any]:

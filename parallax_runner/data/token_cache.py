@@ -17,6 +17,7 @@ from parallax_runner.data.mapped_file import MappedFile
 from parallax_runner.data.tokens import Corpus, TextFile, Tokenizer, tokenize_files
 from parallax_runner.errors import DataError
 from parallax_runner.files.cache import cache_key, cache_root
+from parallax_runner.files.locks import open_to_lock
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ def _alone_at(folder: Path) -> Iterator[None]:
     """Holds a folder's lock. In a read-only cache there is no lock, since nothing can be removed. On a file system
     without locks, each process that detects damage rebuilds the folder itself."""
     try:
-        lock = open(folder.with_name(f".{folder.name}.lock"), "a", encoding="utf-8")  # noqa: SIM115
+        lock = open_to_lock(folder.with_name(f".{folder.name}.lock"))
     except OSError:
         yield
         return

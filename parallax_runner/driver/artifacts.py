@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
 
 from parallax_runner.config import frozen
@@ -37,9 +38,16 @@ class RunArtifacts:
 
     def close(self, summary_path: Path, saved_model: str | None, keras_model: str | None = None) -> None:
         """Logs all artifacts at the end of the run, small artifacts first. `saved_model` is a folder, and `keras_model`
-        is a file."""
+        is a file. Never raises, because the run has ended: an error is printed as a note."""
         if not self._is_tracked:
             return
+        try:
+            self._log(summary_path, saved_model, keras_model)
+        except Exception as error:  # such as a folder that was removed, or a full disk
+            log.warning("the artifacts are incomplete: %s", error, exc_info=True)
+            print(f"parallax_runner: some files of this run were not recorded: {error}", file=sys.stderr)
+
+    def _log(self, summary_path: Path, saved_model: str | None, keras_model: str | None) -> None:
         record = (self._run_dir / frozen.FILE_NAME, self._run_dir / "plan.json", summary_path)
         sometimes = [self._run_dir / name for name in (FAILURE, outcome.FILE_NAME, measured.FILE_NAME)]
         for path in (*record, *(path for path in sometimes if path.exists()), *self._plots()):

@@ -1,13 +1,14 @@
 """Validates every job of a command line before Hydra runs the first job."""
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from parallax_runner.config.choice_names import check_choice_names
-from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, as_typed, resolve
+from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, as_typed, resolve_with_environment
 from parallax_runner.config.explain import refusal, shown
 from parallax_runner.config.hydra_settings import check_hydra
 from parallax_runner.config.master import Master
@@ -115,7 +116,8 @@ def _direction_lines(job: Job, config: RunConfig) -> list[str]:
 
 def validated(job: Job) -> RunConfig:
     """Returns the resolved configuration of a job. Raises ConfigError for the first error."""
-    config = validate(resolve(job), job.origins)
+    composed, found = resolve_with_environment(job)
+    config = dataclasses.replace(validate(composed, job.origins), from_environment=found)
     check_routes(config, job.origins)
     check_choice_names(job.origins)
     return config

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from parallax_runner.config.frozen import FIT, SCRIPT, plain
+from parallax_runner.config.frozen import FIT, SCRIPT, written
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, Feature, numbering_of
 from parallax_runner.graph.build import OWN_DATA_KEYS
@@ -25,7 +25,7 @@ def dataset_facts(config: RunConfig, dataset: Dataset) -> list[DatasetFacts]:
     target = config.model["_target_"]
     if target == SCRIPT:
         return []
-    source: dict[str, Any] = {key: plain(value) for key, value in config.data.items() if key not in OWN_DATA_KEYS}
+    source: dict[str, Any] = {key: value for key, value in written(config)["data"].items() if key not in OWN_DATA_KEYS}
     name = source["_target_"]
     if target == FIT:
         name, source = "fit", {"_target_": "fit", "script": config.model["path"] or config.model["module"]}

@@ -229,7 +229,7 @@ def _made_for(config: RunConfig, plan: Plan) -> dict[str, Any]:
     asked = {key: value for key, value in content["partition"].items() if key not in ("num", "cut")}
     return {
         "fingerprint": plan.fingerprint,
-        "data": drawn_from(content["data"]),
+        "data": drawn_from(frozen.written(config)["data"]),
         "files": state_of(content["data"]),
         "cluster": content["cluster"],
         "machine": [platform.node(), os.cpu_count()],

@@ -38,7 +38,7 @@ from parallax_runner.driver.patience import epochs_of
 from parallax_runner.driver.prepared_run import PreparedRun
 from parallax_runner.driver.recording import open_tracker, tracker_class
 from parallax_runner.driver.recovery import Recovery
-from parallax_runner.driver.run_lock import alone_in
+from parallax_runner.driver.run_lock import alone_in, alone_in_checkpoints
 from parallax_runner.driver.run_state import RunState
 from parallax_runner.driver.run_summary import RunSummary, global_batch, with_training
 from parallax_runner.driver.simulate import run_simulation
@@ -94,7 +94,7 @@ def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None =
             name_origins(error, config)
             if interrupts.received:
                 command = resume_command(run_dir, has_own_checkpoint=False, resume=config.ckpt.resume)
-                _end_interrupted(run_dir, state.known(), interrupts, command)
+                _end_interrupted(config, run_dir, state.known(), interrupts, command)
             log.error("%s", error, exc_info=True)
             told = report.explain_storage(error, run_dir)
             reason = str(told) if isinstance(told, ParallaxError) else f"{type(told).__name__}: {told}"
@@ -110,6 +110,7 @@ def _alone_in(config: RunConfig, run_dir: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             stack.enter_context(alone_in(run_dir))
+            stack.enter_context(alone_in_checkpoints(config))
         except ConfigError as error:
             name_origins(error, config)
             raise
@@ -193,11 +194,13 @@ def _measure(config: RunConfig, source: Source, run_dir: Path, interrupts: Inter
     return measure(config, shipment, run_dir, interrupts)
 
 
-def _end_interrupted(run_dir: Path, summary: RunSummary, interrupts: Interrupts, command: str | None) -> NoReturn:
+def _end_interrupted(
+    config: RunConfig, run_dir: Path, summary: RunSummary, interrupts: Interrupts, command: str | None
+) -> NoReturn:
     log.warning("%s: ended", interrupts.signal_name)
     summary = dataclasses.replace(summary, status="interrupted")
     report.leave_summary(run_dir, summary)
-    report.tell_end(summary, None, run_dir, command)
+    report.tell_end(summary, None, run_dir, command, frozen.needed_variables(config))
     raise RunEnded(interrupts.exit_status, summary, run_dir)
 
 
@@ -275,12 +278,13 @@ def _run(prepared: PreparedRun, state: RunState, interrupts: Interrupts) -> Obje
         state.summary = dataclasses.replace(state.known(), ckpt_path=ckpt_path, tracker_run_id=tracker.run_id)
         tracker.end("interrupted" if interrupts.received else "failed")
         if interrupts.received:
-            _end_interrupted(run_dir, state.summary, interrupts, start.command(ckpt_path))
+            _end_interrupted(config, run_dir, state.summary, interrupts, start.command(ckpt_path))
         raise
     # A verification that has found a difference is complete, so there is nothing to resume.
     ended_early = result.status != "finished"
     if ended_early or not frozen.is_quiet(config):
-        report.tell_end(summary, result.failure, run_dir, start.command(summary.ckpt_path) if ended_early else None)
+        command = start.command(summary.ckpt_path) if ended_early else None
+        report.tell_end(summary, result.failure, run_dir, command, frozen.needed_variables(config))
     if summary.status != "finished":
         status = interrupts.exit_status if result.status == "interrupted" else result.exit_status or 1
         raise RunEnded(status, summary, run_dir)

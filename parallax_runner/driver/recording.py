@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.config.frozen import SCRIPT, plain
+from parallax_runner.config.frozen import SCRIPT, plain, written
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.used_params import used_params
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
+from parallax_runner.track.careful import CarefulTracker
 from parallax_runner.track.origin import origin_of
 from parallax_runner.track.tracker import NoTracker, RunInfo, Start, Tracker, find_tracker
 
@@ -34,16 +35,23 @@ def open_tracker(config: RunConfig, plan: Plan, run_dir: Path, summary: Mapping[
     run = RunInfo(
         run_dir=run_dir,
         name=config.tracking.run_name or default_run_name(config, plan, time.localtime()),
-        config=plain(config),
-        tags={**what, **config.tracking.tags},
+        config=recorded(config),
+        tags={**what, **recorded(config)["tracking"]["tags"]},
         origin=origin_of(Path.cwd()),
         start=_start_of(config),
         sweep_dir=None if config.sweep.dir is None else Path(config.sweep.dir),
         summary=summary,
     )
-    tracker = cls(run)
+    tracker = CarefulTracker(cls(run))
     tracker.log_params(used_params(config))
     return tracker
+
+
+def recorded(config: RunConfig) -> dict[str, Any]:
+    """Returns the configuration for a tracker. A value that depends on an environment variable is its interpolation,
+    except the tracker's own settings, which name its store and its records."""
+    content = written(config)
+    return {**content, "tracking": {**plain(config.tracking), "tags": content["tracking"]["tags"]}}
 
 
 def default_run_name(config: RunConfig, plan: Plan, now: time.struct_time) -> str:

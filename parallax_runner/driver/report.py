@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -164,9 +164,16 @@ def _saved(ckpt_path: str | None) -> str:
         return ""
 
 
-def tell_end(summary: RunSummary, failure: Failure | None, run_dir: Path, resume_command: str | None = None) -> None:
-    """Prints the last lines on the terminal: how the run ended and how to resume it. After a failure, also prints the
-    last output of the failed process and what the other processes were doing."""
+def tell_end(
+    summary: RunSummary,
+    failure: Failure | None,
+    run_dir: Path,
+    resume_command: str | None = None,
+    variables: Sequence[str] = (),
+) -> None:
+    """Prints the last lines on the terminal: how the run ended and how to resume it. `variables` are the environment
+    variables that the command needs. After a failure, also prints the last output of the failed process and what the
+    other processes were doing."""
     if failure is not None:
         last_lines = "".join(f"    {line}\n" for line in failure.last_lines)
         said = f"its last lines:\n{last_lines}" if last_lines else "it printed nothing\n"
@@ -178,7 +185,8 @@ def tell_end(summary: RunSummary, failure: Failure | None, run_dir: Path, resume
     elif summary.status != "finished":
         print(f"parallax_runner: {summary.error or summary.status}; {run_dir}", file=sys.stderr)
     if summary.status != "finished" and resume_command is not None:
-        print(f"{_saved(summary.ckpt_path)}to continue:\n    {resume_command}", file=sys.stderr)
+        needs = f" (needs the environment variables {', '.join(variables)})" if variables else ""
+        print(f"{_saved(summary.ckpt_path)}to continue{needs}:\n    {resume_command}", file=sys.stderr)
     if summary.status != "finished":
         return
     if summary.verification is not None:

@@ -1,4 +1,4 @@
-"""Prevents a second driver from using a run directory that is in use."""
+"""Prevents a second driver from using a run directory or a checkpoint folder that is in use."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import fcntl
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import ConfigError
+from parallax_runner.files.locks import locked
 
 log = logging.getLogger(__name__)
+
+# A lock on a file, unlike a lock on a folder, also holds for other hosts that see the folder over NFS.
+CHECKPOINT_LOCK = ".lock"
 
 
 @contextmanager
@@ -36,3 +41,29 @@ def alone_in(run_dir: Path) -> Iterator[None]:
         yield
     finally:
         os.close(folder)
+
+
+@contextmanager
+def alone_in_checkpoints(config: RunConfig) -> Iterator[None]:
+    """Creates and locks the checkpoint folder of a run that trains. Does nothing for other runs.
+
+    Two runs in one folder would remove each other's unfinished checkpoints and count each other's checkpoints as their
+    own. Raises ConfigError if another run has locked the folder. If the folder cannot be created or locked, only logs
+    a warning: the chief reports a folder that is not writable.
+    """
+    if config.action != "train" or not config.ckpt.enabled:
+        yield
+        return
+    folder = Path(config.ckpt.folder)
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(folder / CHECKPOINT_LOCK, wait=False))
+        except BlockingIOError as error:
+            raise ConfigError(
+                f"ckpt.dir={folder}: another run writes its checkpoints to this folder; wait until that run ends, or "
+                "set ckpt.dir=ANOTHER"
+            ) from error
+        except OSError as error:  # some network file systems have no locks
+            log.warning("%s cannot be locked: %s", folder, error)
+        yield

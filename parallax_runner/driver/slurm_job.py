@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from parallax_runner.config.frozen import needed_variables
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.slurm_allocation import LAUNCHER, job_id, sweep_job_id, warning_signal
 from parallax_runner.errors import LaunchError
@@ -84,6 +85,10 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
         "signal": f"B:USR1@{WARNING_SECS}",
     }
     lines = ["#!/bin/bash", "# Written from the plan (plan.json). USR1 saves a checkpoint and requeues this job."]
+    if needed := needed_variables(config):
+        # A name can contain any character.
+        names = ", ".join(re.sub(r"\W", "?", name) for name in needed)
+        lines.append(f"# This job reads the configuration's values from the environment: {names}.")
     lines += [f"#SBATCH --{name}={_quoted(str(value), name)}" for name, value in options.items() if value is not None]
     lines.append("#SBATCH --requeue")
     own = cluster.sbatch_options

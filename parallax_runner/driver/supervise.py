@@ -221,7 +221,7 @@ def launch_spec(config: RunConfig, plan: Plan, run_dir: Path, *, module: str = W
             run_dir=run_dir,
             workers=plan.workers,
             servers=plan.servers,
-            env=thread_environment(config.cluster.threads_per_worker) | blocked,
+            env=thread_environment(config.cluster.threads_per_worker) | blocked | frozen.for_processes(config),
             worker_module=module,
         ),
         launcher=launcher_of(config, plan),

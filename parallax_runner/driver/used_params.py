@@ -7,23 +7,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from parallax_runner.config.comm_mode import mode_of
-from parallax_runner.config.frozen import plain
+from parallax_runner.config.frozen import written
 from parallax_runner.config.schema import RunConfig
 
 
 def used_params(config: RunConfig) -> dict[str, Any]:
-    """Returns the parameters as nested dictionaries without null values. If a group is disabled, only the key that
-    disables it is kept. If a search will choose the number of partitions, that number is omitted, because a recorded
-    parameter cannot change."""
-    params = plain(config)
+    """Returns the parameters as nested dictionaries without null values. A value that depends on an environment
+    variable is its interpolation. If a group is disabled, only the key that disables it is kept. If a search will
+    choose the number of partitions, that number is omitted, because a recorded parameter cannot change."""
+    params = written(config)
     comm, partition, mode = params["comm"], params["partition"], mode_of(config.comm)
     if not mode.has_servers:
         del comm["ps"]
     if not mode.has_collectives:
         del comm["mpi"]
-    if partition["name"] == "search":
+    if config.partition.name == "search":
         del partition["num"]
-    if partition["name"] == "off":
+    if config.partition.name == "off":
         params["partition"] = {"name": "off"}
     if config.profile.name == "off":
         params["profile"] = {"name": "off"}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from parallax_runner.config import frozen
 from parallax_runner.errors import StorageError
-from parallax_runner.files.plain import read_object
+from parallax_runner.files.plain import read_object, remove
 from parallax_runner.files.whole import write_whole
 from parallax_runner.plan.format_bytes import format_bytes
 
@@ -71,14 +71,6 @@ def make_empty(folder: Path) -> Path:
     remove(folder)
     folder.mkdir(parents=True, mode=OWNER_ONLY)
     return folder
-
-
-def remove(folder: Path) -> None:
-    """Removes a folder and its contents. Does nothing if it does not exist, and removes a link instead of its
-    target."""
-    if folder.is_symlink():
-        folder.unlink()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,6 +9,8 @@ from pathlib import Path
 
 from parallax_runner.config.gpus import detect_gpus
 from parallax_runner.errors import LaunchError
+from parallax_runner.files.locks import locked
+from parallax_runner.files.plain import reason_of
 
 FOLDER = "devices"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -41,12 +42,11 @@ def own_gpu(sweep_dir: Path) -> Iterator[None]:
 
 
 def _take(path: Path, held: ExitStack) -> bool:
-    path.parent.mkdir(exist_ok=True)
-    file = open(path, "a")  # noqa: SIM115 - held until the end of the job
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.parent.mkdir(exist_ok=True)
+        held.enter_context(locked(path, wait=False))
     except BlockingIOError:
-        file.close()
         return False
-    held.enter_context(file)
+    except OSError as error:
+        raise LaunchError(f"sweep.device_per_job: {path} cannot be locked: {reason_of(error)}; remove it") from error
     return True

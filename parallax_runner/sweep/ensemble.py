@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from parallax_runner.errors import ExportError
-from parallax_runner.sweep.results import Result
+from parallax_runner.files.plain import read_object, reason_of
+from parallax_runner.sweep.results import Result, text_in
 from parallax_runner.track.run_record import SUMMARY
 
 FOLDER = "ensemble"
@@ -39,9 +39,15 @@ def make_ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> str:
 
 
 def _saved_model_of(job: Result) -> str:
-    summary = json.loads((Path(job.run_dir) / SUMMARY).read_text(encoding="utf-8"))
-    folder = summary.get("saved_model")
-    if folder is None:
-        why = summary.get("saved_model_error") or "it was not requested when the job ran"
-        raise ExportError(f"{job.job} has no SavedModel: {why}")
-    return str(folder)
+    path = Path(job.run_dir) / SUMMARY
+    try:
+        _, summary = read_object(path)
+    except (OSError, ValueError) as error:
+        raise ExportError(f"{job.job} has no SavedModel: {path} cannot be read: {reason_of(error)}") from error
+    folder = text_in(summary, "saved_model")
+    if folder:
+        return folder
+    if summary.get("saved_model") is not None:
+        raise ExportError(f"{job.job} has no SavedModel: {path} is damaged: expected a folder as saved_model")
+    why = text_in(summary, "saved_model_error") or "it was not requested when the job ran"
+    raise ExportError(f"{job.job} has no SavedModel: {why}")

@@ -23,6 +23,8 @@ from parallax_runner.config.objective import Objective, maximizes
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.slurm_allocation import is_surplus_task, sweep_job_id, warning_signal
 from parallax_runner.driver import slurm_job
+from parallax_runner.errors import StorageError
+from parallax_runner.files.plain import reason_of
 from parallax_runner.process.exit_status import INTERRUPTED, tell
 from parallax_runner.process.terminal import keep_going
 from parallax_runner.sweep.device import own_gpu
@@ -111,7 +113,15 @@ def _record(ledger: Ledger, job: Job, config: RunConfig) -> Standing:
     outcome: Status = "finished" if not status else "interrupted" if status in INTERRUPTED else "failed"
     name, objective, direction = reached or (None, None, "minimize")
     standing = Standing(job, outcome, os.getpid(), objective, status, told, name, direction)
-    ledger.append(outcome, job, **standing.objective_fields(), exit_status=status, error=told)
+    try:
+        ledger.append(outcome, job, **standing.objective_fields(), exit_status=status, error=told)
+    except (OSError, StorageError) as error:  # the job has ended, and its result must not be lost as well
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
+        print(
+            f"parallax_runner: {ledger.path} cannot be written: {reason}. The outcome of {job.title} is "
+            f"{outcome}, but a resumed sweep runs this job again",
+            file=sys.stderr,
+        )
     return standing
 
 

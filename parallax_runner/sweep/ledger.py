@@ -3,59 +3,42 @@ event per line."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
-
-import psutil
+from typing import Any, BinaryIO
 
 from parallax_runner.config.objective import Direction
-from parallax_runner.config.slurm_allocation import sweep_job_id
-from parallax_runner.files.credentials import without_password
+from parallax_runner.config.slurm_allocation import queue_id, sweep_job_id
+from parallax_runner.errors import StorageError
+from parallax_runner.files.locks import locked
+from parallax_runner.files.plain import reason_of
+from parallax_runner.process.identity import Life, ProcessIdentity
+from parallax_runner.sweep.events import (
+    HOST_ENDED,
+    JOB_EVENTS,
+    STOP,
+    SUBMITTED,
+    SWEEP_STARTED,
+    Damaged,
+    Event,
+    Job,
+    Status,
+    event_in,
+)
 from parallax_runner.sweep.slurm_queue import Queue
+
+__all__ = ["SUBMITTED", "Account", "Job", "Ledger", "Standing", "Status", "account"]
 
 FILE_NAME = "ledger.jsonl"
 POLL_SECS = 0.5
-UNNAMED = "objective of an older version"
-
-Status = Literal["finished", "failed", "interrupted", "running"]
-# Maps each event of a job to the job's status after the event.
-JOB_EVENTS: dict[str, Status] = {
-    "started": "running",
-    "finished": "finished",
-    "skipped": "finished",
-    "failed": "failed",
-    "interrupted": "interrupted",
-}
-# The event of a job that has been submitted to Slurm. The job is treated as running while it is in Slurm's queue.
-# Otherwise, it keeps its previous status until it starts.
-SUBMITTED = "submitted"
-
-
-@dataclass(frozen=True)
-class Job:
-    """One job. `name` is the job's folder relative to the sweep's folder, `title` contains the swept overrides as
-    typed, and `overrides` contains all overrides, including those that are not swept."""
-
-    name: str
-    title: str
-    overrides: tuple[str, ...]
-    run_dir: str
-
-    @classmethod
-    def of(cls, sweep_dir: Path, run_dir: str, title: str, overrides: Sequence[str]) -> Job:
-        """Creates the job for a run directory, which is usually inside the sweep's folder."""
-        path = os.path.abspath(run_dir)
-        name = os.path.relpath(path, sweep_dir)
-        return cls(name, without_password(title) or name, tuple(map(without_password, overrides)), path)
 
 
 @dataclass(frozen=True)
@@ -63,7 +46,7 @@ class Standing:
     """The state of a job after its last event. `exit_status` is 0 unless the job failed or was interrupted.
     `objective_name` is UNNAMED if an older version wrote the event. `direction` states whether smaller or larger
     objectives are better. `slurm_job` is the id of the Slurm job that runs or ran this job, or None if there is no such
-    Slurm job."""
+    Slurm job. `pid` is the id of the job's process on `host`, or 0 if it is unknown."""
 
     job: Job
     status: Status
@@ -74,6 +57,12 @@ class Standing:
     objective_name: str | None = None
     direction: Direction = "minimize"
     slurm_job: str | None = None
+    host: str = ""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the job's process was started on this host."""
+        return self.host == socket.gethostname()
 
     def objective_fields(self) -> dict[str, Any]:
         """Returns the fields of an event that describe the objective."""
@@ -86,7 +75,7 @@ class Account:
     contains the objectives in the order in which the jobs finished. `objective_name` and `direction` belong to the
     first objective. The remaining fields describe the most recent start of the sweep. `failed_status` is the highest
     exit status of a failed job. `stop_status` is the exit status if the sweep was stopped, otherwise 0. `driver_pid` is
-    the driver's process id."""
+    the driver's process id. `damaged_lines` is the number of lines that are damaged and were skipped."""
 
     standings: dict[str, Standing]
     objectives: tuple[float, ...] = ()
@@ -95,12 +84,13 @@ class Account:
     failed_status: int = 0
     stop_status: int = 0
     driver_pid: int = 0
+    damaged_lines: int = 0
 
     def running(self, besides_pid: int = 0) -> list[Standing]:
         """Returns the running jobs, including Slurm jobs that have not ended. Omits jobs that the process `besides_pid`
         runs itself."""
         running = [one for one in self.standings.values() if one.status == "running"]
-        return [one for one in running if one.slurm_job is not None or one.pid != besides_pid]
+        return [one for one in running if one.slurm_job is not None or not (one.is_here and one.pid == besides_pid)]
 
     def has_finished(self, job: Job) -> bool:
         """Returns whether this job has already finished with the same overrides."""
@@ -121,9 +111,10 @@ class Ledger:
 
     def read(self) -> Account:
         """Returns the current contents. A job that is recorded as running is treated as interrupted if its process no
-        longer exists or its Slurm job has ended."""
+        longer exists or its Slurm job has ended. If its process was started on another host, it is treated as running,
+        because this host cannot examine the process."""
         with self._open() as file:
-            return account(_events(file))
+            return _account_in(file)
 
     def claim(self, job: Job, *, fail_fast: bool) -> Standing | None:
         """Records the start of a job and returns None. The calling process must then run the job.
@@ -135,7 +126,7 @@ class Ledger:
         """
         while True:
             with self._open() as file:
-                known = account(_events(file))
+                known = _account_in(file)
                 before = known.standings.get(job.name)
                 if known.stop_status:
                     return Standing(job, "interrupted", 0, exit_status=known.stop_status)
@@ -153,7 +144,7 @@ class Ledger:
         """If the job has already finished, records that the job is skipped, and returns its standing. Otherwise returns
         None."""
         with self._open() as file:
-            known = account(_events(file))
+            known = _account_in(file)
             if not known.has_finished(job):
                 return None
             before = known.standings[job.name]
@@ -167,92 +158,127 @@ class Ledger:
 
     @contextmanager
     def _open(self) -> Iterator[BinaryIO]:
-        with open(self.path, "ab+", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        """Opens and locks the file. Raises StorageError if it cannot be opened."""
+        with ExitStack() as stack:
+            try:
+                file = stack.enter_context(locked(self.path))
+            except OSError as error:
+                raise StorageError(
+                    f"{self.path}: the record of the sweep cannot be opened: {reason_of(error)}. Correct this, or omit "
+                    "hydra.sweep.dir to start another sweep"
+                ) from error
             yield file
 
 
-def account(events: Sequence[dict[str, Any]]) -> Account:
+def account(events: Sequence[Event], damaged_lines: int = 0) -> Account:
     """Computes the account from a list of events."""
-    starts = [number for number, event in enumerate(events) if event["event"] == "sweep_started"]
+    starts = [number for number, event in enumerate(events) if event.kind == SWEEP_STARTED]
     begin = starts[-1] if starts else 0
-    last: dict[str, dict[str, Any]] = {}
-    submitted: dict[str, dict[str, Any]] = {}
-    objectives: list[float] = []
-    objective_name: str | None = None
-    direction: Direction = "minimize"
-    failed_status = stop_status = 0
-    for number, event in enumerate(events):
-        kind, is_present = event["event"], number >= begin
-        exit_status = event.get("exit_status", 0)
-        if kind == SUBMITTED:
-            submitted[event["job"]] = event
-        if kind in JOB_EVENTS:
-            last[event["job"]] = event
-            submitted.pop(event["job"], None)
-        if kind == "finished" and (standing := _standing(event, "finished")).objective is not None:
-            if not objectives:
-                objective_name, direction = standing.objective_name, standing.direction
-            objectives.append(standing.objective)
-        if is_present and kind == "failed":
-            failed_status = max(failed_status, exit_status)
-        # If a Slurm job is ended or preempted, the other jobs continue.
-        if is_present and kind in ("stop", "interrupted") and event.get("slurm_job") is None:
-            stop_status = stop_status or exit_status
-    standings = _standings(last, submitted)
-    driver_pid = events[begin]["pid"] if starts else 0
-    return Account(standings, tuple(objectives), objective_name, direction, failed_status, stop_status, driver_pid)
+    present = events[begin:]
+    finished = [event for event in events if event.kind == "finished" and event.objective is not None]
+    first = finished[0] if finished else Event("finished")
+    driver = events[begin].process if starts else None
+    return Account(
+        _standings(_Last.of(events)),
+        tuple(event.objective for event in finished if event.objective is not None),
+        first.objective_name,
+        first.direction,
+        failed_status=max((event.exit_status for event in present if event.kind == "failed"), default=0),
+        stop_status=next((event.exit_status for event in present if _stops(event)), 0),
+        driver_pid=0 if driver is None else driver.pid,
+        damaged_lines=damaged_lines,
+    )
 
 
-def _standings(last: Mapping[str, dict[str, Any]], submitted: Mapping[str, dict[str, Any]]) -> dict[str, Standing]:
+def _stops(event: Event) -> bool:
+    """Returns whether an event stops the sweep. If Slurm ends or preempts the job of an event, other jobs continue."""
+    return event.kind in (STOP, "interrupted") and event.slurm_job is None and event.exit_status != 0
+
+
+@dataclass
+class _Last:
+    """The last event of each job, the jobs that have been submitted to Slurm since then, and for each host that has
+    ended, the jobs that were started there before."""
+
+    events: dict[str, Event] = field(default_factory=dict)
+    submitted: dict[str, Event] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, events: Sequence[Event]) -> _Last:
+        last = cls()
+        for event in events:
+            last._add(event)
+        return last
+
+    def _add(self, event: Event) -> None:
+        if event.kind == HOST_ENDED:
+            self.lost |= {name for name, one in self.events.items() if one.process and one.process.host == event.host}
+        elif event.job is not None and event.kind == SUBMITTED:
+            self.submitted[event.job.name] = event
+        elif event.job is not None:
+            self.events[event.job.name] = event
+            self.submitted.pop(event.job.name, None)
+            self.lost.discard(event.job.name)
+
+
+def _standings(last: _Last) -> dict[str, Standing]:
     """Returns each job's standing, computed from its last event and, if it has been submitted to Slurm since then, from
     that submission."""
     queue, standings = Queue(), {}
-    for name, event in last.items():
-        status = JOB_EVENTS[event["event"]]
-        is_gone = status == "running" and not _is_alive(event, queue)
-        standings[name] = _standing(event, "interrupted" if is_gone else status)
-    for name, event in submitted.items():
-        if _is_alive(event, queue):
+    for name, event in last.events.items():
+        status = JOB_EVENTS[event.kind]
+        if status == "running" and (name in last.lost or not _may_run(event, queue)):
+            status = "interrupted"
+        standings[name] = _standing(event, status)
+    for name, event in last.submitted.items():
+        if _may_run(event, queue):
             standings[name] = _standing(event, "running")
     return standings
 
 
-def _standing(event: dict[str, Any], status: Status) -> Standing:
-    objective = event.get("objective")
+def _standing(event: Event, status: Status) -> Standing:
+    assert event.job is not None
+    process = event.process
     return Standing(
-        job=Job(event["job"], event["title"], tuple(event["overrides"]), event["run_dir"]),
+        job=event.job,
         status=status,
-        pid=event["pid"],
-        objective=None if objective is None else float(objective),  # NaN and infinity are strings
-        objective_name=None if objective is None else event.get("objective_name", UNNAMED),
-        direction=event.get("direction", "minimize"),
-        exit_status=event.get("exit_status", 0),
-        error=event.get("error"),
-        slurm_job=event.get("slurm_job"),
+        pid=0 if process is None else process.pid,
+        objective=event.objective,
+        objective_name=event.objective_name,
+        direction=event.direction,
+        exit_status=event.exit_status,
+        error=event.error,
+        slurm_job=event.slurm_job,
+        host="" if process is None else process.host,
     )
 
 
-def _events(file: BinaryIO) -> list[dict[str, Any]]:
-    """Returns the events of all complete lines. Skips lines that are incomplete because the process was killed or the
-    disk was full."""
+def _account_in(file: BinaryIO) -> Account:
+    """Returns the account of all complete lines. Skips lines that are damaged, for example because the process was
+    killed or the disk was full."""
     file.seek(0)
-    events = []
-    for line in file.read().splitlines():
-        try:
-            event = json.loads(line)
-        except ValueError:
+    events, damaged_lines = [], 0
+    for line in file.read().split(b"\n"):
+        if not line.strip():
             continue
-        if isinstance(event, dict) and "event" in event:
+        try:
+            event = event_in(line)
+        except Damaged:
+            damaged_lines += 1
+            continue
+        if event is not None:
             events.append(event)
-    return events
+    return account(events, damaged_lines)
 
 
-def _write(file: BinaryIO, event: str, job: Job | None, fields: dict[str, Any]) -> None:
+def _write(file: BinaryIO, event: str, job: Job | None, fields: Mapping[str, Any]) -> None:
     entry: dict[str, Any] = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event}
     if job is not None:
         entry |= {"job": job.name, "title": job.title, "overrides": list(job.overrides), "run_dir": job.run_dir}
-    entry |= {"pid": os.getpid(), "process_started": _process_started(os.getpid())}
+    entry |= asdict(_own_identity(os.getpid()))
+    if (allocation := queue_id()) is not None:
+        entry["allocation"] = allocation
     if job is not None and (slurm_job := sweep_job_id()) is not None:
         entry["slurm_job"] = slurm_job
     entry |= {key: _as_json(value) for key, value in fields.items()}
@@ -261,7 +287,7 @@ def _write(file: BinaryIO, event: str, job: Job | None, fields: dict[str, Any]) 
         file.seek(size - 1)
         if file.read(1) != b"\n":  # an incomplete line must not corrupt the new line
             file.write(b"\n")
-    file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
+    file.write(json.dumps(entry).encode() + b"\n")
     os.fsync(file.fileno())
 
 
@@ -271,23 +297,24 @@ def _as_json(value: Any) -> Any:
 
 
 @cache
-def _process_started(pid: int) -> float:
-    return psutil.Process(pid).create_time()
+def _own_identity(pid: int) -> ProcessIdentity:
+    """Returns the identity of this process, whose id is `pid`. A forked process has another id."""
+    del pid
+    return ProcessIdentity.of_this_process()
 
 
-def _is_alive(event: dict[str, Any], queue: Queue) -> bool:
-    """Returns whether the job of a `started` or SUBMITTED event is still running or will still run."""
-    slurm_job = event.get("slurm_job")
-    if slurm_job is not None and slurm_job != sweep_job_id():
-        return queue.may_have(slurm_job)
-    # Slurm may have restarted this job. In that case, the process of the previous start no longer exists.
-    return event["event"] != SUBMITTED and _process_lives(event["pid"], event["process_started"])
-
-
-def _process_lives(pid: int, started_secs: float) -> bool:
-    """Returns whether the process is alive. A later process with the same pid does not count."""
-    try:
-        process = psutil.Process(pid)
-        return abs(process.create_time() - started_secs) < 1 and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
+def _may_run(event: Event, queue: Queue) -> bool:
+    """Returns whether the job of a `started` or SUBMITTED event is still running or will still run, as far as this host
+    can tell."""
+    if event.slurm_job is not None and event.slurm_job != sweep_job_id():
+        return queue.may_have(event.slurm_job)
+    if event.kind == SUBMITTED or event.process is None:
         return False
+    life = event.process.life()
+    if life is not Life.UNKNOWN:
+        return life is Life.ALIVE
+    # A Slurm job runs in one place at a time: if Slurm has started it again, here, its earlier start has ended.
+    allocation = event.slurm_job or event.allocation
+    if allocation is None:
+        return True
+    return allocation != queue_id() and queue.may_have(allocation)

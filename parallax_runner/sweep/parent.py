@@ -12,8 +12,9 @@ from parallax_runner.config.frozen import plain
 from parallax_runner.config.objective import Goal
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.check import CheckedSweep
-from parallax_runner.driver.recording import tracker_class
+from parallax_runner.driver.recording import recorded, tracker_class
 from parallax_runner.driver.used_params import used_params
+from parallax_runner.track.careful import CarefulTracker
 from parallax_runner.track.origin import origin_of
 from parallax_runner.track.params import flatten
 from parallax_runner.track.tracker import NoTracker, RunInfo, Tracker
@@ -40,12 +41,12 @@ def open_parent(sweep: CheckedSweep) -> Tracker:
     run = RunInfo(
         run_dir=sweep.dir,
         name=config.tracking.run_name or f"sweep {sweep.dir.name}",
-        config=plain(config),
-        tags={**config.tracking.tags, SWEPT_TAG: swept, DIR_TAG: str(sweep.dir)},
+        config=recorded(config),
+        tags={**recorded(config)["tracking"]["tags"], SWEPT_TAG: swept, DIR_TAG: str(sweep.dir)},
         origin=origin_of(Path.cwd()),
         is_sweep=True,
     )
-    tracker = cls(run)
+    tracker = CarefulTracker(cls(run))
     tracker.log_params(
         params([job.config for job in sweep.jobs] or [config])
         | {f"swept.{key}": text for key, text in sweep.swept.items()}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -154,17 +155,41 @@ def _result(account: Account, job: Job) -> Result:
         job=job.title,
         status=NOT_RUN if standing is None else standing.status,
         objective=None if standing is None else standing.objective,
-        words_per_sec=summary.get("words_per_sec"),
-        step_ms_p50=summary.get("step_ms_p50"),
-        steps=summary.get("steps"),
+        words_per_sec=_number_in(summary, "words_per_sec"),
+        step_ms_p50=_number_in(summary, "step_ms_p50"),
+        steps=None if (steps := _number_in(summary, "steps")) is None else int(steps),
         run_dir=job.run_dir,
         overrides=job.overrides,
-        tracker_run_id=summary.get(RUN_ID_KEY),
-        error=None if standing is None or not standing.exit_status else standing.error or summary.get("error"),
+        tracker_run_id=text_in(summary, RUN_ID_KEY),
+        error=None if standing is None or not standing.exit_status else standing.error or text_in(summary, "error"),
         objective_name=None if standing is None else standing.objective_name,
         direction="minimize" if standing is None else standing.direction,
-        examples_per_sec=summary.get("examples_per_sec"),
+        examples_per_sec=_number_in(summary, "examples_per_sec"),
     )
+
+
+def text_in(summary: Mapping[str, Any], key: str) -> str | None:
+    """Returns a text in a summary, which may be damaged. Returns None if there is no text that can be a path or part of
+    a message."""
+    value = summary.get(key)
+    if not isinstance(value, str) or "\0" in value:
+        return None
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        return None
+    return value
+
+
+def _number_in(summary: Mapping[str, Any], key: str) -> float | None:
+    value = summary.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _with_rank(one: Result, number: int) -> Result:

@@ -115,7 +115,8 @@ class Forwarder:
             _exit(number, frame)
 
     def _pass_on(self, number: int, told: set[int]) -> set[int]:
-        running = {job.pid for job in self._ledger.read().running(besides_pid=os.getpid())} - told
+        jobs = self._ledger.read().running(besides_pid=os.getpid())
+        running = {job.pid for job in jobs if job.is_here and job.pid} - told
         for pid in running:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import fcntl
+import json
 import logging
 import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from rich.console import Console
 
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.check import CheckedSweep
 from parallax_runner.driver.report import PLAIN_WIDTH
 from parallax_runner.errors import ConfigError, ExportError
 from parallax_runner.files.credentials import without_password
+from parallax_runner.files.locks import locked
+from parallax_runner.files.plain import reason_of
 from parallax_runner.process.exit_status import INTERRUPTED, tell
 from parallax_runner.sweep import parent, plot, results, resumed
 from parallax_runner.sweep.ensemble import make_ensemble
-from parallax_runner.sweep.ledger import Job, Ledger
+from parallax_runner.sweep.events import HOST_ENDED
+from parallax_runner.sweep.ledger import Job, Ledger, Standing
 from parallax_runner.sweep.results import Result
 from parallax_runner.sweep.signals import Forwarder, ends_job, handled
 from parallax_runner.track.tracker import Status
@@ -43,9 +47,7 @@ def run_sweep(sweep: CheckedSweep, again: Sequence[str], launch: Callable[[], No
         _check_nothing_runs(ledger)
         planned = _planned(sweep)
         configs = [one.config for one in sweep.jobs]
-        before = resumed.far(ledger.read(), list(zip(planned, configs, strict=True)))
-        if before is not None:
-            print(f"sweep {sweep.dir}: {before}", file=sys.stderr)
+        _tell_before(ledger, list(zip(planned, configs, strict=True)))
         again = [without_password(word) for word in again]
         ledger.append("sweep_started", arguments=again)
         tracker = parent.open_parent(sweep)
@@ -57,16 +59,31 @@ def run_sweep(sweep: CheckedSweep, again: Sequence[str], launch: Callable[[], No
         outcome: Status = "interrupted" if stop_status else "failed" if status else "finished"
         ranked = results.rank(account, planned)
         try:
-            saved = results.save(ranked, sweep.dir, outcome)
+            saved = _saved(ranked, sweep.dir, outcome)
             _show(ranked, sweep.dir, shlex.join(["python", "-m", "parallax_runner", *again]) if status else None)
             parent.log_objectives(tracker, account.objectives, results.goal_of(ranked))
-            for path in (saved, *_drawn(ranked, sweep.dir), ledger.path):
+            for path in (*saved, *_drawn(ranked, sweep.dir), ledger.path):
                 tracker.log_artifact(path)
             if sweep.first.sweep.ensemble is not None and not stop_status:
                 status = _ensemble(ranked, sweep.dir, sweep.first.sweep.ensemble) or status
         finally:
             tracker.end(outcome)
     return status
+
+
+def _tell_before(ledger: Ledger, planned: Sequence[tuple[Job, RunConfig]]) -> None:
+    """Prints what earlier starts of the sweep have left: damaged lines in the ledger, and the progress of the jobs."""
+    known = ledger.read()
+    if known.damaged_lines:
+        count = "1 line" if known.damaged_lines == 1 else f"{known.damaged_lines} lines"
+        print(
+            f"parallax_runner: {ledger.path}: {count} cannot be read, and the sweep continues without them. A job "
+            "whose end they recorded runs again",
+            file=sys.stderr,
+        )
+    before = resumed.far(known, planned)
+    if before is not None:
+        print(f"sweep {ledger.path.parent}: {before}", file=sys.stderr)
 
 
 def _ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> int:
@@ -76,6 +93,15 @@ def _ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> int:
     except ExportError as error:
         return tell(error)
     return 0
+
+
+def _saved(ranked: Sequence[Result], sweep_dir: Path, outcome: Status) -> list[Path]:
+    """Writes `results.json`. If that fails, prints a note, because the jobs have ended."""
+    try:
+        return [results.save(ranked, sweep_dir, outcome)]
+    except OSError as error:
+        print(f"parallax_runner: {sweep_dir / results.FILE_NAME} was not written: {error.strerror}", file=sys.stderr)
+        return []
 
 
 def _drawn(ranked: Sequence[Result], sweep_dir: Path) -> Iterable[Path]:
@@ -129,6 +155,8 @@ def _show(ranked: Sequence[Result], sweep_dir: Path, again: str | None) -> None:
 def _check_nothing_runs(ledger: Ledger) -> None:
     for standing in ledger.read().running():
         slurm_job = standing.slurm_job
+        if slurm_job is None and not standing.is_here:
+            raise _on_another_host(ledger, standing)
         runner = f"process {standing.pid}" if slurm_job is None else f"Slurm job {slurm_job}"
         ending = "end it" if slurm_job is None else f"end it with scancel {slurm_job}"
         raise ConfigError(
@@ -137,15 +165,30 @@ def _check_nothing_runs(ledger: Ledger) -> None:
         )
 
 
+def _on_another_host(ledger: Ledger, standing: Standing) -> ConfigError:
+    ended = shlex.quote(json.dumps({"event": HOST_ENDED, "host": standing.host}))
+    return ConfigError(
+        f"hydra.sweep.dir={ledger.path.parent}: {standing.job.name} was started on host {standing.host} (process "
+        f"{standing.pid}), and this host cannot tell whether it is still running. Resume the sweep on "
+        f"{standing.host}. If that host no longer runs it, add this to the record, and resume the sweep here:\n"
+        f"    echo {ended} >> {shlex.quote(str(ledger.path))}"
+    )
+
+
 @contextmanager
 def _only_one(sweep_dir: Path) -> Iterator[None]:
     """Holds the sweep's lock. The kernel releases the lock when the process dies."""
-    with open(sweep_dir / LOCK, "a+", encoding="utf-8") as lock:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(locked(sweep_dir / LOCK, wait=False))
         except BlockingIOError as error:
             raise ConfigError(
                 f"hydra.sweep.dir={sweep_dir}: another process is running this sweep. Wait until it ends, "
                 "or omit hydra.sweep.dir to start another sweep"
+            ) from error
+        except OSError as error:
+            raise ConfigError(
+                f"hydra.sweep.dir={sweep_dir}: its lock file {LOCK} cannot be locked: {reason_of(error)}. Correct "
+                "this, or omit hydra.sweep.dir to start another sweep"
             ) from error
         yield

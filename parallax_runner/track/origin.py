@@ -20,7 +20,7 @@ OF_SWEEPS = ("hydra.sweep.dir=", "hydra.job.config.override_dirname.exclude_keys
 def origin_of(folder: Path) -> dict[str, str]:
     """Returns tags for the user, the command line, the git state of `folder` (where the command was started) and the
     version."""
-    return {"user": _user(), "command": command_line(), **git_tags(folder), **program().tags()}
+    return {"user": user_name(), "command": command_line(), **git_tags(folder), **program().tags()}
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,8 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return told.stdout.strip()
 
 
-def _user() -> str:
+def user_name() -> str:
+    """Returns the name of the user who runs this process."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # the uid has no user name, as in some containers

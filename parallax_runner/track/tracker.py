@@ -30,11 +30,12 @@ class Start:
 class RunInfo:
     """The driver's information about a run when the driver opens the tracker.
 
-    `config` is the resolved configuration; the tracker's own settings are under `tracking.options`. `tags` describe the
-    run (model, comm, workers, servers, the user's `tracking.tags`), and `origin` describes the run's origin (user,
-    command, git.commit, git.dirty, parallax.version, parallax.commit). `start` is None if training starts without a
-    checkpoint. `sweep_dir` is the sweep's folder if the run is a job of a sweep. If `is_sweep` is set, the run is the
-    parent run of a sweep's jobs: `run_dir` is the sweep's folder and `config` is the configuration of the first job.
+    `config` is the configuration, in which a value that depends on an environment variable is its interpolation. The
+    settings under `tracking` have their values. `tags` describe the run (model, comm, workers, servers, the user's
+    `tracking.tags`), and `origin` describes the run's origin (user, command, git.commit, git.dirty, parallax.version,
+    parallax.commit). `start` is None if training starts without a checkpoint. `sweep_dir` is the sweep's folder if the
+    run is a job of a sweep. If `is_sweep` is set, the run is the parent run of a sweep's jobs: `run_dir` is the sweep's
+    folder and `config` is the configuration of the first job.
     `summary` contains the fields of `summary.json` that are already known.
     """
 
@@ -77,8 +78,8 @@ class Tracker:
     """Records one run. The driver creates the tracker after planning, before it launches any process.
 
     By default, nearly all methods do nothing, so a subclass overrides only the methods that it needs. Only `check`,
-    `sync` and the constructor may raise. A ConfigError leads to exit status 2. An exception in any other method ends
-    the run, so a tracker that communicates with a server must catch its errors and must not make the driver wait.
+    `sync` and the constructor may raise. A ConfigError leads to exit status 2. An exception in any other method is
+    printed once as a note, and the run continues (`track/careful.py`). The methods must not make the driver wait.
     Import the server's package inside methods, because workers and the configuration check import the class too.
     """
 

@@ -107,7 +107,7 @@ def record(folder: Path) -> RecordedSweep:
     done = subprocess.run(
         ["bash", "-c", command(" -m comm=")],
         cwd=folder,
-        env=environment(XDG_CACHE_HOME=str(folder / "cache"), XDG_STATE_HOME=str(folder / "state")),
+        env=environment(XDG_CACHE_HOME=str(folder / "cache")),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -44,10 +44,9 @@ def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keeps tokenized text and the list of open runs out of the user's own folders."""
+    """Keeps tokenized text out of the user's own folders."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
 
 

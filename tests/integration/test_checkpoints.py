@@ -41,7 +41,7 @@ def files_of(*steps: int) -> set[str]:
 
 def names(folder: Path) -> set[str]:
     """Returns the names in a folder except for `best.json`."""
-    return {path.name for path in folder.iterdir()} - {"best.json"}
+    return {path.name for path in folder.iterdir()} - {"best.json", ".lock"}
 
 
 # --- Contents -----------------------------------------------------------------------------------------------------

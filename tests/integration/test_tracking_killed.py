@@ -1,10 +1,12 @@
-"""A driver that is killed: the next start reports it to MLflow, and the run continues as the same MLflow run."""
+"""A driver that is killed: `action=sync` reports it to MLflow, and the run continues as the same MLflow run."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +82,21 @@ def next_run(killed: Killed) -> Run:
 
 
 @pytest.fixture(scope="module")
-def resumed(killed: Killed, next_run: Run) -> Run:
+def synced(killed: Killed, next_run: Run) -> None:
+    """The killed run is sent. Before, the other run has sent its own journal alone."""
+    assert [run.info.status for run in killed.runs] == ["RUNNING", "FINISHED"]
+    done = subprocess.run(
+        [sys.executable, "-m", "parallax_runner", "action=sync", f"run_dir={killed.run_dir}"],
+        cwd=killed.run_dir.parent,
+        capture_output=True,
+        text=True,
+        timeout=LAUNCH_SECS,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def resumed(killed: Killed, synced: None) -> Run:
     """The killed run, resumed and run to its end."""
     overrides = (*SIMPLE, f"train.steps={killed.last_step + 1000}", "ckpt.save_steps=1000")
     return launch(*overrides, cwd=killed.run_dir.parent).expect_success()
@@ -91,7 +107,7 @@ def test_the_killed_driver_could_say_nothing_itself(killed: Killed) -> None:
     assert not killed.had_summary
 
 
-def test_the_next_start_says_that_it_was_killed(killed: Killed, next_run: Run) -> None:
+def test_sync_says_that_it_was_killed(killed: Killed, synced: None) -> None:
     first, second = killed.runs
     assert (first.info.status, second.info.status) == ("KILLED", "FINISHED")
     assert "driver was killed" in first.data.tags["error"]
@@ -104,7 +120,7 @@ def test_the_next_start_says_that_it_was_killed(killed: Killed, next_run: Run) -
     }
 
 
-def test_its_summary_says_so_too(killed: Killed, next_run: Run) -> None:
+def test_its_summary_says_so_too(killed: Killed, synced: None) -> None:
     artifact = killed.client.download_artifacts(killed.runs[0].info.run_id, "summary.json", str(killed.run_dir.parent))
     summary = json.loads(Path(artifact).read_text())
     assert summary["status"] == "interrupted"

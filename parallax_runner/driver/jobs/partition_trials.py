@@ -13,6 +13,7 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shutil import copytree
 
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import CkptConfig, PartitionConfig, ProfileConfig, RunConfig, TrackingConfig
@@ -29,7 +30,7 @@ from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.planning.cut import Cut
 from parallax_runner.search import record
 from parallax_runner.search.trial import LEAST_STEPS, WARM_UP_STEPS, Trial
-from parallax_runner.shipment.folder import DATA, folder_of, remove
+from parallax_runner.shipment.folder import DATA, folder_of
 
 
 def search_apart(
@@ -93,7 +94,7 @@ def _run_trial(
     link_or_copy(run_dir / OUTLINE, folder / OUTLINE)
     link_or_copy(run_dir / IDENTITY, folder / IDENTITY)
     if folder_of(run_dir).exists():
-        shutil.copytree(folder_of(run_dir), folder_of(folder), copy_function=link_or_copy, ignore=_data)
+        copytree(folder_of(run_dir), folder_of(folder), copy_function=link_or_copy, ignore=_data)
     by_rank: dict[int, list[float]] = defaultdict(list)
 
     def on_message(message: processes.Message) -> None:

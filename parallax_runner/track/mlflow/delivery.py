@@ -8,9 +8,9 @@ are sent again, and the store keeps only one copy.
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import logging
-import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from parallax_runner.files.credentials import masked_uri
-from parallax_runner.files.regular import read_regular
+from parallax_runner.files.regular import open_regular, read_regular
 from parallax_runner.track.mlflow import journal as journals
 from parallax_runner.track.mlflow import outbox, run_id
 from parallax_runner.track.mlflow.destination import is_foreign
@@ -38,10 +38,9 @@ from parallax_runner.track.mlflow.store import (
     OpenRun,
     ParentUnknown,
     Point,
-    Refused,
     StoreRun,
 )
-from parallax_runner.track.mlflow.within import Outside, check_contents, within, within_outbox
+from parallax_runner.track.mlflow.within import check_contents, within, within_outbox
 from parallax_runner.track.run_record import SUMMARY
 
 log = logging.getLogger(__name__)
@@ -49,9 +48,6 @@ log = logging.getLogger(__name__)
 POINTS_PER_BATCH = 1000
 PARAMS_PER_BATCH = 100
 TAGS_PER_BATCH = 100
-# Prefix of metrics without a step. In a continued run, the sample numbers of these metrics continue from the last
-# number of the earlier run.
-SAMPLES = "system/"
 COPY_PAUSE_SECS = 0.5
 # Each event is handled by the module of the same name.
 EVENTS = ("checkpoint", "model")
@@ -90,7 +86,8 @@ class Delivery:
         self._run_dir, self._open_run = path.parent, open_run
         self._offset, self._opened = _read_position(path, self.header)
         self._run: StoreRun | None = None
-        self._lock, self._warned = -1, False
+        self._lock: io.BufferedReader | None = None
+        self._warned = False
         # `_models` maps the steps of the sent checkpoints to the datasets that were in use at that time. `_datasets`
         # contains the latest datasets, and `_last_points` the last point of each metric.
         self._models: dict[int, Datasets] = {}
@@ -98,18 +95,19 @@ class Delivery:
         self._last_points: dict[str, Point] = {}
 
     def __enter__(self) -> Delivery:
-        self._lock = os.open(self.path, os.O_RDONLY)
+        self._lock = open_regular(self.path)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(self._lock)
+            self._lock.close()
             raise Busy(f"{self.path} is being sent by another process") from None
         # Another process may have sent more entries before this process got the lock.
         self._offset, self._opened = _read_position(self.path, self.header)
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._lock)
+        if self._lock is not None:
+            self._lock.close()
 
     @property
     def opened(self) -> Opened | None:
@@ -146,7 +144,6 @@ class Delivery:
 
     def _ready(self) -> StoreRun:
         if self._run is None:
-            self._check_all()
             self._run = self._open_run(self.header, self._opened, self._parent_run_id())
             self._opened = self._run.opened
             self._keep_position()
@@ -158,21 +155,6 @@ class Delivery:
                     experiment_id=self._opened.experiment_id,
                 )
         return self._run
-
-    def _check_all(self) -> None:
-        """Raises Refused if the journal belongs to another user and an unsent entry names a path outside the run's
-        folder."""
-        if not is_foreign(self.path):
-            return
-        for entry, _ in journals.entries(self.path, self._offset):
-            if entry["kind"] in ("artifact", "event") and not self._has_successor():
-                try:
-                    self._paths_of(entry)
-                except Outside as error:
-                    raise self._refused(error) from error
-
-    def _refused(self, error: Outside) -> Refused:
-        return Refused(f"{error}. {self.path} belongs to another user, so it is not sent")
 
     def _paths_of(self, entry: Mapping[str, Any]) -> dict[str, Path]:
         if entry["kind"] == "artifact":
@@ -259,9 +241,7 @@ class Delivery:
         try:
             paths = self._paths_of(entry)
             self._send_paths(run, entry, paths)
-        except EntryRefused as error:
-            if isinstance(error, Outside) and is_foreign(self.path):
-                raise self._refused(error) from error
+        except EntryRefused:
             self._release(paths)
             raise
         self._release(paths)
@@ -292,17 +272,8 @@ class Delivery:
         self._warned = True
 
     def _points(self, entry: Mapping[str, Any]) -> list[Point]:
-        """Returns the points of an entry. If this journal continues the run of another directory, returns, for each
-        metric, only the points after the last step that the run already had."""
-        floors = self._opened.floors if self._opened else {}
-        points = []
-        for key, value in entry["metrics"].items():
-            floor, step = floors.get(key, -1), entry["step"]
-            if key.startswith(SAMPLES):
-                step += floor + 1
-            if step > floor:
-                points.append(Point(key, float(value), entry["time_ms"], step))
-        return points
+        """Returns the points of an entry."""
+        return [Point(key, float(value), entry["time_ms"], entry["step"]) for key, value in entry["metrics"].items()]
 
 
 def next_batch(path: Path, offset: int) -> Batch:
@@ -337,17 +308,6 @@ def unsent(path: Path, header: Header | None = None) -> int:
     return sum(1 for _ in journals.entries(path, offset))
 
 
-def writer_of(folder: Path, run_id: str) -> str | None:
-    """Returns the id of the directory's last journal that was sent to this MLflow run, or None if there is no such
-    journal."""
-    for path in reversed(journals.begun(folder)):
-        header = journals.read_header(path)
-        _, opened = _read_position(path, header)
-        if opened is not None and opened.run_id == run_id:
-            return header.journal_id
-    return None
-
-
 def _read_position(path: Path, header: Header) -> tuple[int, Opened | None]:
     """Returns the position up to which the journal has been sent to the store of `header`, and the store's run. Returns
     (0, None) if this user has recorded no such position."""
@@ -355,12 +315,13 @@ def _read_position(path: Path, header: Header) -> tuple[int, Opened | None]:
         if is_foreign(sent_path(path)):
             return 0, None
         fields = json.loads(read_regular(sent_path(path)))
-        # Older versions did not record the store, which was always the store that the journal names.
-        uri = fields.pop("uri", None) or masked_uri(journals.read_header(path).uri)
-        if (fields.pop("journal_id", None), uri) != (header.journal_id, masked_uri(header.uri)):
+        if (fields["journal_id"], fields["uri"]) != (header.journal_id, masked_uri(header.uri)):
             return 0, None
-        return fields.pop("offset"), Opened(**fields)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        offset, opened = fields["offset"], Opened(fields["run_id"], fields["experiment_id"])
+        is_valid = type(offset) is int and 0 <= offset <= path.stat().st_size
+        is_valid = is_valid and isinstance(opened.run_id, str) and isinstance(opened.experiment_id, str)
+        return (offset, opened) if is_valid else (0, None)
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return 0, None
 
 

@@ -4,7 +4,6 @@ the password."""
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
 import tempfile
 from pathlib import Path
@@ -39,22 +38,30 @@ def chosen_uri(configured: str | None) -> str:
 
 def addressed(path: Path, uri: str | None) -> Header:
     """Returns a journal's header with the full URI of the store to which the journal is sent: `uri`, or else the store
-    that the journal names.
+    that the journal names. The header keeps the sweep only if the journal is in the sweep's folder.
 
-    A journal that belongs to another user can choose neither the store nor an existing run. Raises Refused if the full
-    URI is unknown.
+    Raises Refused if the journal belongs to another user, or if the full URI is unknown.
     """
+    check_owner(path)
     header = journals.read_header(path)
+    parent = header.parent if header.parent is not None and _is_below(path, header.parent) else None
+    return dataclasses.replace(header, uri=uri or _with_password(header.uri), parent=parent)
+
+
+def check_owner(path: Path) -> None:
+    """Raises Refused if a journal belongs to another user."""
     if is_foreign(path):
-        if uri is None:
-            raise Refused(
-                f"{path} belongs to another user, so the store that it names is not used. Add tracking.uri=STORE"
-            )
-        own_id = hashlib.sha256(f"{path.stat().st_uid}:{header.journal_id}".encode()).hexdigest()[:32]
-        return dataclasses.replace(
-            header, uri=uri, journal_id=own_id, parent=None, continues=None, continues_journal=None
+        raise Refused(
+            f"{path} belongs to another user, and only its owner can send it. To send it as a run of your own, copy "
+            "the run directory, look at the copy, and send the copy with tracking.uri=STORE"
         )
-    return dataclasses.replace(header, uri=uri or _with_password(header.uri))
+
+
+def _is_below(path: Path, folder: str) -> bool:
+    try:
+        return path.resolve().is_relative_to(Path(folder).resolve())
+    except (OSError, RuntimeError, ValueError):  # a symlink loop, or a NUL byte in the path
+        return False
 
 
 def is_foreign(path: Path) -> bool:

@@ -21,7 +21,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,9 +45,7 @@ LOCK_WAIT_SECS = 5.0
 class Header:
     """The first line of a journal. It describes how to create the journal's run in MLflow.
 
-    `parent` is the directory of the sweep to which the run belongs. `continues` is the MLflow run of another directory
-    that this journal continues. If that run has finished, is not in this store, or has been continued by another
-    journal after `continues_journal`, a new run is created instead. The new run has a tag that names the old run.
+    `parent` is the directory of the sweep to which the run belongs.
     """
 
     uri: str
@@ -55,11 +53,22 @@ class Header:
     run_name: str | None
     tags: Mapping[str, str] = field(default_factory=dict)
     parent: str | None = None
-    continues: str | None = None
-    continues_journal: str | None = None
     journal_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     time_ms: int = field(default_factory=lambda: now_ms())
     format: int = FORMAT
+
+
+_HEADER_TYPES: Mapping[str, Any] = {
+    "uri": str,
+    "experiment": str,
+    "run_name": str | None,
+    "tags": dict,
+    "parent": str | None,
+    "journal_id": str,
+    "time_ms": int,
+    "format": int,
+}
+_JOURNAL_ID = re.compile(r"[0-9a-f]{32}")  # it is part of a search in MLflow
 
 
 def now_ms() -> int:
@@ -101,16 +110,27 @@ def next_journal(folder: Path) -> Path:
 
 def read_header(path: Path) -> Header:
     """Reads the header of a journal. Raises ConfigError if the first entry is not a valid header."""
-    for entry, _ in entries(path):
-        if entry["kind"] == "header" and entry.get("format") == FORMAT and isinstance(entry.get("uri"), str):
-            names = {one.name for one in dataclasses.fields(Header)}
-            with suppress(TypeError):  # a field is missing
-                return Header(**{key: value for key, value in entry.items() if key in names})
-        break
+    first = next((entry for entry, _ in entries(path)), None)
+    header = None if first is None or first["kind"] != "header" else _header_in(first)
+    if header is not None:
+        return header
     raise ConfigError(
         f"{path} is not a journal of this version of parallax_runner: expected a header of format {FORMAT} as the "
         "first line"
     )
+
+
+def _header_in(entry: Mapping[str, Any]) -> Header | None:
+    """Returns the header in an entry, or None if a field is missing or has the wrong type."""
+    if not entry.keys() >= _HEADER_TYPES.keys():
+        return None
+    if any(isinstance(entry[name], bool) or not isinstance(entry[name], kind) for name, kind in _HEADER_TYPES.items()):
+        return None
+    if entry["format"] != FORMAT or not _JOURNAL_ID.fullmatch(entry["journal_id"]):
+        return None
+    if not all(isinstance(value, str) for value in entry["tags"].values()):
+        return None
+    return Header(**{name: entry[name] for name in _HEADER_TYPES})
 
 
 def entries(path: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], int]]:

@@ -16,12 +16,12 @@ from parallax_runner.config.hydra_quotes import quoted
 from parallax_runner.errors import ConfigError
 from parallax_runner.files.credentials import masked_uri
 from parallax_runner.track.mlflow import journal as journals
-from parallax_runner.track.mlflow import open_runs, outbox, runs
+from parallax_runner.track.mlflow import outbox, runs
 from parallax_runner.track.mlflow.delivery import PARAMS_PER_BATCH, POINTS_PER_BATCH, unsent
 from parallax_runner.track.mlflow.journal import Header, Journal, as_json
+from parallax_runner.track.mlflow.killed import end_open_journals
 from parallax_runner.track.mlflow.run_id import forget_run, read_run_id
 from parallax_runner.track.mlflow.sender import Sender
-from parallax_runner.track.mlflow.settle import end_open_journals
 from parallax_runner.track.mlflow.store import OpenRun
 from parallax_runner.track.params import flatten, valid_key
 from parallax_runner.track.tracker import DatasetFacts, History, Status, Tracker
@@ -62,7 +62,7 @@ class JournalTracker(Tracker):
             self._journal = Journal(before[-1])
             self._last_steps = journals.standing(before[-1]).last_steps
             was = journals.read_header(before[-1])
-            present = dataclasses.replace(was, uri=header.uri)
+            present = dataclasses.replace(was, uri=header.uri, parent=header.parent)
             if header.experiment != was.experiment:
                 log.warning("the run continues in experiment %s, not in %s", was.experiment, header.experiment)
         else:
@@ -76,7 +76,6 @@ class JournalTracker(Tracker):
         self._journal.append_start(summary=dict(summary or {}))
         if goes_on:
             self.set_tags(header.tags)
-        open_runs.register(run_dir)
         runs.prepare_environment()
         self._sender = Sender(self._journal.path, open_run, present)
 
@@ -166,7 +165,7 @@ class JournalTracker(Tracker):
             command = ["python", "-m", "parallax_runner", "action=sync", f"run_dir={quoted(str(self._run_dir))}"]
             print(
                 f"parallax_runner: MLflow ({self._uri}) has not received {waiting} entries of this run: "
-                f"{reason}. The next run sends them. To send them now, run\n"
+                f"{reason}. To send them, run\n"
                 f"    {shlex.join(command)}",
                 file=sys.stderr,
             )

@@ -6,7 +6,6 @@ Runs are always addressed by id, never through the environment or MLflow's globa
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import logging
 import os
@@ -34,18 +33,14 @@ from parallax_runner.track.mlflow.store import (
     StoreRun,
 )
 from parallax_runner.track.mlflow.store_lock import sqlite_path, store_lock
+from parallax_runner.track.mlflow.tags import CHANGED_TAG, JOURNAL_TAG, MAX_TAG_CHARS, of_journal, of_new_run
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-MAX_TAG_CHARS = 8000
 MAX_COPY_FAILURES = 4
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
-JOURNAL_TAG = "parallax.journal"
-RESUMED_TAG = "parallax.resumed_from"
-CHANGED_TAG = "parallax.changed_params"
-PARENT_TAG = "mlflow.parentRunId"
 # With its own defaults, MLflow retries and blocks for minutes when the server is down. Its retries are unnecessary,
 # because the sender retries.
 _ENVIRONMENT = {
@@ -63,8 +58,8 @@ def prepare_environment() -> None:
 
 
 def open_run(header: Header, known: Opened | None, parent_run_id: str | None) -> StoreRun:
-    """Opens the run of a journal. This is the run `known`, a run to continue, a run that an earlier attempt created
-    without receiving the store's reply, or a new run.
+    """Opens the run of a journal. This is the run `known`, a run that an earlier attempt created without receiving the
+    store's reply, or a new run.
 
     Raises OutOfReach or Refused.
     """
@@ -75,29 +70,17 @@ def open_run(header: Header, known: Opened | None, parent_run_id: str | None) ->
         with store_lock(database):
             client = _client(header.uri)
             if known is not None:
-                run = client.get_run(known.run_id)
-                if run.info.lifecycle_stage != "active":
-                    raise Gone(f"run {known.run_id} was deleted in MLflow. Restore it with `mlflow runs restore`")
-                if run.data.tags.get(JOURNAL_TAG, header.journal_id) == header.journal_id:
-                    return MlflowRun(client, run, known.floors)
-                # Another directory has continued this run in the meantime, so this journal gets a new run that branches
-                # off from the continued run.
-                header = dataclasses.replace(header, continues=known.run_id, continues_journal=header.journal_id)
+                return MlflowRun(client, _known(client, header, known))
             experiment_id = _experiment_id(client, header.experiment, database)
-            continued = _continued(client, header)
-            if continued is not None:
-                _take_over(client, continued, header)
-                last_steps = {metric.key: metric.step for metric in continued.data._metric_objs}
-                return MlflowRun(client, continued, last_steps)
             run = _made_before(client, experiment_id, header) or _new(client, experiment_id, header, parent_run_id)
-            return MlflowRun(client, run, {})
+            return MlflowRun(client, run)
 
 
 class MlflowRun:
     """Implements StoreRun for an open MLflow run."""
 
-    def __init__(self, client: MlflowClient, run: Run, floors: Mapping[str, int]) -> None:
-        self.opened = Opened(run.info.run_id, run.info.experiment_id, dict(floors))
+    def __init__(self, client: MlflowClient, run: Run) -> None:
+        self.opened = Opened(run.info.run_id, run.info.experiment_id)
         self._client, self._run_id = client, run.info.run_id
         self._params: dict[str, str] = dict(run.data.params)
         self._failures: dict[str, int] = {}
@@ -109,6 +92,7 @@ class MlflowRun:
         MLflow keeps the first value."""
         from mlflow.entities import Metric, Param, RunTag
 
+        tags = of_journal(tags)
         changed = {key: value for key, value in params.items() if self._params.get(key, value) != value}
         fresh = {key: value for key, value in params.items() if key not in self._params}
         if changed:
@@ -120,7 +104,7 @@ class MlflowRun:
                 self._run_id,
                 metrics=[Metric(point.key, point.value, point.time_ms, point.step) for point in points],
                 params=[Param(key, value) for key, value in fresh.items()],
-                tags=[RunTag(key, value[:MAX_TAG_CHARS]) for key, value in tags.items()],
+                tags=[RunTag(key, value) for key, value in tags.items()],
             )
         )
         self._params |= fresh
@@ -165,7 +149,7 @@ class MlflowRun:
             raise EntryRefused(f"{MAX_COPY_FAILURES} attempts failed; the last error was: {error}") from error
 
     def set_running(self) -> None:
-        """Sets the status to RUNNING, also for a continued run."""
+        """Sets the status to RUNNING, also for a run that is resumed."""
         self._call(partial(self._client.update_run, self._run_id, status="RUNNING"))
 
     def set_ended(self, status: str, time_ms: int) -> None:
@@ -232,46 +216,28 @@ def _experiment_id(client: MlflowClient, name: str, database: Path | None) -> st
     return str(found.experiment_id)
 
 
-def _continued(client: MlflowClient, header: Header) -> Run | None:
-    from mlflow.exceptions import MlflowException
-
-    if header.continues is None:
-        return None
-    try:
-        run = client.get_run(header.continues)
-    except MlflowException as error:
-        if is_permanent(error):
-            return None
-        raise
-    writer = run.data.tags.get(JOURNAL_TAG)
-    if writer == header.journal_id:  # this journal's process took over the run but crashed before it recorded this
-        return run
-    # A run with the status RUNNING belongs to a live driver. If a run has a different writer, another journal has taken
-    # over the run.
-    is_free = run.info.lifecycle_stage == "active" and run.info.status in ("FAILED", "KILLED")
-    return run if is_free and header.continues_journal in (None, writer) else None
-
-
-def _take_over(client: MlflowClient, run: Run, header: Header) -> None:
-    """Makes this journal the writer of the run, which prevents other directories from continuing the run."""
-    from mlflow.entities import RunTag
-
-    tags = {key: value[:MAX_TAG_CHARS] for key, value in header.tags.items()} | {JOURNAL_TAG: header.journal_id}
-    client.log_batch(run.info.run_id, tags=[RunTag(key, value) for key, value in tags.items()])
-
-
 def _made_before(client: MlflowClient, experiment_id: str, header: Header) -> Run | None:
     found = client.search_runs([experiment_id], f"tags.`{JOURNAL_TAG}` = '{header.journal_id}'", max_results=1)
     return found[0] if found else None
 
 
 def _new(client: MlflowClient, experiment_id: str, header: Header, parent_run_id: str | None) -> Run:
-    tags = {key: value[:MAX_TAG_CHARS] for key, value in header.tags.items()} | {JOURNAL_TAG: header.journal_id}
-    if header.continues is not None:
-        tags[RESUMED_TAG] = header.continues
-    if parent_run_id is not None:
-        tags[PARENT_TAG] = parent_run_id
+    tags = of_new_run(header.tags, header.journal_id, parent_run_id)
     return client.create_run(experiment_id, start_time=header.time_ms, run_name=header.run_name, tags=tags)
+
+
+def _known(client: MlflowClient, header: Header, known: Opened) -> Run:
+    """Returns the run to which the journal has been sent before. Raises Gone if the run was deleted, and Refused if it
+    belongs to another journal: the file that names the run may come from elsewhere."""
+    run = client.get_run(known.run_id)
+    if run.info.lifecycle_stage != "active":
+        raise Gone(f"run {known.run_id} was deleted in MLflow. Restore it with `mlflow runs restore`")
+    if run.data.tags.get(JOURNAL_TAG) != header.journal_id:
+        raise Refused(
+            f"run {known.run_id} belongs to another journal. Remove the file that ends in .sent next to this journal, "
+            "to send the journal to a run of its own"
+        )
+    return run
 
 
 @contextmanager

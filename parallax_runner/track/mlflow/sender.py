@@ -11,10 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from parallax_runner.files.credentials import masked
-from parallax_runner.track.mlflow import open_runs
 from parallax_runner.track.mlflow.delivery import Busy, Delivery
 from parallax_runner.track.mlflow.journal import Header
-from parallax_runner.track.mlflow.settle import send_rest, settle_others
 from parallax_runner.track.mlflow.store import OpenRun, OutOfReach, ParentUnknown, Refused
 from parallax_runner.track.mlflow.store_lock import sqlite_path
 
@@ -34,11 +32,11 @@ UNTOLD_FAILURES = 2
 
 
 class Sender:
-    """Sends the entries that earlier runs have left unsent, and then one journal, until `close` is called. `header` is
-    the header of the journal, with the full URI of the store."""
+    """Sends one journal until `close` is called. `header` is the header of the journal, with the full URI of the
+    store."""
 
     def __init__(self, path: Path, open_run: OpenRun, header: Header) -> None:
-        self._path, self._run_dir, self._open_run, self._header = path, path.parent, open_run, header
+        self._path, self._open_run, self._header = path, open_run, header
         self._finishing, self._abandoned, self._ended = threading.Event(), threading.Event(), threading.Event()
         self._delivery: Delivery | None = None
         self.trouble: str | None = None
@@ -59,7 +57,7 @@ class Sender:
         entry has been written.
 
         Returns whether everything has been sent. If `hurry()` returns true, the method waits for only a few seconds.
-        Unsent entries stay in the journal, and the run stays registered as open.
+        Unsent entries stay in the journal.
         """
         self._finishing.set()
         started_secs, told = time.monotonic(), False
@@ -83,7 +81,6 @@ class Sender:
 
     def _work(self) -> None:
         try:
-            settle_others(self._run_dir, self._open_run, self._abandoned.is_set)
             while not self._abandoned.is_set():
                 try:
                     with Delivery(self._path, self._open_run, self._header) as self._delivery:
@@ -110,7 +107,7 @@ class Sender:
                 while not self._abandoned.is_set() and delivery.send_next():
                     self._recover()
                 if finishing and not self._abandoned.is_set():
-                    self._finish()
+                    self.all_sent = True
                     return
                 failures, pause_secs = 0, SEND_EVERY_SECS
             except ParentUnknown as error:
@@ -128,15 +125,6 @@ class Sender:
                 self._abandoned.wait(min(pause_secs, 0.5))
             else:
                 self._finishing.wait(pause_secs)
-
-    def _finish(self) -> None:
-        self.all_sent = True
-        try:
-            # Send earlier runs in this directory too.
-            if send_rest(self._run_dir, self._open_run):
-                open_runs.forget(self._run_dir)
-        except (OutOfReach, Refused, Busy) as error:
-            log.warning("an earlier run in %s has not been sent yet: %s", self._run_dir, error)
 
     def _recover(self) -> None:
         if self.trouble is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -46,12 +46,10 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Opened:
-    """The store's run for a journal. `floors` maps each metric to the last step that the run had before this journal
-    continued it."""
+    """The store's run for a journal."""
 
     run_id: str
     experiment_id: str
-    floors: Mapping[str, int] = field(default_factory=dict)
 
 
 class StoreRun(Protocol):

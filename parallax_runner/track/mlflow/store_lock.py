@@ -1,11 +1,12 @@
 """Lets only one process at a time open a SQLite store. If four processes create the store's tables at the same time,
 three of them crash."""
 
-import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
+
+from parallax_runner.files.locks import locked
 
 
 def sqlite_path(uri: str) -> Path | None:
@@ -34,6 +35,5 @@ def store_lock(database: Path | None) -> Iterator[None]:
     if database is None:
         yield
         return
-    with open(database.with_name(f".{database.name}.lock"), "a", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(database.with_name(f".{database.name}.lock")):
         yield

@@ -5,25 +5,22 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from parallax_runner.config.tracking_uri import TRACKING_URI
 from parallax_runner.errors import ConfigError, TrackingError
 from parallax_runner.files.credentials import masked_uri
 from parallax_runner.track.mlflow import journal as journals
-from parallax_runner.track.mlflow import open_runs, runs
-from parallax_runner.track.mlflow.delivery import Busy, unsent
-from parallax_runner.track.mlflow.destination import addressed, chosen_uri, is_foreign
+from parallax_runner.track.mlflow import runs
+from parallax_runner.track.mlflow.delivery import Busy, Delivery, unsent
+from parallax_runner.track.mlflow.destination import addressed, check_owner
+from parallax_runner.track.mlflow.killed import end_killed
 from parallax_runner.track.mlflow.run_id import read_run_id
-from parallax_runner.track.mlflow.settle import send_rest, settle, settle_others
 from parallax_runner.track.mlflow.store import OutOfReach, Refused
 
 
 def sync(path: Path, uri: str | None = None) -> None:
-    """Settles and sends every journal under `path`, and then sends the entries that this user's other runs have left
-    unsent.
+    """Sends every journal under `path`. If the driver of a run was killed, first records the end of the run.
 
-    The journals are sent to the store `uri`. If `uri` is None, each journal is sent to the store that it names, or to
-    the environment's store if the journal belongs to another user. Raises ConfigError if there is no journal, and
-    TrackingError if something could not be sent.
+    The journals are sent to the store `uri`. If `uri` is None, each journal is sent to the store that it names. Raises
+    ConfigError if there is no journal, and TrackingError if something could not be sent.
     """
     run_dirs = find_run_dirs(path)
     if not run_dirs:
@@ -35,7 +32,6 @@ def sync(path: Path, uri: str | None = None) -> None:
     if failures:
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         raise TrackingError(f"{failures[0]}{more}")
-    settle_others(path, runs.open_run)
 
 
 def find_run_dirs(path: Path) -> list[Path]:
@@ -52,13 +48,12 @@ def _sync_one(run_dir: Path, uri: str | None) -> str | None:
         if not begun:
             print(f"{run_dir}: nothing to send, because no journal has a valid header")
             return None
-        for path in filter(is_foreign, begun):
-            uri = uri or (chosen_uri(None) if os.environ.get(TRACKING_URI) else None)
-            addressed(path, uri)
-        settle_dead(run_dir)
+        for path in begun:
+            check_owner(path)
+        _end_if_killed(run_dir)
         waiting = sum(unsent(path, None if uri is None else addressed(path, uri)) for path in begun)
-        if send_rest(run_dir, runs.open_run, uri=uri):
-            open_runs.forget(run_dir)
+        for path in begun:
+            _send(path, uri)
     except BlockingIOError:
         return f"{run_dir}: the run is still active, and its driver is sending the journal"
     except Busy as error:
@@ -75,7 +70,17 @@ def _sync_one(run_dir: Path, uri: str | None) -> str | None:
     return None
 
 
-def settle_dead(run_dir: Path) -> None:
+def _send(path: Path, uri: str | None) -> None:
+    """Sends the unsent entries of one journal. Raises OutOfReach, Refused and Busy."""
+    if uri is None and not unsent(path):  # without the password of the store
+        return
+    header = addressed(path, uri)
+    if unsent(path, header):
+        with Delivery(path, runs.open_run, header) as delivery:
+            delivery.send_all()
+
+
+def _end_if_killed(run_dir: Path) -> None:
     """Ends the run's journals. Does nothing if the run's driver ran on another host, because only that host can
     determine whether the driver is alive.
 
@@ -83,4 +88,4 @@ def settle_dead(run_dir: Path) -> None:
     """
     start = journals.standing(journals.begun(run_dir)[-1]).start
     if start is None or start["host"] == os.uname().nodename:
-        settle(run_dir)
+        end_killed(run_dir)

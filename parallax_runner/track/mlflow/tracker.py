@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,20 +10,16 @@ from typing import Any
 from parallax_runner.files.credentials import masked_uri
 from parallax_runner.track.mlflow import journal as journals
 from parallax_runner.track.mlflow.continuing import Continuation, continuation
-from parallax_runner.track.mlflow.destination import chosen_uri
+from parallax_runner.track.mlflow.destination import chosen_uri, is_foreign
 from parallax_runner.track.mlflow.journal import Header
 from parallax_runner.track.mlflow.journal_tracker import JournalTracker
 from parallax_runner.track.mlflow.run_id import read_run_id
-from parallax_runner.track.mlflow.runs import RESUMED_TAG
 from parallax_runner.track.mlflow.store_check import check_store
 from parallax_runner.track.mlflow.sync import sync
+from parallax_runner.track.mlflow.tags import DESCRIPTION, RESUMED_TAG, TAGS_OF_ORIGIN, is_reserved
 from parallax_runner.track.tracker import RunInfo
 
-# MLflow shows these tags in separate columns.
-TAGS_OF_ORIGIN = {"user": "mlflow.user", "command": "mlflow.source.name", "git.commit": "mlflow.source.git.commit"}
-# The tag for the description of a run. The description contains the command, because the run's page shows only the part
-# of the source name after the last slash.
-DESCRIPTION = "mlflow.note.content"
+log = logging.getLogger(__name__)
 
 
 class MlflowTracker(JournalTracker):
@@ -54,28 +51,31 @@ class MlflowTracker(JournalTracker):
 def _goal(run: RunInfo, uri: str) -> Continuation:
     if run.is_sweep:
         return Continuation(goes_on=_has_run(run.run_dir, uri))
-    return continuation(run.run_dir, uri, run.start, in_sweep=run.sweep_dir is not None)
+    return continuation(run.run_dir, uri, run.start)
 
 
 def _has_run(sweep_dir: Path, uri: str) -> bool:
     present = journals.begun(sweep_dir)
-    return bool(present) and masked_uri(journals.read_header(present[-1]).uri) == masked_uri(uri)
+    if not present or is_foreign(present[-1]):
+        return False
+    return masked_uri(journals.read_header(present[-1]).uri) == masked_uri(uri)
 
 
 def _header(run: RunInfo, uri: str, goal: Continuation) -> Header:
     command = run.origin.get("command")
     tags = {
         **({} if command is None else {DESCRIPTION: f"`{command}`"}),
-        **{TAGS_OF_ORIGIN.get(key, key): value for key, value in run.origin.items()},
+        # The sender sets the user: it is the user who sends the journal.
+        **{TAGS_OF_ORIGIN.get(key, key): value for key, value in run.origin.items() if key != "user"},
         **({} if goal.resumed_from is None else {RESUMED_TAG: goal.resumed_from}),
         **run.tags,
     }
+    for key in filter(is_reserved, map(str, run.tags)):
+        log.warning("tracking.tags.%s is not recorded, because MLflow or this program sets this tag itself", key)
     return Header(
         uri=uri,
         experiment=run.config["tracking"]["experiment"],
         run_name=run.name,
         tags={str(key): str(value) for key, value in tags.items()},
         parent=None if run.sweep_dir is None else str(run.sweep_dir),
-        continues=goal.continues,
-        continues_journal=goal.continues_journal,
     )

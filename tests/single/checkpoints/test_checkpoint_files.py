@@ -297,6 +297,9 @@ def test_an_unusable_sidecar_is_named(tmp_path: Path, content: str) -> None:
     [
         ("step", True),
         ("examples", "x"),
+        *((name, value) for name in ("step", "examples", "write_number") for value in (-1, 2**63, 10**400)),
+        *(("saved_secs", value) for value in (float("nan"), float("inf"), 10**400)),
+        *(("files", {"index": {"bytes": value, "sha256": ""}}) for value in (-1, 2**63)),
         ("seed", 1.5),
         ("fingerprint", 3),
         ("tracker_run_id", []),

@@ -33,8 +33,7 @@ def fault_of(done: subprocess.CompletedProcess[str]) -> str | None:
 
 @pytest.fixture(autouse=True)
 def _folders_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
-        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg_cache_home"))
 
 
 @pytest.mark.parametrize("first", range(0, COUNT, PER_TEST))

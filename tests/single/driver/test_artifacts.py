@@ -109,3 +109,15 @@ def test_without_tracking_nothing_is_made(tmp_path: Path) -> None:
     RunArtifacts(config(tmp_path, tracked=False), tmp_path, recorder).close(tmp_path / "summary.json", None)
     assert recorder.artifacts == []
     assert not (tmp_path / "plots").exists()
+
+
+def test_a_file_that_cannot_be_recorded_fails_no_finished_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    recorder = Recorder()
+    monkeypatch.setattr(recorder, "log_artifact", refuse)
+    RunArtifacts(config(tmp_path), tmp_path, recorder).close(tmp_path / "summary.json", None)
+    assert "some files of this run were not recorded: [Errno 28] No space left" in capsys.readouterr().err

@@ -35,8 +35,10 @@ def test_a_failure_is_told_in_few_lines(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_an_interruption_is_told_in_two(capsys: pytest.CaptureFixture[str]) -> None:
-    report.tell_end(summary(status="interrupted"), None, RUN_DIR, COMMAND)
-    assert capsys.readouterr().err == (f"parallax_runner: interrupted; /runs/a\nto continue:\n    {COMMAND}\n")
+    report.tell_end(summary(status="interrupted"), None, RUN_DIR, COMMAND, ["A", "B"])
+    assert capsys.readouterr().err == (
+        f"parallax_runner: interrupted; /runs/a\nto continue (needs the environment variables A, B):\n    {COMMAND}\n"
+    )
 
 
 def test_a_restart_is_told_in_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from parallax_runner.config.environment import FromEnvironment
 from parallax_runner.config.schema import ClusterConfig, RunConfig, SweepConfig, TrainConfig
 from parallax_runner.driver import slurm_job
 from parallax_runner.errors import LaunchError
@@ -25,6 +26,15 @@ def config(**cluster: Any) -> RunConfig:
     given = {"launcher": "slurm", "nodes": 2, "tasks_per_node": 2, "threads_per_worker": 3, **cluster}
     ckpt = dataclasses.replace(RunConfig().ckpt, enabled=True)
     return RunConfig(action="train", cluster=ClusterConfig(**given), train=TrainConfig(steps=1000), ckpt=ckpt)
+
+
+def test_the_script_names_the_variables_that_it_needs(tmp_path: Path) -> None:
+    found = {("model", "a"): FromEnvironment("${oc.env:PW}", "hunter2", ("PW", "ODD\nrm -rf x"))}
+    reads = dataclasses.replace(config(), from_environment=found)
+    text = slurm_job.script(reads, PLAN, tmp_path / "one", COMMAND)
+    assert "# This job reads the configuration's values from the environment: ODD?rm??rf?x, PW.\n" in text
+    assert "hunter2" not in text and "rm -rf" not in text
+    assert "reads the configuration" not in slurm_job.script(config(), PLAN, tmp_path / "one", COMMAND)
 
 
 def options(text: str) -> dict[str, str]:

@@ -20,8 +20,8 @@ from parallax_runner.data.dataset import Shared
 from parallax_runner.data.from_arrays import Arrays, arrays_dataset
 from parallax_runner.data.linear import load
 from parallax_runner.errors import StorageError
+from parallax_runner.files.plain import remove
 from parallax_runner.graph.tf_data.dataset import TfDataset
-from parallax_runner.shipment import folder as shipment_folder
 from parallax_runner.shipment.data_files import OWN_OBJECT, data_bytes, load_data, save_data, why_data_stays
 from parallax_runner.shipment.folder import Contents, check_space, folder_of, make_empty, removed_at_end
 from tests.single.shipment.pipelines import PIPELINES, numbers
@@ -142,6 +142,6 @@ def test_a_link_is_removed_and_not_followed(tmp_path: Path) -> None:
     mine.mkdir()
     (mine / "file").touch()
     folder_of(tmp_path).symlink_to(mine)
-    shipment_folder.remove(folder_of(tmp_path))
+    remove(folder_of(tmp_path))
     assert (mine / "file").exists() and not folder_of(tmp_path).exists()
     make_empty(folder_of(tmp_path))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.sweep import ledger as ledgers
+from parallax_runner.sweep.events import Event, event_in
 from parallax_runner.sweep.ledger import SUBMITTED, Job, Ledger, account
 
 JOB = Job("comm-mpi", "comm=mpi", ("comm=mpi", "train.steps=5"), "/runs/comm-mpi")
@@ -26,6 +27,12 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def lines(ledger: Ledger) -> list[dict]:
     return [json.loads(line) for line in ledger.path.read_text().splitlines()]
+
+
+def event(fields: dict) -> Event:
+    found = event_in(json.dumps(fields).encode())
+    assert found is not None
+    return found
 
 
 def dead_pid() -> int:
@@ -100,9 +107,9 @@ def test_fail_fast(ledger: Ledger) -> None:
 def test_a_job_of_a_dead_process_is_interrupted(ledger: Ledger) -> None:
     ledger.claim(JOB, fail_fast=False)
     started = lines(ledger)[-1] | {"pid": dead_pid()}
-    assert account([started]).standings[JOB.name].status == "interrupted"
-    recycled = lines(ledger)[-1] | {"process_started": 1.0}
-    assert account([recycled]).standings[JOB.name].status == "interrupted", "another process has its number now"
+    assert account([event(started)]).standings[JOB.name].status == "interrupted"
+    recycled = lines(ledger)[-1] | {"start_ticks": 1}
+    assert account([event(recycled)]).standings[JOB.name].status == "interrupted", "another process has its number now"
     assert ledger.read().running() and not ledger.read().running(besides_pid=os.getpid())
 
 
@@ -189,7 +196,7 @@ def test_a_job_claims_itself_in_slurm_also_when_it_is_started_again(
     assert ledger.claim(JOB, fail_fast=False) is None
     assert lines(ledger)[-1]["slurm_job"] == "12_0"
     dead = lines(ledger)[-1] | {"pid": dead_pid()}
-    assert account([dead]).standings[JOB.name].status == "interrupted", "of the same Slurm job: its last start"
+    assert account([event(dead)]).standings[JOB.name].status == "interrupted", "of the same Slurm job: its last start"
 
 
 def test_a_job_that_slurm_has_ended_stops_no_other(ledger: Ledger) -> None:

@@ -1,4 +1,4 @@
-"""A tracking store made once, and a state folder that is not the user's."""
+"""A tracking store made once."""
 
 from __future__ import annotations
 
@@ -10,14 +10,6 @@ import pytest
 from parallax_runner.track.mlflow import runs
 from parallax_runner.track.mlflow.journal import Header
 from tests.shared import shared
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where open runs are noted during a test."""
-    folder = tmp_path_factory.mktemp("state")
-    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
-    return folder / "parallax_runner" / "open_runs"
 
 
 @pytest.fixture(scope="session")

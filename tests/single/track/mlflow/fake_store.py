@@ -18,7 +18,6 @@ class FakeStore:
     def __init__(self) -> None:
         self.up = True
         self.refused_keys: set[str] = set()
-        self.floors: dict[str, int] = {}
         self.run_id: str | None = None
         self.calls: list[tuple[str, Any]] = []
         self.points: list[Point] = []
@@ -34,7 +33,7 @@ class FakeStore:
         self.answer("open", known)
         self.headers.append(header)
         self.parents.append(parent_run_id)
-        return FakeRun(self, known or Opened(self.run_id or f"run-{header.journal_id[:4]}", "1", self.floors))
+        return FakeRun(self, known or Opened(self.run_id or f"run-{header.journal_id[:4]}", "1"))
 
     def answer(self, call: str, what: Any) -> None:
         """Notes a call, if it can be heard."""

@@ -12,7 +12,7 @@ from parallax_runner.track.mlflow.delivery import Busy, Delivery, next_batch, se
 from parallax_runner.track.mlflow.journal import Header, Journal, begun, read_header, writing
 from parallax_runner.track.mlflow.journal_tracker import JournalTracker
 from parallax_runner.track.mlflow.run_id import read_run, read_run_id
-from parallax_runner.track.mlflow.store import OutOfReach, ParentUnknown, Refused
+from parallax_runner.track.mlflow.store import OutOfReach, ParentUnknown
 from tests.single.track.mlflow.fake_store import FakeStore
 
 HEADER = Header(uri="fake:", experiment="e", run_name=None)
@@ -92,8 +92,11 @@ def test_another_process_goes_on_where_the_first_was(tmp_path: Path) -> None:
 def test_a_position_of_another_journal_does_not_count(tmp_path: Path) -> None:
     journal = new_journal(tmp_path)
     metrics(journal, 1, 3)
-    fields = {"journal_id": "other", "offset": 99, "run_id": "r", "experiment_id": "1", "floors": {}}
-    for text in (json.dumps(fields), "", "{half"):
+    fields = {"journal_id": "other", "offset": 99, "run_id": "r", "experiment_id": "1", "uri": "fake:"}
+    own = fields | {"journal_id": read_header(journal.path).journal_id}
+    damaged = [own | {"offset": value} for value in (-1, 2**63, "x", None, True, 1.5)]
+    damaged += [own | {"run_id": 3}, {"offset": 3}, [], {"offset": 3, "journal_id": own["journal_id"]}]
+    for text in (*map(json.dumps, [fields, *damaged]), "", "{half", "[" * 100_000):
         sent_path(journal.path).write_text(text)
         assert unsent(journal.path) == 4
 
@@ -113,27 +116,6 @@ def test_one_entry_that_is_refused_costs_none_of_its_neighbours(
     assert store.names[-1] == "ended"
     (said,) = [record.message for record in caplog.records]
     assert "bad" in said
-
-
-def test_a_run_that_goes_on_elsewhere_sends_no_step_twice(tmp_path: Path) -> None:
-    journal, store = new_journal(tmp_path, continues="other"), FakeStore()
-    store.floors = {"train/loss": 2, "system/cpu_utilization_percentage": 7}
-    metrics(journal, 1, 4)
-    metrics(journal, 1, 1, key="validation/loss")
-    for number in range(2):
-        journal.append("metrics", step=number, time_ms=1, metrics={"system/cpu_utilization_percentage": 5.0})
-    with Delivery(journal.path, store.open_run, read_header(journal.path)) as delivery:
-        delivery.send_all()
-    sent = [(point.key, point.step) for point in store.points]
-    assert sent[:3] == [("train/loss", 3), ("train/loss", 4), ("validation/loss", 1)]
-    # Samples belong to no step: they are counted on.
-    assert sent[3:] == [("system/cpu_utilization_percentage", 8), ("system/cpu_utilization_percentage", 9)]
-    # What is then in the store are its own points; the bounds stay those of the beginning.
-    metrics(journal, 5, 5)
-    store.floors = {"train/loss": 99}
-    with Delivery(journal.path, store.open_run, read_header(journal.path)) as delivery:
-        delivery.send_all()
-    assert (store.points[-1].key, store.points[-1].step) == ("train/loss", 5)
 
 
 def test_two_processes_do_not_send_one_journal(tmp_path: Path) -> None:
@@ -260,32 +242,14 @@ def run_dir(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-NOBODY = 65534
-
-
-def give_away(path: Path) -> None:
-    """Makes another user the owner of a file and of its folder."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can make another user's file")
-    for one in (path.parent, path):
-        os.chown(one, NOBODY, NOBODY)
-
-
 def refusal(journal: Journal, caplog: pytest.LogCaptureFixture) -> str:
-    """What is said as a user's own journal is sent, all but one entry; and as nothing of another user's is."""
+    """What is said as a journal is sent, all but one entry."""
     store = FakeStore()
     caplog.clear()
     assert send(journal.path, store) == []
     assert store.names == ["open", "log", "ended"]
     (said,) = [record.message for record in caplog.records]
-    foreign = FakeStore()
-    sent_path(journal.path).unlink()
-    give_away(journal.path)
-    with pytest.raises(Refused, match="belongs to another user, so it is not sent") as refused:
-        send(journal.path, foreign)
-    assert foreign.calls == [], "not even a run is made"
-    assert str(refused.value).partition(f". {journal.path}")[0] in said
-    return str(refused.value)
+    return str(said)
 
 
 @pytest.mark.parametrize(
@@ -301,7 +265,7 @@ def test_a_journal_names_nothing_outside_of_its_folder(
         journal.append("tags", tags={"a": "b"})
         journal.append(kind, **({"event": "model"} if kind == "event" else {}), **fields)
         journal.append_end("finished")
-        assert refusal(journal, caplog).startswith(f"{name} is outside the run's folder")
+        assert f": {name} is outside the run's folder" in refusal(journal, caplog)
         journal.path.unlink()
 
 
@@ -317,7 +281,7 @@ def test_only_folders_of_the_outbox_are_deleted(name: str, run_dir: Path, caplog
     journal.append("event", event="checkpoint", fields={"folder": name})
     journal.append("tags", tags={"a": "b"})
     journal.append_end("finished")
-    assert refusal(journal, caplog).startswith(f"{name} is not in the outbox")
+    assert f": {name} is not in the outbox" in refusal(journal, caplog)
 
 
 def test_an_outbox_that_is_a_link_is_none(run_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -366,18 +330,6 @@ def test_a_folder_is_not_sent_with_what_its_links_lead_to(run_dir: Path, caplog:
     (run_dir / "plots" / "inside").write_text("1")
     sent_path(journal.path).unlink()
     assert send(journal.path, store) == [(run_dir / "plots", None)]
-
-
-def test_a_link_in_a_folder_of_another_user_stops_the_journal(run_dir: Path) -> None:
-    (run_dir / "plots").mkdir()
-    (run_dir / "plots" / "key").symlink_to(run_dir.parent / "secret" / "key")
-    journal, store = new_journal(run_dir), FakeStore()
-    journal.append("artifact", path="plots", folder=None)
-    journal.append_end("finished")
-    give_away(journal.path)
-    with pytest.raises(Refused, match="belongs to another user, so it is not sent"):
-        send(journal.path, store)
-    assert store.names == ["open"]
 
 
 def test_an_event_that_is_not_known_calls_nothing(run_dir: Path, caplog: pytest.LogCaptureFixture) -> None:

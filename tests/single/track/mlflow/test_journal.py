@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import resource
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,9 +77,21 @@ def test_what_is_no_entry_is_passed_over(tmp_path: Path) -> None:
     assert kinds(path) == ["header", "start"]
 
 
+def read_back(path: Path, fields: dict[str, Any]) -> Header:
+    path.write_text(json.dumps({"kind": "header", **fields}) + "\n")
+    return journals.read_header(path)
+
+
 def test_a_file_that_begins_otherwise_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    for text in ("", '{"kind": "start"}\n', '{"kind": "header", "format": 99}\n'):
+    sound = dataclasses.asdict(Header("fake:", "e", None, parent="/sweep"))
+    assert read_back(path, sound).parent == "/sweep"
+    damaged = [{name: value for name, value in sound.items() if name != left_out} for left_out in sound]
+    for name in sound:
+        damaged += [sound | {name: value} for value in (3, [], {"a": 1}, True) if type(value) is not type(sound[name])]
+    damaged += [sound | {"tags": {"a": 1}}, sound | {"journal_id": "' OR 1=1"}, sound | {"format": 99}]
+    texts = [json.dumps({"kind": "header", **fields}) + "\n" for fields in damaged]
+    for text in ("", '{"kind": "start"}\n', '{"kind": "header", "format": 99}\n', *texts):
         path.write_text(text)
         with pytest.raises(ConfigError, match="journal"):
             journals.read_header(path)

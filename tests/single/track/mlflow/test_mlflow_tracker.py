@@ -40,18 +40,23 @@ def test_tags_name_the_run_and_where_it_comes_from(tmp_path: Path) -> None:
     header = header_of(run_info(tmp_path, tags={"workers": 2, "user": "mine"}, origin=origin))
     assert (header.uri, header.experiment, header.run_name, header.parent) == (UNREACHABLE, "e", "n", None)
     assert header.tags == {
-        **{"mlflow.user": "me", "mlflow.source.name": "python", "mlflow.source.git.commit": "abc"},
+        **{"mlflow.source.name": "python", "mlflow.source.git.commit": "abc"},
         **{"git.dirty": "true", "workers": "2", "user": "mine", "mlflow.note.content": "`python`"},
     }
 
 
 @pytest.mark.parametrize("in_sweep", [True, False])
-def test_a_job_of_a_sweep_names_the_run_that_it_starts_from(tmp_path: Path, in_sweep: bool) -> None:
+def test_a_job_names_the_run_that_it_starts_from(tmp_path: Path, in_sweep: bool) -> None:
     start = Start(tmp_path / "source" / "ckpt" / "model.ckpt-3", "theirs")
     header = header_of(run_info(tmp_path / "new", start=start, sweep_dir=tmp_path if in_sweep else None))
     assert header.parent == (str(tmp_path) if in_sweep else None)
-    assert header.continues == (None if in_sweep else "theirs")
-    assert header.tags.get("parallax.resumed_from") == ("theirs" if in_sweep else None)
+    assert header.tags["parallax.resumed_from"] == "theirs"
+
+
+def test_a_tag_that_the_sender_sets_itself_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    header_of(run_info(tmp_path, tags={"mlflow.parentRunId": "x", "mlflow.note.content": "own", "team": "x"}))
+    (told,) = [record.message for record in caplog.records if "tracking.tags" in record.message]
+    assert "tracking.tags.mlflow.parentRunId is not recorded" in told
 
 
 def test_a_sweep_goes_on_with_its_own_run(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""What MLflow makes of a journal that is sent more than once, and of a run that goes on elsewhere."""
+"""What MLflow makes of a journal that is sent more than once, and of one that would decide what it must not."""
 
 from __future__ import annotations
 
+import getpass
 import os
 import signal
 import subprocess
@@ -89,54 +90,43 @@ def test_everything_may_be_sent_twice(uri: str, tmp_path: Path) -> None:
     check_whole_run(uri)
 
 
-def test_a_run_that_has_not_finished_goes_on_from_another_folder(uri: str) -> None:
-    first = open_run(header(uri), None, None)
-    first.log([Point("train/loss", 1.0, 1, 5)], {"a": "1"}, {})
-    first.set_ended("interrupted", 9)
-    again = open_run(header(uri, continues=first.opened.run_id), None, None)
-    assert again.opened.run_id == first.opened.run_id
-    assert again.opened.floors == {"train/loss": 5}
-    again.set_running()
-    again.log([], {"a": "2", "b": "1"}, {})
-    run = MlflowClient(tracking_uri=uri).get_run(first.opened.run_id)
-    assert run.info.status == "RUNNING"
-    assert run.data.params == {"a": "1", "b": "1"}
-    assert run.data.tags["parallax.changed_params"] == '{"a": "2"}'
+RESERVED = {
+    "mlflow.parentRunId": "mine",
+    "MLFLOW.parentRunId": "mine",
+    " mlflow.parentRunId": "mine",
+    "mlflow.user": "root",
+    "mlflow.runName": "evil",
+    "mlflow.project.env": "x",
+    "mlflow.loggedArtifacts": "[]",
+    "parallax.journal": "a" * 32,
+    "parallax.changed_params": "{}",
+}
 
 
-def test_of_two_branches_of_one_run_the_first_goes_on_with_it(uri: str) -> None:
-    client, first_header = MlflowClient(tracking_uri=uri), header(uri)
-    first = open_run(first_header, None, None)
-    first.log([Point("train/loss", 1.0, 1, 100)], {}, {})
-    first.set_ended("failed", 9)
-    theirs = {"continues": first.opened.run_id, "continues_journal": first_header.journal_id}
-    branch_header = header(uri, **theirs, tags={"comm": "mpi"})
-    branch = open_run(branch_header, None, None)
-    assert branch.opened.run_id == first.opened.run_id
-    assert client.get_run(first.opened.run_id).data.tags["comm"] == "mpi"
-    branch.log([Point("train/loss", 0.5, 2, 300)], {}, {})
-    branch.set_ended("failed", 9)
-    assert open_run(branch_header, branch.opened, None).opened == branch.opened
-    # A second one that starts where the first has, and the first folder's own run as it goes on.
-    own = {"header": first_header, "known": first.opened}
-    for given in ({"header": header(uri, **theirs), "known": None}, own):
-        other = open_run(given["header"], given["known"], None)
-        assert other.opened.run_id != first.opened.run_id and other.opened.floors == {}
-        assert client.get_run(other.opened.run_id).data.tags["parallax.resumed_from"] == first.opened.run_id
-        assert open_run(given["header"], other.opened, None).opened == other.opened
+def test_the_tags_of_a_journal_decide_nothing(uri: str) -> None:
+    """Neither those of its first line nor later ones: to whom the run belongs, of what it is a part, who writes it."""
+    client, given = MlflowClient(tracking_uri=uri), header(uri, tags={**RESERVED, "team": "x"})
+    run = open_run(given, None, None)
+    run.log([], {}, {**RESERVED, "mlflow.note.content": "told", "stage": "two"})
+    tags = client.get_run(run.opened.run_id).data.tags
+    assert tags["parallax.journal"] == given.journal_id
+    assert tags["mlflow.user"] == getpass.getuser()
+    assert (tags["team"], tags["stage"], tags["mlflow.note.content"]) == ("x", "two", "told")
+    told = set(tags) - {"parallax.journal", "mlflow.user", "team", "stage", "mlflow.note.content", "mlflow.runName"}
+    assert told == set()
+    assert tags["mlflow.runName"] != "evil"
+    child = open_run(header(uri, tags=RESERVED), None, run.opened.run_id)
+    assert client.get_run(child.opened.run_id).data.tags["mlflow.parentRunId"] == run.opened.run_id
 
 
-def test_a_running_finished_deleted_or_unknown_run_is_only_named(uri: str) -> None:
-    running = open_run(header(uri), None, None)
-    finished, deleted = open_run(header(uri), None, None), open_run(header(uri), None, None)
-    finished.set_ended("finished", 9)
-    MlflowClient(tracking_uri=uri).delete_run(deleted.opened.run_id)
-    for other in (running.opened.run_id, finished.opened.run_id, deleted.opened.run_id, "0" * 32):
-        run = open_run(header(uri, continues=other), None, None)
-        assert run.opened.run_id != other
-        assert run.opened.floors == {}
-        tags = MlflowClient(tracking_uri=uri).get_run(run.opened.run_id).data.tags
-        assert tags["parallax.resumed_from"] == other
+def test_a_file_that_names_another_run_opens_none(uri: str) -> None:
+    """The position of a journal may come from elsewhere, as the journal may."""
+    client = MlflowClient(tracking_uri=uri)
+    theirs = open_run(header(uri), None, None).opened
+    untagged = client.create_run(theirs.experiment_id).info.run_id
+    for run_id in (theirs.run_id, untagged):
+        with pytest.raises(Refused, match="belongs to another journal"):
+            open_run(header(uri), Opened(run_id, theirs.experiment_id), None)
 
 
 def test_a_child_names_its_parent(uri: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from parallax_runner.track.mlflow import open_runs, sender
+from parallax_runner.track.mlflow import sender
 from parallax_runner.track.mlflow.delivery import Delivery
 from parallax_runner.track.mlflow.journal import Header, Journal, read_header
 from parallax_runner.track.mlflow.run_id import write_run
@@ -33,7 +33,6 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 def journal(tmp_path: Path) -> Journal:
     journal = Journal(tmp_path / "journal.jsonl", Header(uri="fake:", experiment="e", run_name=None))
     journal.append_start(summary={})
-    open_runs.register(tmp_path)
     return journal
 
 
@@ -59,7 +58,6 @@ def test_entries_are_sent_while_the_run_goes_on(journal: Journal) -> None:
     journal.append_end("finished")
     assert thread.close()
     assert store.names[-1] == "ended"
-    assert open_runs.listed() == []
 
 
 def test_a_store_that_comes_back_gets_everything_in_order(
@@ -94,7 +92,6 @@ def test_the_end_does_not_wait_long_for_a_store_that_is_down(
     journal.append_end("finished")
     assert not thread.close()
     assert capsys.readouterr().err.count("unreachable") == 1
-    assert len(open_runs.listed()) == 1
 
 
 def test_a_job_that_waits_for_its_sweeps_run_calls_no_store_out_of_reach(
@@ -203,12 +200,12 @@ def test_it_waits_for_another_process_that_sends_the_same_journal(journal: Journ
     assert thread.close()
 
 
-def test_an_earlier_run_of_the_folder_is_sent_too(journal: Journal, tmp_path: Path) -> None:
+def test_a_run_sends_its_own_journal_alone(journal: Journal, tmp_path: Path) -> None:
     journal.append_end("failed")
     present = Journal(tmp_path / "journal.2.jsonl", Header(uri="fake:", experiment="e", run_name=None))
     present.append_start(summary={})
     present.append_end("finished")
     store = FakeStore()
     assert Sender(present.path, store.open_run, read_header(present.path)).close()
-    assert [what for name, what in store.calls if name == "ended"] == ["finished", "failed"]
-    assert open_runs.listed() == []
+    assert [what for name, what in store.calls if name == "ended"] == ["finished"]
+    assert not (tmp_path / "journal.sent").exists(), "action=sync sends the earlier run"
