@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -231,18 +230,3 @@ def test_a_failed_run_ends_the_script_with_its_status(tmp_path: Path) -> None:
     done = run(SCRIPT, json.dumps(asked), cwd=tmp_path)
     assert done.returncode != 0 and "/proc/nowhere" in done.stderr
     assert not (tmp_path / "left").exists()
-
-
-def test_code_that_is_no_file_is_refused(tmp_path: Path) -> None:
-    code = "import runpy, sys\nsys.argv = ['x', sys.argv[1]]\n" + SCRIPT.read_text()
-    asked = json.dumps({"comm": "mpi", "left": str(tmp_path / "left"), "epochs": [1]})
-    done = subprocess.run(
-        [sys.executable, "-c", code.replace("from __future__ import annotations\n", ""), asked],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode != 0 and "fit starts its script again in each worker" in done.stderr
