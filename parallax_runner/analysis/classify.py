@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -11,7 +11,8 @@ from parallax_runner.analysis.compute_times import Moments
 from parallax_runner.analysis.counters import find_counters
 from parallax_runner.analysis.known_ahead import unknown_ahead
 from parallax_runner.analysis.own_updates import refuse_own_updates
-from parallax_runner.analysis.rows_apart import tied_rows
+from parallax_runner.analysis.rank_dependence import RankDependence
+from parallax_runner.analysis.rows_apart import UpdatesByRows
 from parallax_runner.analysis.rows_written import rows_written
 from parallax_runner.analysis.slots import slot_owners
 from parallax_runner.analysis.unmerged import nonlinear_ops
@@ -25,7 +26,7 @@ from parallax_runner.graph.effects import Effects
 from parallax_runner.graph.fed import is_fed_scalar
 from parallax_runner.graph.script_graph import min_partitions
 from parallax_runner.graph.seeds import draws
-from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph
+from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
 
 # Ops that can use a variable on a server, in addition to updates (rewrite/routes/ps/shards.py).
 SERVER_READS = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitializedOp"})
@@ -53,17 +54,20 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
         is_alike = is_fed_scalar(op, single.features.values())
         return (draws_or_consumes(op) and not is_alike) or effects.draws(op)
 
-    owners = slot_owners(graph, boundary, single.variables, differs_by_rank)
+    dependence = RankDependence(step, boundary.tensors, differs_by_rank)
+    owners = slot_owners(graph, boundary, single.variables, dependence)
+    tables = _tables(single.variables, owners)
     updated = set(gradients) | set(owners)
-    own = _written_by_each_rank(step, updated, boundary.tensors, effects, differs_by_rank)
+    own = _written_by_each_rank(step, updated, effects, dependence)
     refuse_own_updates(graph, single, boundary, effects, own)
-    _refuse_rank_dependent_updates(boundary, updated, own, effects, differs_by_rank)
+    _refuse_rank_dependent_updates(boundary, updated, own, effects, dependence)
     immovable = _immovable_ops(graph, boundary, single, owners)
+    sought = dependence.marks_of(own)
     counters = find_counters(
         graph,
         boundary,
         [v.name for v in single.variables if v.name not in owners and not gradients[v.name] and v not in single.merged],
-        differs_by_rank=lambda op: op.name in own or differs_by_rank(op),
+        differs_by_rank=lambda op: dependence.differs(op, sought),
         server_reads=SERVER_READS,
     )
     nonlinear = nonlinear_ops(graph, boundary, owners)
@@ -71,8 +75,10 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
     moments = Moments(_ops(graph, [gradient.values for gradient in boundary.gradients]))
     raw = {name: _ops(graph, [one.values for one in found]) for name, found in gradients.items()}
     appear_at = moments.appear_at(raw)
+    needed_at = moments.needed_at(graph.get_operation_by_name(variable.name) for variable in single.variables)
     in_step = step | edit.ancestors(_ops(graph, [single.loss]))
-    tables = whole_tables(graph, boundary, single.variables, owners, in_step)
+    transferred = whole_tables(graph, boundary, single.variables, owners, in_step)
+    updates_by_rows = UpdatesByRows(graph, boundary, step)
     in_parts = updated_in_parts(graph, boundary, single.variables, owners)
     return tuple(
         VariableInfo(
@@ -84,21 +90,26 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
             itemsize=tf.as_dtype(variable.dtype).size,
             gradient=_kind(gradients[variable.name]),
             gradient_rows=_rows(graph, gradients[variable.name]),
-            slots=tuple(_table(variable.name, owners)[1:]),
+            slots=tuple(tables[variable.name][1:]),
             immovable_op=immovable.get(variable.name) or counters.get(variable.name),
             counts=variable.name in counters,
             min_partitions=min_partitions(single.meta_graph, variable.full_name, variable.full_shape),
             server=named_server(graph.get_operation_by_name(variable.name).device),
             nonlinear_op=nonlinear.get(variable.name),
-            needed_at=moments.needed_at(graph.get_operation_by_name(variable.name)),
+            needed_at=needed_at[graph.get_operation_by_name(variable.name)],
             appears_at=appear_at.get(variable.name, 1.0),
-            rows_written=_rows_written(graph, boundary, variable.name, owners),
-            whole_tables=tuple(tables.get(variable.name, ())),
+            rows_written=_rows_written(graph, boundary, tables[variable.name], gradients[variable.name]),
+            whole_tables=tuple(transferred.get(variable.name, ())),
             is_updated_in_parts=variable.name in in_parts,
             unknown_ahead=unknown_ahead(
-                graph, boundary, _table(variable.name, owners), in_step, single.features.values()
+                graph,
+                boundary.region,
+                tables[variable.name],
+                gradients[variable.name],
+                in_step,
+                single.features.values(),
             ),
-            tied_rows=tied_rows(graph, boundary, _table(variable.name, owners)),
+            tied_rows=updates_by_rows.tied_rows(tables[variable.name]),
         )
         for variable in single.variables
         if variable.name not in owners
@@ -128,16 +139,21 @@ def _immovable_ops(
     return found
 
 
-def _rows_written(graph: tf.Graph, boundary: Boundary, name: str, owners: Mapping[str, str]) -> RowsWritten:
-    if not any(gradient.variable == name for gradient in boundary.gradients):
+def _rows_written(
+    graph: tf.Graph, boundary: Boundary, table: Sequence[str], gradients: Iterable[Gradient]
+) -> RowsWritten:
+    if not gradients:
         return RowsWritten.NOTHING
-    _, *slots = _table(name, owners)
-    return rows_written(graph, boundary, name, slots, reads=SERVER_READS)
+    return rows_written(graph, boundary.region, table, gradients, reads=SERVER_READS)
 
 
-def _table(name: str, owners: Mapping[str, str]) -> list[str]:
-    """Returns the names of a variable and its slots."""
-    return [name, *(slot for slot, owner in owners.items() if owner == name)]
+def _tables(variables: Iterable[Variable], owners: Mapping[str, str]) -> dict[str, list[str]]:
+    """Returns the names of each variable that is not a slot and of its slots."""
+    tables = {variable.name: [variable.name] for variable in variables if variable.name not in owners}
+    for slot, owner in owners.items():
+        if owner in tables:
+            tables[owner].append(slot)
+    return tables
 
 
 def _ops(graph: tf.Graph, tensors: Iterable[str]) -> list[tf.Operation]:
@@ -166,28 +182,20 @@ def _refuse_rank_dependent_updates(
     updated: set[str],
     own: Mapping[str, str],
     effects: Effects,
-    differs_by_rank: Callable[[tf.Operation], bool],
+    dependence: RankDependence,
 ) -> None:
+    sought = dependence.marks_of(own)
     for op in sorted(boundary.region, key=lambda op: op.name):
         written = [name for name in effects.written_by(op) if name in updated]
-        if not written:
-            continue
-        sources = edit.in_order(edit.ancestors([op], stop_at=boundary.tensors, control=False))
-        reasons = {source.name: f"({source.type})" for source in sources if differs_by_rank(source)}
-        reasons |= {source.name: own[source.name] for source in sources if source.name in own}
-        for name, why in reasons.items():
+        if written and dependence.differs(op, sought):
             raise PlanError(
-                f"the update of «{written[0]}» reads «{name}» {why}, which differs by rank; "
+                f"the update of «{written[0]}» reads {dependence.first_source(op, own)}, which differs by rank; "
                 "an update that uses an aggregated gradient must be the same on all ranks"
             )
 
 
 def _written_by_each_rank(
-    step: set[tf.Operation],
-    updated: set[str],
-    names: frozenset[str],
-    effects: Effects,
-    differs_by_rank: Callable[[tf.Operation], bool],
+    step: set[tf.Operation], updated: set[str], effects: Effects, dependence: RankDependence
 ) -> dict[str, str]:
     """Returns the variables without a gradient that a step sets to rank-dependent values.
 
@@ -195,16 +203,16 @@ def _written_by_each_rank(
     op that writes it.
     """
     found: dict[str, str] = {}
+    sought = dependence.marks_of([])
     writes = {op: set(effects.written_by(op)) - updated for op in step}
     before = -1
     while len(found) > before:  # the value that a step writes to a variable can depend on another such variable
         before = len(found)
         for op in sorted(filter(writes.get, writes), key=lambda op: op.name):
-            # The search starts at the write itself, because the write can read a raw gradient, which depends on the
-            # rank's backward pass.
-            sources = edit.ancestors([op], stop_at=names, control=False)
-            if any(differs_by_rank(source) or source.name in found for source in sources):
-                found |= dict.fromkeys(sorted(writes[op] - found.keys()), f"(which «{op.name}» writes)")
+            if dependence.differs(op, sought):
+                new = sorted(writes[op] - found.keys())
+                found |= dict.fromkeys(new, f"(which «{op.name}» writes)")
+                sought |= dependence.marks_of(new)
     return found
 
 

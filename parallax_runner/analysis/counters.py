@@ -23,15 +23,14 @@ def find_counters(
 
     The dict maps each counter to the name of an op that prevents the variable from being placed on a server, or that
     writes it before the gradients are computed. The value is None if there is no such op. Batch statistics are not
-    counters, because the written values differ by rank.
+    counters, because the written values differ by rank: `differs_by_rank` returns whether those of a write do.
     """
     before_gradients = edit.ancestors(graph.get_tensor_by_name(name).op for name in boundary.tensors)
     found: dict[str, str | None] = {}
     for name in candidates:
         users = graph.get_operation_by_name(name).outputs[0].consumers()
         writes = [op for op in users if edit.is_write(op) and op in boundary.region]
-        sources = edit.ancestors(writes, stop_at=boundary.tensors, control=False)
-        if writes and not any(differs_by_rank(source) for source in sources):
+        if writes and not any(map(differs_by_rank, writes)):
             early = [op for op in writes if op in before_gradients]
             known = [op for op in users if op.type in server_reads or edit.updates_places(op.type)]
             odd = [op.name for op in users if op in early or op not in known]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.rows_written import BY_IDS
 from parallax_runner.graph import edit
-from parallax_runner.graph.boundary import Boundary
 from parallax_runner.graph.same_values import sources
 from parallax_runner.graph.single_device_graph import Gradient
 
@@ -18,28 +17,33 @@ ANY_LENGTH = "PlaceholderWithDefault"  # the op that wraps a raw gradient's ids 
 
 
 def unknown_ahead(
-    graph: tf.Graph, boundary: Boundary, table: Sequence[str], step: Collection[tf.Operation], features: Collection[str]
+    graph: tf.Graph,
+    region: Collection[tf.Operation],
+    table: Sequence[str],
+    gradients: Iterable[Gradient],
+    step: Collection[tf.Operation],
+    features: Collection[str],
 ) -> str | None:
     """Returns the reason why rows cannot be requested before the step begins, or None if they can be requested.
 
-    `table` contains the variable first, then its slots. `step` contains the ops of a step, and `features` contains the
-    names of the data's tensors.
+    `table` contains the variable first, then its slots. `gradients` are the variable's gradients, `region` is the
+    update region, `step` contains the ops of a step, and `features` contains the names of the data's tensors.
     """
     lookups = [
         op
         for name in table
         for op in graph.get_operation_by_name(name).outputs[0].consumers()
-        if op.type == "ResourceGather" and op in step and op not in boundary.region
+        if op.type == "ResourceGather" and op in step and op not in region
     ]
     for op in lookups:
         reason = _hindrance(op, features)
         if reason is not None:
             return reason
     found = frozenset[str]().union(*(sources(op.inputs[1]) for op in lookups))
-    gradients = [one for one in boundary.gradients if one.variable == table[0] and one.indices]
-    if not all(_ids_of(graph, gradient) <= found for gradient in gradients):
+    sparse = [one for one in gradients if one.indices]
+    if not all(_ids_of(graph, gradient) <= found for gradient in sparse):
         return "the gradient has ids that do not come from the lookups"
-    return _written_elsewhere(graph, boundary, table, frozenset(one.indices for one in gradients if one.indices))
+    return _written_elsewhere(graph, region, table, frozenset(one.indices for one in sparse if one.indices))
 
 
 def lead_to(ids: tf.Tensor) -> set[tf.Operation]:
@@ -64,12 +68,15 @@ def _hindrance(op: tf.Operation, features: Collection[str]) -> str | None:
     return None
 
 
-def _written_elsewhere(graph: tf.Graph, boundary: Boundary, table: Sequence[str], ids: frozenset[str]) -> str | None:
+def _written_elsewhere(
+    graph: tf.Graph, region: Collection[tf.Operation], table: Sequence[str], ids: frozenset[str]
+) -> str | None:
     """Returns a sentence about an update that may write rows whose ids are not in the gradient, or None if there is no
     such update."""
     for name in table:
-        for op in graph.get_operation_by_name(name).outputs[0].consumers():
-            if op in boundary.region and edit.is_write(op) and not (op.type.startswith(BY_IDS) and _by(op) <= ids):
+        users = graph.get_operation_by_name(name).outputs[0].consumers()
+        for op in sorted(users, key=lambda one: one.name):
+            if op in region and edit.is_write(op) and not (op.type.startswith(BY_IDS) and _by(op) <= ids):
                 return f"the update «{op.name}» may write rows that a step does not touch"
     return None
 

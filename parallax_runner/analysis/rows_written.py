@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.variable_info import RowsWritten
 from parallax_runner.graph import edit
-from parallax_runner.graph.boundary import Boundary
+from parallax_runner.graph.single_device_graph import Gradient
 
 BY_IDS = ("ResourceScatter", "ResourceSparseApply")
 # An op of this type writes elements that are addressed by several indices.
@@ -16,17 +16,22 @@ BY_PLACE = "ResourceScatterNd"
 
 
 def rows_written(
-    graph: tf.Graph, boundary: Boundary, variable: str, slots: Iterable[str], *, reads: frozenset[str]
+    graph: tf.Graph,
+    region: Collection[tf.Operation],
+    table: Iterable[str],
+    gradients: Iterable[Gradient],
+    *,
+    reads: frozenset[str],
 ) -> RowsWritten:
-    """Returns TOUCHED if the update region writes a variable and its slots only at ids from its sparse gradient,
-    otherwise ALL.
+    """Returns TOUCHED if the update region writes a variable and its slots (`table`) only at ids from its sparse
+    gradients, otherwise ALL.
 
     Any op that takes the handle and is not in `reads`, such as a branch, counts as a write.
     """
-    ids = frozenset(one.indices for one in boundary.gradients if one.variable == variable and one.indices)
-    for name in (variable, *slots):
+    ids = frozenset(one.indices for one in gradients if one.indices)
+    for name in table:
         for op in graph.get_operation_by_name(name).outputs[0].consumers():
-            if op in boundary.region and op.type not in reads and not _is_by(op, ids):
+            if op in region and op.type not in reads and not _is_by(op, ids):
                 return RowsWritten.ALL
     return RowsWritten.TOUCHED
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.analysis.rank_dependence import RankDependence
 from parallax_runner.graph import edit
 from parallax_runner.graph.boundary import Boundary
 from parallax_runner.graph.edit import is_write
@@ -33,7 +34,7 @@ def slot_owners(
     graph: tf.Graph,
     boundary: Boundary,
     variables: Iterable[Variable],
-    differs_by_rank: Callable[[tf.Operation], bool],
+    dependence: RankDependence,
 ) -> dict[str, str]:
     """Returns the variable that each optimizer slot belongs to.
 
@@ -46,6 +47,7 @@ def slot_owners(
     trained = {gradient.variable for gradient in boundary.gradients}
     owners: dict[str, str] = {}
     found: dict[str, Sources] = {}
+    of_gradients = _variables_of_gradients(boundary)
     before_gradients = edit.ancestors(graph.get_tensor_by_name(name).op for name in boundary.tensors)
     for op in sorted(boundary.region, key=lambda op: op.name):
         handles = [handle.name for handle in edit.handle_of(op) if handle.name in by_name]
@@ -54,12 +56,12 @@ def slot_owners(
         if handles[0] in trained:
             owners.update({slot: handles[0] for slot in handles[1:] if slot not in trained})
             continue
-        sources = _sources(op, boundary, is_scalar=is_number(tf.TensorShape(by_name[handles[0]].shape)))
+        sources = _sources(
+            op, boundary.region, of_gradients, is_scalar=is_number(tf.TensorShape(by_name[handles[0]].shape))
+        )
         # An average of weights is not a slot if it depends on a rank's data or draws, or if a forward pass waits for
         # it.
-        is_own = op in before_gradients or any(
-            differs_by_rank(source) for source in edit.ancestors([op], stop_at=boundary.tensors, control=False)
-        )
+        is_own = op in before_gradients or dependence.differs(op)
         every = found.setdefault(handles[0], Sources())
         every.gradients |= sources.gradients
         every.read |= set() if is_own else sources.read
@@ -81,14 +83,25 @@ def slot_owners(
     return owners
 
 
-def _sources(write: tf.Operation, boundary: Boundary, *, is_scalar: bool) -> Sources:
-    """Returns the sources of the values that an op in the region writes to a variable. `is_scalar` is set if the
-    variable has a single element."""
-    of_gradients: dict[str, set[str]] = {}
+def _variables_of_gradients(boundary: Boundary) -> dict[str, set[str]]:
+    """Returns the variables of each tensor that contains the values or indices of gradients."""
+    found: dict[str, set[str]] = {}
     for gradient in boundary.gradients:
         for name in (gradient.values, gradient.indices):
             if name is not None:
-                of_gradients.setdefault(name, set()).add(gradient.variable)
+                found.setdefault(name, set()).add(gradient.variable)
+    return found
+
+
+def _sources(
+    write: tf.Operation,
+    region: frozenset[tf.Operation],
+    of_gradients: Mapping[str, set[str]],
+    *,
+    is_scalar: bool,
+) -> Sources:
+    """Returns the sources of the values that an op in the region writes to a variable. `is_scalar` is set if the
+    variable has a single element."""
     found, seen = Sources(), set[str]()
     stack = list(write.inputs[1:])
     while stack:
@@ -98,7 +111,7 @@ def _sources(write: tf.Operation, boundary: Boundary, *, is_scalar: bool) -> Sou
         seen.add(tensor.name)
         if tensor.name in of_gradients:
             found.gradients |= of_gradients[tensor.name]
-        elif tensor.op in boundary.region and tensor.op.type not in MIXES_PLACES:
+        elif tensor.op in region and tensor.op.type not in MIXES_PLACES:
             if tensor.op.type in READS:
                 found.read |= {handle.name for handle in edit.handle_of(tensor.op)}
             inputs = [tensor.op.inputs[tensor.value_index]] if tensor.op.type == "IdentityN" else tensor.op.inputs

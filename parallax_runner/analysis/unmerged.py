@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
 from parallax_runner.graph.boundary import Boundary
+from parallax_runner.graph.marks import marks_behind, positions
 from parallax_runner.graph.single_device_graph import Gradient
 
 # Linear ops: duplicate rows can be summed before or after these ops with the same result.
@@ -24,17 +26,23 @@ def nonlinear_ops(graph: tf.Graph, boundary: Boundary, owners: Mapping[str, str]
     Variables with dense gradients can be affected too: a norm over all gradients changes every update. `owners` maps
     each slot to its variable.
     """
-    found: dict[str, str] = {}
     trained = {gradient.variable for gradient in boundary.gradients}
-    for gradient in boundary.gradients:
-        op = _first_nonlinear_op(graph, boundary, gradient)
-        if op is None:
-            continue
-        found.setdefault(gradient.variable, op.name)
-        for name in sorted(_written_from(op, boundary)):
-            owner = owners.get(name, name)
-            if owner in trained:
-                found.setdefault(owner, op.name)
+    firsts = [_first_nonlinear_op(graph, boundary, gradient) for gradient in boundary.gradients]
+    marked: defaultdict[tf.Operation, int] = defaultdict(int)
+    marks: defaultdict[str, int] = defaultdict(int)
+    for number, (gradient, first) in enumerate(zip(boundary.gradients, firsts, strict=True)):
+        if first is not None:
+            marked[first] |= 1 << number
+            marks[gradient.variable] |= 1 << number
+    for op, behind in marks_behind(boundary.region, marked, control=False).items():
+        if behind and edit.is_write(op):
+            for handle in edit.handle_of(op):
+                marks[owners.get(handle.name, handle.name)] |= behind
+    found: dict[str, str] = {}
+    for variable in trained & marks.keys():
+        first = firsts[next(positions(marks[variable]))]
+        assert first is not None
+        found[variable] = first.name
     return found
 
 
@@ -58,18 +66,3 @@ def _first_nonlinear_op(graph: tf.Graph, boundary: Boundary, gradient: Gradient)
             seen.update(output.name for output in op.outputs)
             stack.extend(op.outputs)
     return None
-
-
-def _written_from(op: tf.Operation, boundary: Boundary) -> set[str]:
-    """Returns the variables whose new values are computed from the results of `op`."""
-    written: set[str] = set()
-    seen, stack = {op}, [op]
-    while stack:
-        current = stack.pop()
-        if edit.is_write(current):
-            written.update(handle.name for handle in edit.handle_of(current))
-        for consumer in (each for output in current.outputs for each in output.consumers()):
-            if consumer in boundary.region and consumer not in seen:
-                seen.add(consumer)
-                stack.append(consumer)
-    return written

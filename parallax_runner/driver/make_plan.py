@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from parallax_runner.planning.routes.local import ROUTE as LOCAL
 from parallax_runner.process.stage_times import stage
 
 if TYPE_CHECKING:
+    from parallax_runner.analysis.variable_info import VariableInfo
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
     from parallax_runner.shipment.shipment import Shipment
 
@@ -32,6 +34,9 @@ BALANCED_BY_BOUNDS = (
     "servers are balanced by the maximum number of rows that a step may touch; "
     "comm.measure_rows=true measures the touched rows"
 )
+
+# The graph of the last plan, and its variables.
+_analyzed: tuple[weakref.ref[SingleDeviceGraph], tuple[VariableInfo, ...]] | None = None
 
 
 def measured_rows(config: RunConfig, shipment: Shipment, run_dir: Path, interrupts: Interrupts) -> Measured | None:
@@ -73,14 +78,13 @@ def plan_alone(config: RunConfig, single: SingleDeviceGraph) -> Plan:
 def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured | None = None) -> Plan:
     """Returns the plan for this graph and cluster. `measured` describes the rows that steps touch, or is None if these
     rows are unknown."""
-    from parallax_runner.analysis.classify import classify
     from parallax_runner.analysis.devices import check_devices
     from parallax_runner.analysis.held_back import check_held_back
     from parallax_runner.analysis.merged import check_merged
 
     if config.train.on_nan == "skip":
         check_held_back(single)
-    request = plan_request(config, classify(single), single.fingerprint, measured)
+    request = plan_request(config, _variables_of(single), single.fingerprint, measured)
     constants = constants_of(config)
     request = decided(request, cost_model(request, constants))
     plan = make_plan(request)
@@ -102,10 +106,18 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
 
 def advice_on(plan: Plan, config: RunConfig, single: SingleDeviceGraph, measured: Measured | None) -> str | None:
     """Returns the advice that `action=plan` prints last, or None if there is no advice."""
-    from parallax_runner.analysis.classify import classify
-
-    request = plan_request(config, classify(single), single.fingerprint, measured)
+    request = plan_request(config, _variables_of(single), single.fingerprint, measured)
     constants = constants_of(config)
     auto = dataclasses.replace(request, comm=name_by_cost(), preset=None)
     own, other = (cost_model(decided(one, cost_model(one, constants)), constants) for one in (request, auto))
     return advice(plan, request.variables, own, other)
+
+
+def _variables_of(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
+    """Returns the result of the analysis, which several plans and the advice for the same graph share."""
+    from parallax_runner.analysis.classify import classify
+
+    global _analyzed
+    if _analyzed is None or _analyzed[0]() is not single:
+        _analyzed = weakref.ref(single), classify(single)
+    return _analyzed[1]

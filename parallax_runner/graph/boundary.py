@@ -7,12 +7,16 @@ Consumers inside the backward pass still read the raw gradients.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import functools
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from operator import or_
 
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
+from parallax_runner.graph.marks import bits_of, marks_behind
 from parallax_runner.graph.single_device_graph import Gradient
 
 
@@ -43,10 +47,11 @@ def boundary_of(graph: tf.Graph, ends: Iterable[tf.Operation], recorded: Iterabl
     names = frozenset(name for gradient in recorded for name in _names(gradient))
     needed = edit.ancestors(ends, stop_at=names)
     reached = [gradient for gradient in recorded if _is_read_in(graph, gradient, needed)]
-    behind = {gradient: _ops_behind(graph, gradient) for gradient in reached}
-    region = frozenset(needed.difference(*behind.values()))
+    computing = edit.ancestors([op for gradient in reached for op in _made_by(graph, gradient)], control=False)
+    region = frozenset(needed - computing)
     used = [gradient for gradient in reached if _is_read_in(graph, gradient, region)]
-    kept = tuple(gradient for gradient in used if not _leads_to_another(graph, gradient, behind))
+    leading = _leading_to_others(graph, reached, computing)
+    kept = tuple(gradient for gradient in used if gradient not in leading)
     return Boundary(gradients=kept, region=region)
 
 
@@ -59,13 +64,31 @@ def _is_read_in(graph: tf.Graph, gradient: Gradient, ops: Collection[tf.Operatio
     return any(consumer in ops for consumer in graph.get_tensor_by_name(gradient.values).consumers())
 
 
-def _ops_behind(graph: tf.Graph, gradient: Gradient) -> set[tf.Operation]:
-    """Returns the ops that compute a gradient."""
-    return edit.ancestors([graph.get_tensor_by_name(name).op for name in _names(gradient)], control=False)
+def _made_by(graph: tf.Graph, gradient: Gradient) -> list[tf.Operation]:
+    """Returns the ops whose outputs are the gradient."""
+    return [graph.get_tensor_by_name(name).op for name in _names(gradient)]
 
 
-def _leads_to_another(graph: tf.Graph, gradient: Gradient, behind: Mapping[Gradient, Collection[tf.Operation]]) -> bool:
-    """Returns whether a later gradient of the same variable is computed from this gradient."""
-    op = graph.get_tensor_by_name(gradient.values).op
-    others = [one for one in behind if one.variable == gradient.variable and one != gradient]
-    return any(op in behind[other] for other in others)
+def _leading_to_others(
+    graph: tf.Graph, gradients: Iterable[Gradient], computing: Collection[tf.Operation]
+) -> set[Gradient]:
+    """Returns the gradients from which a later gradient of the same variable is computed.
+
+    `computing` contains the ops that compute the `gradients`.
+    """
+    of_variable: defaultdict[str, list[Gradient]] = defaultdict(list)
+    for gradient in gradients:
+        of_variable[gradient.variable].append(gradient)
+    several = [one for same in of_variable.values() if len(same) > 1 for one in same]
+    if not several:
+        return set()
+    values = {one: graph.get_tensor_by_name(one.values).op for one in several}
+    bits = bits_of(values.values())
+    marks = marks_behind(computing, bits, control=False)
+    behind = {one: functools.reduce(or_, (marks[op] for op in _made_by(graph, one))) for one in several}
+    return {
+        one
+        for one in several
+        for other in of_variable[one.variable]
+        if other != one and bits[values[one]] & behind[other]
+    }

@@ -24,6 +24,7 @@ from parallax_runner.graph.device_setter import ModelGraph
 from parallax_runner.graph.fingerprint import fingerprint_of
 from parallax_runner.graph.generators import seeded_generators
 from parallax_runner.graph.gradients_of_values import distribute, found_in
+from parallax_runner.graph.marks import marks_behind
 from parallax_runner.graph.metric import checked_metrics, named_in_graph, step_sums
 from parallax_runner.graph.returned import checked
 from parallax_runner.graph.single_device_graph import Gradient, MetricSums, SingleDeviceGraph, Variable
@@ -154,9 +155,11 @@ def _refuse_updates_behind(graph: tf.Graph, train_op: str, gradients: Iterable[G
     """
     names = frozenset(name for one in gradients for name in (one.values, one.indices) if name)
     start = [graph.get_operation_by_name(train_op)]
-    made = {graph.get_tensor_by_name(one.values).op for one in gradients}
-    for op in edit.in_order(edit.ancestors(start) - edit.ancestors(start, stop_at=names)):
-        if edit.is_write(op) and made & edit.ancestors([op], control=False):
+    needed = edit.ancestors(start)
+    made = dict.fromkeys((graph.get_tensor_by_name(one.values).op for one in gradients), 1)
+    uses_gradient = marks_behind(needed, made, control=False)
+    for op in edit.in_order(needed - edit.ancestors(start, stop_at=names)):
+        if edit.is_write(op) and uses_gradient[op]:
             raise CaptureError(
                 f"the train op's gradients depend on «{op.name}», an update that uses other gradients and is not part "
                 "of the train op. Compute all gradients of a step before its first update, and put both updates into "

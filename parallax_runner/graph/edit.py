@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
 import tensorflow.compat.v1 as tf
@@ -12,6 +13,8 @@ from tensorflow.python.framework import op_def_registry
 
 Op: TypeAlias = tf.Operation
 
+# Ops whose output goes back to the beginning of a loop of TensorFlow 1.
+LOOP_OPS = frozenset({"NextIteration", "RefNextIteration"})
 # Ops between a variable and its use in a branch or loop of TensorFlow 1.
 HANDED_ON = frozenset({"Enter", "Identity", "Switch"})
 # Ops that take the resource of a variable and have state, but do not change the variable.
@@ -50,7 +53,7 @@ def ancestors(starts: Iterable[Op], *, stop_at: frozenset[str] = frozenset(), co
     return found
 
 
-def descendants(starts: Iterable[tf.Tensor], *, within: set[Op]) -> set[Op]:
+def descendants(starts: Iterable[tf.Tensor], *, within: AbstractSet[Op]) -> set[Op]:
     """Returns all ops in `within` that depend on one of the tensors through data edges."""
     found: set[Op] = set()
     stack = [op for tensor in starts for op in tensor.consumers()]
@@ -63,7 +66,7 @@ def descendants(starts: Iterable[tf.Tensor], *, within: set[Op]) -> set[Op]:
     return found
 
 
-def in_order(ops: set[Op]) -> list[Op]:
+def in_order(ops: AbstractSet[Op]) -> list[Op]:
     """Returns the ops of an acyclic set in topological order."""
     ordered: list[Op] = []
     state: dict[Op, bool] = {}

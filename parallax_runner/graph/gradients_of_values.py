@@ -69,6 +69,8 @@ def distribute(graph: tf.Graph, ends: list[tf.Operation], recorded: list[Gradien
     Returns whether the graph has changed. Raises CaptureError if an update uses the ids of looked-up rows for anything
     else than to address rows.
     """
+    if not found:
+        return False
     every = [*recorded, *(one.recorded() for one in found)]
     region = boundary_of(graph, ends, every).region
     used = [one for one in found if any(consumer in region for consumer in one.gradient.consumers())]

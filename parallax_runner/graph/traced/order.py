@@ -10,6 +10,7 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
+from parallax_runner.graph.marks import bits_of, marks_behind
 
 READS = frozenset({"ReadVariableOp", "ResourceGather"})
 
@@ -20,13 +21,20 @@ def wait_for_values(graph: tf.Graph) -> None:
     The edge is removed if the op needs the value of the read. Otherwise it is replaced by an edge from the value.
     """
     values: dict[tf.Operation, tf.Operation] = {}
-    for op in graph.get_operations():
-        reads = [control for control in op.control_inputs if control.type in READS]
-        if not reads:
-            continue
-        needed = edit.ancestors([op], control=False)
+    operations = graph.get_operations()
+    waiting = {op: reads for op in operations if (reads := _reads_before(op))}
+    bits = bits_of(read for reads in waiting.values() for read in reads)
+    needed = marks_behind(operations, bits, control=False)
+    for op, reads in waiting.items():
         others = [control for control in op.control_inputs if control.type not in READS]
-        edit.set_control_inputs(op, others + [_value_of(read, values) for read in reads if read not in needed])
+        only_before = [read for read in reads if not bits[read] & needed[op]]
+        edit.set_control_inputs(op, others + [_value_of(read, values) for read in only_before])
+
+
+def _reads_before(op: tf.Operation) -> list[tf.Operation]:
+    """Returns the reads from which a control edge leads to the op, in an order that is the same in every process."""
+    reads = [control for control in op.control_inputs if control.type in READS]
+    return sorted(reads, key=lambda read: read.name)
 
 
 def _value_of(read: tf.Operation, values: dict[tf.Operation, tf.Operation]) -> tf.Operation:

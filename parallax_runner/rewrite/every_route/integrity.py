@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import ParallaxError
+from parallax_runner.graph.edit import LOOP_OPS
 from parallax_runner.rewrite.state import Rewrite
-
-LOOP_OPS = frozenset({"NextIteration", "RefNextIteration"})
 
 
 class RewriteError(ParallaxError):
