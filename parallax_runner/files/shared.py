@@ -40,6 +40,15 @@ def read_private(path: Path, most_bytes: int) -> bytes:
     return _read(descriptor, path, most_bytes)
 
 
+def check_own_folder(path: Path) -> None:
+    """Raises PermissionError with the reason if `path` is a link, belongs to another user, or if others can write to
+    it. Only this user, or the administrator, can then have written the files in it."""
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise PermissionError(errno.EPERM, "it is not a folder", os.fspath(path))
+    _check_owner(found, path, _WRITE_BY_OTHERS, "other users can write to this folder")
+
+
 def is_regular(path: Path) -> bool:
     """Returns whether there is a regular file at `path`. A link is none."""
     try:

@@ -9,6 +9,8 @@ from typing import Protocol
 
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
+from parallax_runner.errors import LaunchError
+from parallax_runner.files.shared import check_own_folder
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.process.stage_times import stage
 from parallax_runner.shipment.folder import Contents, folder_of
@@ -37,9 +39,21 @@ class Received:
 
     @classmethod
     def of(cls, run_dir: Path, maker: Maker) -> Received:
-        """Returns the parts of a run. Raises OSError or ValueError if the shipment cannot be read."""
-        nothing = Contents(graph="not written", data="not written", data_folder="")
-        return cls(run_dir, Contents.load(run_dir) or nothing, maker)
+        """Returns the parts of a run.
+
+        Raises LaunchError if another user can have written the shipment, because a graph can read and write files of
+        this user. Raises OSError or ValueError if the shipment cannot be read.
+        """
+        contents = Contents.load(run_dir)
+        if contents is None:
+            return cls(run_dir, Contents(graph="not written", data="not written", data_folder=""), maker)
+        folders = [folder_of(run_dir), *([Path(contents.data_folder)] if contents.data is None else [])]
+        for folder in folders:
+            try:
+                check_own_folder(folder)
+            except PermissionError as error:
+                raise LaunchError(f"{folder}: {error.strerror}, so no graph is loaded from it") from error
+        return cls(run_dir, contents, maker)
 
     def load_dataset(self, config: RunConfig) -> Dataset:
         """Returns the data."""

@@ -19,11 +19,12 @@ import tensorflow as tf
 from parallax_runner.data.dataset import Shared
 from parallax_runner.data.from_arrays import Arrays, arrays_dataset
 from parallax_runner.data.linear import load
-from parallax_runner.errors import StorageError
+from parallax_runner.errors import LaunchError, StorageError
 from parallax_runner.files.plain import remove
 from parallax_runner.graph.tf_data.dataset import TfDataset
 from parallax_runner.shipment.data_files import OWN_OBJECT, data_bytes, load_data, save_data, why_data_stays
 from parallax_runner.shipment.folder import Contents, check_space, folder_of, make_empty, removed_at_end
+from parallax_runner.shipment.received import Received
 from tests.single.shipment.pipelines import PIPELINES, numbers
 
 STEPS = 18  # more than a pass, so that the second order of a shuffle counts too
@@ -117,6 +118,25 @@ def test_arrays(tmp_path: Path) -> None:
 
 def test_nobody_else_reads_them(tmp_path: Path) -> None:
     assert stat.S_IMODE(make_empty(tmp_path / "data").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("part", ["shipment", "data"])
+@pytest.mark.parametrize("fault", ["writable", "link"])
+def test_what_another_user_can_have_written_is_not_loaded(part: str, fault: str, tmp_path: Path) -> None:
+    data = make_empty(tmp_path / "data")
+    make_empty(folder_of(tmp_path))
+    Contents(None, None, str(data)).save(tmp_path)
+    maker: Any = None
+    Received.of(tmp_path, maker)
+    folder = {"shipment": folder_of(tmp_path), "data": data}[part]
+    if fault == "writable":
+        folder.chmod(0o777)
+    else:
+        folder.rename(tmp_path / "elsewhere")
+        folder.symlink_to(tmp_path / "elsewhere")
+    reason = {"writable": "other users can write to this folder", "link": "it is not a folder"}[fault]
+    with pytest.raises(LaunchError, match=rf"{part}: {reason}, so no graph is loaded from it"):
+        Received.of(tmp_path, maker)
 
 
 def test_too_little_space(tmp_path: Path) -> None:
