@@ -130,9 +130,8 @@ def fit(
 
 
 def _keras_names_kept() -> AbstractContextManager[None]:
-    """Restores Keras' numbering of layers and seeds after the `with` block. A model that the script creates after this
-    call must have the same names in each process, but this process has captured a model, and the workers of the next
-    call have not."""
+    """Restores Keras' numbering of layers and seeds after the `with` block. A capture begins both afresh, which must
+    not change the names of the models that the script creates later."""
     from parallax_runner.graph.capture import keras_names_kept
 
     return keras_names_kept()

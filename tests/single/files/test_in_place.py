@@ -94,12 +94,8 @@ ALLOWED = {
     "checkpoints/folder.py": "in a new folder, which is then renamed",
     "export/checkpoints.py": "in a new folder, which is then renamed",
     "data/stored_arrays.py": "in a new folder of this user alone",
-    "data/token_cache.py": "in a new folder, which is then renamed; its lock file stays empty",
     "driver/supervise.py": "/dev/null",
     "process/terminal.py": "/dev/null",
-    "sweep/device.py": "a lock file, which stays empty",
-    "sweep/sweep.py": "a lock file, which stays empty",
-    "track/mlflow/store_lock.py": "a lock file, which stays empty",
     "track/mlflow/journal.py": "with O_NOFOLLOW",
     "sweep/ledger.py": "the ledger",
 }
