@@ -24,6 +24,7 @@ from parallax_runner.graph.fingerprint import fingerprint_of
 from parallax_runner.graph.generators import seeded_generators
 from parallax_runner.graph.gradients_of_values import distribute, found_in
 from parallax_runner.graph.metric import checked_metrics, named_in_graph, step_sums
+from parallax_runner.graph.restored_values import check_restored_values
 from parallax_runner.graph.returned import checked
 from parallax_runner.graph.single_device_graph import Gradient, MetricSums, SingleDeviceGraph, Variable
 from parallax_runner.process.user_code import must_not_exit, place_of
@@ -114,6 +115,7 @@ def from_graph(
     imported = tf.Graph()
     with imported.as_default():
         tf.import_graph_def(meta_graph.graph_def, name="")
+    check_restored_values(imported, variables)
     recorded = recorded_in(meta_graph, variables)
     ends = [imported.get_operation_by_name(train_op.name)]
     if distribute(imported, ends, recorded, found_in(imported, meta_graph)):
