@@ -35,7 +35,8 @@ def _unused_uri(config: RunConfig, origins: Origins, environ: Mapping[str, str] 
     another store."""
     given, tracking = environ.get(TRACKING_URI), config.tracking
     records = config.action == "train" and tracking.enabled and tracking.tracker == "mlflow"
-    if not given or not records or tracking.uri in (None, given) or origins.of("tracking.uri") is not None:
+    is_chosen = origins.keys_set("tracking.uri") or origins.chosen("tracking") is not None
+    if not given or not records or is_chosen or tracking.uri in (None, given):
         return None
     return (
         f"{TRACKING_URI} (environment): this variable has no effect, because tracking.uri={tracking.uri}; to use the "
