@@ -138,6 +138,11 @@ def parse() -> argparse.Namespace:
         raise ConfigError("only one of --run, --multirun, --cfg, --info and --shell-completion can be given")
     if arguments.resolve and not (arguments.cfg or arguments.help):
         raise ConfigError("--resolve needs --cfg or --help: add one of these options")
+    if arguments.experimental_rerun:
+        raise ConfigError(
+            f"--experimental-rerun={arguments.experimental_rerun} (command line): this flag is not supported, because "
+            "Hydra would run the saved configuration without checking it; repeat the run's command"
+        )
     return arguments
 
 

@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.compute_times import Moments
 from parallax_runner.analysis.counters import find_counters
+from parallax_runner.analysis.immovable import SERVER_READS, immovable_ops
 from parallax_runner.analysis.known_ahead import unknown_ahead
 from parallax_runner.analysis.own_updates import refuse_own_updates
 from parallax_runner.analysis.rank_dependence import RankDependence
@@ -28,8 +29,6 @@ from parallax_runner.graph.script_graph import min_partitions
 from parallax_runner.graph.seeds import draws
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
 
-# Ops that can use a variable on a server, in addition to updates (rewrite/routes/ps/shards.py).
-SERVER_READS = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitializedOp"})
 # Ops that take the next element of the data in their own process.
 CONSUMERS = ("IteratorGetNext", "QueueDequeue", "ReaderRead", "Unstage", "MapUnstage", "OrderedMapUnstage")
 
@@ -61,7 +60,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
     own = _written_by_each_rank(step, updated, effects, dependence)
     refuse_own_updates(graph, single, boundary, effects, own)
     _refuse_rank_dependent_updates(boundary, updated, own, effects, dependence)
-    immovable = _immovable_ops(graph, boundary, single, owners)
+    immovable = immovable_ops(graph, boundary, single, owners)
     sought = dependence.marks_of(own)
     counters = find_counters(
         graph,
@@ -91,7 +90,8 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
             gradient=_kind(gradients[variable.name]),
             gradient_rows=_rows(graph, gradients[variable.name]),
             slots=tuple(tables[variable.name][1:]),
-            immovable_op=immovable.get(variable.name) or counters.get(variable.name),
+            immovable_op=immovable[variable.name].op if variable.name in immovable else counters.get(variable.name),
+            immovable_because=immovable[variable.name].why if variable.name in immovable else "",
             counts=variable.name in counters,
             min_partitions=min_partitions(single.meta_graph, variable.full_name, variable.full_shape),
             server=named_server(graph.get_operation_by_name(variable.name).device),
@@ -114,29 +114,6 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
         for variable in single.variables
         if variable.name not in owners
     )
-
-
-def _immovable_ops(
-    graph: tf.Graph, boundary: Boundary, single: SingleDeviceGraph, owners: dict[str, str]
-) -> dict[str, str]:
-    """Returns, for each immovable variable, an op that can use the variable or its slot only in the process that holds
-    the variable.
-
-    The op runs in a step. Examples are a branch, a loop or a function that takes the handle itself, and an update that
-    a forward pass of the same step waits for.
-    """
-    outputs = [single.loss, *single.fetched_in_training, *single.fetched_in_validation]
-    needed = edit.ancestors([graph.get_operation_by_name(single.train_op), *_ops(graph, outputs)])
-    forward = edit.ancestors(_ops(graph, [gradient.values for gradient in boundary.gradients]))
-    trained = {gradient.variable for gradient in boundary.gradients}
-    found: dict[str, str] = {}
-    for op in sorted(needed, key=lambda op: op.name):
-        for handle in edit.handle_of(op):
-            owner = owners.get(handle.name, handle.name)
-            updates = edit.updates_places(op.type) and op in boundary.region and op not in forward
-            if owner in trained and op.type not in SERVER_READS and not updates:
-                found.setdefault(owner, op.name)
-    return found
 
 
 def _rows_written(

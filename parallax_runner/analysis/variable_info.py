@@ -39,9 +39,10 @@ class VariableInfo:
     `gradient_rows` is the number of ids (including duplicates) that a rank looks up in a step, or None if it is unknown
     before the graph runs. `pieces` is the number of pieces into which the user's partitioner split the variable
     `full_name`, or 1 without a partitioner. `immovable_op` names the first op, if any, that prevents placing the
-    variable on a server. The result of an op in the update may depend on whether the duplicate ids of a sparse gradient
-    have been merged. `nonlinear_op` names the first such op. `counts` is set for a variable such as global_step, which
-    is updated without a gradient and in the same way on every replica.
+    variable on a server, and `immovable_because` continues the sentence that begins with this op's name. The result of
+    an op in the update may depend on whether the duplicate ids of a sparse gradient have been merged. `nonlinear_op`
+    names the first such op. `counts` is set for a variable such as global_step, which is updated without a gradient and
+    in the same way on every replica.
 
     `min_partitions` is the number of partitions that a script requests through `get_partitioner`, or None without
     `get_partitioner`. `server` is the server that the variable's device scope names, or None. `needed_at` is the point
@@ -74,6 +75,7 @@ class VariableInfo:
     is_updated_in_parts: bool = False
     unknown_ahead: str | None = None
     tied_rows: str | None = None
+    immovable_because: str = ""
 
     @property
     def size_bytes(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -55,7 +56,11 @@ def parallel_run(
 
 
 def _drive(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> NoReturn:
-    sys.exit(_run(graph, resource_info, sync, config))
+    status = _run(graph, resource_info, sync, config)
+    # While Python ends, TensorFlow still logs about objects that were never used. Its stream is closed by then, and
+    # logging would print a traceback for each of these messages.
+    logging.raiseExceptions = False
+    sys.exit(status)
 
 
 def _run(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> int:

@@ -162,9 +162,9 @@ def _spec_to_read(variable: LogicalVariable, piece: Piece) -> str:
 def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = "") -> None:
     """Raises CheckpointError if the checkpoint does not fit the variables.
 
-    A checkpoint does not fit if it is unreadable, lacks a saved variable, or has a saved variable with another shape.
-    It also does not fit if its variables were trained on data with a different numbering, provided that both numberings
-    are known.
+    A checkpoint does not fit if it is unreadable, lacks a saved variable, or has a saved variable with another shape or
+    dtype. It also does not fit if its variables were trained on data with a different numbering, provided that both
+    numberings are known.
     """
     if numbering and read_sidecar(prefix).numbering not in ("", numbering):
         raise CheckpointError(
@@ -174,9 +174,11 @@ def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = 
         )
     try:
         with literal(prefix) as path:
-            shapes: Mapping[str, list[int]] = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+            reader = tf.train.load_checkpoint(path)
     except tf.errors.OpError as error:
         raise CheckpointError(f"checkpoint {prefix} cannot be read: {reason_in(error.message)}") from error
+    shapes: Mapping[str, list[int]] = reader.get_variable_to_shape_map()
+    dtypes: Mapping[str, tf.DType] = reader.get_variable_to_dtype_map()
     for variable in variables:
         if not variable.saved:
             continue
@@ -189,6 +191,11 @@ def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = 
             raise CheckpointError(
                 f"checkpoint {prefix}: variable «{variable.full_name}» has shape {shapes[variable.full_name]}, but "
                 f"shape {list(variable.full_shape)} in the model. Set ckpt.resume=never to start afresh"
+            )
+        if dtypes[variable.full_name] != tf.as_dtype(variable.dtype):
+            raise CheckpointError(
+                f"checkpoint {prefix}: variable «{variable.full_name}» has dtype {dtypes[variable.full_name].name}, "
+                f"but dtype {variable.dtype} in the model. Set ckpt.resume=never to start afresh"
             )
 
 

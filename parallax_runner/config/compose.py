@@ -28,6 +28,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from parallax_runner.config import environment, explain, job_folder
 from parallax_runner.config.location import conf_dir
+from parallax_runner.config.main_file import check_main_file
 from parallax_runner.config.master import Master, sweep_dir
 from parallax_runner.config.origins import COMMAND_LINE, ConfigFile, Origins
 from parallax_runner.config.structured import STRUCTURED
@@ -113,6 +114,9 @@ class Composer:
             search_path.prepend("command-line", f"file://{folder}", anchor=SearchPathQuery(provider="schema"))
         self._loader = _Loader(search_path)
         self._repository = CachingConfigRepository(self._loader.repository)
+        if (self.config_name, self.config_path, self.config_dir) != (CONFIG_NAME, None, None):
+            name = self.config_name.removesuffix(".yaml")
+            check_main_file(self.config_name, self._path(name), self.config_dir)
 
     def job(self, lines: Sequence[str], title: str = "") -> Job:
         """Composes one job from its overrides."""
@@ -256,7 +260,8 @@ class Composer:
                 continue
             if self._repository.group_exists(group):
                 options = self.options(group, ObjectType.CONFIG)
-                explain.check_choice(override, options)
+                inner = [str(override.value())] if self._path(f"{group}/{override.value()}") is not None else []
+                explain.check_choice(override, [*options, *inner])
 
     def _files(self, defaults: Sequence[ResultDefault]) -> list[ConfigFile]:
         files = []

@@ -14,7 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from parallax_runner.config.frozen import plain
-from parallax_runner.config.origins import COMMAND_LINE, Origins, flatten
+from parallax_runner.config.location import conf_dir
+from parallax_runner.config.origins import COMMAND_LINE, Origins, flatten, readable
 from parallax_runner.config.schema import FREE_GROUPS, REMOVED_KEYS, RunConfig, keys_of
 from parallax_runner.config.structured import STRUCTURED, optional_groups
 from parallax_runner.config.synonyms import choice_meant, key_meant, remedy
@@ -184,12 +185,26 @@ def check_choice(override: Override, options: Sequence[str]) -> None:
         )
     optional = group == "experiment" and value is None
     if optional or (isinstance(value, str) and value in options):
-        if override.is_add() and not group.startswith("hydra/"):
-            raise ConfigError(
-                f"{override.input_line} (command line): {group} always has a choice. Did you mean {group}={value}?"
-            )
+        check_sign(override)
         return
     raise ConfigError(_unknown_choice(group, str(override.input_line).partition("=")[2], COMMAND_LINE, options))
+
+
+def check_sign(override: Override) -> None:
+    """Raises ConfigError for a group of this package with a plus sign, or for a group of the user's own without one."""
+    group, value = override.key_or_group, written(override.value())
+    if group.startswith("hydra/"):
+        return
+    is_of_package = (conf_dir() / group).is_dir()  # a user adds other groups with --config-dir
+    if override.is_add() and is_of_package:
+        raise ConfigError(
+            f"{override.input_line} (command line): {group} always has a choice. Did you mean {group}={value}?"
+        )
+    if not override.is_add() and not is_of_package:
+        raise ConfigError(
+            f"{override.input_line} (command line): {group} is a group of your own, which needs a plus sign. "
+            f"Did you mean +{group}={value}?"
+        )
 
 
 def check_removal(override: Override) -> None:
@@ -245,6 +260,8 @@ def composition(error: Exception, origins: Origins, known: Sequence[str]) -> Con
         return _malformed_file(inner)
     if isinstance(error, MissingConfigException):
         return _missing_choice(error, origins)
+    if (misplaced := _misplaced(origins)) is not None:
+        return misplaced
     if isinstance(inner, OmegaConfBaseException) and inner.full_key:
         key = str(inner.full_key).partition("[")[0]  # the key of the list, without the index of its item
         deeper = [name for name in origins.given(key) if name not in known]
@@ -299,6 +316,20 @@ def _malformed_file(error: yaml.MarkedYAMLError) -> ConfigError:
     line = mark.line + 1 if mark else 0
     name = mark.name if mark else "a file"
     return ConfigError(f"{name}:{line}: invalid YAML: {error.problem or error}")
+
+
+def _misplaced(origins: Origins) -> ConfigError | None:
+    """Returns the error for a file of an experiment, or of a group of the user's own, whose keys are placed below the
+    group's name because the file does not say that they are settings of the whole configuration."""
+    fields = {entry.name for entry in dataclasses.fields(RunConfig)}
+    for file in origins.files:
+        top = file.package.split(".")[0]
+        if top not in fields and top not in ("", "hydra"):
+            return ConfigError(
+                f"{readable(file.path)}: its keys are placed below «{file.package}», which is not a setting; add the "
+                "line «# @package _global_» at the start of the file"
+            )
+    return None
 
 
 def _missing_choice(error: MissingConfigException, origins: Origins) -> ConfigError:

@@ -68,6 +68,12 @@ def host_lines(cluster: ClusterConfig, environ: Mapping[str, str] = os.environ) 
     else:
         names = expand(environ.get("SLURM_JOB_NODELIST", ""))
         counts = tasks_per_node(environ.get("SLURM_TASKS_PER_NODE") or f"1(x{len(names)})")
+    if _is_in_step(environ) and len(counts) < len(names):
+        raise ConfigError(
+            f"cluster.launcher=slurm: srun has started this process in a step with {len(counts)} of the {len(names)} "
+            "nodes of its job, and Slurm's variables describe only this step; start the command without srun, or with "
+            f"srun --nodes={len(names)}"
+        )
     if not names or len(names) != len(counts):
         told = {name: environ.get(name) for name in ("SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE")}
         raise ConfigError(f"cluster.launcher=slurm: expected a number of tasks for each node, but Slurm set {told}")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.tracking_uri import TRACKING_URI
 from parallax_runner.config.unused_keys import KEPT, RULES
 
 
@@ -21,7 +25,23 @@ def unused(config: RunConfig, origins: Origins) -> dict[str, str]:
                 continue
             if rule.value is KEPT or origin.value != rule.value:
                 notes.setdefault(key, str(refusal(key, origins, f"this key has no effect, because {reason}")))
+    if (note := _unused_uri(config, origins)) is not None:
+        notes["tracking.uri"] = note
     return notes
+
+
+def _unused_uri(config: RunConfig, origins: Origins, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Returns a note if the environment names a store and the user has not set `tracking.uri`, whose default names
+    another store."""
+    given, tracking = environ.get(TRACKING_URI), config.tracking
+    records = config.action == "train" and tracking.enabled and tracking.tracker == "mlflow"
+    is_chosen = origins.keys_set("tracking.uri") or origins.chosen("tracking") is not None
+    if not given or not records or is_chosen or tracking.uri in (None, given):
+        return None
+    return (
+        f"{TRACKING_URI} (environment): this variable has no effect, because tracking.uri={tracking.uri}; to use the "
+        "variable, set tracking.uri=null"
+    )
 
 
 def _choices(config: RunConfig, origins: Origins) -> dict[str, str]:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
@@ -140,15 +141,35 @@ def _read_blocks(file: TextFile, tokenizer: Tokenizer, first_seen: defaultdict[s
 
 
 def _line_blocks(file: TextFile, decode_errors: str) -> Iterator[list[str]]:
-    opened = gzip.open if file.path.suffix == ".gz" else open
+    opened = _opener(file)
     try:
         with opened(file.path, "rt", encoding="utf-8", errors=decode_errors) as stream:
             while lines := list(itertools.islice(stream, LINES_PER_BLOCK)):
                 yield lines
     except UnicodeDecodeError as error:
-        raise DataError(f"{file.path}: expected UTF-8 text: {error}. Convert or remove this file.") from error
+        raise DataError(f"{file.path}: expected UTF-8 text, {_not_utf8(file)}. Convert or remove this file.") from error
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{file.path}: cannot be read: {error}. Expected a text file, plain or gzipped.") from error
+
+
+def _opener(file: TextFile) -> Callable[..., IO[Any]]:
+    return gzip.open if file.path.suffix == ".gz" else open
+
+
+def _not_utf8(file: TextFile) -> str:
+    """Returns which line of a file is not UTF-8. The decoder does not know it: it counts from the start of a block."""
+    first_byte = 0
+    with _opener(file)(file.path, "rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                return (
+                    f"but line {number} has the byte 0x{line[error.start]:02x} at column {error.start + 1} "
+                    f"(byte {first_byte + error.start} of the text): {error.reason}"
+                )
+            first_byte += len(line)
+    return "but it changed while it was read"
 
 
 def _join(arrays: Iterator[np.ndarray]) -> np.ndarray:

@@ -26,6 +26,8 @@ from parallax_runner.graph.generators import seeded_generators
 from parallax_runner.graph.gradients_of_values import distribute, found_in
 from parallax_runner.graph.marks import marks_behind
 from parallax_runner.graph.metric import checked_metrics, named_in_graph, step_sums
+from parallax_runner.graph.own_aggregation import refuse_own_aggregation
+from parallax_runner.graph.restored_values import check_restored_values
 from parallax_runner.graph.returned import checked
 from parallax_runner.graph.single_device_graph import Gradient, MetricSums, SingleDeviceGraph, Variable
 from parallax_runner.process.user_code import must_not_exit, place_of
@@ -117,7 +119,9 @@ def from_graph(
     imported = tf.Graph()
     with imported.as_default():
         tf.import_graph_def(meta_graph.graph_def, name="")
+    check_restored_values(imported, variables)
     recorded = recorded_in(meta_graph, variables)
+    refuse_own_aggregation(imported, recorded)
     ends = [imported.get_operation_by_name(train_op.name)]
     if distribute(imported, ends, recorded, found_in(imported, meta_graph)):
         meta_graph.graph_def.CopyFrom(imported.as_graph_def())
@@ -126,7 +130,7 @@ def from_graph(
         raise CaptureError(
             f"no gradient reaches the train op «{train_op.name}», so there is nothing to distribute. Compute the "
             "gradients of variables: in a graph with tf.gradients, compute_gradients or minimize, and after importing "
-            "parallax_runner; in a training step with GradientTape.gradient"
+            f"parallax_runner; in a training step with GradientTape.gradient{gradients_hook.where_else(graph)}"
         )
     _refuse_updates_behind(imported, train_op.name, recorded)
     _refuse_what_nobody_feeds(imported, [train_op.name, loss.op.name], features.values())

@@ -21,6 +21,8 @@ COLLECTION = "parallax_runner/gradients"
 LOSSES = "parallax_runner/losses"
 # The names of other values whose gradients were computed, and of these gradients (gradients_of_values.py).
 OF_VALUES = "parallax_runner/gradients_of_values"
+# The names of variables whose gradients were computed inside a function, where they are not recorded.
+IN_FUNCTIONS = "parallax_runner/gradients_in_functions"
 # Ops that return a variable's value unchanged, and ops that look up rows.
 COPIES = frozenset({"Identity", "ReadVariableOp", "StopGradient"})
 LOOKUPS = frozenset({"Gather", "GatherV2", "ResourceGather"})
@@ -39,7 +41,10 @@ def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
     def gradients_helper(ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
         grads = original(ys, xs, *args, **kwargs)
         flat_xs = xs if isinstance(xs, Sequence) else [xs]
-        if len(flat_xs) != len(grads) or _is_in_function():
+        if _is_in_function():
+            _note_in_function(flat_xs)
+            return grads
+        if len(flat_xs) != len(grads):
             return grads
         recorded = [_recorded(x, grad) for x, grad in zip(flat_xs, grads, strict=True)]
         if any(variable_name(x) is not None for x in flat_xs):
@@ -58,6 +63,24 @@ def _is_in_function() -> bool:
     do not leave the backward pass.
     """
     return tf.executing_eagerly() or tf.get_default_graph().building_function
+
+
+def _note_in_function(xs: Sequence[Any]) -> None:
+    graph = tf.get_default_graph()
+    while getattr(graph, "outer_graph", None) is not None:
+        graph = graph.outer_graph
+    for x in xs:
+        if resource_variable_ops.is_resource_variable(x) and not hasattr(x.handle, "numpy"):
+            graph.add_to_collection(IN_FUNCTIONS, x.handle.op.name)
+
+
+def where_else(graph: tf.Graph) -> str:
+    """Returns a sentence about the variables whose gradients were computed inside functions, or an empty string."""
+    names = sorted(set(graph.get_collection(IN_FUNCTIONS)))
+    if not names:
+        return ""
+    listed = ", ".join(f"«{name}»" for name in names)
+    return f". The gradient of {listed} is computed inside a tf.function: compute it outside the function"
 
 
 def _recorded(x: Any, grad: Any) -> Any:

@@ -80,6 +80,8 @@ def _convert_collections(meta_graph: tf.MetaGraphDef, old_ops: dict[str, str]) -
             for index, serialized in enumerate(collection.bytes_list.value):
                 proto = variable_pb2.VariableDef.FromString(serialized)
                 proto.is_resource |= old_ops.get(_split(proto.variable_name)[0]) in VARIABLES
+                # `tf.train.init_from_checkpoint` names the assignment's output, which a resource variable's lacks.
+                proto.initializer_name = _split(proto.initializer_name)[0]
                 collection.bytes_list.value[index] = proto.SerializeToString(deterministic=True)
         for index, element in enumerate(collection.node_list.value):
             name = _split(element)[0]

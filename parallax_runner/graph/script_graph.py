@@ -19,6 +19,8 @@ from parallax_runner.graph.effects import Effects
 from parallax_runner.graph.fingerprint import fingerprint_of
 from parallax_runner.graph.gradients_of_values import distribute, found_in
 from parallax_runner.graph.observers import behind_aggregation, numbers_among, observers_of
+from parallax_runner.graph.own_aggregation import refuse_own_aggregation
+from parallax_runner.graph.restored_values import check_restored_values
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph
 
 TRAIN_OP = "parallax_runner/train_op"
@@ -40,12 +42,14 @@ def capture_script(graph: tf.Graph) -> SingleDeviceGraph:
     imported = tf.Graph()
     with imported.as_default():
         tf.import_graph_def(meta_graph.graph_def, name="")
+    check_restored_values(imported, variables)
     recorded, of_values = capture.recorded_in(meta_graph, variables), found_in(imported, meta_graph)
+    refuse_own_aggregation(imported, recorded)
     if not recorded and not of_values:
         raise CaptureError(
             "no gradient was recorded in the graph that was passed to parallel_run: build the graph after "
             "`import parallax_runner`, and compute gradients with tf.gradients, compute_gradients or minimize "
-            "(not GradientTape)"
+            f"(not GradientTape){gradients_hook.where_else(graph)}"
         )
     updates = updates_of(imported, [*recorded, *(Gradient(one.variable, one.gradient.name, None) for one in of_values)])
     if distribute(imported, list(updates), recorded, of_values):

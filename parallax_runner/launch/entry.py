@@ -19,6 +19,7 @@ from parallax_runner.launch import bind_address
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.launch.logs import log_path, redirect_output
+from parallax_runner.launch.proxies import connect_directly
 from parallax_runner.process.user_code import describe_exit
 
 
@@ -28,6 +29,7 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
     if wire.BLOCK_SIGNALS in os.environ:
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
+    connect_directly()
     try:
         client = ControlClient.connect(role, index)
     except LaunchError as error:

@@ -22,8 +22,9 @@ class Cut(StrEnum):
 def cut_variables(variables: Sequence[VariableInfo], partitions: int, cut: Cut) -> list[VariableInfo]:
     """Returns the variables with their numbers of pieces in `min_partitions`.
 
-    Each variable gets `partitions` pieces. With Cut.BY_BYTES, only the largest variable gets that many pieces, and the
-    others get fewer pieces in proportion to their bytes. No variable gets fewer pieces than a script requests.
+    Each variable gets `partitions` pieces, or one per row if it has fewer rows. With Cut.BY_BYTES, only the largest
+    variable gets that many pieces, and the others get fewer pieces in proportion to their bytes. No variable gets fewer
+    pieces than a script requests.
     """
     marked = _marked_to_cut(variables, partitions)
     if cut is Cut.ALIKE:
@@ -40,13 +41,13 @@ def pieces_of(variable: VariableInfo) -> int:
 
 
 def refuse_more_pieces_than_rows(variables: Iterable[VariableInfo]) -> None:
-    """Raises PlanError for the first sparse variable that would have more pieces than rows."""
+    """Raises PlanError for the first sparse variable for which a script requests more pieces than it has rows."""
     for variable in variables:
-        rows = variable.shape[0] if variable.shape else 1
-        if variable.gradient is GradientKind.SPARSE and pieces_of(variable) > rows:
+        rows = _rows(variable)
+        if variable.gradient is GradientKind.SPARSE and (variable.min_partitions or 1) > rows:
             raise PlanError(
-                f"partition.num={variable.min_partitions}: variable «{variable.name}» has {rows} rows; "
-                f"choose at most {rows * variable.pieces}"
+                f"the partitioner of variable «{variable.name}» requests {variable.min_partitions} pieces, but the "
+                f"variable has {rows} rows; request at most {rows}"
             )
 
 
@@ -57,13 +58,26 @@ def _marked_to_cut(variables: Sequence[VariableInfo], partitions: int) -> list[V
     pieces that the script requests.
     """
     if all(variable.min_partitions is None for variable in variables):
-        return [dataclasses.replace(variable, min_partitions=partitions) for variable in variables]
+        return [dataclasses.replace(variable, min_partitions=_at_most(variable, partitions)) for variable in variables]
     return [
         dataclasses.replace(
-            variable, min_partitions=1 if variable.min_partitions is None else max(variable.min_partitions, partitions)
+            variable,
+            min_partitions=1
+            if variable.min_partitions is None
+            else max(variable.min_partitions, _at_most(variable, partitions)),
         )
         for variable in variables
     ]
+
+
+def _at_most(variable: VariableInfo, partitions: int) -> int:
+    """Returns the number of pieces, which no variable has more of than rows."""
+    return min(partitions, _rows(variable))
+
+
+def _rows(variable: VariableInfo) -> int:
+    """Returns the number of rows of the whole variable, of which the user's partitioner may have made pieces."""
+    return max(1, (variable.shape[0] if variable.shape else 1) * variable.pieces)
 
 
 def _in_equal_pieces(variables: Sequence[VariableInfo], least: Mapping[str, int]) -> list[VariableInfo]:
@@ -83,9 +97,8 @@ def _in_equal_pieces(variables: Sequence[VariableInfo], least: Mapping[str, int]
 
 def _share_of_pieces(variable: VariableInfo, finest: int, largest_bytes: int, least: int) -> int:
     wanted = variable.min_partitions or 1
-    rows = (variable.shape[0] if variable.shape else 1) * variable.pieces
     share = round(finest * _whole_bytes(variable) / max(1, largest_bytes))
-    return min(wanted, rows, max(least, share))
+    return min(wanted, _rows(variable), max(least, share))
 
 
 def _whole_bytes(variable: VariableInfo) -> int:

@@ -171,9 +171,8 @@ def _route(variable: VariableInfo, comm: str, preset: RoutesConfig, servers: int
     if route_named(preset.dense).is_collective:
         return route_of_kept(variable.gradient).name
     raise PlanError(
-        f"comm={comm}: variable «{variable.name}» cannot be on a server, because «{variable.immovable_op}» uses it "
-        "directly (in a branch, a loop or a function, or before a forward pass of the same step); "
-        "choose comm=hybrid or comm=mpi"
+        f"comm={comm}: variable «{variable.name}» cannot be on a server, because «{variable.immovable_op}» "
+        f"{variable.immovable_because or 'uses it directly'}. Otherwise, choose comm=hybrid or comm=mpi"
     )
 
 
@@ -187,7 +186,8 @@ def _notes(
     if request.partitions > 1 and not splits:
         notes.append(f"partition.num={request.partitions} has no effect: no sparse variable is on a server")
     notes += [
-        f"«{variable.name}» stays whole on every rank, because «{variable.immovable_op}» uses it directly"
+        f"«{variable.name}» stays whole on every rank, because «{variable.immovable_op}» "
+        f"{variable.immovable_because or 'uses it directly'}"
         for variable in variables
         if _is_mixed(preset) and variable.immovable_op and variable.gradient is GradientKind.SPARSE
     ]

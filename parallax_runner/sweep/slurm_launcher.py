@@ -29,7 +29,7 @@ from parallax_runner.process.exit_status import tell
 from parallax_runner.sweep.job import value_for_sweeper
 from parallax_runner.sweep.ledger import SUBMITTED, Job, Ledger, Standing
 from parallax_runner.sweep.signals import Noted, handled
-from parallax_runner.sweep.slurm_queue import Queue, cancel
+from parallax_runner.sweep.slurm_queue import Queue, cancel, most_in_array
 
 TARGET = f"{SlurmLauncher.__module__}.{SlurmLauncher.__qualname__}"
 # The keys of cluster=slurm that determine the size of a job's allocation, unless hydra.launcher sets that size.
@@ -90,11 +90,13 @@ class LedgerLauncher(SlurmLauncher):
     def _submit(
         self, overrides: dict[int, list[str]], first: int, sizes: Sequence[dict[str, int]]
     ) -> dict[int, submitit.Job[Any]]:
-        """Submits jobs to Slurm. Jobs of the same size form one job array."""
+        """Submits jobs to Slurm. Jobs of the same size form one job array, or several if Slurm's arrays are smaller."""
         made: dict[int, submitit.Job[Any]] = {}
         order = sorted(overrides, key=lambda n: (sorted(sizes[n].items()), n))
-        for size, group in groupby(order, key=lambda n: sizes[n]):
-            numbers = list(group)
+        groups = [list(group) for _, group in groupby(order, key=lambda n: sizes[n])]
+        most = most_in_array()
+        for numbers in [part for group in groups for part in batched(group, most)]:
+            size = sizes[numbers[0]]
             state = Singleton.get_state()
             # The arguments of SlurmLauncher.__call__.
             of_jobs = [(overrides[n], "hydra.sweep.dir", first + n, f"job_id_for_{first + n}", state) for n in numbers]
@@ -128,6 +130,11 @@ class LedgerLauncher(SlurmLauncher):
             status = account.failed_status
         if status:
             raise SystemExit(status)
+
+
+def batched(numbers: Sequence[int], most: int) -> list[list[int]]:
+    """Returns the numbers in order, in lists of at most `most` numbers."""
+    return [list(numbers[start : start + most]) for start in range(0, len(numbers), most)]
 
 
 def _until_ended(submitted: dict[int, submitit.Job[Any]], ledger: Ledger) -> Iterator[int]:

@@ -3,10 +3,13 @@ Slurm's accounting."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterable
 from functools import cached_property
 
+# Slurm's own default of MaxArraySize.
+DEFAULT_ARRAY_SIZE = 1001
 QUEUE = ("squeue", "--me", "--array", "--noheader", "--format=%i")
 ANSWER_SECS = 60.0
 
@@ -28,6 +31,18 @@ class Queue:
         except (OSError, subprocess.TimeoutExpired):
             return None
         return None if done.returncode else frozenset(done.stdout.split())
+
+
+def most_in_array() -> int:
+    """Returns the largest number of jobs that a job array of this Slurm can have, at least 1."""
+    try:
+        argv = ["scontrol", "show", "config"]
+        shown = subprocess.run(argv, capture_output=True, text=True, timeout=ANSWER_SECS).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return DEFAULT_ARRAY_SIZE
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", shown, re.MULTILINE)
+    # Indexes begin at 0 and are below MaxArraySize. If it is 0, Slurm accepts no array, only single jobs.
+    return DEFAULT_ARRAY_SIZE if found is None else max(1, int(found[1]))
 
 
 def cancel(jobs: Iterable[str]) -> None:

@@ -112,7 +112,8 @@ def interrupted(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="session")
 def ps_partitioned(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """20 steps under ps, sparse variables in 4 pieces on 2 servers, a checkpoint every 5 steps, 2 of them kept."""
+    """20 steps under ps, sparse variables in 4 pieces on 2 servers, a checkpoint every 5 steps, 2 of them kept. The
+    environment names a proxy that does not answer, and TensorFlow's servers would use it."""
     overrides = (
         *lm,
         "comm=ps",
@@ -124,7 +125,14 @@ def ps_partitioned(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
         "ckpt.keep=2",
         "tracking=off",
     )
-    return shared(tmp_path_factory, "ps_partitioned", lambda cwd: launch(*overrides, cwd=cwd).expect_success())
+
+    def behind_a_proxy(cwd: Path) -> Run:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "all_proxy"):
+                patch.setenv(name, "http://127.0.0.1:9")
+            return launch(*overrides, cwd=cwd).expect_success()
+
+    return shared(tmp_path_factory, "ps_partitioned", behind_a_proxy)
 
 
 @pytest.fixture(scope="session")

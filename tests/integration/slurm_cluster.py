@@ -46,6 +46,7 @@ ReturnToService=2
 SlurmdTimeout=10
 KillWait=15
 MinJobAge=600
+MaxArraySize=3
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SlurmdParameters=config_overrides

@@ -116,6 +116,44 @@ def test_a_run_in_an_allocation_by_a_script_has_one_driver(
     assert {path.name for path in tmp_path.iterdir()} <= {"out", "left"}, "another task has made its own folder"
 
 
+SCRIPT_WITHOUT_ENVIRONMENT = """#!/bin/bash
+#SBATCH --nodes=2 --ntasks-per-node=1 --cpus-per-task=2 --export=NONE
+export PATH={path} SLURM_CONF={conf} PYTHONPATH={root} OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export SRUN_CPUS_PER_TASK=1
+exec {python} -m parallax_runner cluster=slurm {settings} hydra.run.dir={run_dir}
+"""
+
+
+def test_a_job_without_an_environment_and_with_the_variables_of_a_site(slurm: Slurm, tmp_path: Path) -> None:
+    """`--export=NONE` and SRUN_CPUS_PER_TASK must not reach the steps of mpirun's daemons and of the servers."""
+    text = SCRIPT_WITHOUT_ENVIRONMENT.format(
+        path=slurm.environ["PATH"],
+        conf=slurm.environ["SLURM_CONF"],
+        root=ROOT,
+        python=sys.executable,
+        settings=" ".join([*SIMPLE, "train.steps=4"]),
+        run_dir=tmp_path / "out",
+    )
+    (tmp_path / "own.sbatch").write_text(text)
+    slurm.command("sbatch", "--wait", "own.sbatch", cwd=tmp_path, timeout_secs=LAUNCH_SECS)
+    run = Run(tmp_path / "out", 0, "", "", 0.0)
+    assert (run.summary["status"], run.summary["workers"], run.summary["servers"]) == ("finished", 2, 2)
+
+
+def test_a_driver_in_a_step_on_some_nodes_of_its_job_is_refused(slurm: Slurm, tmp_path: Path) -> None:
+    inner = ["srun", "--mpi=none", "-N1", "-n1", sys.executable, "-m", "parallax_runner", "cluster=slurm", *SIMPLE]
+    ended = subprocess.run(
+        ["salloc", "-N2", "--ntasks-per-node=1", *inner],
+        env=slurm.environ,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=LAUNCH_SECS,
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert "a step with 1 of the 2 nodes of its job" in ended.stderr and "without srun" in ended.stderr
+
+
 @pytest.mark.parametrize("tasks", [2, 1])
 def test_tasks_that_would_each_train_are_refused(slurm: Slurm, tmp_path: Path, tasks: int) -> None:
     """Without cluster=slurm, each of several tasks would be a driver; a single task may be one."""

@@ -52,6 +52,7 @@ def when(running: Running, condition: Callable[[], bool]) -> None:
 
 
 def test_four_jobs_one_of_which_fails_and_the_same_sweep_again(slurm: Slurm, tmp_path: Path) -> None:
+    """As an array and a single job, because this Slurm has arrays of at most three jobs."""
     rates = ("0.01", "0.02", "0.03", "1e+30")
     names = [f"optimizer.learning_rate-{rate}" for rate in rates]
     arguments = ("comm=local", "train.steps=30", f"optimizer.learning_rate={','.join(rates)}")
@@ -60,6 +61,7 @@ def test_four_jobs_one_of_which_fails_and_the_same_sweep_again(slurm: Slurm, tmp
     assert first.statuses() == dict(zip(names, [*["finished"] * 3, "failed"], strict=True))
     submitted = slurm_jobs(first, "submitted")
     assert list(submitted) == names
+    assert [job.partition("_")[2] for job in submitted.values()] == ["0", "1", "2", ""]
     assert slurm_jobs(first, "started") == submitted
     states = [slurm.field(job, "JobState") for job in submitted.values()]
     assert states == [*["COMPLETED"] * 3, "FAILED"], "Slurm says so too"

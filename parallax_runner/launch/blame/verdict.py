@@ -53,12 +53,13 @@ def find_failure(
     member = first_lost([*everyone, *([program] if program else []), run], rank_exit)
     if program is not None and program.exit_status and member.role == "worker" and _explains_nothing(member):
         member = program
+    last_words = _last_words(member, logs, output, launcher)
     return Failure(
         member.role,
         member.index,
         member.host,
-        reason_of(member) + (launcher.hint(output, member.exit_status or 0) if member is program else ""),
-        _last_words(member, logs, output, launcher),
+        reason_of(member) + _hint(member, workers, program, "\n".join((output, *last_words)), launcher),
+        last_words,
         pid=member.pid,
         exit_status=member.exit_status,
         recurs=member.recurs,
@@ -66,6 +67,16 @@ def find_failure(
         step=max((one.step for one in workers if one.step is not None), default=None),
         others=tuple(one.whereabouts() for one in everyone if one is not member and not one.done),
     )
+
+
+def _hint(member: Member, workers: Sequence[Member], program: Member | None, output: str, launcher: Launcher) -> str:
+    """Returns what the launcher adds to the reason for the death of `member`."""
+    if member is program and (hint := launcher.hint(output, member.exit_status or 0)):
+        return hint
+    is_explained = member.error is not None or member.verdict is not None
+    if is_explained or (member is not program and member.role != "worker"):
+        return ""
+    return launcher.start_hint(output, any_started=any(one.said_hello for one in workers))
 
 
 def note_unreported_exits(workers: Sequence[Member], exit_status: int) -> None:

@@ -110,3 +110,8 @@ class Launcher(ABC):
     def hint(self, output: str, exit_status: int) -> str:
         """Returns text to append to the message if `program` itself is to blame for the failure of a run."""
         return ""
+
+    def start_hint(self, output: str, *, any_started: bool) -> str:
+        """Returns text to append to the message if the output of `program` shows why the workers could not start.
+        `any_started` means that at least one worker has connected to the driver."""
+        return ""

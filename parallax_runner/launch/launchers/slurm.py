@@ -24,8 +24,12 @@ from parallax_runner.launch.launchers.hosts import OverHosts, places_of
 from parallax_runner.launch.mpirun.launcher import options_of_user
 from parallax_runner.plan.plan import Plan
 
-# mpirun starts its daemons with srun, which must not wait for the CPUs that the step of this process occupies.
-OVERLAP = {"SLURM_OVERLAP": "1"}
+# mpirun starts its daemons with srun, which must not wait for the CPUs that the step of this process occupies. If the
+# job was submitted with --export=NONE, srun would also start the daemons without this process's environment.
+OF_DAEMONS = {"SLURM_OVERLAP": "1", "SLURM_EXPORT_ENV": "ALL"}
+# Sites prescribe this variable for srun. The single daemon of a node, and so all its ranks, would get the CPUs of
+# one task only.
+WITHOUT_CPUS = ("env", "--unset=SRUN_CPUS_PER_TASK")
 
 
 class Slurm(OverHosts):
@@ -50,7 +54,9 @@ class Slurm(OverHosts):
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
         """Returns the mpirun command. Open MPI starts its daemons with srun."""
         commands = super().workers(_signals_blocked(job), cleanup)
-        return [command._replace(env=command.env | OVERLAP) for command in commands]
+        return [
+            command._replace(argv=[*WITHOUT_CPUS, *command.argv], env=command.env | OF_DAEMONS) for command in commands
+        ]
 
     def servers(self, job: Job) -> list[Command]:
         """Returns the commands of the servers. The commands for servers on other nodes use srun."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.errors import LaunchError
 from parallax_runner.launch.block_signals import BLOCK_SIGNALS
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.hosts import Hosts
@@ -17,6 +19,10 @@ from parallax_runner.launch.launchers.launcher import Launcher, RankExit
 from parallax_runner.launch.mpirun import folders as mpirun_folders
 from parallax_runner.launch.mpirun import report
 from parallax_runner.launch.mpirun.command import find_mpirun, worker_command
+from parallax_runner.launch.mpirun.mca import settings_of_user
+
+# Variables that make Horovod run without MPI if their value is "gloo".
+WITHOUT_MPI = ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS")
 
 
 class Mpirun(Launcher):
@@ -35,8 +41,9 @@ class Mpirun(Launcher):
         self.hosts = hosts
 
     def check(self, folders: Sequence[Path], stopped: Callable[[], bool]) -> None:
-        """Raises LaunchError if there is no mpirun."""
+        """Raises LaunchError if there is no mpirun, or if the environment chooses another way to connect ranks."""
         find_mpirun()
+        check_horovods_choice()
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
         """Returns the single mpirun command. Its environment names private folders for the files of mpirun and its
@@ -62,6 +69,24 @@ class Mpirun(Launcher):
     def hint(self, output: str, exit_status: int) -> str:
         """Returns a hint if mpirun caught a signal. mpirun itself does not report the signal."""
         return report.TOLD_TO_END if report.was_told_to_end(output, exit_status) else ""
+
+    def start_hint(self, output: str, *, any_started: bool) -> str:
+        """Returns a sentence if mpirun or MPI_Init failed. It names the user's own parameters for Open MPI, which often
+        come from a site's environment module."""
+        if any_started and not report.mpi_failed_to_start(output):
+            return ""
+        settings = settings_of_user((find_mpirun(), *self.options))
+        return report.told_of_settings(settings) if settings else ""
+
+
+def check_horovods_choice(environ: Mapping[str, str] = os.environ) -> None:
+    """Raises LaunchError if a variable makes Horovod connect the ranks without MPI. Ranks under mpirun would crash."""
+    for name in WITHOUT_MPI:
+        if environ.get(name, "").lower() == "gloo":
+            raise LaunchError(
+                f"{name}={environ[name]}: mpirun starts the workers of this run, and they exchange gradients through "
+                f"MPI; unset {name}, or use cluster=manual, whose workers use Gloo"
+            )
 
 
 def options_of_user(config: Any) -> list[str]:

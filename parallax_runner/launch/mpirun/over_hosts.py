@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import shlex
 from collections.abc import Set
 from pathlib import Path
@@ -20,6 +21,8 @@ RING_FROM_HOSTS = 3
 # requests then queue behind the message, and a full-duplex link carries data in one direction at a time
 # (docs/design/0032).
 BOTH_WAYS = {"btl_tcp_flags": "send", "btl_tcp_links": "2"}
+# By default, PRRTE cuts host names at the first dot, and takes hosts that differ only behind it for one host.
+KEEP_NAMES = "prte_keep_fqdn_hostnames"
 
 # Prefixes of the parameters that choose the network interfaces of daemons and of ranks.
 DAEMONS_BY = ("oob_tcp_if", "oob_tcp_include", "oob_tcp_exclude")
@@ -39,10 +42,27 @@ def mpirun_options(hosts: Hosts, by_user: Set[str] = frozenset()) -> list[str]:
         options += ["--prtemca", "oob_tcp_if_include", hosts.network]
     if hosts.network is not None and not _has_any(by_user, RANKS_BY):
         options += ["--mca", "btl_tcp_if_include", hosts.network]
+    if _share_a_first_label(hosts) and KEEP_NAMES not in by_user:
+        options += ["--prtemca", KEEP_NAMES, "1"]
     agent = _launch_agent(hosts, by_user)
     if agent and "prte_launch_agent" not in by_user:
         options += ["--prtemca", "prte_launch_agent", f"{agent} prted"]
     return options
+
+
+def _share_a_first_label(hosts: Hosts) -> bool:
+    """Returns whether two host names, such as node1.a.example and node1.b.example, begin with the same label."""
+    names = {place.name for place in hosts.places}
+    labels = {name if _is_address(name) else name.partition(".")[0] for name in names}
+    return len(labels) < len(names)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _launch_agent(hosts: Hosts, by_user: Set[str]) -> str:

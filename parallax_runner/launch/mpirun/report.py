@@ -1,6 +1,9 @@
 """Finds out from mpirun's output which rank died first, and how. The patterns match the messages of Open MPI 5.0."""
 
 import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from parallax_runner.launch.launchers.launcher import RankExit
 
@@ -10,6 +13,13 @@ _EXIT_CODE = re.compile(r"The first process to do so was: Process name: \[[^\]]*
 _IMPROPER = re.compile(r"exited due to process rank (\d+) with PID \d+ on node \S+ exiting improperly")
 _ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d+) in communicator .*? Errorcode: (\d+)")
 _TAG = re.compile(r"^\[\d+,(\d+)\]<std(?:out|err)>: ?(.*)$")
+# A rank prints one of these if MPI_Init fails. The status with which the rank then exits has no meaning of its own.
+_NO_MPI = (
+    "An error occurred in MPI_Init",
+    "MPI_INIT failed",
+    "No components were able to be opened",
+    "A requested component was not found",
+)
 # mpirun catches these signals and terminates its ranks without printing a message.
 TOLD_TO_END = ", without a message: it may have received SIGTERM, SIGINT or SIGHUP"
 
@@ -36,6 +46,20 @@ def line_of_a_rank(line: str) -> bool:
 def was_told_to_end(text: str, exit_status: int) -> bool:
     """Returns whether the output and the exit status of mpirun show that mpirun itself received a signal."""
     return exit_status == 1 and all(line_of_a_rank(line) for line in text.splitlines() if line.strip())
+
+
+def mpi_failed_to_start(text: str) -> bool:
+    """Returns whether a rank's output shows that MPI_Init failed."""
+    return any(sign in text for sign in _NO_MPI)
+
+
+def told_of_settings(settings: Sequence[str]) -> str:
+    """Returns a sentence about the user's parameters with which MPI did not start."""
+    lister = Path(sys.executable).parent / "ompi_info"
+    return (
+        f": MPI did not start. These settings choose parts of Open MPI: {', '.join(settings)}. If they were made for "
+        f"another Open MPI, remove them; `{lister}` lists the parts that this one has"
+    )
 
 
 def lines_of_rank(text: str, rank: int) -> tuple[str, ...]:

@@ -182,6 +182,14 @@ def test_another_shape_is_named(tmp_path: Path) -> None:
         check_fits(prefix, captured(taller).variables)
 
 
+def test_another_dtype_is_named(tmp_path: Path) -> None:
+    single = captured()
+    prefix = Rank(single, "local").save(tmp_path / "model")
+    narrower = [dataclasses.replace(variable, dtype="float32") for variable in single.variables]
+    with pytest.raises(CheckpointError, match=r"has dtype float64, but dtype float32 in.*ckpt\.resume=never"):
+        check_fits(prefix, narrower)
+
+
 def test_another_vocabulary_is_refused(tmp_path: Path) -> None:
     prefix = Rank(captured(), "local").save(tmp_path / "model.ckpt-5")
     sidecar = Sidecar(step=5, examples=5, seed=1, fingerprint="f", tracker_run_id=None, numbering="one")

@@ -115,3 +115,9 @@ def test_uneven_tasks_have_no_replicas(in_job: None, monkeypatch: pytest.MonkeyP
 def test_options_of_a_job_go_with_slurm() -> None:
     assert compose("cluster=slurm", "cluster.time_limit='1-12:30:00'").cluster.time_limit == "1-12:30:00"
     assert compose("cluster=slurm", "cluster.time_limit=90").cluster.time_limit == 90
+
+
+def test_a_step_on_some_nodes_of_its_job_is_told() -> None:
+    step = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_TASKS_PER_NODE": "1", "SLURM_STEP_ID": "0"}
+    with pytest.raises(ConfigError, match=r"a step with 1 of the 3 nodes .* without srun, or with srun --nodes=3"):
+        host_lines(compose("cluster=slurm").cluster, step)

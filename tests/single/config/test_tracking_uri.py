@@ -14,6 +14,7 @@ from parallax_runner.driver.check import check
 from parallax_runner.errors import ConfigError
 from parallax_runner.track.mlflow.destination import chosen_uri
 from parallax_runner.track.mlflow.store_check import check_store
+from tests.single.config.in_process import answer_of_hydra
 
 WEB, DATABASE = "http://me:s3cret@host:5000", "postgresql://me:s3cret@host/db"
 
@@ -51,6 +52,14 @@ def test_a_process_leaves_nothing_of_it(tmp_path: Path) -> None:
     assert "s3cret" not in ended.stdout + ended.stderr
     assert len(ended.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_in_the_environment_that_is_not_used_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    told = "MLFLOW_TRACKING_URI (environment): this variable has no effect, because tracking.uri=sqlite:///mlflow.db"
+    assert told in answer_of_hydra("model=simple", cwd=tmp_path).stderr
+    for line in ("tracking.uri=sqlite:///mlflow.db", "tracking.uri=null", "tracking=off", "action=plan"):
+        assert "MLFLOW_TRACKING_URI" not in answer_of_hydra("model=simple", line, cwd=tmp_path).stderr
 
 
 def test_null_is_the_store_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,15 @@ def test_unusable_sources_are_named(load, tmp_path, name, message):
     assert DataError.exit_status == 2
 
 
+@pytest.mark.parametrize("write", [Path.write_bytes, lambda path, text: path.write_bytes(gzip.compress(text))])
+def test_text_in_another_encoding_is_named_by_its_line(load, tmp_path, write):
+    """Far behind the first block of the decoder, which counts bytes from the start of a block."""
+    path = tmp_path / ("latin1.gz" if write is not Path.write_bytes else "latin1")
+    write(path, b"w1 w2 w3\n" * 10_000 + b"caf\xe9\nw4\n")
+    with pytest.raises(DataError, match=r"line 10001 has the byte 0xe9 at column 4 \(byte 90003 of the text\): "):
+        load(path)
+
+
 def test_missing_validation_path_is_named(load, corpus):
     with pytest.raises(DataError, match=r"data\.validation_path=nowhere"):
         load(corpus, validation_path="nowhere")

@@ -271,22 +271,21 @@ def test_the_users_own_pieces_count_towards_partitions(partitions: int, each: in
     assert [variable.partitions for variable in made.variables] == [each] * 3
 
 
-def test_more_partitions_than_rows_are_refused() -> None:
-    assert plan(info("few", "sparse", (3, 4)), partitions=3).variables[0].partitions == 3
-    with pytest.raises(PlanError) as caught:
-        plan(SPARSE, info("few", "sparse", (3, 4)), partitions=4)
-    message = str(caught.value)
-    assert "partition.num=4" in message
-    assert "«few»" in message
-    assert "at most 3" in message
-    assert caught.value.exit_status == 2
+def test_a_table_with_fewer_rows_gets_as_many_partitions_as_rows() -> None:
+    made = plan(SPARSE, info("few", "sparse", (3, 4)), partitions=4)
+    assert [variable.partitions for variable in made.variables] == [4, 3]
 
 
-def test_the_remedy_for_too_many_partitions_counts_the_users_pieces() -> None:
+def test_the_users_pieces_of_a_small_table_count_towards_its_rows() -> None:
     pieces = [info(f"few/part_{n}", "sparse", (3, 4), full_name="few", pieces=2) for n in range(2)]
-    assert [v.partitions for v in plan(*pieces, partitions=6).variables] == [3, 3]
-    with pytest.raises(PlanError, match="at most 6"):
-        plan(*pieces, partitions=7)
+    for partitions in (6, 7, 100):
+        assert [v.partitions for v in plan(*pieces, partitions=partitions).variables] == [3, 3]
+
+
+def test_a_partitioner_that_requests_more_pieces_than_rows_is_refused() -> None:
+    with pytest.raises(PlanError, match="«few» requests 4 pieces, but the variable has 3 rows") as caught:
+        plan(info("few", "sparse", (3, 4), min_partitions=4))
+    assert caught.value.exit_status == 2
 
 
 def test_partitions_do_not_matter_where_nothing_is_split() -> None:

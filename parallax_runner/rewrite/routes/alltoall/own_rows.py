@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.analysis.classify import SERVER_READS
+from parallax_runner.analysis.immovable import SERVER_READS
 from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route, VariablePlan
 from parallax_runner.rewrite.placement import Shard

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.analysis.classify import SERVER_READS
+from parallax_runner.analysis.immovable import SERVER_READS
 from parallax_runner.graph import edit
 from parallax_runner.graph.devices import server_device
 from parallax_runner.plan.plan import Route, VariablePlan

@@ -53,3 +53,15 @@ def test_a_worker_whose_end_is_explained_is_blamed_before_mpirun(
 def test_a_silent_worker_is_blamed_if_mpirun_did_not_fail(logs: Logs) -> None:
     mpirun = member("mpirun", lost_secs=10.2, exit_status=0)
     assert str(find_failure([member("worker")], [], mpirun, RUN, logs, Local())) == "worker 0: died without a message"
+
+
+def test_a_failed_start_of_mpi_names_the_setting_behind_it(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMPI_MCA_pml", "ucx")
+    mpirun = member("mpirun", lost_secs=10.2, exit_status=213)
+    silent = [member("worker", said_hello=False)]
+    assert "OMPI_MCA_pml=ucx" in str(find_failure(silent, [], mpirun, RUN, logs, Local()))
+    ended = [member("worker", exit_status=14)]
+    assert str(find_failure(ended, [], mpirun, RUN, logs, Local())) == "worker 0: exit status 14"
+    with open(log_path(logs._run_dir, "worker", 0), "a") as log:
+        log.write("*** An error occurred in MPI_Init_thread\n")
+    assert "OMPI_MCA_pml=ucx" in str(find_failure(ended, [], mpirun, RUN, logs, Local()))

@@ -28,6 +28,20 @@ def test_what_mpirun_is_told() -> None:
     assert "prte_launch_agent" not in mpirun_options(HOSTS, {"prte_launch_agent"})
 
 
+def test_hosts_whose_names_share_a_first_label_are_two_hosts() -> None:
+    """PRRTE would cut both names to node1, and start one daemon."""
+    places = (Place("node1.a.example", 1, True), Place("node1.b.example", 1, False))
+    options = mpirun_options(dataclasses.replace(HOSTS, places=places))
+    assert options[options.index("prte_keep_fqdn_hostnames") - 1 :][:3] == [
+        "--prtemca",
+        "prte_keep_fqdn_hostnames",
+        "1",
+    ]
+    assert "prte_keep_fqdn_hostnames" not in mpirun_options(HOSTS)
+    addresses = (Place("10.0.0.1", 1, True), Place("10.0.0.7", 1, False))
+    assert "prte_keep_fqdn_hostnames" not in mpirun_options(dataclasses.replace(HOSTS, places=addresses))
+
+
 def test_behind_a_router_mpi_chooses_its_interface() -> None:
     behind = dataclasses.replace(HOSTS, network=None)
     assert not [word for word in mpirun_options(behind) if "if_include" in word or "prted" in word]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +197,27 @@ def test_what_the_user_has_set_for_mlflow_stays(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "77")
     runs.prepare_environment()
     assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "77"
+
+
+# Errors of a database that a later attempt would meet again.
+
+
+def no_database(path: Path) -> None:
+    path.write_bytes(b"\x00\xff" * 3000)
+
+
+def newer_schema(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as store, store:
+        store.execute("UPDATE alembic_version SET version_num = '1234'")
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [(no_database, "file is not a database"), (newer_schema, r"another version of MLflow wrote this database")],
+)
+def test_a_database_that_no_retry_makes_usable_is_not_called_unreachable(
+    uri: str, damage: Callable[[Path], None], told: str
+) -> None:
+    damage(Path(uri.removeprefix("sqlite:///")))
+    with pytest.raises(Refused, match=told):
+        open_run(header(uri), None, None)
