@@ -1,4 +1,4 @@
-"""`python -m benchmarks [loop | startup | partitions | --hosts N] [options] [overrides]`: implements scripts/bench."""
+"""`python -m benchmarks [loop | startup | plan | partitions | --hosts N] [options] [overrides]`: scripts/bench."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import loop, machine, modes, startup
+from benchmarks import loop, machine, modes, planning, startup
 from benchmarks.hosts.measure import INTERRUPTED, enter_network
 from benchmarks.hosts.network import MAX_HOSTS, NoNetwork
 from benchmarks.hosts.rounds import split_steps
 from benchmarks.runs import RunFailed
 from benchmarks.tables import Rows, markdown, rows_of_modes, show, tell, write_section
 
-KINDS = ("modes", "loop", "startup", "partitions", "hosts")
+KINDS = ("modes", "loop", "startup", "plan", "partitions", "hosts")
 INTERRUPTED_STATUS = 130
 # The default number of repeats, number of steps (in a run or a block), and modes.
 DEFAULTS = {
     "modes": (5, 150, "mpi,hybrid,ps"),
     "loop": (10, 50, ""),
     "startup": (5, 0, "hybrid,mpi"),
+    "plan": (1, 0, ""),
     "partitions": (3, 20, ""),
     "hosts": (3, 40, "mpi,ps,hybrid,sharded,auto,horovod,horovod_dense:6,tensorflow_ps"),
 }
@@ -39,8 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     folder.mkdir(parents=True)
     about = machine.describe() | {"command": shlex.join(["scripts/bench", *arguments])}
     try:
-        measured = {"modes": _modes, "loop": _loop, "startup": _startup, "hosts": _hosts, "partitions": _partitions}
-        results = measured[asked.kind](asked, folder, about)
+        results = _MEASURED[asked.kind](asked, folder, about)
     except (RunFailed, ValueError, NoNetwork) as error:
         tell(f"scripts/bench: {error}")
         return 1
@@ -61,10 +61,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         kind = "hosts"
     repeats, steps, comms = DEFAULTS[kind]
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    parser.add_argument("--repeats", type=_positive, default=repeats, help=f"number of rounds (default {repeats})")
-    if kind != "startup":
+    if kind != "plan":
+        parser.add_argument("--repeats", type=_positive, default=repeats, help=f"number of rounds (default {repeats})")
+    if kind not in ("startup", "plan"):
         parser.add_argument("--steps", type=_positive, default=steps, help=f"steps of a run or block (default {steps})")
-    if kind not in ("loop", "partitions"):
+    if kind not in ("loop", "plan", "partitions"):
         parser.add_argument("--modes", default=comms, help=f"modes to measure (default {comms})")
     if kind == "hosts":
         parser.add_argument(
@@ -75,6 +76,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         )
         parser.add_argument("--latency-us", type=_positive, default=0, help="added one way, if the kernel supports it")
         parser.add_argument("--loopback", action="store_true", help="ranks on this host, without links between them")
+    if kind == "plan":
+        parser.add_argument("--tables", type=_positive, nargs="+", default=[26, 52, 100, 300], help="numbers of tables")
+        parser.add_argument(
+            "--models", choices=planning.MODELS, nargs="+", default=list(planning.MODELS), help="kinds of models"
+        )
+        parser.add_argument("--profile", action="store_true", help="run each plan under cProfile")
     if kind == "partitions":
         parser.add_argument(
             "--hosts", type=_positive, default=4, help="hosts, each with a worker and a server (default 4)"
@@ -146,6 +153,19 @@ def _startup(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> 
     return {"measurements": startup.as_json(found), "overrides": asked.overrides}
 
 
+def _plan(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> dict[str, Any]:
+    found = planning.measure(
+        asked.models,
+        asked.tables,
+        overrides=asked.overrides,
+        folder=folder / "runs",
+        profile=asked.profile,
+        tell=tell,
+    )
+    _tell_all(planning.rows_of(found), "plan", folder, about, ["one process for each plan; stages in wall-clock time"])
+    return {"measurements": planning.as_json(found), "overrides": asked.overrides}
+
+
 def _hosts(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> dict[str, Any]:
     from benchmarks.hosts import measure, results
 
@@ -194,6 +214,15 @@ def _hosts_number(text: str) -> int:
         raise argparse.ArgumentTypeError(f"expected at most {MAX_HOSTS}, got {number}")
     return number
 
+
+_MEASURED = {
+    "modes": _modes,
+    "loop": _loop,
+    "startup": _startup,
+    "plan": _plan,
+    "hosts": _hosts,
+    "partitions": _partitions,
+}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

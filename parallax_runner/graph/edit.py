@@ -96,6 +96,17 @@ def reconnect(old: tf.Tensor, new: tf.Tensor, *, where: Callable[[Op], bool]) ->
     return changed
 
 
+def reconnect_all(replacements: Iterable[tuple[tf.Tensor, tf.Tensor]]) -> None:
+    """Replaces the first tensor of each pair by the second in the inputs of all its consumers.
+
+    TensorFlow reads all inputs of an op again after each change, so the inputs of an op are replaced together.
+    """
+    replacements = list(replacements)
+    by_name = {old.name: new for old, new in replacements}
+    for op in {op for old, _ in replacements for op in old.consumers()}:
+        reconnect_inputs(op, by_name)
+
+
 def reconnect_inputs(op: Op, replacements: dict[str, tf.Tensor]) -> int:
     """Replaces the inputs of `op` that are named in `replacements`. Returns the number of changed inputs."""
     changed = 0

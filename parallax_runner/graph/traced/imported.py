@@ -16,6 +16,7 @@ from parallax_runner.errors import CaptureError
 from parallax_runner.graph import edit, gradients_hook
 from parallax_runner.graph.all_nodes import all_nodes
 from parallax_runner.graph.traced.gradients import TapeGradient, ValueGradient
+from parallax_runner.graph.traced.initial_draws import Draw, import_draws
 from parallax_runner.graph.traced.order import keep_only_needed
 from parallax_runner.graph.traced.trace import Trace
 from parallax_runner.graph.traced.variables import TracedVariable
@@ -52,13 +53,24 @@ class First:
         variable = self.traced.variable
         with tf.name_scope(self._scope):
             if self.drawn is not None:
-                constants = {name: tf.constant(value) for name, value in self.captured.items()}
-                definition = without_captured(without_colocation(self.drawn.as_graph_def()), constants)
-                (output,) = self.drawn.outputs
-                return tf.import_graph_def(definition, constants, return_elements=[output.name], name="drawn")[0]
+                # `add_variables` has imported all draws.
+                return tf.get_default_graph().get_tensor_by_name(f"{self._drawn_prefix}{self.drawn.outputs[0].name}")
             if self.value is not None:
                 return tf.constant(self.value)
             return tf.ensure_shape(tf.numpy_function(variable.numpy, [], variable.dtype), variable.shape)
+
+    @property
+    def _drawn_prefix(self) -> str:
+        return f"{self.traced.op_name}/initial_value/drawn/"
+
+    def draw(self) -> Draw | None:
+        """Returns the graph that draws the value, or None. Adds the tensors that it captures to the default graph."""
+        if self.drawn is None:
+            return None
+        with tf.name_scope(f"{self.traced.op_name}/initial_value/"):
+            fed = {name: tf.constant(value) for name, value in self.captured.items()}
+        definition = without_captured(without_colocation(self.drawn.as_graph_def()), fed)
+        return Draw(self._drawn_prefix, definition, fed)
 
 
 def first_of(traced: TracedVariable) -> First:
@@ -78,6 +90,7 @@ def add_variables(firsts: Sequence[First]) -> dict[int, Any]:
     """Creates the variables in the default graph. Returns a dict from the id of each traced handle to the new
     variable."""
     found = {}
+    import_draws(filter(None, (first.draw() for first in firsts)))
     for first in firsts:
         traced = first.traced
         made = tf.Variable(

@@ -35,17 +35,18 @@ def bytes_of(variable: Any) -> int:
 def make_up_rows(graph: tf.Graph, variables: Iterable[Any]) -> None:
     """Replaces lookups in large tables, so that the tables need no values. A made-up row depends only on its id."""
     large = {one.handle.op: one for one in variables if bytes_of(one) > LARGE_TABLE_BYTES and one.dtype.is_floating}
+    made: list[tuple[Any, Any]] = []
     for lookup in [op for op in graph.get_operations() if op.type == "ResourceGather"]:
         table = large.get(lookup.inputs[0].op)
         if table is not None and not lookup.get_attr("batch_dims"):
-            edit.reconnect(lookup.outputs[0], _made_up_rows(lookup.inputs[1], table), where=lambda _: True)
+            made.append((lookup.outputs[0], _made_up_rows(lookup.inputs[1], table)))
+    edit.reconnect_all(made)
 
 
 def replace_draws(graph: tf.Graph) -> None:
     """Replaces the results of random ops outside of functions by constants."""
-    for op in [op for op in graph.get_operations() if op.type in _DRAWING]:
-        constant = tf.fill(op.inputs[0], tf.cast(DRAWN, op.outputs[0].dtype))
-        edit.reconnect(op.outputs[0], constant, where=lambda _: True)
+    drawing = [op for op in graph.get_operations() if op.type in _DRAWING]
+    edit.reconnect_all([(op.outputs[0], tf.fill(op.inputs[0], tf.cast(DRAWN, op.outputs[0].dtype))) for op in drawing])
 
 
 def varied(variables: Sequence[Any]) -> list[Any]:

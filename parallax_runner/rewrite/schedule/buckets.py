@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.graph import edit
 from parallax_runner.graph.heavy_ops import heavy_ops
+from parallax_runner.graph.marks import marks_behind, positions
 from parallax_runner.rewrite.schedule.ready_order import in_ready_order
 from parallax_runner.rewrite.state import RankGradient, Rewrite
 
@@ -36,6 +36,18 @@ def buckets_to_owners(rewrite: Rewrite, gradients: Sequence[RankGradient]) -> li
     return [buckets[depth] for depth in sorted(buckets)]
 
 
+def _computed_without(looked_up: Sequence[Sequence[tf.Operation]], fetched: set[tf.Operation]) -> list[int]:
+    """Returns, for each group of lookups, the number of heavy ops in `fetched` that do not need their rows."""
+    marked = {op: 1 << number for number, ops in enumerate(looked_up) for op in ops}
+    needs = marks_behind(fetched, marked, control=False)
+    heavy = heavy_ops(fetched)
+    counts = [len(heavy)] * len(looked_up)
+    for op in heavy:
+        for number in positions(needs[op]):
+            counts[number] -= 1
+    return counts
+
+
 def buckets_from_owners(
     rewrite: Rewrite, looked_up: Sequence[tuple[str, Sequence[tf.Operation]]], fetched: set[tf.Operation]
 ) -> list[list[int]]:
@@ -45,10 +57,7 @@ def buckets_from_owners(
     The groups contain indices of entries. Small entries join the group before them. `fetched` contains all ops that a
     step, a fetch of the loss, or validation may run.
     """
-    heavy = heavy_ops(fetched)
-    computed_without = [
-        len(heavy - edit.descendants([op.outputs[0] for op in ops], within=fetched)) for _, ops in looked_up
-    ]
+    computed_without = _computed_without([ops for _, ops in looked_up], fetched)
     buckets: list[list[int]] = []
     last = None
     for number in sorted(range(len(looked_up)), key=lambda number: (computed_without[number], number)):

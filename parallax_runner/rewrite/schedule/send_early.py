@@ -8,18 +8,24 @@ have been computed.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
+from collections.abc import Sequence
+from operator import or_
 
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
 from parallax_runner.graph.heavy_ops import heavy_ops
+from parallax_runner.graph.marks import marks_behind, positions
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.state import Rewrite
 
 LOOP = "Enter"  # marks a loop: an op in a loop must not wait for an op outside the loop
 COLLECTIVE = "Horovod"  # prefix of op types
 BRANCH = "Switch"  # an op after a Switch may be skipped, and then ops that wait for this op would be skipped too
+# Marks of the ops behind a tensor that is sent. The marks of heavy ops follow.
+SPARSE, DENSE, HINDRANCE, FIRST_HEAVY = 1, 2, 4, 3
 
 
 @rewrite_pass(reads=["train_op", "step_ops", "sent"])
@@ -99,15 +105,31 @@ def _departures(
     for tensor in (one.tensor for one in sent if one.tensor.op in step):
         for sender in _sent_by(tensor) or [tensor.op]:
             together[sender][tensor.name] = tensor
-    sparse = {rewrite.tensor(one.values).op for one in rewrite.single.gradients if one.indices is not None}
-    dense = {rewrite.tensor(one.values).op for one in rewrite.single.gradients} - sparse
+    heavy = list(heavy_ops(step))
+    marks = marks_behind(step, _marked(rewrite, step, backward, heavy))
     found = []
     for sender, departing in together.items():
-        needed = edit.ancestors(tensor.op for tensor in departing.values())
-        is_gradient = needed & sparse or (sender.type.startswith(COLLECTIVE) and needed & dense)
-        if is_gradient and not any(op.type == BRANCH or _answers(op, backward) for op in needed):
-            found.append((heavy_ops(needed), [departing[name] for name in sorted(departing)]))
+        needed = functools.reduce(or_, (marks[tensor.op] for tensor in departing.values()))
+        gradients = SPARSE | DENSE if sender.type.startswith(COLLECTIVE) else SPARSE
+        if needed & gradients and not needed & HINDRANCE:
+            needed_heavy = {heavy[number] for number in positions(needed >> FIRST_HEAVY)}
+            found.append((needed_heavy, [departing[name] for name in sorted(departing)]))
     return sorted(found, key=lambda departure: (len(departure[0]), departure[1][0].name))
+
+
+def _marked(
+    rewrite: Rewrite, step: set[tf.Operation], backward: set[tf.Operation], heavy: Sequence[tf.Operation]
+) -> dict[tf.Operation, int]:
+    """Marks the gradients, the ops that the computation must not wait for, and each heavy op."""
+    marked: defaultdict[tf.Operation, int] = defaultdict(int)
+    for one in rewrite.single.gradients:
+        marked[rewrite.tensor(one.values).op] |= DENSE if one.indices is None else SPARSE
+    for op in step:
+        if op.type == BRANCH or _answers(op, backward):
+            marked[op] |= HINDRANCE
+    for number, op in enumerate(heavy):
+        marked[op] |= 1 << (FIRST_HEAVY + number)
+    return marked
 
 
 def _sent_by(tensor: tf.Tensor) -> list[tf.Operation]:

@@ -19,9 +19,13 @@ def test_overrides_and_options_in_any_order() -> None:
 def test_kinds() -> None:
     assert parse(["loop", "--steps", "20"]).steps == 20
     assert parse(["startup"]).modes == "hybrid,mpi"
+    assert parse(["plan"]).tables == [26, 52, 100, 300]
+    assert parse(["plan", "--tables", "5", "9", "--models", "step"]).models == ["step"]
 
 
-@pytest.mark.parametrize("wrong", [["--repeats", "0"], ["--repeats", "many"], ["startup", "--steps", "9"]])
+@pytest.mark.parametrize(
+    "wrong", [["--repeats", "0"], ["--repeats", "many"], ["startup", "--steps", "9"], ["plan", "--models", "lm"]]
+)
 def test_what_makes_no_sense(wrong: list[str]) -> None:
     with pytest.raises(SystemExit) as refused:
         parse(wrong)

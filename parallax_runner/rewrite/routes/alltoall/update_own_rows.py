@@ -5,7 +5,7 @@ Every rank runs the same update on its own rows. A result over all rows, such as
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -107,22 +107,22 @@ def _apply_later(
     """Builds the updates of the rows whose gradients are deferred."""
     carried: list[CarriedPush] = []
     stands_for: dict[str, tf.Tensor] = {}
-    writes = set[tf.Operation]()
+    behind: list[str] = []
     for push, gradients in pushes:
         carried.append(carry(push, [gradient.values for gradient in gradients]))
         later = _aggregates(rewrite, gradients, carried[-1].arrive(), carried[-1].exchange)
         stands_for |= {values[name].parts[0].name: value.parts[0] for name, value in later.items()}
-        for gradient, goes_behind in zip(gradients, push.goes_behind, strict=True):
-            writes |= _writes_of(rewrite, gradient.variables[0]) if goes_behind else set()
+        goes_behind = zip(gradients, push.goes_behind, strict=True)
+        behind += [gradient.variables[0] for gradient, is_behind in goes_behind if is_behind]
     copies = UpdateCopies(stands_for)
-    apply = tf.group(*copies.of(writes), name="apply")
+    apply = tf.group(*copies.of(_writes_of(rewrite, behind)), name="apply")
     return LaterUpdate(tuple(push for push, _ in pushes), tuple(carried), tuple(copies.numbers), apply, alone)
 
 
-def _writes_of(rewrite: Rewrite, variable: str) -> set[tf.Operation]:
-    """Finds the ops of a step that write this rank's rows of a variable and its slots."""
+def _writes_of(rewrite: Rewrite, variables: Iterable[str]) -> set[tf.Operation]:
+    """Finds the ops of a step that write this rank's rows of the variables and their slots."""
     step = edit.ancestors([rewrite.train_op])
-    (planned,) = [one for one in rewrite.plan.by_route(Route.ALLTOALL) if one.name == variable]
-    names = (variable, *planned.slots)
+    planned = {one.name: one for one in rewrite.plan.by_route(Route.ALLTOALL)}
+    names = [name for variable in variables for name in (variable, *planned[variable].slots)]
     readers = (op for name in names for op in over_ranks(rewrite, name).own.handle.consumers())
     return {op for op in readers if edit.is_write(op) and op in step}
