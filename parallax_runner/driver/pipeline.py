@@ -143,7 +143,7 @@ def _drive(
     dataset = source.load_dataset(config)
     shipment = shipment_of(config, source.build_graph(config, dataset), dataset)
     single = shipment.single
-    report.tell_notes((*single.notes, *getattr(dataset, "notes", ())))
+    report.tell_notes(single.notes)
     config = without_optimizer(config, single)
     measured = measured_rows(config, shipment, run_dir, interrupts)
     plan = partition_search.planned(config, plan_run(config, single, measured=measured))
@@ -177,6 +177,8 @@ def _drive(
         command = resume_command(run_dir, has_own_checkpoint=False, resume=config.ckpt.resume)
         state.job_script = slurm_job.write_script(config, plan, run_dir, command)
         return None
+    # A plan does not need the notes about the data, which can mean reading all examples to count them.
+    report.tell_notes(getattr(dataset, "notes", ()))
     identity = identity_in(config, dataset)
     start = Recovery.of(with_start(config, single, dataset, identity, run_dir), config.ckpt.resume)
     prepared = PreparedRun(start, plan, source, shipment, measured, goal, epochs, before)
@@ -213,8 +215,9 @@ def _run(prepared: PreparedRun, state: RunState, interrupts: Interrupts) -> Obje
     try:
         with interrupts.held():
             tracker = open_tracker(config, plan, run_dir, state.summary.flat())
-            for facts in dataset_facts(config, dataset):
-                tracker.log_dataset(facts)
+            if not isinstance(tracker, NoTracker):  # the facts can mean reading all validation examples
+                for facts in dataset_facts(config, dataset):
+                    tracker.log_dataset(facts)
             artifacts = RunArtifacts(config, run_dir, tracker)
         with sampling(tracker, run_dir):
             record, result, search = None, None, None
