@@ -31,7 +31,10 @@ CERTAIN = (
 # Ops that read files and are not marked as stateful.
 READING_OTHERS = ("SnapshotDatasetV2", "MatchingFiles", "MatchingFilesDataset", "ReadFile")
 # Ops that yield strings without computing any.
-KEEPING_STRINGS = ("Const", "Placeholder", "Identity")
+KEEPING_STRINGS = (
+    *("Const", "Placeholder", "Identity", "IdentityN", "Reshape", "ExpandDims", "Squeeze"),
+    *("GatherV2", "StridedSlice", "ConcatV2", "Pack"),
+)
 
 
 class UncertainInputError(Exception):
