@@ -24,7 +24,6 @@ from parallax_runner.api.own_groups import check_not_arguments, check_own_groups
 from parallax_runner.api.script import started_as_if_possible
 from parallax_runner.api.stopped_run import with_weights_of_stopped_run
 from parallax_runner.config import frozen
-from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import validates_at_least
 from parallax_runner.driver.epochs import Epochs
@@ -348,6 +347,7 @@ def _config(
     is invalid or a batch cannot be divided equally."""
     from parallax_runner.config.cluster_size import size_cluster
     from parallax_runner.config.explain import refusal
+    from parallax_runner.driver.batch_size import replica_batch
     from parallax_runner.driver.check import checked_job
     from parallax_runner.driver.own_optimizer import check_no_optimizer
 
@@ -371,13 +371,7 @@ def _config(
     check_not_arguments(wanted.lines, "fit", COMPUTED)
     if not config.ckpt.enabled:
         raise ConfigError("ckpt=off (fit): fit reads the trained weights from a checkpoint; remove this override")
-    cluster = size_cluster(config).cluster
-    parts = 1 if mode_of(config.comm).is_one_process else cluster.workers * cluster.replicas_per_worker
-    if dataset.global_batch % parts:
-        raise ConfigError(
-            f"a batch of {dataset.global_batch} examples cannot be divided into {parts} equal parts, one for each "
-            f"replica; choose a batch of {max(1, dataset.global_batch // parts) * parts} or another number of workers"
-        )
+    batch_size = replica_batch(size_cluster(config), dataset.global_batch)
     pass_steps = None if config.action == "plan" else getattr(dataset, "pass_steps", None)
-    data = {**config.data, "pass_steps": pass_steps, "batch_size": dataset.global_batch // parts}
+    data = {**config.data, "pass_steps": pass_steps, "batch_size": batch_size}
     return dataclasses.replace(config, data=data), job.origins.given_by("fit")

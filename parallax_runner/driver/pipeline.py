@@ -21,6 +21,7 @@ from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver import loss_check, partition_search, recovery, report, slurm_job, validation
 from parallax_runner.driver.artifacts import RunArtifacts
+from parallax_runner.driver.batch_size import with_batch_size
 from parallax_runner.driver.cost_model import constants_of
 from parallax_runner.driver.data_position import identity_in
 from parallax_runner.driver.datasets import dataset_facts
@@ -141,6 +142,7 @@ def _drive(
         write_summary(run_dir, dataclasses.replace(state.summary, status="finished").flat())
         return None
     dataset = source.load_dataset(config)
+    config = with_batch_size(config, dataset)
     shipment = shipment_of(config, source.build_graph(config, dataset), dataset)
     single = shipment.single
     report.tell_notes(single.notes)
@@ -192,6 +194,7 @@ def _drive(
 
 def _measure(config: RunConfig, source: Source, run_dir: Path, interrupts: Interrupts) -> Measured:
     dataset = source.load_dataset(config)
+    config = with_batch_size(config, dataset)
     shipment = shipment_of(config, source.build_graph(config, dataset), dataset)
     return measure(config, shipment, run_dir, interrupts)
 
