@@ -41,3 +41,8 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
     raise AttributeError(f"module 'parallax_runner' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Returns all names, including those that are loaded on first use, so that an interactive Python completes them."""
+    return sorted({*globals(), *__all__})

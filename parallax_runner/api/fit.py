@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +24,8 @@ from parallax_runner.api.own_groups import check_not_arguments, check_own_groups
 from parallax_runner.api.script import started_as_if_possible
 from parallax_runner.api.stopped_run import with_weights_of_stopped_run
 from parallax_runner.config import frozen
-from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.data.dataset import validates_at_least
 from parallax_runner.driver.epochs import Epochs
 from parallax_runner.driver.only_driver import check_outside_workers
 from parallax_runner.driver.resumable_epochs import ResumableEpochs
@@ -111,7 +111,7 @@ def fit(
             sample_weight=sample_weight,
             shuffle=shuffle,
             is_exact=lambda: _is_exact(wanted, worker),
-            known={} if worker is None else _known(worker.config.data),
+            pass_steps=None if worker is None else worker.config.data["pass_steps"],
         )
         return FitSource(model, dataset, steps_before=sum(earlier.steps for earlier in _finished))
 
@@ -155,13 +155,10 @@ def _resolved(wanted: _Wanted) -> Any:
     from parallax_runner.config.compose import resolve
 
     with _blamed_on_fit():
-        return resolve(_composed(wanted, ["model.epoch_steps=1"]))  # a placeholder
+        return resolve(_composed(wanted, [f"model.epoch_steps={PLACEHOLDER}"]))
 
 
-def _known(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: data[name] for name in COUNTED}
-
-
+PLACEHOLDER = 1
 ONCE = "start the script once, and pass the number of workers to fit"
 APPROXIMATE = "approximate"
 USABLE = (
@@ -175,8 +172,6 @@ COMPUTED = {
     "train.validate_steps": "validation_freq",
 }
 ACTIONS = ("train", "verify", "plan")
-# Names of the counts that the first process passes to the workers, so that they do not have to count again.
-COUNTED = ("pass_steps", "validation_size")
 
 
 @dataclass(frozen=True)
@@ -265,9 +260,11 @@ def _drive(wanted: _Wanted, source: FitSource, steps_per_epoch: int | None) -> A
 
     keep_going()
     model, dataset = source.model, source.dataset
-    epoch_steps = steps_per_epoch or dataset.train_size // dataset.global_batch
+    epoch_steps = steps_per_epoch or _epoch_steps(wanted, dataset)
     callbacks, notes = usable(wanted.callbacks)
-    config, origins = _config(wanted, dataset, epoch_steps, saves_epochs=any(map(reads_weights, callbacks)))
+    is_validated = validates_at_least(dataset, 1)
+    saves_epochs = any(map(reads_weights, callbacks))
+    config, origins = _config(wanted, dataset, epoch_steps, is_validated=is_validated, saves_epochs=saves_epochs)
     for note in notes:
         print(f"parallax_runner: {note}", file=sys.stderr)
     checkpoints = Path(config.ckpt.folder).resolve()
@@ -280,7 +277,7 @@ def _drive(wanted: _Wanted, source: FitSource, steps_per_epoch: int | None) -> A
 
     def epochs(record: RunRecord, resumes_from: Path | None) -> Epochs:
         def validation_logs(epoch: int) -> dict[str, float]:
-            is_due = dataset.validation_size and ends_with_validation(epoch + 1, wanted.validation_freq)
+            is_due = is_validated and ends_with_validation(epoch + 1, wanted.validation_freq)
             return dict(record.last_validation_metrics) if is_due else {}
 
         calls = FitCalls(
@@ -315,6 +312,13 @@ def _drive(wanted: _Wanted, source: FitSource, steps_per_epoch: int | None) -> A
     return calls.history
 
 
+def _epoch_steps(wanted: _Wanted, dataset: Any) -> int:
+    """Returns the number of steps in an epoch. A plan does not depend on it, so it does not read all examples."""
+    if getattr(dataset, "is_counted_by_reading", False) and _resolved(wanted).action == "plan":
+        return PLACEHOLDER
+    return int(dataset.train_size // dataset.global_batch)
+
+
 def _composed(wanted: _Wanted, lines: Sequence[str]) -> Job:
     """Composes the configuration from `lines`, the overrides of the call, and the overrides that restart the script."""
     from parallax_runner.config.compose import Composer
@@ -335,11 +339,14 @@ def _blamed_on_fit() -> Iterator[None]:
         raise ConfigError(str(error).replace("(command line)", "(fit)")) from error
 
 
-def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bool) -> tuple[RunConfig, Origins]:
+def _config(
+    wanted: _Wanted, dataset: Any, epoch_steps: int, *, is_validated: bool, saves_epochs: bool
+) -> tuple[RunConfig, Origins]:
     """Composes the configuration of the run, and the origins of its settings. Raises ConfigError if the configuration
     is invalid or a batch cannot be divided equally."""
     from parallax_runner.config.cluster_size import size_cluster
     from parallax_runner.config.explain import refusal
+    from parallax_runner.driver.batch_size import replica_batch
     from parallax_runner.driver.check import checked_job
     from parallax_runner.driver.own_optimizer import check_no_optimizer
 
@@ -351,7 +358,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
         f"model.verbose={int(wanted.verbose)}",
         f"model.learning_rate={value_of(rate_variable(wanted.model))}",
         f"model.earlier={value_of([str(earlier.stem) for earlier in _finished])}",
-        *([f"train.validate_steps={every}"] if dataset.validation_size and 0 < every < steps else []),
+        *([f"train.validate_steps={every}"] if is_validated and 0 < every < steps else []),
         f"model.saves_epochs={value_of(saves_epochs)}",
     ]
     with _blamed_on_fit():
@@ -363,13 +370,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
     check_not_arguments(wanted.lines, "fit", COMPUTED)
     if not config.ckpt.enabled:
         raise ConfigError("ckpt=off (fit): fit reads the trained weights from a checkpoint; remove this override")
-    cluster = size_cluster(config).cluster
-    parts = 1 if mode_of(config.comm).is_one_process else cluster.workers * cluster.replicas_per_worker
-    if dataset.global_batch % parts:
-        raise ConfigError(
-            f"a batch of {dataset.global_batch} examples cannot be divided into {parts} equal parts, one for each "
-            f"replica; choose a batch of {max(1, dataset.global_batch // parts) * parts} or another number of workers"
-        )
-    counted = {name: getattr(dataset, name, None) for name in COUNTED}
-    data = {**config.data, **counted, "batch_size": dataset.global_batch // parts}
+    batch_size = replica_batch(size_cluster(config), dataset.global_batch)
+    pass_steps = None if config.action == "plan" else getattr(dataset, "pass_steps", None)
+    data = {**config.data, "pass_steps": pass_steps, "batch_size": batch_size}
     return dataclasses.replace(config, data=data), job.origins.given_by("fit")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from parallax_runner.api.fit_arrays import readable
@@ -24,12 +24,12 @@ def dataset_of(
     sample_weight: Any,
     shuffle: bool,
     is_exact: Callable[[], bool],
-    known: Mapping[str, Any],
+    pass_steps: int | None,
 ) -> Any:
     """Returns a dataset with `features`, `structure`, `global_batch`, `train_size` and `validation_size`.
 
-    `known` contains the counts that the first process has already computed (`COUNTED` in fit.py). `is_exact` returns
-    whether the order of the data must be repeatable; it is called only for a `tf.data.Dataset`.
+    `pass_steps` is the number of batches in a pass, if the first process has counted them. `is_exact` returns whether
+    the order of the data must be repeatable; it is called only for a `tf.data.Dataset`.
 
     Raises ConfigError or DataError if the data cannot be divided among several workers.
     """
@@ -51,7 +51,9 @@ def dataset_of(
         validation = None
         if validation_data is not None:
             validation = as_dataset(weighted, validation_data, batch_size=validation_batch, steps=validation_steps)
-        found = TfDataset.of(weighted, validation, exact=is_exact(), is_counted=steps_per_epoch is None, **known)
+        found = TfDataset.of(
+            weighted, validation, exact=is_exact(), is_counted=steps_per_epoch is None, pass_steps=pass_steps
+        )
         if found.is_endless and steps_per_epoch is None:
             raise ConfigError("steps_per_epoch=None (fit): the data never ends; set the number of steps per epoch")
         return found

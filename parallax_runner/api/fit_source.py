@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.dataset import Dataset, validates_at_least
 from parallax_runner.data.from_arrays import Arrays
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
@@ -66,6 +66,6 @@ class FitSource:
             seed=config.train.seed,
             sparse_updates=sparse_updates_of(config.model),
         )
-        if not self.dataset.validation_size:
+        if not validates_at_least(self.dataset, 1):
             return dataclasses.replace(single, validation_loss=None)
         return single

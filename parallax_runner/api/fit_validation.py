@@ -71,7 +71,7 @@ def _read(dataset: Any) -> Any:
     """Reads a dataset of batches into arrays."""
     import tensorflow as tf
 
-    from parallax_runner.graph.tf_data.dataset import eagerly
+    from parallax_runner.graph.tf_data.batches import eagerly
     from parallax_runner.graph.tf_data.fresh_copy import FreshCopies
     from parallax_runner.graph.tf_data.repeatable import why_not_repeatable
 

@@ -230,7 +230,10 @@ def _check_measured(config: RunConfig, origins: Origins) -> None:
 def _check_data(config: RunConfig, origins: Origins) -> None:
     data = config.data
     batch_size = data.get("batch_size")
-    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
+    # The driver derives the batch size if the function of a user returns a tf.data.Dataset.
+    is_derived = batch_size is None and not str(data.get("_target_", "")).startswith("parallax_runner.")
+    is_valid = type(batch_size) is int and batch_size >= 1
+    if not (is_valid or is_derived):
         raise refusal("data.batch_size", origins, "expected an integer, at least 1", value=batch_size)
     seed = data.get("seed")
     if isinstance(seed, int) and seed < 0:

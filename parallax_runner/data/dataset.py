@@ -102,6 +102,15 @@ def examples_in(batch: Mapping[str, np.ndarray], features: Mapping[str, Feature]
     return int(batch[f"{name}/dense_shape"][0]) if feature.kind == "sparse" else len(batch[name])
 
 
+def validates_at_least(dataset: Dataset, examples: int) -> bool:
+    """Returns whether there are at least `examples` validation examples. Some datasets can tell this without counting
+    all of them."""
+    reads_no_further = getattr(dataset, "validates_at_least", None)
+    if reads_no_further is not None:
+        return bool(reads_no_further(examples))
+    return dataset.validation_size >= examples
+
+
 def numbering_of(dataset: Dataset) -> str:
     """Returns a digest of the list that gives a dataset's ids their meaning, such as a vocabulary. Returns an empty
     string if the dataset has no such digest."""

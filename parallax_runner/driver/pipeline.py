@@ -21,6 +21,7 @@ from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver import loss_check, partition_search, recovery, report, slurm_job, validation
 from parallax_runner.driver.artifacts import RunArtifacts
+from parallax_runner.driver.batch_size import with_batch_size
 from parallax_runner.driver.cost_model import constants_of
 from parallax_runner.driver.data_position import identity_in
 from parallax_runner.driver.datasets import dataset_facts
@@ -141,9 +142,10 @@ def _drive(
         write_summary(run_dir, dataclasses.replace(state.summary, status="finished").flat())
         return None
     dataset = source.load_dataset(config)
+    config = with_batch_size(config, dataset)
     shipment = shipment_of(config, source.build_graph(config, dataset), dataset)
     single = shipment.single
-    report.tell_notes((*single.notes, *getattr(dataset, "notes", ())))
+    report.tell_notes(single.notes)
     config = without_optimizer(config, single)
     measured = measured_rows(config, shipment, run_dir, interrupts)
     plan = partition_search.planned(config, plan_run(config, single, measured=measured))
@@ -177,6 +179,8 @@ def _drive(
         command = resume_command(run_dir, has_own_checkpoint=False, resume=config.ckpt.resume)
         state.job_script = slurm_job.write_script(config, plan, run_dir, command)
         return None
+    # A plan does not need the notes about the data, which can mean reading all examples to count them.
+    report.tell_notes(getattr(dataset, "notes", ()))
     identity = identity_in(config, dataset)
     start = Recovery.of(with_start(config, single, dataset, identity, run_dir), config.ckpt.resume)
     prepared = PreparedRun(start, plan, source, shipment, measured, goal, epochs, before)
@@ -190,6 +194,7 @@ def _drive(
 
 def _measure(config: RunConfig, source: Source, run_dir: Path, interrupts: Interrupts) -> Measured:
     dataset = source.load_dataset(config)
+    config = with_batch_size(config, dataset)
     shipment = shipment_of(config, source.build_graph(config, dataset), dataset)
     return measure(config, shipment, run_dir, interrupts)
 
@@ -213,8 +218,9 @@ def _run(prepared: PreparedRun, state: RunState, interrupts: Interrupts) -> Obje
     try:
         with interrupts.held():
             tracker = open_tracker(config, plan, run_dir, state.summary.flat())
-            for facts in dataset_facts(config, dataset):
-                tracker.log_dataset(facts)
+            if not isinstance(tracker, NoTracker):  # the facts can mean reading all validation examples
+                for facts in dataset_facts(config, dataset):
+                    tracker.log_dataset(facts)
             artifacts = RunArtifacts(config, run_dir, tracker)
         with sampling(tracker, run_dir):
             record, result, search = None, None, None

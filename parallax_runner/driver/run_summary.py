@@ -149,8 +149,11 @@ class RunSummary:
 
 def global_batch(config: RunConfig, contributors: int) -> int | None:
     """Returns the number of examples in a step of `contributors` replicas. Returns None for a script, because the
-    number of examples that a script feeds is not in the configuration."""
-    return None if config.model["_target_"] == SCRIPT else int(config.data["batch_size"]) * contributors
+    number of examples that a script feeds is not in the configuration, and before the batch size is known."""
+    batch_size = config.data.get("batch_size")
+    if config.model["_target_"] == SCRIPT or batch_size is None:
+        return None
+    return int(batch_size) * contributors
 
 
 def with_training(

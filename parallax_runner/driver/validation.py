@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.dataset import Dataset, validates_at_least
 from parallax_runner.errors import ConfigError
 from parallax_runner.plan.plan import Plan
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 def is_possible(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
     """Returns whether there are a validation loss and enough validation examples."""
     least = 1 if single.validates_any_size else config.data["batch_size"]
-    return single.validation_loss is not None and dataset.validation_size >= least
+    return single.validation_loss is not None and validates_at_least(dataset, least)
 
 
 def lacks_examples(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
     """Returns whether the model has a validation loss but is not validated, because the validation examples are fewer
     than a batch."""
-    return (
-        single.validation_loss is not None and dataset.validation_size > 0 and not is_possible(config, single, dataset)
-    )
+    if single.validation_loss is None or is_possible(config, single, dataset):
+        return False
+    return validates_at_least(dataset, 1)
 
 
 def _lacks_all_examples(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
     """Returns whether the data settings ask for validation examples, but there are none."""
     is_wanted = any(config.data.get(key) for key in ("validation_examples", "validation_path"))
-    return single.validation_loss is not None and dataset.validation_size == 0 and is_wanted
+    return single.validation_loss is not None and is_wanted and not validates_at_least(dataset, 1)
 
 
 def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: Dataset) -> Plan:

@@ -117,7 +117,7 @@ def _write(
 
 def _first_examples(dataset: Dataset, count: int) -> dict[str, np.ndarray]:
     # The validation examples of a `Shared` dataset can be read only through one of its shares.
-    if count <= dataset.validation_size and not isinstance(dataset, Shared):
+    if not isinstance(dataset, Shared) and count <= dataset.validation_size:
         return dataset.validation_batch(0, count)
     return dataset.train_batch(0, count)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parallax_runner.data.dataset import Dataset, Share, Shared, examples_in
+from parallax_runner.data.dataset import Dataset, Share, Shared, examples_in, validates_at_least
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Feed:
 
     def validates(self, *, whole_only: bool) -> bool:
         """Returns whether any worker has a batch of validation examples. With `whole_only`, the batch must be full."""
-        return self.dataset.validation_size >= (self.batch_size if whole_only else 1)
+        return validates_at_least(self.dataset, self.batch_size if whole_only else 1)
 
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
         """Returns a batch for each replica of this worker.

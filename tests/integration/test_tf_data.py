@@ -62,7 +62,7 @@ def make_ragged(rows, batch):
 '''
 MODEL = "_target_: rec.make_model\nrows: 20\nlabels: y\n"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "fit.md"
-DATA = "_target_: rec.make_data\nrows: 20\nbatch: 12\nbatch_size: 6\nis_seeded: true\n"
+DATA = "_target_: rec.make_data\nrows: 20\nbatch: 12\nis_seeded: true\n"
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_other_workers_go_on_where_two_have_stopped(project: Path) -> None:
 
     whole = checkpoint(run("whole", "train.steps=9"))
     first = run("first", "train.steps=6")
-    three = ("cluster.workers=3", "data.batch_size=4", f"ckpt.resume={first}")
+    three = ("cluster.workers=3", f"ckpt.resume={first}")
     gone_on = checkpoint(run("second", "train.steps=9", *three))
     assert whole.keys() == gone_on.keys()
     for name, value in whole.items():
@@ -169,8 +169,8 @@ def test_a_training_step_with_ragged_words_equals_one_device(project: Path) -> N
     ("line", "told"),
     [
         ("data.is_seeded=false", "a shuffle has no seed"),
-        ("data.batch_size=5", "expected 12 / 2 = 6"),
-        ("cluster.workers=5", "expected 12 / 5, which is not a whole number"),
+        ("+data.batch_size=5", "expected 12 / 2 = 6"),
+        ("cluster.workers=5", "12 examples cannot be divided into 5 equal parts"),
     ],
 )
 def test_refused_before_anything_starts(project: Path, line: str, told: str) -> None:

@@ -4,35 +4,20 @@ position."""
 from __future__ import annotations
 
 import functools
-import logging
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from parallax_runner.data.batch_structure import BatchStructure
 from parallax_runner.data.dataset import Feature
-from parallax_runner.data.identity import EXAMPLES, FIRST, FIRST_EXAMPLES, Contents
+from parallax_runner.data.identity import EXAMPLES, FIRST, Contents
 from parallax_runner.errors import DataError
-from parallax_runner.graph.components import components, count_rows, rows, with_long_splits
-from parallax_runner.graph.tf_data.batch_spec import (
-    PASSING,
-    batch_size_of,
-    feature_of_spec,
-    is_endless,
-    last_batching,
-    static_size,
-)
-from parallax_runner.graph.tf_data.first_examples import digest_of_elements
-from parallax_runner.graph.tf_data.fresh_copy import FreshCopies
-from parallax_runner.graph.tf_data.repeatable import draws_order, seeds_of, why_not_repeatable, why_without_order
-
-log = logging.getLogger(__name__)
+from parallax_runner.graph.components import rows
+from parallax_runner.graph.tf_data.batches import Batches, eagerly, every
+from parallax_runner.graph.tf_data.repeatable import why_not_repeatable, why_without_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,16 +27,14 @@ class TfDataset:
     The stream consists of passes over `train`, or of a single pass if `train` never ends (`is_endless`). A pass
     consists of `pass_steps` whole batches. The workers share each batch: each of N workers trains on every N-th
     example. Each stream starts as if the dataset had never been read, even if it has been read before. Training begins
-    at step `first_step` of pass `first_pass`. `validation_size` is the number of examples in `validation`. `notes` tell
-    the user which examples are omitted.
+    at step `first_step` of pass `first_pass`. `given_steps` is the value of `pass_steps` if it is known already.
+    Otherwise, the examples are counted when their number is first needed, because that can mean reading all of them.
     """
 
     train: Batches
     validation: Batches | None
-    pass_steps: int
-    validation_size: int
     is_endless: bool
-    notes: tuple[str, ...] = ()
+    given_steps: int | None = None
     first_pass: int = 0
     first_step: int = 0
     words_per_example: int | None = None
@@ -63,16 +46,13 @@ class TfDataset:
         validation: Any = None,
         *,
         pass_steps: int | None = None,
-        validation_size: int | None = None,
         exact: bool = True,
         is_counted: bool = True,
     ) -> TfDataset:
         """Returns the dataset of one or two `tf.data.Dataset`s.
 
-        `pass_steps` is the number of whole batches in a pass, and `validation_size` is the number of examples
-        in `validation`. If either is None, TensorFlow's own count is used. If TensorFlow cannot determine the count,
-        the data is read once and counted. If `is_counted` is False, data of unknown length, such as a generator, is
-        treated as endless.
+        `pass_steps` is the number of whole batches in a pass, if another process has counted them. If `is_counted` is
+        False, data of unknown length, such as a generator, is treated as endless.
 
         Raises DataError if the batches have no common size, if shapes are unknown, or if workers would disagree on the
         examples of `validation`. With `exact`, also raises DataError if the order of the data cannot be repeated.
@@ -81,20 +61,54 @@ class TfDataset:
         if exact:
             _check_order(train)
         is_endless = batches.is_endless or not (is_counted or batches.length_is_known)
-        notes: tuple[str, ...] = ()
-        steps = 1 if is_endless else pass_steps
-        if not steps:
-            steps, left = batches.count_steps()
-            if left:
-                notes = (f"{left} examples are omitted from each pass over the data, because they do not fill a batch",)
-        if not steps:
-            raise DataError(f"the data has less than one batch of {batches.size} examples: use a smaller batch")
         held_back = None
         if validation is not None:
             held_back = Batches.of(validation, "validation_data")
             _check_validation(held_back, validation, batches.structure, exact=exact)
-            validation_size = validation_size or held_back.count()
-        return cls(batches, held_back, steps, validation_size or 0, is_endless, notes)
+        made = cls(batches, held_back, is_endless, pass_steps or None)
+        if not made.is_counted_by_reading:
+            made.check_size()
+        return made
+
+    def check_size(self) -> None:
+        """Raises DataError if a pass has less than one batch. Can read all examples."""
+        if not self.is_endless and not self._steps:
+            raise DataError(f"the data has less than one batch of {self.train.size} examples: use a smaller batch")
+
+    @property
+    def pass_steps(self) -> int:
+        """The number of whole batches in a pass, 1 for endless data. Can read all examples. Raises DataError if a pass
+        has less than one batch."""
+        self.check_size()
+        return 1 if self.is_endless else self._steps
+
+    @functools.cached_property
+    def _steps(self) -> int:
+        return self.given_steps or self.train.count_steps()[0]
+
+    @property
+    def validation_size(self) -> int:
+        """The number of examples in `validation`. Can read all of them."""
+        return 0 if self.validation is None else self.validation.count()
+
+    def validates_at_least(self, examples: int) -> bool:
+        """Returns whether there are at least `examples` validation examples. Reads no further than necessary."""
+        return self.validation is not None and self.validation.has(examples)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user must know about the examples. Can read all of them."""
+        if self.is_endless or self.given_steps is not None:
+            return ()
+        left = self.train.count_steps()[1]
+        if not left:
+            return ()
+        return (f"{left} examples are omitted from each pass over the data, because they do not fill a batch",)
+
+    @property
+    def is_counted_by_reading(self) -> bool:
+        """Whether the length of a pass can only be found by reading all examples."""
+        return not self.is_endless and self.given_steps is None and self.train.is_counted_by_reading
 
     @property
     def structure(self) -> BatchStructure:
@@ -113,7 +127,7 @@ class TfDataset:
 
     @property
     def train_size(self) -> int:
-        """The number of examples in the whole batches of a pass."""
+        """The number of examples in the whole batches of a pass. Can read all examples."""
         return self.pass_steps * self.train.size
 
     def after(self, steps: int) -> TfDataset:
@@ -168,136 +182,6 @@ class TfDataset:
                 f"replica: choose a batch of {nearest}, or another number of workers"
             )
         return Share(self, rank, ranks, replicas)
-
-
-@dataclass(frozen=True, eq=False)
-class Batches:
-    """A dataset whose batches have `size` examples.
-
-    `features` describes the parts of an element, and `structure` their positions. If only prefetching or options follow
-    `batch`, `by_example` is True and `copies` yield single examples. Otherwise, `copies` yield batches, whose type
-    states the size `static_size` or, if that is None, no size. `draws_order` says whether a shuffle or a random choice
-    of datasets determines the order of the examples, and `seeds` are their seeds. `known` is the number of elements of
-    `copies`, or a negative number if TensorFlow does not know it. `what` names the data in messages.
-    """
-
-    what: str
-    structure: BatchStructure
-    features: Mapping[str, Feature]
-    size: int
-    static_size: int | None
-    by_example: bool
-    is_endless: bool
-    draws_order: bool
-    seeds: str
-    known: int
-    copies: FreshCopies
-
-    @classmethod
-    def of(cls, dataset: Any, what: str) -> Batches:
-        """Returns the batches of `dataset`. Raises DataError if their size or their shapes are unknown."""
-        structure = BatchStructure.of(dataset.element_spec)
-        specs = structure.flatten(dataset.element_spec)
-        batched = last_batching(dataset, PASSING)
-        features = {name: feature_of_spec(name, spec, what) for name, spec in specs.items()}
-        static = static_size(specs)
-        source = dataset if batched is None else batched._input_dataset.with_options(dataset.options())
-        size = batch_size_of(dataset, batched, static, what)
-        with eagerly():
-            return cls(
-                what=what,
-                structure=structure,
-                features=features,
-                size=size,
-                static_size=static,
-                by_example=batched is not None,
-                is_endless=is_endless(dataset),
-                draws_order=draws_order(dataset),
-                seeds=seeds_of(dataset),
-                known=int(source.cardinality()),
-                copies=FreshCopies.of(source, what),
-            )
-
-    @property
-    def length_is_known(self) -> bool:
-        """Whether the length of a pass is known without reading the data."""
-        return self.known >= 0
-
-    def count(self) -> int:
-        """Returns the number of examples in a pass."""
-        return self._counted[0]
-
-    def count_steps(self) -> tuple[int, int]:
-        """Returns the number of whole batches in a pass, and the number of examples left over."""
-        found, in_whole = self._counted
-        return in_whole // self.size, found - in_whole
-
-    def digest_of_first(self) -> str:
-        """Returns a digest of the first examples, which does not depend on the shuffles and the batch size."""
-        with eagerly():
-            copy = self.copies.unshuffled()
-            examples = copy if self.by_example else copy.unbatch()
-            return digest_of_elements(examples.take(FIRST_EXAMPLES))
-
-    def arrays(self, element: Any) -> dict[str, np.ndarray]:
-        """Returns the arrays of a batch by component name (see `Feature`)."""
-        features = self.structure.flatten(element).items()
-        return {
-            component: tensor.numpy()
-            for name, batch in features
-            for component, tensor in components(name, with_long_splits(batch)).items()
-        }
-
-    def part(self, rank: int, ranks: int) -> Any:
-        """Returns the batches of one rank from a fresh copy. They contain every `ranks`-th example of each whole batch.
-        If examples are left over, some ranks can get an additional batch at the end, which no step uses."""
-        if self.by_example:
-            return self.copies.make(rank, ranks).batch(self.size // ranks, drop_remainder=True)
-        copy = self.copies.make()
-        if self.static_size is None:
-            copy = copy.filter(lambda *batch: self._rows(_one(batch)) == self.size)
-        return copy.map(lambda *batch: every(_one(batch), rank, ranks))
-
-    def first(self, size: int) -> Any:
-        """Returns batches from a fresh copy without shuffles. The first batch has at least `size` examples."""
-        copy = self.copies.unshuffled()
-        if self.by_example:
-            return copy.batch(size, drop_remainder=True)
-        return copy.filter(lambda *batch: self._rows(_one(batch)) >= size)
-
-    def in_parts(self, copy: Any, size: int, rank: int, ranks: int, *, whole_only: bool) -> Any:
-        """Returns the batches of one rank: every `ranks`-th batch of `size` examples. `whole_only` drops a smaller last
-        batch."""
-        elements = copy if self.by_example else copy.unbatch()
-        return elements.batch(size, drop_remainder=whole_only).shard(ranks, rank)
-
-    def _rows(self, element: Any) -> Any:
-        """Returns the number of examples in a batch as an int64 scalar."""
-        return count_rows(next(iter(self.structure.flatten(element).values())))
-
-    @functools.cached_property
-    def _counted(self) -> tuple[int, int]:
-        """The number of examples in a pass, and the number of these examples that are in whole batches.
-
-        Reads a pass if TensorFlow cannot determine these numbers.
-        """
-        if self.by_example:
-            found = self.known if self.known >= 0 else self._read(self.copies.count)
-            return found, found // self.size * self.size
-        if self.static_size is not None:
-            found = (self.known if self.known >= 0 else self._read(self.copies.count)) * self.size
-            return found, found
-        sizes = self._read(lambda: [int(each) for each in self.copies.make().map(lambda *one: self._rows(_one(one)))])
-        return sum(sizes), sum(size // self.size * self.size for size in sizes)
-
-    def _read(self, count: Callable[[], Any]) -> Any:
-        """Calls `count`, which reads the data, and returns its result."""
-        log.info("%s: the number of examples is unknown; reading the data once to count them", self.what)
-        started = time.monotonic()
-        with eagerly():
-            found = count()
-        log.info("%s: counted in %.1f s", self.what, time.monotonic() - started)
-        return found
 
 
 class Share:
@@ -387,13 +271,6 @@ class Share:
         return element
 
 
-@contextmanager
-def eagerly() -> Iterator[None]:
-    """Runs the `with` block eagerly and on the CPU, regardless of the default graph."""
-    with context.eager_mode(), tf.device("CPU:0"):
-        yield
-
-
 def _check_order(train: Any) -> None:
     """Raises DataError if the order of the training data cannot be repeated."""
     with eagerly():
@@ -425,13 +302,3 @@ def _check_validation(batches: Batches, validation: Any, structure: BatchStructu
         )
     if batches.is_endless:
         raise DataError("validation_data never ends: limit it with .take(…)")
-
-
-def every(batch: Any, first: int, step: int) -> Any:
-    """Returns every `step`-th example of a batch, with all features, starting with example `first`."""
-    return tf.nest.map_structure(lambda each: rows(each, first, step=step), batch)
-
-
-def _one(batch: tuple[Any, ...]) -> Any:
-    """Returns the element that was passed to a map's function, either as one argument or as one argument per part."""
-    return batch[0] if len(batch) == 1 else batch

@@ -20,7 +20,7 @@ from parallax_runner.errors import DataError
 from parallax_runner.graph.all_nodes import all_nodes, nodes_in_functions
 from parallax_runner.graph.tf_data.early_shard import shard_early
 from parallax_runner.graph.tf_data.first_examples import without_shuffles
-from parallax_runner.graph.tf_data.length import equally_long
+from parallax_runner.graph.tf_data.length import equally_long, output_of
 
 # Maps each op that keeps state between passes to the op that creates an empty resource for it.
 KEEPING = {
@@ -38,7 +38,9 @@ OPENING_AT_ONCE = {
     *("ParallelInterleaveDatasetV4", "RangeDataset", "TensorDataset", "TensorSliceDataset", "TextLineDataset"),
     *("TFRecordDataset", "TFRecordDatasetV2", "FixedLengthRecordDatasetV2", "DirectedInterleaveDataset"),
 }
-COUNTED_TOGETHER = 1000  # elements per read; a signal can end the process between two reads
+# Elements in a window, which are in memory together, and windows per read. A signal can end the process between two
+# reads.
+WINDOW, WINDOWS = 64, 16
 LARGE = 2**16  # size of a constant in bytes
 LIMIT = 2**31 - 2**20  # size of a serialized graph in bytes
 
@@ -84,6 +86,11 @@ class FreshCopies:
         inner = {node.op for node in nodes_in_functions(self.graph_def)}
         return datasets <= OPENING_AT_ONCE and not inner & set(KEEPING)
 
+    @property
+    def counted_output(self) -> str:
+        """The output of `graph_def` that `counts` reads."""
+        return equally_long(self.graph_def)[0]
+
     def make(self, rank: int = 0, ranks: int = 1) -> Any:
         """Makes a copy eagerly and returns it. The copy yields every `ranks`-th element, starting with element `rank`.
         Copies share their large arrays."""
@@ -91,24 +98,26 @@ class FreshCopies:
         if ranks > 1:
             keeps_order = self.options.deterministic is not False
             shard_early(graph_def, rank, ranks, cardinality=self._cardinality, keeps_order=keeps_order)
-        (result,) = (node.input[0] for node in graph_def.node if node.op == "_Retval")
-        made = dataset_ops._VariantDataset(self._imported(graph_def, result), self.element_spec)
+        made = dataset_ops._VariantDataset(self._imported(graph_def, output_of(graph_def)), self.element_spec)
         return made.with_options(self.options)
 
     def unshuffled(self) -> Any:
         """Makes a copy without the shuffles and caches of the pipeline."""
         graph_def = without_shuffles(self.graph_def)
-        (result,) = (node.input[0] for node in graph_def.node if node.op == "_Retval")
-        made = dataset_ops._VariantDataset(self._imported(graph_def, result), self.element_spec)
+        made = dataset_ops._VariantDataset(self._imported(graph_def, output_of(graph_def)), self.element_spec)
         return made.with_options(self.options)
 
-    def count(self) -> int:
-        """Reads the dataset without the transformations that `equally_long` skips, and returns the number of its
-        elements."""
+    def counts(self, most: int | None = None) -> Iterator[int]:
+        """Reads the dataset without the transformations that `equally_long` skips, and yields numbers of elements.
+        Reads at most `most` elements."""
         output, types = equally_long(self.graph_def)
         read = dataset_ops._VariantDataset(self._imported(self.graph_def, output), types)
-        ones = read.map(lambda *_: True).batch(COUNTED_TOGETHER).with_options(self.options)
-        return sum(int(tf.size(each)) for each in ones)
+        if most is not None:
+            read = read.take(most)
+        # TensorFlow fills a window in C++. A function that is called for each element would take ten times as long.
+        windows = read.window(WINDOW).map(lambda *parts: tf.nest.flatten(parts)[0].cardinality())
+        for numbers in windows.batch(WINDOWS).with_options(self.options):
+            yield int(tf.reduce_sum(numbers))
 
     def _imported(self, graph_def: Any, output: str) -> Any:
         """Imports `graph_def` and returns its tensor `output`, which is the variant tensor of a dataset."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from parallax_runner.graph.all_nodes import nodes_in_functions
+from parallax_runner.graph.tf_data.upstream import called
 
 # Ops that TensorFlow marks as stateful only because they can call stateful functions.
 CALLING = ("StatefulPartitionedCall", "If", "While", "Case")
@@ -33,7 +33,7 @@ class FunctionState:
     def calls_depend(self, node: Any) -> bool:
         """Returns whether a function that `node` calls has side effects or depends on earlier calls. For example,
         such a function draws random numbers, changes a variable or calls Python."""
-        return any(self._has_state(inner) for name in _called(node) for inner in self._functions[name].node_def)
+        return any(self._has_state(inner) for each in called(node) for inner in self._functions[each.name].node_def)
 
     def _has_state(self, node: Any) -> bool:
         op = op_def_registry.get(node.op)
@@ -50,11 +50,3 @@ def _may_change_resources(node: Any) -> bool:
         return True
     takes_resource = any(argument.type == tf.resource.as_datatype_enum for argument in op.input_arg)
     return bool(op.is_stateful) and takes_resource and node.op not in READING
-
-
-def _called(node: Any) -> Iterator[str]:
-    """Yields the names of the functions in a node's attributes."""
-    for attribute in node.attr.values():
-        for function in (attribute.func, *attribute.list.func):
-            if function.name:
-                yield function.name

@@ -23,7 +23,7 @@ def equally_long(graph_def: Any) -> tuple[str, tuple[Any, ...]]:
     Skips maps, shuffles and in-memory caches at the end of the pipeline.
     """
     nodes = {node.name: node for node in graph_def.node}
-    (output,) = (node.input[0] for node in graph_def.node if node.op == "_Retval")
+    output = output_of(graph_def)
     while _keeps_length(nodes[node_of(output)], nodes):
         output = nodes[node_of(output)].input[0]
     types, shapes = element_types(nodes[node_of(output)])
@@ -31,6 +31,12 @@ def equally_long(graph_def: Any) -> tuple[str, tuple[Any, ...]]:
         tf.TensorSpec(tf.TensorShape(shape), tf.as_dtype(one))
         for one, shape in zip(types.list.type, shapes.list.shape, strict=True)
     )
+
+
+def output_of(graph_def: Any) -> str:
+    """Returns the output of a graph that is the dataset."""
+    (output,) = (node.input[0] for node in graph_def.node if node.op == "_Retval")
+    return str(output)
 
 
 def node_of(output: str) -> str:

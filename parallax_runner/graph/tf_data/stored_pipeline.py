@@ -19,7 +19,8 @@ from parallax_runner.files.literal_path import literal_folder
 from parallax_runner.files.plain import read_object
 from parallax_runner.files.whole import write_whole
 from parallax_runner.graph.all_nodes import all_nodes
-from parallax_runner.graph.tf_data.dataset import Batches, TfDataset, eagerly
+from parallax_runner.graph.tf_data.batches import Batches, eagerly
+from parallax_runner.graph.tf_data.dataset import TfDataset
 from parallax_runner.graph.tf_data.fresh_copy import FreshCopies
 from parallax_runner.graph.tf_data.repeatable import PYTHON
 
@@ -27,7 +28,7 @@ FACTS = "pipeline.json"
 GRAPH, SPECS, OPTIONS, LARGE = "graph.pb", "specs.pb", "options.pb", "large"
 TRAIN, VALIDATION = "train", "validation"
 # Plain values of the two classes, which are stored as JSON.
-OF_DATASET = ("pass_steps", "validation_size", "is_endless", "first_pass", "first_step")
+OF_DATASET = ("is_endless", "first_pass", "first_step")
 OF_BATCHES = ("what", "size", "static_size", "by_example", "is_endless", "draws_order", "seeds", "known")
 
 
@@ -69,6 +70,7 @@ def graphs(dataset: TfDataset) -> Iterator[Any]:
 def save(dataset: TfDataset, folder: Path) -> None:
     """Writes the pipelines into `folder`. Raises OSError if a file cannot be written."""
     facts = {name: getattr(dataset, name) for name in OF_DATASET}
+    facts["given_steps"] = dataset.pass_steps  # all workers must agree on it, so the driver counts
     parts = {part: _save(batches, folder, part) for part, batches in _parts(dataset).items()}
     write_whole(folder / FACTS, json.dumps({"dataset": facts, "parts": parts}))
 

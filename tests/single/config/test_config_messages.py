@@ -207,6 +207,7 @@ COMMAND_LINES = {
     "infinite rate": ("optimizer.learning_rate=inf", "optimizer.learning_rate=inf", "expected a finite"),
     "negative rate in a sweep": ("-m optimizer.learning_rate=0,-1", "job 1", "optimizer.learning_rate=-1"),
     "batch": ("data.batch_size=0", "data.batch_size=0 (command line)", "expected an integer, at least 1"),
+    "no batch": ("data.batch_size=null", "data.batch_size=null (command line)", "expected an integer, at least 1"),
     "action": ("action=trian", "action=trian (command line)", "expected one of train, plan, verify"),
     "hot rows": (
         "comm=sharded comm.hot_rows=64",
