@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from parallax_runner.errors import LaunchError, ParallaxError, ScriptError, is_of_storage
-from parallax_runner.launch import bind_address
+from parallax_runner.launch import bind_address, installation
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.launch.logs import log_path, redirect_output
@@ -41,6 +41,8 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
         # If native code crashes, the log contains the Python line that called it.
         faulthandler.enable(all_threads=False)
         bind_address.check_loaded()
+        # Before `body` imports anything, because another version may fail to import.
+        client.show_installation(installation.versions())
         body(run_dir, index, client)
     except BaseException as error:  # includes sys.exit in the user's code, which must be reported to the driver
         fail(error, role, index, run_dir, client)

@@ -128,6 +128,11 @@ class ControlClient:
         """Blocks until rank 0 has published the store's address, then returns it. Call this method only once."""
         return self._store.get()
 
+    def show_installation(self, versions: dict[str, str]) -> None:
+        """Sends what is installed on this host (launch/installation.py) to the driver, without waiting for the answer.
+        If the driver has something else, it terminates all processes."""
+        self._send(wire.INSTALLATION, versions=versions)
+
     def prove(self, claim: dict[str, Any]) -> None:
         """Sends this process's claim (launch/proof.py) to the driver, without waiting for the answer."""
         self._send(wire.PROOF, **claim)

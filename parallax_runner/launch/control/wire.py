@@ -46,6 +46,8 @@ STORE = "store"
 # PROOF: a process's claim before the first step. PROVEN: the driver's answer when the claims of all processes match the
 # plan.
 PROOF, PROVEN = "proof", "proven"
+# What is installed on the host of a process. The process sends it as soon as it is connected.
+INSTALLATION = "installation"
 # A process has sent a hello with the role and index of a process that is already connected, or with a role and index
 # that are not in the plan.
 SURPLUS = "surplus"
@@ -55,7 +57,7 @@ ALIVE, WHERE, STANDS = "alive", "where", "stands"
 RESERVED_KINDS = frozenset(
     {
         *(HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE, CLUSTER, STOP, HEARD, LAST_STEP, LEAVE, ALL_LEFT, CLOSED),
-        *(ALIVE, WHERE, STANDS, ORDER, LAST_STEP_KNOWN, PROOF, PROVEN, SURPLUS, STORE, SAVING, STATE),
+        *(ALIVE, WHERE, STANDS, ORDER, LAST_STEP_KNOWN, PROOF, PROVEN, SURPLUS, STORE, SAVING, STATE, INSTALLATION),
     }
 )
 _STANDING: Mapping[str, Any] = {"doing": str, "doing_secs": int | float | None, "step": int | None}
@@ -66,7 +68,8 @@ _FIELDS: Mapping[str, Mapping[str, Any]] = {
     STORE: {"address": str},
     PORT_TAKEN: {"address": str},
     FAIL: {"error": str, "traceback": str, "recurs": bool, "exit_status": int | None, **_STANDING},
-    PROOF: {"rank": int | None, "world_size": int | None, "plan": str, "versions": dict},
+    PROOF: {"rank": int | None, "world_size": int | None, "plan": str},
+    INSTALLATION: {"versions": dict},
     LAST_STEP: {"step": int},
     LEAVE: {"step": int},
     SAVING: {"step": int},

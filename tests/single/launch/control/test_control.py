@@ -84,7 +84,7 @@ def test_children_wait_until_the_launch_is_proven(control: ControlServer) -> Non
     waiting = [threading.Thread(target=client.wait_until_proven, daemon=True) for client in clients]
     for thread in waiting:
         thread.start()
-    clients[1].prove({"rank": 1, "world_size": 2, "plan": "f00d", "versions": {}})
+    clients[1].prove({"rank": 1, "world_size": 2, "plan": "f00d"})
     said = take(control, "proof")
     assert (said.index, said.fields["world_size"], said.fields["plan"]) == (1, 2, "f00d")
     assert all(thread.is_alive() for thread in waiting)
