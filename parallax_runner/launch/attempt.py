@@ -222,6 +222,7 @@ class Attempt:
             wire.CONTROL_ADDRESS: self._control.address,
             wire.CONTROL_SECRET: self._control.secret,
             wire.ALIVE_SECS: str(silence.alive_secs(self._spec.hang_timeout_secs)),
+            wire.SILENT_SECS: str(silence.driver_silent_secs(self._spec.hang_timeout_secs)),
             wire.STACKS_SECS: str(silence.stacks_secs(self._spec.hang_timeout_secs, self._spec.stall_timeout_secs)),
             wire.RANK_VARIABLE: self._launcher.rank_variable,
         }

@@ -127,7 +127,8 @@ def disk(case: Case, setup: str) -> dict[str, Any]:
 def other_code(case: Case) -> dict[str, Any]:
     """The second host has another version of this project's code."""
     other = case.folder / "other"
-    shutil.copytree(ROOT / "parallax_runner", other / "parallax_runner")
+    for name in ("parallax_runner", "conf"):
+        shutil.copytree(ROOT / name, other / name)
     with open(other / "parallax_runner" / "metrics.py", "a") as file:
         file.write("\n# another version\n")
     return case.ended(case.started(case.unlike(lambda folder: unlike_hosts.with_python_path(folder, other)), *STEPS))
@@ -171,6 +172,7 @@ CASES: dict[str, Callable[[Case], dict[str, Any]]] = {
     "cut_20": lambda case: cut(case, 20),
     "cut_120": lambda case: cut(case, CUT_SECS),
     "cut_120_restarts": lambda case: cut(case, CUT_SECS, "train.max_restarts=3"),
+    "cut_60_patient": lambda case: cut(case, 60, "train.hang_timeout_secs=300"),
     "cut_120_patient": lambda case: cut(case, CUT_SECS, "train.hang_timeout_secs=300"),
     "clock_behind": lambda case: clock(case, "-1d"),
     "clock_ahead": lambda case: clock(case, "+400d"),

@@ -14,6 +14,9 @@ ALIVE_SECS = "PARALLAX_ALIVE_SECS"
 # This variable contains a number of seconds. If the heartbeat thread of a child cannot run for that long, the child
 # writes its Python stacks to its log.
 STACKS_SECS = "PARALLAX_STACKS_SECS"
+# This variable contains a number of seconds. If the driver's machine leaves data unacknowledged for that long, a child
+# on another machine treats the driver as lost.
+SILENT_SECS = "PARALLAX_SILENT_SECS"
 # The name of the variable for the rank depends on the launcher, and this variable contains that name. RANK is for
 # launchers that have no variable of their own.
 RANK_VARIABLE = "PARALLAX_RANK_VARIABLE"
