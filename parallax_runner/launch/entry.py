@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from parallax_runner.errors import LaunchError, ParallaxError, ScriptError, is_of_storage
+from parallax_runner.errors import LaunchError, ParallaxError, ScriptError, is_of_storage, lost_server
 from parallax_runner.launch import bind_address, installation
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.client import ControlClient
@@ -115,6 +115,8 @@ def _told(error: BaseException, log: Path) -> str:
     if isinstance(error, OSError) and is_of_storage(error) and error.filename is None:
         # If a print fails, its OSError does not name the file.
         return f"{log}: cannot be written: {error.strerror}"
+    if (lost := lost_server(error)) is not None:
+        return lost
     if not isinstance(error, Exception):
         return f"the user's code: {describe_exit(error)}"
     return f"{type(error).__name__}: {error}"

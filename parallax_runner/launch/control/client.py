@@ -243,7 +243,7 @@ class ControlClient:
             # _exit, because other threads may never finish.
             os.write(2, b"the driver is gone (control connection closed): this process exits\n")
             _kill_children()
-            os._exit(1)
+            os._exit(wire.CUT_OFF_STATUS)
         self._heard.set()
 
     def _take(self, kind: str, fields: dict[str, Any]) -> None:

@@ -17,6 +17,9 @@ STACKS_SECS = "PARALLAX_STACKS_SECS"
 # This variable contains a number of seconds. If the driver's machine leaves data unacknowledged for that long, a child
 # on another machine treats the driver as lost.
 SILENT_SECS = "PARALLAX_SILENT_SECS"
+# The exit status of a child whose connection to the driver has ended. If the driver is alive to read it, the network
+# has failed.
+CUT_OFF_STATUS = 76  # EX_PROTOCOL of sysexits.h, which Python does not use itself
 # The name of the variable for the rank depends on the launcher, and this variable contains that name. RANK is for
 # launchers that have no variable of their own.
 RANK_VARIABLE = "PARALLAX_RANK_VARIABLE"

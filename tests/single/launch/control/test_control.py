@@ -272,7 +272,7 @@ def test_a_child_ends_at_once_when_the_driver_is_gone(control: ControlServer) ->
     take(control, "hello")
     control.close()
     _, said = child.communicate(timeout=60)
-    assert child.returncode == 1
+    assert child.returncode == wire.CUT_OFF_STATUS
     assert said == "the driver is gone (control connection closed): this process exits\n"
 
 
