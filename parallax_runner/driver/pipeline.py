@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -68,11 +68,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None = None) -> Objective | None:
+def drive(
+    config: RunConfig,
+    source: Source = MODEL,
+    epochs: MakeEpochs | None = None,
+    on_late_signal: Callable[[int], None] = lambda _: None,
+) -> Objective | None:
     """Runs one job to completion. Returns the job's objective, or None if the action has no objective.
 
     `source` provides the graph and the data, from the configuration or from a script. `epochs` is a function that takes
     the run's record and the checkpoint from which the run resumes. It returns the object that is called between epochs.
+    `on_late_signal` receives a signal that came too late to stop the run, because the training had ended.
 
     Raises ParallaxError for an error in the configuration, data, graph or plan. Raises RunEnded, a SystemExit with the
     run's exit status, if the run failed or was stopped.
@@ -100,6 +106,8 @@ def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None =
             reason = str(told) if isinstance(told, ParallaxError) else f"{type(told).__name__}: {told}"
             report.leave_summary(run_dir, dataclasses.replace(state.known(), status="failed", error=reason))
             raise told from told.__cause__
+    if interrupts.first_signal is not None:
+        on_late_signal(interrupts.first_signal)
     if state.job_script is not None:  # the job can start in this folder at once, so the lock must be released first
         slurm_job.hand_over(config, state.job_script)
     return objective

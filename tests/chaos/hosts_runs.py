@@ -11,16 +11,19 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from benchmarks.hosts import agent, network
 from benchmarks.hosts.cluster import Cluster
 from benchmarks.hosts.network import Host, Link, Network
 from tests.chaos import unlike_hosts
 from tests.integration.runs import Running
-from tests.integration.ssh_hosts import reached_by_ssh
+from tests.integration.ssh_hosts import SSHD, reached_by_ssh
 from tests.integration.two_hosts import DETACHED, found_on, wait_for_nobody
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +65,6 @@ class Case:
             "secs": round(run.secs),
             "summary": summary,
             "stderr": run.stderr,
-            "left": wait_for_nobody(self.hosts),
         }
 
 
@@ -151,21 +153,45 @@ def no_package(case: Case, name: str) -> dict[str, Any]:
     return case.ended(case.started(case.unlike(lambda folder: unlike_hosts.with_python_path(folder, other)), *STEPS))
 
 
-def sshd(case: Case, *, sessions: bool) -> dict[str, Any]:
-    """The sshd of the second host is killed during a run, and a worker after that. With `sessions`, so are the sshd of
-    the connections that exist."""
-    with reached_by_ssh(case.hosts, case.folder) as shell:
+def sshd_killed(case: Case) -> dict[str, Any]:
+    """The sshd of the second host is killed during a run, then a worker there. Later, the sshd is back."""
+    host = case.hosts[1]
+    with reached_by_ssh(case.hosts, case.folder) as shell, ExitStack() as stack:
         running = case.started(shell, *ENDLESS, "train.max_restarts=2")
         running.wait_for_checkpoints(1)
-        theirs = [one for one in found_on([case.hosts[1]]) if one.name().startswith("sshd")]
-        for one in theirs:
-            if sessions or "-D" in one.cmdline():
-                one.kill()
-        time.sleep(15)
+        _kill(one for one in _sshd_on(host) if "-D" in one.cmdline())
+        time.sleep(5)
         is_alive = running.process.poll() is None
-        if is_alive and not sessions:
-            next(one for one in found_on([case.hosts[1]]) if "parallax_runner.worker" in one.cmdline()).kill()
-        return {"alive": is_alive, "sshd": len(theirs), **case.ended(running)}
+        _kill(one for one in found_on([host]) if "parallax_runner.worker" in one.cmdline())
+        running.wait_for_line("parallax_runner: host .* The run waits for this host")
+        listening = [*network.enter_host(host.pid), str(SSHD), "-D", "-f", str(case.folder / "server")]
+        stack.callback(subprocess.Popen(listening).kill)
+        running.wait_for_line("restoring step")
+        step = reported_step(running)
+        while reported_step(running) <= step and running.process.poll() is None:
+            time.sleep(0.2)
+        running.process.terminate()
+        ended = case.ended(running)
+    return {"alive": is_alive, **ended}
+
+
+def sessions_killed(case: Case) -> dict[str, Any]:
+    """All sshd of the second host are killed during a run, also those of the connections that exist."""
+    with reached_by_ssh(case.hosts, case.folder) as shell:
+        running = case.started(shell, *ENDLESS)
+        running.wait_for_checkpoints(1)
+        _kill(_sshd_on(case.hosts[1]))
+        ended = case.ended(running)
+    return {**ended}
+
+
+def _sshd_on(host: Host) -> list[psutil.Process]:
+    return [one for one in found_on([host]) if one.name().startswith("sshd")]
+
+
+def _kill(processes: Iterable[psutil.Process]) -> None:
+    for process in list(processes):
+        process.kill()
 
 
 CASES: dict[str, Callable[[Case], dict[str, Any]]] = {
@@ -186,8 +212,8 @@ CASES: dict[str, Callable[[Case], dict[str, Any]]] = {
     "other_keras": lambda case: other_package(case, "keras", "3.0.1"),
     "no_horovod": lambda case: no_package(case, "horovod"),
     "no_tensorflow": lambda case: no_package(case, "tensorflow"),
-    "sshd_listener": lambda case: sshd(case, sessions=False),
-    "sshd_sessions": lambda case: sshd(case, sessions=True),
+    "sshd_killed": sshd_killed,
+    "sessions_killed": sessions_killed,
 }
 
 
@@ -198,7 +224,7 @@ def main(folder: Path, names: Sequence[str], given: Sequence[str]) -> dict[str, 
         for name in names:
             own = folder / name
             own.mkdir(parents=True)
-            found[name] = CASES[name](Case(own, made.hosts, given))
+            found[name] = CASES[name](Case(own, made.hosts, given)) | {"left": wait_for_nobody(made.hosts)}
     return found
 
 

@@ -33,8 +33,8 @@ LINES = {
     "train": "step 2/18",
     "validate": "step 6/18",
 }
-# Here a signal meets the script itself: `fit` has not begun to listen, or it has ended.
-OF_SCRIPT = ("end",)
+# The training has ended here, so a signal meets the script itself, as soon as the model has its weights.
+OF_SCRIPT = ("export", "end")
 
 
 class Fit:
