@@ -122,6 +122,16 @@ def is_of_storage(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _STORAGE_ERRNOS
 
 
+def lost_server(error: BaseException) -> str | None:
+    """Returns one line about a TensorFlow error that reports a broken connection to a server, or None for any other
+    error."""
+    server = re.search(r"/job:ps/replica:\d+/task:(\d+)", str(error))
+    if type(error).__name__ != "UnavailableError" or server is None:
+        return None
+    told = re.search(r'grpc_message:"([^"]*)"', str(error))
+    return f"its connection to server {server[1]} broke{f' ({told[1]})' if told else ''}"
+
+
 def reason_in(message: str) -> str:
     """Extracts the cause from the message of a TensorFlow error, in one line.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -274,6 +275,7 @@ def _drive(wanted: _Wanted, source: FitSource, steps_per_epoch: int | None) -> A
         return _as_finished(call.stem, model, callbacks)
     config = with_resume(config, call)
     made: list[tuple[FitCalls, RunRecord]] = []
+    late_signals: list[int] = []
 
     def epochs(record: RunRecord, resumes_from: Path | None) -> Epochs:
         def validation_logs(epoch: int) -> dict[str, float]:
@@ -302,13 +304,15 @@ def _drive(wanted: _Wanted, source: FitSource, steps_per_epoch: int | None) -> A
         return made_epochs
 
     with job_of_call(origins), with_weights_of_stopped_run(model):
-        drive(config, source, epochs)
+        drive(config, source, epochs, late_signals.append)
     if not made or config.action != "train":  # planning and verifying produce no weights
         return None
     ((calls, record),) = made
     calls.finish()
     fault = fit_result.leave(call.stem, model, calls.history, callbacks, {**call.run, "steps": record.last_step})
     _finished.append(_Finished(call.stem, record.last_step, fault))
+    for number in late_signals:  # the training is complete, but the signal also asks the script to end
+        signal.raise_signal(number)
     return calls.history
 
 

@@ -54,11 +54,12 @@ def _tell_or_refuse(config: RunConfig, reasons: list[str | None]) -> None:
     report.tell_notes([f"{told}, so each worker runs the script again up to fit"])
 
 
-def write_shipment(config: RunConfig, shipment: Shipment, run_dir: Path) -> None:
-    """Writes what travels into the folder of a run."""
-    cache_dir = config.data.get("cache_dir") if frozen.is_fit(config) else None
-    folder = None if cache_dir is None else Path(cache_dir).expanduser() / f"{run_dir.name}-{_digest(run_dir)}"
-    shipment.write(run_dir, folder)
+def data_folder_of(config: RunConfig, shipment: Shipment, run_dir: Path) -> Path | None:
+    """Returns the folder of the data if `data.cache_dir` puts the data of `fit` on another disk, or None."""
+    if shipment.data_stays is not None or not frozen.is_fit(config):
+        return None
+    cache_dir = config.data.get("cache_dir")
+    return None if cache_dir is None else Path(cache_dir).expanduser() / f"{run_dir.name}-{_digest(run_dir)}"
 
 
 def _digest(run_dir: Path) -> str:

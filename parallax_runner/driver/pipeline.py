@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -30,7 +30,7 @@ from parallax_runner.driver.epochs import MakeEpochs
 from parallax_runner.driver.exact_on_gpus import compute_exactly
 from parallax_runner.driver.export_model import with_export
 from parallax_runner.driver.goal import goal_of
-from parallax_runner.driver.hand_over import shipment_of
+from parallax_runner.driver.hand_over import data_folder_of, shipment_of
 from parallax_runner.driver.jobs.partition_trials import search_apart
 from parallax_runner.driver.make_plan import advice_on, measure, measured_rows, plan_run
 from parallax_runner.driver.own_optimizer import without_optimizer
@@ -69,11 +69,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None = None) -> Objective | None:
+def drive(
+    config: RunConfig,
+    source: Source = MODEL,
+    epochs: MakeEpochs | None = None,
+    on_late_signal: Callable[[int], None] = lambda _: None,
+) -> Objective | None:
     """Runs one job to completion. Returns the job's objective, or None if the action has no objective.
 
     `source` provides the graph and the data, from the configuration or from a script. `epochs` is a function that takes
     the run's record and the checkpoint from which the run resumes. It returns the object that is called between epochs.
+    `on_late_signal` receives a signal that came too late to stop the run, because the training had ended.
 
     Raises ParallaxError for an error in the configuration, data, graph or plan. Raises RunEnded, a SystemExit with the
     run's exit status, if the run failed or was stopped.
@@ -101,6 +107,8 @@ def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None =
             reason = str(told) if isinstance(told, ParallaxError) else f"{type(told).__name__}: {told}"
             report.leave_summary(run_dir, dataclasses.replace(state.known(), status="failed", error=reason))
             raise told from told.__cause__
+    if interrupts.first_signal is not None:
+        on_late_signal(interrupts.first_signal)
     if state.job_script is not None:  # the job can start in this folder at once, so the lock must be released first
         slurm_job.hand_over(config, state.job_script)
     return objective
@@ -184,7 +192,7 @@ def _drive(
     identity = identity_in(config, dataset)
     start = Recovery.of(with_start(config, single, dataset, identity, run_dir), config.ckpt.resume)
     prepared = PreparedRun(start, plan, source, shipment, measured, goal, epochs, before)
-    with removed_at_end(run_dir):
+    with removed_at_end(run_dir, data_folder_of(config, shipment, run_dir)):
         leave_for_workers(config, shipment, identity, run_dir)
         frozen.freeze(start.config, run_dir)
         if config.action == "verify":

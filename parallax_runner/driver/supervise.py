@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import os
@@ -18,6 +19,7 @@ from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver import phases, recovery, report
 from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.epochs import Epochs, MakeEpochs
+from parallax_runner.driver.hosts_back import when_back
 from parallax_runner.driver.partition_search import PartitionSearch
 from parallax_runner.driver.recovery import Recovery, Restarts
 from parallax_runner.driver.run_summary import global_batch
@@ -101,7 +103,8 @@ def supervise(
             on_message = _listener(record, artifacts, early_end.Watch(), on_stage, search, between)
             prepare(config.profile, first_step=first_step)
             display.show_phase(phases.starting(plan))
-            spec = launch_spec(config, plan, run_dir)
+            make_spec = functools.partial(launch_spec, config, plan, run_dir)
+            spec = when_back(make_spec) if restarts.done else make_spec()
             result = processes.run(spec, on_message=on_message, on_stall=report.tell_stall, interrupts=interrupts)
             failure = restarts.failure_to_retry(result, was_stopped=interrupts.received)
             if failure is None:

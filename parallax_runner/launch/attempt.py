@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from parallax_runner.errors import LaunchError, ParallaxError
+from parallax_runner.launch import installation
 from parallax_runner.launch.blame import verdict
 from parallax_runner.launch.blame.first_death import DIED_SILENTLY, Failure, Member
 from parallax_runner.launch.blame.verdict import Logs
@@ -34,7 +35,7 @@ TICK_SECS = 0.1
 LAST_WORDS_SECS = 1.0
 # How long the driver waits for the other processes to report where they were.
 ANSWER_SECS = 1.0
-_INTERNAL_KINDS = frozenset({wire.CLOSED, wire.PORT_TAKEN, wire.STANDS, wire.PROOF})
+_INTERNAL_KINDS = frozenset({wire.CLOSED, wire.PORT_TAKEN, wire.STANDS, wire.PROOF, wire.INSTALLATION})
 
 
 @dataclass
@@ -221,6 +222,7 @@ class Attempt:
             wire.CONTROL_ADDRESS: self._control.address,
             wire.CONTROL_SECRET: self._control.secret,
             wire.ALIVE_SECS: str(silence.alive_secs(self._spec.hang_timeout_secs)),
+            wire.SILENT_SECS: str(silence.driver_silent_secs(self._spec.hang_timeout_secs)),
             wire.STACKS_SECS: str(silence.stacks_secs(self._spec.hang_timeout_secs, self._spec.stall_timeout_secs)),
             wire.RANK_VARIABLE: self._launcher.rank_variable,
         }
@@ -258,12 +260,9 @@ class Attempt:
         elif message.kind == wire.DONE:
             self._take_done(member, message)
         elif message.kind == wire.FAIL:
-            member.error = str(message.fields.get("error", "failed and gave no reason"))
-            member.traceback = str(message.fields.get("traceback", ""))
-            member.recurs = bool(message.fields.get("recurs"))
-            member.wanted_status = message.fields.get("exit_status")
-            _note_standing(member, message.fields)
-            member.lose(message.received_secs)
+            _note_failure(member, message)
+        elif message.kind == wire.INSTALLATION:
+            _refuse(member, message, installation.fault_of(message.fields["versions"], installation.versions()))
         elif message.kind == wire.PROOF:
             self._take_proof(member, message)
         elif message.kind == wire.PORT_TAKEN:
@@ -294,10 +293,8 @@ class Attempt:
         fault = self._launcher.misplaced(message.role, message.index, message.host) or self._proof.take(
             message.role, message.index, message.fields
         )
-        if fault is not None:
-            member.error, member.recurs = fault, True
-            member.lose(message.received_secs)
-        elif self._proof.is_complete:
+        _refuse(member, message, fault)
+        if self._proof.is_complete:
             self._control.tell_proven()
 
     def _take_surplus(self, message: Message) -> None:
@@ -349,6 +346,24 @@ class Attempt:
         self._stopped.look(started, passed_secs)
         self._stall.look(self._workers, passed_secs)
         silence.judge((*self._workers, *self._servers), self._spec.hang_timeout_secs)
+
+
+def _refuse(member: Member, message: Message, fault: str | None) -> None:
+    """Marks a process as lost if there is a fault. A restarted run would have the same fault."""
+    if fault is not None:
+        member.error, member.recurs = fault, True
+        member.lose(message.received_secs)
+
+
+def _note_failure(member: Member, message: Message) -> None:
+    _note_standing(member, message.fields)
+    member.lose(message.received_secs)
+    if member.error is not None:  # the driver has refused it, so this error follows from the driver's reason
+        return
+    member.error = str(message.fields.get("error", "failed and gave no reason"))
+    member.traceback = str(message.fields.get("traceback", ""))
+    member.recurs = bool(message.fields.get("recurs"))
+    member.wanted_status = message.fields.get("exit_status")
 
 
 def _note_standing(member: Member, fields: dict[str, Any]) -> None:

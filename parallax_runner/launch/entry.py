@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from parallax_runner.errors import LaunchError, ParallaxError, ScriptError, is_of_storage
-from parallax_runner.launch import bind_address
+from parallax_runner.errors import LaunchError, ParallaxError, ScriptError, is_of_storage, lost_server
+from parallax_runner.launch import bind_address, installation
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.launch.logs import log_path, redirect_output
@@ -43,6 +43,8 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
         # If native code crashes, the log contains the Python line that called it.
         faulthandler.enable(all_threads=False)
         bind_address.check_loaded()
+        # Before `body` imports anything, because another version may fail to import.
+        client.show_installation(installation.versions())
         body(run_dir, index, client)
     except BaseException as error:  # includes sys.exit in the user's code, which must be reported to the driver
         fail(error, role, index, run_dir, client)
@@ -115,6 +117,8 @@ def _told(error: BaseException, log: Path) -> str:
     if isinstance(error, OSError) and is_of_storage(error) and error.filename is None:
         # If a print fails, its OSError does not name the file.
         return f"{log}: cannot be written: {error.strerror}"
+    if (lost := lost_server(error)) is not None:
+        return lost
     if not isinstance(error, Exception):
         return f"the user's code: {describe_exit(error)}"
     return f"{type(error).__name__}: {error}"

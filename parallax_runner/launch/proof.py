@@ -3,9 +3,7 @@ plan."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,14 +11,6 @@ from typing import Any, NamedTuple
 from parallax_runner.files.regular import open_regular
 from parallax_runner.launch.job import Job
 from parallax_runner.plan.plan import FILE_NAME
-
-# Maps each name that messages use to the packages that can provide it. One of these packages is installed.
-PACKAGES = {
-    "TensorFlow": ("tensorflow", "tensorflow-cpu"),
-    "Keras": ("keras",),
-    "Horovod": ("horovod",),
-    "parallax_runner": ("parallax-runner",),
-}
 
 
 class World(NamedTuple):
@@ -33,7 +23,7 @@ class World(NamedTuple):
 def claim(run_dir: Path, world: World | None) -> dict[str, Any]:
     """Returns the claim that this process sends to the driver. `world` is None if the plan has no collectives."""
     rank, size = world or (None, None)
-    return {"rank": rank, "world_size": size, "plan": plan_fingerprint(run_dir), "versions": versions()}
+    return {"rank": rank, "world_size": size, "plan": plan_fingerprint(run_dir)}
 
 
 def plan_fingerprint(run_dir: Path) -> str:
@@ -43,25 +33,8 @@ def plan_fingerprint(run_dir: Path) -> str:
         return hashlib.sha256(file.read()).hexdigest()[:16]
 
 
-@functools.cache
-def versions() -> dict[str, str]:
-    """Returns the versions of Python and of the packages that must be the same in all processes. A missing package has
-    the version "none"."""
-    from importlib import metadata  # This import takes 30 ms, unless TensorFlow has already imported the module.
-
-    def version_of(names: tuple[str, ...]) -> str:
-        for name in names:
-            try:
-                return metadata.version(name)
-            except metadata.PackageNotFoundError:
-                continue
-        return "none"
-
-    return {"Python": platform.python_version(), **{name: version_of(names) for name, names in PACKAGES.items()}}
-
-
 class LaunchProof:
-    """Compares the claims of one attempt's processes with the plan and with the driver's own environment."""
+    """Compares the claims of one attempt's processes with the plan."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -74,8 +47,8 @@ class LaunchProof:
 
     def take(self, role: str, index: int, claimed: Mapping[str, Any]) -> str | None:
         """Checks the claim of one process. Returns a description of the fault, or None if the claim is correct."""
-        expected = {"plan": plan_fingerprint(self._job.run_dir), "versions": versions()}
-        fault = fault_of(claimed, expected, index=index, workers=self._job.workers)
+        plan = plan_fingerprint(self._job.run_dir)
+        fault = fault_of(claimed, plan, index=index, workers=self._job.workers)
         if fault is None:
             self._missing.discard((role, index))
         return fault
@@ -91,9 +64,9 @@ def surplus(job: Job, name: str, pid: object, host: str, *, beside: int | None) 
     )
 
 
-def fault_of(claimed: Mapping[str, Any], expected: Mapping[str, Any], *, index: int, workers: int) -> str | None:
-    """Returns a description of the difference between the claim of process `index` and the expected claim, or None if
-    there is no difference."""
+def fault_of(claimed: Mapping[str, Any], plan: str, *, index: int, workers: int) -> str | None:
+    """Returns a description of the difference between the claim of process `index` and what is expected, or None if
+    there is no difference. `plan` is the fingerprint of the driver's plan file."""
     size, rank = claimed["world_size"], claimed["rank"]
     if size == 1 and workers > 1:
         return (
@@ -104,13 +77,9 @@ def fault_of(claimed: Mapping[str, Any], expected: Mapping[str, Any], *, index: 
         return f"its MPI world has {size} processes, expected {workers} workers: another launcher also started workers"
     if rank is not None and rank != index:
         return f"it is rank {rank} of its MPI world, expected rank {index}, which its launcher set"
-    if claimed["plan"] != expected["plan"]:
+    if claimed["plan"] != plan:
         return (
             f"it read a {FILE_NAME} with the fingerprint {claimed['plan']}, but the driver wrote one with "
-            f"{expected['plan']}: run_dir must be on a file system that shows all hosts the same files"
+            f"{plan}: run_dir must be on a file system that shows all hosts the same files"
         )
-    for name, own in expected["versions"].items():
-        found = claimed["versions"].get(name)
-        if found != own:
-            return f"it has {name} {found}, but the driver has {name} {own}: all hosts need the same installation"
     return None

@@ -45,20 +45,19 @@ class Shipment:
 
     @stage("write the graph for the workers")
     def write(self, run_dir: Path, data_folder: Path | None = None) -> None:
-        """Writes the shipment into the folder of a run. The data goes to `data_folder` if it is not None, which this
-        function replaces.
+        """Writes the shipment into the folder of a run. The data goes to `data_folder`, an empty folder, if it is not
+        None.
 
         Raises StorageError if a disk has too little free space, and OSError if a file cannot be written.
         """
         folder = make_empty(folder_of(run_dir))
-        data_folder = folder / DATA if data_folder is None else data_folder
         if self.graph_stays is None:
             remedy = "free some space, or choose another run_dir"
             check_space(folder, self.stored.size_bytes, "a file with the initial values of the model", remedy)
             write_values(self.stored, folder / VALUES)
             save_graph(self.single, folder, libraries=libraries_of(self._graphs()))
+        data_folder = make_empty(folder / DATA) if data_folder is None else data_folder
         if self.data_stays is None:
-            make_empty(data_folder)
             remedy = "free some space, or set data.cache_dir to a folder on another disk"
             check_space(data_folder, data_bytes(self.dataset), "a file with the training data", remedy)
             save_data(self.dataset, data_folder)

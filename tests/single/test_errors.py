@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import tensorflow as tf
 
-from parallax_runner.errors import reason_in
+from parallax_runner.errors import lost_server, reason_in
 
 HINT = "Hint: If you want to see a list of allocated tensors when OOM happens, add report_tensor_allocations_upon_oom"
 PLACE = """Graph execution error:
@@ -35,3 +36,20 @@ Node: 'SaveV2'
 )
 def test_the_reason_is_what_stands_between_place_and_hint(message: str, reason: str) -> None:
     assert reason_in(message) == reason
+
+
+RESET = """Graph execution error:
+
+=====================
+UNAVAILABLE: From /job:ps/replica:0/task:1:
+recvmsg:Connection reset by peer
+Additional GRPC error information from remote target /job:ps/replica:0/task:1 while calling /tensorflow.WorkerService/
+:UNKNOWN:Error received from peer  {grpc_status:14, grpc_message:"recvmsg:Connection reset by peer"}
+"""
+
+
+def test_a_broken_connection_to_a_server_is_one_line() -> None:
+    error = tf.errors.UnavailableError(None, None, RESET)
+    assert lost_server(error) == "its connection to server 1 broke (recvmsg:Connection reset by peer)"
+    assert lost_server(tf.errors.UnavailableError(None, None, "other")) is None
+    assert lost_server(ValueError(RESET)) is None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.state import drawn_from, state_of
-from parallax_runner.driver.hand_over import write_shipment
+from parallax_runner.driver.hand_over import data_folder_of
 from parallax_runner.driver.jobs.child_job import require_finished, run_child_job
 from parallax_runner.errors import StorageError
 from parallax_runner.files.cache import cache_key, cache_root
@@ -81,7 +81,6 @@ def _trial(
 
     remove(folder)
     folder.mkdir(parents=True)
-    write_shipment(config, shipment, folder)
     fingerprint.Outline.of(shipment.single.meta_graph.graph_def).save(folder / fingerprint.FILE_NAME)
     here = dataclasses.replace(
         config,
@@ -92,7 +91,9 @@ def _trial(
     if frozen.is_of_script(config):
         generators.begin.save(folder / generators.FILE_NAME)
         here = dataclasses.replace(here, model={**config.model, "first_process": str(folder)})
-    with removed_at_end(folder):
+    data_folder = data_folder_of(config, shipment, folder)
+    with removed_at_end(folder, data_folder):
+        shipment.write(folder, data_folder)
         result = run_child_job(here, alone, module=MODULE, interrupts=interrupts)
     require_finished(result, "measure", folder)
     try:

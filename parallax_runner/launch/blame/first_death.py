@@ -136,6 +136,8 @@ def reason_of(member: Member) -> str:
         return f"killed by signal {-status} ({signal_name(-status)}){hint}"
     if status == 0:
         return "ended before its work was done (exit status 0)"
+    if status == wire.CUT_OFF_STATUS:
+        return "its connection to the driver broke, because the network between the two machines failed"
     return f"exit status {status}"
 
 

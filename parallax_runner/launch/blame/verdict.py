@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from parallax_runner.launch.blame.first_death import Failure, Member, first_lost, reason_of
+from parallax_runner.launch.blame.first_death import GONE, Failure, Member, first_lost, reason_of
 from parallax_runner.launch.launchers.launcher import Launcher
 from parallax_runner.launch.logs import last_lines, log_path
 
@@ -52,7 +52,7 @@ def find_failure(
     everyone = [*workers, *servers]
     member = first_lost([*everyone, *([program] if program else []), run], rank_exit)
     if program is not None and program.exit_status and member.role == "worker" and _explains_nothing(member):
-        member = program
+        member = _gone_peer(workers, launcher.lost_peer(output)) or program
     last_words = _last_words(member, logs, output, launcher)
     return Failure(
         member.role,
@@ -87,6 +87,15 @@ def note_unreported_exits(workers: Sequence[Member], exit_status: int) -> None:
         is_gone = member.lost_secs is not None and not member.connected and member.said_hello
         if is_gone and _explains_nothing(member) and member.host == socket.gethostname():
             member.exit_status = exit_status
+
+
+def _gone_peer(workers: Sequence[Member], host: str | None) -> Member | None:
+    """Returns the worker on `host` that ended without a message, or None. The workers that have lost their connection
+    to it aborted, and made mpirun fail."""
+    found = next((one for one in workers if one.host == host and one.lost_secs and _explains_nothing(one)), None)
+    if found is not None:
+        found.verdict = GONE
+    return found
 
 
 def _explains_nothing(member: Member) -> bool:

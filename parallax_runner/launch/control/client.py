@@ -18,7 +18,6 @@ from parallax_runner.launch.watch.whereabouts import main_thread_place, python_i
 
 CONNECT_TIMEOUT_SECS = 30.0
 HEARD_TIMEOUT_SECS = 5.0
-# If the driver's machine leaves data unacknowledged for this long, the driver is treated as lost.
 DRIVER_SILENT_SECS = 60.0
 LOOPBACK = "127.0.0.1"
 ALIVE_SECS = 2.0
@@ -85,7 +84,8 @@ class ControlClient:
         if connection.getpeername()[0] != LOOPBACK:
             # If the driver's machine loses power, it does not close the connection. In this case, this timeout makes
             # this process exit.
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * DRIVER_SILENT_SECS))
+            silent_secs = float(os.environ.get(wire.SILENT_SECS, DRIVER_SILENT_SECS))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * silent_secs))
         # A process that is forked from this process, such as a data loader, must not keep the connection open after
         # this process dies.
         os.register_at_fork(after_in_child=lambda: _forget(connection))
@@ -127,6 +127,11 @@ class ControlClient:
     def store_address(self) -> str:
         """Blocks until rank 0 has published the store's address, then returns it. Call this method only once."""
         return self._store.get()
+
+    def show_installation(self, versions: dict[str, str]) -> None:
+        """Sends what is installed on this host (launch/installation.py) to the driver, without waiting for the answer.
+        If the driver has something else, it terminates all processes."""
+        self._send(wire.INSTALLATION, versions=versions)
 
     def prove(self, claim: dict[str, Any]) -> None:
         """Sends this process's claim (launch/proof.py) to the driver, without waiting for the answer."""
@@ -238,7 +243,7 @@ class ControlClient:
             # _exit, because other threads may never finish.
             os.write(2, b"the driver is gone (control connection closed): this process exits\n")
             _kill_children()
-            os._exit(1)
+            os._exit(wire.CUT_OFF_STATUS)
         self._heard.set()
 
     def _take(self, kind: str, fields: dict[str, Any]) -> None:

@@ -14,6 +14,12 @@ ALIVE_SECS = "PARALLAX_ALIVE_SECS"
 # This variable contains a number of seconds. If the heartbeat thread of a child cannot run for that long, the child
 # writes its Python stacks to its log.
 STACKS_SECS = "PARALLAX_STACKS_SECS"
+# This variable contains a number of seconds. If the driver's machine leaves data unacknowledged for that long, a child
+# on another machine treats the driver as lost.
+SILENT_SECS = "PARALLAX_SILENT_SECS"
+# The exit status of a child whose connection to the driver has ended. If the driver is alive to read it, the network
+# has failed.
+CUT_OFF_STATUS = 76  # EX_PROTOCOL of sysexits.h, which Python does not use itself
 # The name of the variable for the rank depends on the launcher, and this variable contains that name. RANK is for
 # launchers that have no variable of their own.
 RANK_VARIABLE = "PARALLAX_RANK_VARIABLE"
@@ -46,6 +52,8 @@ STORE = "store"
 # PROOF: a process's claim before the first step. PROVEN: the driver's answer when the claims of all processes match the
 # plan.
 PROOF, PROVEN = "proof", "proven"
+# What is installed on the host of a process. The process sends it as soon as it is connected.
+INSTALLATION = "installation"
 # A process has sent a hello with the role and index of a process that is already connected, or with a role and index
 # that are not in the plan.
 SURPLUS = "surplus"
@@ -55,7 +63,7 @@ ALIVE, WHERE, STANDS = "alive", "where", "stands"
 RESERVED_KINDS = frozenset(
     {
         *(HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE, CLUSTER, STOP, HEARD, LAST_STEP, LEAVE, ALL_LEFT, CLOSED),
-        *(ALIVE, WHERE, STANDS, ORDER, LAST_STEP_KNOWN, PROOF, PROVEN, SURPLUS, STORE, SAVING, STATE),
+        *(ALIVE, WHERE, STANDS, ORDER, LAST_STEP_KNOWN, PROOF, PROVEN, SURPLUS, STORE, SAVING, STATE, INSTALLATION),
     }
 )
 _STANDING: Mapping[str, Any] = {"doing": str, "doing_secs": int | float | None, "step": int | None}
@@ -66,7 +74,8 @@ _FIELDS: Mapping[str, Mapping[str, Any]] = {
     STORE: {"address": str},
     PORT_TAKEN: {"address": str},
     FAIL: {"error": str, "traceback": str, "recurs": bool, "exit_status": int | None, **_STANDING},
-    PROOF: {"rank": int | None, "world_size": int | None, "plan": str, "versions": dict},
+    PROOF: {"rank": int | None, "world_size": int | None, "plan": str},
+    INSTALLATION: {"versions": dict},
     LAST_STEP: {"step": int},
     LEAVE: {"step": int},
     SAVING: {"step": int},

@@ -103,6 +103,11 @@ class Launcher(ABC):
         worker."""
         return None
 
+    def lost_peer(self, output: str) -> str | None:
+        """Returns the host of a worker that ended without a message, if another worker names this host in the output
+        of `program`. Otherwise, returns None."""
+        return None
+
     def lines_of_rank(self, output: str, rank: int) -> tuple[str, ...]:
         """Returns the lines in the output of `program` that worker `rank` wrote before it had its own log."""
         return ()

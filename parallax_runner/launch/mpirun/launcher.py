@@ -62,6 +62,10 @@ class Mpirun(Launcher):
         """Returns the rank that mpirun's messages name."""
         return report.find_rank_exit(output)
 
+    def lost_peer(self, output: str) -> str | None:
+        """Returns the host that a rank names as the one of its lost peer."""
+        return report.find_lost_peer(output)
+
     def lines_of_rank(self, output: str, rank: int) -> tuple[str, ...]:
         """Returns the lines that mpirun tagged with this rank."""
         return report.lines_of_rank(output, rank)

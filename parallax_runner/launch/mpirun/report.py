@@ -12,6 +12,8 @@ _EXIT_CODE = re.compile(r"The first process to do so was: Process name: \[[^\]]*
 # mpirun prints this for a rank that called MPI_Init and exited with status 0 without calling MPI_Finalize.
 _IMPROPER = re.compile(r"exited due to process rank (\d+) with PID \d+ on node \S+ exiting improperly")
 _ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d+) in communicator .*? Errorcode: (\d+)")
+# A rank prints this, and then aborts, if the connection to another rank breaks.
+_PEER = re.compile(r"MPI communication peer process has unexpectedly disconnected.*? Peer host: +(\S+)")
 _TAG = re.compile(r"^\[\d+,(\d+)\]<std(?:out|err)>: ?(.*)$")
 # A rank prints one of these if MPI_Init fails. The status with which the rank then exits has no meaning of its own.
 _NO_MPI = (
@@ -36,6 +38,13 @@ def find_rank_exit(text: str) -> RankExit | None:
     if found := _IMPROPER.search(sentence):
         return RankExit(int(found[1]), 0)
     return None
+
+
+def find_lost_peer(text: str) -> str | None:
+    """Returns the host of the rank to which another rank has lost its connection, or None if no rank reports this."""
+    lines = [found[2] if (found := _TAG.match(line)) else line for line in text.splitlines()]
+    found = _PEER.search(" ".join(lines))
+    return None if found is None else found[1]
 
 
 def line_of_a_rank(line: str) -> bool:

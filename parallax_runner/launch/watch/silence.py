@@ -22,6 +22,8 @@ STACKS_SHARE = 0.4
 # While a process loads TensorFlow from a cold disk cache, its other Python threads may not run. A starting process is
 # treated as frozen only after this time, unless the kernel reports that it is stopped.
 STARTING_SILENCE_SECS = 48.0
+# A driver's machine can be slow for a while, and a child that gives up ends the run.
+LEAST_DRIVER_SILENT_SECS = 60.0
 # If more time passes between two ticks of the clock, the driver itself was paused.
 MAX_TICK_SECS = 1.0
 # The kernel's states for a stopped process, in words.
@@ -35,6 +37,13 @@ _STANDS_STILL = STOPPED | {psutil.STATUS_DISK_SLEEP: "is waiting for a disk"}
 def alive_secs(hang_timeout_secs: float) -> float:
     """Returns the interval between the heartbeats of a child process, in seconds."""
     return min(MAX_ALIVE_SECS, ALIVE_SHARE * hang_timeout_secs)
+
+
+def driver_silent_secs(hang_timeout_secs: float) -> float:
+    """Returns the number of seconds after which a child process on another machine treats a silent driver as lost. The
+    driver is not more patient with the child than the child with the driver, so a longer timeout bridges a longer cut
+    of the connection."""
+    return max(LEAST_DRIVER_SILENT_SECS, hang_timeout_secs)
 
 
 def stacks_secs(hang_timeout_secs: float, stall_timeout_secs: float | None) -> float:

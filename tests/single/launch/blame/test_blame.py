@@ -1,6 +1,7 @@
 import pytest
 
 from parallax_runner.launch.blame.first_death import Failure, Member, first_lost, reason_of, signal_name
+from parallax_runner.launch.control import wire
 from parallax_runner.launch.launchers.launcher import RankExit
 
 
@@ -64,12 +65,16 @@ def test_nobody_to_blame_is_an_error() -> None:
         first_lost([Member("worker", 0)], None)
 
 
+CUT_OFF = "its connection to the driver broke, because the network between the two machines failed"
+
+
 @pytest.mark.parametrize(
     ("member", "reason"),
     [
         (lost("worker", 0, 1.0, error="ValueError: x", status=-11), "ValueError: x"),
         (lost("worker", 0, 1.0, status=-9), "killed by signal 9 (SIGKILL)"),
         (lost("worker", 0, 1.0, status=3), "exit status 3"),
+        (lost("worker", 0, 1.0, status=wire.CUT_OFF_STATUS), CUT_OFF),
         (lost("worker", 0, 1.0, status=0), "ended before its work was done (exit status 0)"),
         (lost("worker", 0, 1.0), "died without a message"),
     ],

@@ -34,6 +34,27 @@ def test_mpiruns_own_failure_explains_workers_that_ended_silently(logs: Logs) ->
     assert (str(found), found.last_lines) == ("mpirun: exit status 213", (DAEMON,))
 
 
+LOST_PEER = """[1,0]<stderr>: An MPI communication peer process has unexpectedly disconnected.  This
+[1,0]<stderr>: usually indicates a failure in the peer process (e.g., a crash or
+[1,0]<stderr>:   Local host: h1
+[1,0]<stderr>:   Peer host:  h2
+[1,0]<stderr>: [h1:00000] *** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort,
+prterun has exited due to process rank 0 with PID 12797 on node h1 calling
+"abort". This may have caused other processes in the application to be
+"""
+
+
+def test_a_peer_that_is_gone_is_blamed_before_the_mpirun_that_others_ended(tmp_path: Path) -> None:
+    """A worker on another host was killed, and the abort of a worker that noticed reached mpirun first."""
+    logs = Logs(tmp_path)
+    (tmp_path / "logs").mkdir()
+    log_path(tmp_path, "mpirun", 0).write_text(LOST_PEER)
+    workers = [member("worker", 0, host="h1"), member("worker", 1, host="h2", lost_secs=10.1)]
+    mpirun = member("mpirun", lost_secs=10.2, exit_status=14)
+    found = find_failure(workers, [], mpirun, RUN, logs, Local())
+    assert str(found) == "worker 1 on h2: its process was killed, or its machine is lost"
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [

@@ -84,7 +84,7 @@ def test_children_wait_until_the_launch_is_proven(control: ControlServer) -> Non
     waiting = [threading.Thread(target=client.wait_until_proven, daemon=True) for client in clients]
     for thread in waiting:
         thread.start()
-    clients[1].prove({"rank": 1, "world_size": 2, "plan": "f00d", "versions": {}})
+    clients[1].prove({"rank": 1, "world_size": 2, "plan": "f00d"})
     said = take(control, "proof")
     assert (said.index, said.fields["world_size"], said.fields["plan"]) == (1, 2, "f00d")
     assert all(thread.is_alive() for thread in waiting)
@@ -272,7 +272,7 @@ def test_a_child_ends_at_once_when_the_driver_is_gone(control: ControlServer) ->
     take(control, "hello")
     control.close()
     _, said = child.communicate(timeout=60)
-    assert child.returncode == 1
+    assert child.returncode == wire.CUT_OFF_STATUS
     assert said == "the driver is gone (control connection closed): this process exits\n"
 
 

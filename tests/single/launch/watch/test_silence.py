@@ -94,6 +94,11 @@ def test_the_clock_stands_still_while_the_driver_is_stopped() -> None:
     assert float(said) >= 1.0
 
 
+@pytest.mark.parametrize(("hang_timeout_secs", "secs"), [(5.0, 60.0), (300.0, 300.0)])
+def test_a_child_is_as_patient_as_the_driver(hang_timeout_secs: float, secs: float) -> None:
+    assert silence.driver_silent_secs(hang_timeout_secs) == secs
+
+
 @pytest.mark.parametrize(("hang_timeout_secs", "alive_secs"), [(60.0, 2.0), (5.0, 1.0), (2.0, 0.4)])
 def test_signs_of_life_come_often_enough(hang_timeout_secs: float, alive_secs: float) -> None:
     assert silence.alive_secs(hang_timeout_secs) == pytest.approx(alive_secs)
