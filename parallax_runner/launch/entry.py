@@ -19,6 +19,7 @@ from parallax_runner.launch import bind_address
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.launch.logs import log_path, redirect_output
+from parallax_runner.process.limits import with_limit
 from parallax_runner.process.user_code import describe_exit
 
 
@@ -115,4 +116,4 @@ def _told(error: BaseException, log: Path) -> str:
         return f"{log}: cannot be written: {error.strerror}"
     if not isinstance(error, Exception):
         return f"the user's code: {describe_exit(error)}"
-    return f"{type(error).__name__}: {error}"
+    return with_limit(f"{type(error).__name__}: {error}")
