@@ -23,6 +23,7 @@ from parallax_runner.config.sync_command import sync_command
 from parallax_runner.driver.check import CheckedSweep, check
 from parallax_runner.errors import ConfigError
 from parallax_runner.process.exit_status import tell
+from parallax_runner.process.home import set_home
 from parallax_runner.process.terminal import keep_going
 from parallax_runner.sweep import job
 from parallax_runner.track.origin import program
@@ -31,6 +32,7 @@ from parallax_runner.track.origin import program
 def main() -> int:
     """Runs the command line and returns the exit status."""
     keep_going()
+    set_home()
     try:
         arguments = parse()
         text = answer(arguments)

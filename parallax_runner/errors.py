@@ -114,6 +114,10 @@ class ScriptError(ParallaxError):
         self.exit_status = exit_status
 
 
+class LimitError(ParallaxError):
+    """A limit of the process (`ulimit`) is too low for the run."""
+
+
 _STORAGE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE})
 
 

@@ -33,6 +33,7 @@ from parallax_runner.config.master import Master, sweep_dir
 from parallax_runner.config.origins import COMMAND_LINE, ConfigFile, Origins
 from parallax_runner.config.structured import STRUCTURED
 from parallax_runner.errors import ConfigError
+from parallax_runner.files.text_encoding import undecoded
 
 VERSION_BASE = "1.3"
 CONFIG_NAME = "config"
@@ -140,6 +141,7 @@ class Composer:
         for override in sweeping:
             if override.is_hydra_override():
                 raise ConfigError(f"{override.input_line} (command line): a sweep cannot vary Hydra's own settings")
+            _check_given_once(override, overrides)
         self._follow_searchpath(overrides)
         self._check_groups(overrides)
         try:
@@ -219,10 +221,9 @@ class Composer:
         overrides = []
         for line in lines:
             try:
-                line.encode()
+                if (reason := undecoded(line)) is not None:
+                    raise explain.unreadable_value(line, reason)
                 overrides += parser.parse_overrides([line])
-            except UnicodeEncodeError as error:
-                raise explain.unreadable_value(line, "it is not valid UTF-8") from error
             except RecursionError as error:
                 raise explain.unreadable_value(line, "it is nested too deeply") from error
             except ValueError as error:  # an integer with more digits than Python can read
@@ -348,6 +349,14 @@ def _output_dir(config: Any) -> str:
     if config.hydra.mode == RunMode.MULTIRUN:
         return os.path.join(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir))
     return str(config.hydra.run.dir)
+
+
+def _check_given_once(swept: Override, overrides: Sequence[Override]) -> None:
+    """Raises ConfigError if a key that a sweep varies is also in another override. The jobs would then be the same, or
+    would have the same folder."""
+    for other in overrides:
+        if other is not swept and other.get_key_element() == swept.get_key_element():
+            raise explain.given_twice(swept, other)
 
 
 def _names_no_value(override: Override) -> bool:

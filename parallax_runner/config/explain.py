@@ -165,6 +165,14 @@ def needs_multirun(override: Override) -> ConfigError:
     )
 
 
+def given_twice(swept: Override, other: Override) -> ConfigError:
+    """Returns the error for a swept key that the command line sets a second time."""
+    return ConfigError(
+        f"{shown(str(swept.input_line))} (command line): {shown(str(other.input_line))} sets the same key; omit one of "
+        "them"
+    )
+
+
 def sweep(lines: str, error: Exception) -> ConfigError:
     """Returns the error for a sweep that cannot be expanded into jobs."""
     return ConfigError(f"{lines} (command line): this sweep cannot be expanded into jobs: {_first_line(error)}")

@@ -28,6 +28,7 @@ from parallax_runner.config.validate_backup import check_backup
 from parallax_runner.config.validate_epochs import check_epochs
 from parallax_runner.config.validate_partition import check_partition
 from parallax_runner.files.regular import kind_of
+from parallax_runner.files.text_encoding import undecoded
 
 KERNEL = (("/", "proc"), ("/", "sys"))  # file systems in which folders cannot be created
 BELOW_BYTES = 256  # bytes of a path that are reserved for files below the run directory
@@ -297,10 +298,8 @@ def _check_folders(config: RunConfig, origins: Origins) -> None:
 
 def unwritable(path: str) -> str | None:
     """Returns the reason why a folder cannot be created or written at `path`, or None if this seems possible."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return "the path contains a character that UTF-8 cannot encode"
+    if (undecodable := undecoded(path)) is not None:
+        return f"the path cannot be read: {undecodable}"
     if path.startswith("~") and not os.path.lexists(path):
         return f"~ is not expanded here; write {os.path.expanduser(path)}"
     whole = nearest = os.path.abspath(path)

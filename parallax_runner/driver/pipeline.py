@@ -56,6 +56,8 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.process import changes
 from parallax_runner.process import stage_times as stages
+from parallax_runner.process.home import set_home
+from parallax_runner.process.limits import explained
 from parallax_runner.process.stage_times import stage
 from parallax_runner.process.terminal import log_losses
 from parallax_runner.shipment.folder import removed_at_end
@@ -86,6 +88,7 @@ def drive(
     """
     # This setting hides TensorFlow's notes about its build, but not its errors.
     changes.set_default("TF_CPP_MIN_LOG_LEVEL", "2")
+    set_home()
     run_dir = Path(config.run_dir).resolve()
     config = size_cluster(config)
     if config.action == "verify" and visible_gpus(config.cluster, rank=0):
@@ -103,7 +106,7 @@ def drive(
                 command = resume_command(run_dir, has_own_checkpoint=False, resume=config.ckpt.resume)
                 _end_interrupted(config, run_dir, state.known(), interrupts, command)
             log.error("%s", error, exc_info=True)
-            told = report.explain_storage(error, run_dir)
+            told = report.explain_storage(explained(error), run_dir)
             reason = str(told) if isinstance(told, ParallaxError) else f"{type(told).__name__}: {told}"
             report.leave_summary(run_dir, dataclasses.replace(state.known(), status="failed", error=reason))
             raise told from told.__cause__

@@ -20,6 +20,7 @@ from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.launch.logs import log_path, redirect_output
 from parallax_runner.launch.proxies import connect_directly
+from parallax_runner.process.limits import with_limit
 from parallax_runner.process.user_code import describe_exit
 
 
@@ -121,4 +122,4 @@ def _told(error: BaseException, log: Path) -> str:
         return lost
     if not isinstance(error, Exception):
         return f"the user's code: {describe_exit(error)}"
-    return f"{type(error).__name__}: {error}"
+    return with_limit(f"{type(error).__name__}: {error}")

@@ -10,6 +10,7 @@ from parallax_runner.errors import LaunchError
 from parallax_runner.files.in_place import open_in_place
 from parallax_runner.launch import guard
 from parallax_runner.launch.job import Command
+from parallax_runner.process.limits import with_limit
 
 
 def spawn(command: Command, log_name: Path, *, anew: bool) -> subprocess.Popen[bytes]:
@@ -27,7 +28,7 @@ def spawn(command: Command, log_name: Path, *, anew: bool) -> subprocess.Popen[b
                 start_new_session=True,
             )
     except OSError as error:
-        raise LaunchError(f"cannot start {command.argv[0]}: {error}") from error
+        raise LaunchError(with_limit(f"cannot start {command.argv[0]}: {error}")) from error
     if process.stdin is not None:
         # If a remote shell has already ended, its exit status will show the reason.
         with contextlib.suppress(BrokenPipeError), process.stdin:

@@ -6,6 +6,7 @@ import traceback
 
 from parallax_runner.errors import ParallaxError
 from parallax_runner.files.credentials import masked
+from parallax_runner.process.limits import explained
 
 # The exit statuses of a process ended by Ctrl-C, SIGTERM, the loss of its terminal, or Slurm's warning.
 INTERRUPTED = tuple(
@@ -15,6 +16,7 @@ INTERRUPTED = tuple(
 
 def tell(error: BaseException) -> int:
     """Prints a message about the exception `error`, if it has one, and returns the exit status."""
+    error = explained(error)
     if isinstance(error, ParallaxError):
         print(f"parallax_runner: {error}", file=sys.stderr)
         return error.exit_status

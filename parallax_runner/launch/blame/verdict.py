@@ -1,5 +1,6 @@
 """Describes a failed attempt: which process is to blame, its last output, and what the other processes were doing."""
 
+import signal
 import socket
 import time
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from pathlib import Path
 from parallax_runner.launch.blame.first_death import GONE, Failure, Member, first_lost, reason_of
 from parallax_runner.launch.launchers.launcher import Launcher
 from parallax_runner.launch.logs import last_lines, log_path
+from parallax_runner.process.limits import limit_in, tight_limit
 
 LAST_LINES = 20
 # More lines are shown for a traceback, because its last lines may be TensorFlow's own calls, with the user's line
@@ -54,11 +56,12 @@ def find_failure(
     if program is not None and program.exit_status and member.role == "worker" and _explains_nothing(member):
         member = _gone_peer(workers, launcher.lost_peer(output)) or program
     last_words = _last_words(member, logs, output, launcher)
+    hint = _hint(member, workers, program, "\n".join((output, *last_words)), launcher)
     return Failure(
         member.role,
         member.index,
         member.host,
-        reason_of(member) + _hint(member, workers, program, "\n".join((output, *last_words)), launcher),
+        reason_of(member) + (hint or _limit_hint(member, _output(member, logs, output, launcher))),
         last_words,
         pid=member.pid,
         exit_status=member.exit_status,
@@ -102,10 +105,29 @@ def _explains_nothing(member: Member) -> bool:
     return member.error is None and member.exit_status is None and member.verdict is None
 
 
+def _limit_hint(member: Member, said: Sequence[str]) -> str:
+    """Returns text that names the limit (`ulimit`) that has ended a process of this host, or may have ended it. `said`
+    are lines that the process wrote."""
+    is_explained = member.error is not None or member.verdict is not None
+    if is_explained or member.host not in ("", socket.gethostname()):
+        return ""
+    if (sentence := limit_in("\n".join((reason_of(member), *said)))) is not None:
+        return f"; {sentence}"
+    has_failed = member.exit_status not in (None, -signal.SIGKILL, -signal.SIGTERM)
+    possible = tight_limit() if has_failed else None
+    return "" if possible is None else f"; a possible cause is a limit: {possible}"
+
+
 def _last_words(member: Member, logs: Logs, output: str, launcher: Launcher) -> tuple[str, ...]:
+    trace = tuple(member.traceback.splitlines()[-TRACEBACK_LINES:])
+    return trace or _output(member, logs, output, launcher)[-LAST_LINES:]
+
+
+def _output(member: Member, logs: Logs, output: str, launcher: Launcher) -> tuple[str, ...]:
+    """Returns the last lines that a process wrote itself, with the stack of a crash in native code."""
     if member.role == launcher.program:
-        return tuple(output.splitlines()[-LAST_LINES:])
+        return tuple(output.splitlines())
     if member.role == "run":
         return ()
-    own = tuple(member.traceback.splitlines()[-TRACEBACK_LINES:]) or logs.tail(member.role, member.index)
-    return own if own or member.role != "worker" else launcher.lines_of_rank(output, member.index)[-LAST_LINES:]
+    own = logs.tail(member.role, member.index, TRACEBACK_LINES)
+    return own if own or member.role != "worker" else launcher.lines_of_rank(output, member.index)
