@@ -130,6 +130,10 @@ class TfDataset:
         """The number of examples in the whole batches of a pass. Can read all examples."""
         return self.pass_steps * self.train.size
 
+    def with_pass_steps(self, steps: int) -> TfDataset:
+        """Returns the same dataset, with the number of steps in a pass that another process has counted."""
+        return replace(self, given_steps=steps)
+
     def after(self, steps: int) -> TfDataset:
         """Returns a dataset that continues after `steps` steps.
 
