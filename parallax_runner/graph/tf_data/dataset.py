@@ -140,6 +140,8 @@ class TfDataset:
         Finite data continues with the next pass, even if the steps end in the middle of a pass. Endless data starts
         again from the beginning, as in Keras, unless its order is random: then it continues with the next batch.
         """
+        if not steps:  # a first call of fit, which might not need the length of a pass
+            return self
         if not self.is_endless:
             return replace(self, first_pass=self.first_pass - (-steps // self.pass_steps))
         if not self.train.draws_order:
