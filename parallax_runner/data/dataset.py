@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -109,6 +109,12 @@ def validates_at_least(dataset: Dataset, examples: int) -> bool:
     if reads_no_further is not None:
         return bool(reads_no_further(examples))
     return dataset.validation_size >= examples
+
+
+def with_pass_steps(dataset: Dataset, steps: int) -> Dataset:
+    """Returns the dataset, with `steps` batches in a pass if it would have to count them."""
+    change = getattr(dataset, "with_pass_steps", None)
+    return dataset if change is None else cast(Dataset, change(steps))
 
 
 def numbering_of(dataset: Dataset) -> str:

@@ -30,12 +30,14 @@ class Contents:
     """Which parts of a run are in its shipment.
 
     `graph` and `data` are the reasons why a part is not in it, or None if it is. `data_folder` is the folder of the
-    data, which can be on another disk than the run.
+    data, which can be on another disk than the run. `pass_steps` is the number of batches in a pass over a
+    `tf.data.Dataset` that is not in the shipment. All workers must agree on it, so only the driver counts.
     """
 
     graph: str | None
     data: str | None
     data_folder: str
+    pass_steps: int | None = None
 
     @property
     def is_complete(self) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.dataset import Dataset, with_pass_steps
 from parallax_runner.errors import LaunchError
 from parallax_runner.files.shared import check_own_folder
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -58,7 +58,9 @@ class Received:
     def load_dataset(self, config: RunConfig) -> Dataset:
         """Returns the data."""
         if self.contents.data is not None:
-            return self.maker.load_dataset(config)
+            made = self.maker.load_dataset(config)
+            steps = self.contents.pass_steps
+            return made if steps is None else with_pass_steps(made, steps)
         from parallax_runner.shipment.data_files import load_data
 
         with stage("data"):

@@ -61,7 +61,8 @@ class Shipment:
             remedy = "free some space, or set data.cache_dir to a folder on another disk"
             check_space(data_folder, data_bytes(self.dataset), "a file with the training data", remedy)
             save_data(self.dataset, data_folder)
-        Contents(self.graph_stays, self.data_stays, str(data_folder)).save(run_dir)
+        pass_steps = None if self.data_stays is None else getattr(self.dataset, "pass_steps", None)
+        Contents(self.graph_stays, self.data_stays, str(data_folder), pass_steps).save(run_dir)
 
     def _graphs(self) -> Iterator[Any]:
         yield self.single.meta_graph.graph_def

@@ -225,6 +225,39 @@ def test_the_rows_of_the_scripts_data_decide_under_auto(tmp_path: Path) -> None:
     assert 0 < table["distinct"] < table["merged"] <= most
 
 
+PLANNED = """
+import keras
+import parallax_runner
+import tensorflow as tf
+
+read = []
+
+
+def examples():
+    for number in range(3000):
+        read.append(number)
+        yield [number / 3000.0], [1.0]
+
+
+spec = (tf.TensorSpec([1]), tf.TensorSpec([1]))
+dataset = tf.data.Dataset.from_generator(examples, output_signature=spec).batch(4)
+model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+overrides = ["action=plan", "tracking=off", "run_dir=planned", "data.resume=approximate"]
+parallax_runner.fit(model, dataset, validation_data=dataset, epochs=2, workers=2, overrides=overrides)
+print(len(read))
+"""
+
+
+def test_a_plan_does_not_count_the_examples(tmp_path: Path) -> None:
+    """It reads one batch at most, a few examples ahead, to see whether there are validation examples."""
+    (tmp_path / "script.py").write_text(PLANNED)
+    done = run(tmp_path / "script.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.splitlines()[-1]) < 100
+    assert (tmp_path / "planned" / "plan.json").exists()
+
+
 def test_a_failed_run_ends_the_script_with_its_status(tmp_path: Path) -> None:
     asked = {"comm": "mpi", "left": str(tmp_path / "left"), "epochs": [1], "overrides": ["ckpt.dir=/proc/nowhere"]}
     done = run(SCRIPT, json.dumps(asked), cwd=tmp_path)

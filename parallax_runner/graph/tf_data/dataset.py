@@ -130,12 +130,18 @@ class TfDataset:
         """The number of examples in the whole batches of a pass. Can read all examples."""
         return self.pass_steps * self.train.size
 
+    def with_pass_steps(self, steps: int) -> TfDataset:
+        """Returns the same dataset, with the number of steps in a pass that another process has counted."""
+        return replace(self, given_steps=steps)
+
     def after(self, steps: int) -> TfDataset:
         """Returns a dataset that continues after `steps` steps.
 
         Finite data continues with the next pass, even if the steps end in the middle of a pass. Endless data starts
         again from the beginning, as in Keras, unless its order is random: then it continues with the next batch.
         """
+        if not steps:  # a first call of fit, which might not need the length of a pass
+            return self
         if not self.is_endless:
             return replace(self, first_pass=self.first_pass - (-steps // self.pass_steps))
         if not self.train.draws_order:

@@ -141,7 +141,7 @@ def test_another_word_for_the_order_is_refused() -> None:
 GIVEN: dict[str, Any] = {
     **dict.fromkeys(("batch_size", "steps_per_epoch", "class_weight", "sample_weight")),
     **dict.fromkeys(("validation_data", "validation_steps", "validation_batch_size")),
-    **{"validation_split": 0.0, "shuffle": True, "is_exact": lambda: True, "known": {}},
+    **{"validation_split": 0.0, "shuffle": True, "is_exact": lambda: True, "pass_steps": None},
 }
 
 
