@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver import report
 from parallax_runner.errors import LaunchError
+from parallax_runner.launch.own_folder import OwnFolder, remove_left_over
 from parallax_runner.process.script_file import why_not_again
 
 if TYPE_CHECKING:
@@ -54,16 +57,25 @@ def _tell_or_refuse(config: RunConfig, reasons: list[str | None]) -> None:
     report.tell_notes([f"{told}, so each worker runs the script again up to fit"])
 
 
-def data_folder_of(config: RunConfig, shipment: Shipment, run_dir: Path) -> Path | None:
-    """Returns the folder of the data if `data.cache_dir` puts the data of `fit` on another disk, or None."""
+def cache_dir_of(config: RunConfig, shipment: Shipment) -> Path | None:
+    """Returns the folder on another disk to which `data.cache_dir` sends the data of `fit`, or None."""
     if shipment.data_stays is not None or not frozen.is_fit(config):
         return None
     cache_dir = config.data.get("cache_dir")
-    return None if cache_dir is None else Path(cache_dir).expanduser() / f"{run_dir.name}-{_digest(run_dir)}"
+    return None if cache_dir is None else Path(cache_dir).expanduser()
 
 
-def _digest(run_dir: Path) -> str:
-    """Returns text that distinguishes run folders with the same name."""
-    from parallax_runner.files.cache import cache_key
-
-    return cache_key([str(run_dir)])[:8]
+@contextmanager
+def own_folder_in(cache_dir: Path | None) -> Iterator[Path | None]:
+    """Yields a new folder in `cache_dir`, and removes it after the `with` block. Also removes the folders of drivers
+    that were killed. Yields None if `cache_dir` is None. Raises OSError if the folder cannot be made."""
+    if cache_dir is None:
+        yield None
+        return
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    remove_left_over(cache_dir)
+    folder = OwnFolder.make(cache_dir)
+    try:
+        yield folder.path
+    finally:
+        folder.remove()

@@ -30,7 +30,7 @@ from parallax_runner.driver.epochs import MakeEpochs
 from parallax_runner.driver.exact_on_gpus import compute_exactly
 from parallax_runner.driver.export_model import with_export
 from parallax_runner.driver.goal import goal_of
-from parallax_runner.driver.hand_over import data_folder_of, shipment_of
+from parallax_runner.driver.hand_over import cache_dir_of, own_folder_in, shipment_of
 from parallax_runner.driver.jobs.partition_trials import search_apart
 from parallax_runner.driver.make_plan import advice_on, measure, measured_rows, plan_run
 from parallax_runner.driver.own_optimizer import without_optimizer
@@ -195,8 +195,8 @@ def _drive(
     identity = identity_in(config, dataset)
     start = Recovery.of(with_start(config, single, dataset, identity, run_dir), config.ckpt.resume)
     prepared = PreparedRun(start, plan, source, shipment, measured, goal, epochs, before)
-    with removed_at_end(run_dir, data_folder_of(config, shipment, run_dir)):
-        leave_for_workers(config, shipment, identity, run_dir)
+    with removed_at_end(run_dir), own_folder_in(cache_dir_of(config, shipment)) as data_folder:
+        leave_for_workers(config, shipment, identity, run_dir, data_folder)
         frozen.freeze(start.config, run_dir)
         if config.action == "verify":
             verify_capture(prepared, state)

@@ -16,7 +16,6 @@ from parallax_runner.data.identity import EXAMPLES_OF_DRIVER, Contents, examples
 from parallax_runner.data.identity import FILE_NAME as IDENTITY
 from parallax_runner.driver import recovery
 from parallax_runner.driver.data_position import settled_position
-from parallax_runner.driver.hand_over import data_folder_of
 from parallax_runner.errors import ConfigError
 from parallax_runner.process.stage_times import stage
 from parallax_runner.shipment.folder import folder_of
@@ -82,11 +81,14 @@ def _check_repeats(config: RunConfig) -> None:
         )
 
 
-def leave_for_workers(config: RunConfig, shipment: Shipment, identity: Contents, run_dir: Path) -> None:
-    """Writes the graph and the data for the workers, and what they need to make a part again and to compare it."""
+def leave_for_workers(
+    config: RunConfig, shipment: Shipment, identity: Contents, run_dir: Path, data_folder: Path | None
+) -> None:
+    """Writes the graph and the data for the workers, and what they need to make a part again and to compare it. The
+    data goes to `data_folder` if it is not None."""
     from parallax_runner.graph import fingerprint, generators
 
-    shipment.write(run_dir, data_folder_of(config, shipment, run_dir))
+    shipment.write(run_dir, data_folder)
     fingerprint.Outline.of(shipment.single.meta_graph.graph_def).save(run_dir / fingerprint.FILE_NAME)
     identity.save(run_dir / IDENTITY)
     if shipment.data_stays is not None and not is_exact(config):

@@ -322,9 +322,10 @@ class Attempt:
             if child.exited_secs is None:
                 child.exited_secs = now
                 # The exit status of a program that starts all workers describes only that program, not the workers.
-                child.members[-1].exit_status = status
-                child.members[-1].is_gone = status == self._launcher.lost_exit_status
-                if child.members[-1] is self._program and status < 0:
+                itself = child.members[-1]
+                itself.exit_status = status
+                itself.is_gone = itself is not self._program and status == self._launcher.lost_exit_status
+                if itself is self._program and status < 0:
                     # The program itself was killed by a signal. If a worker had died, the program's status would be
                     # positive.
                     self._program.lose(now)

@@ -22,11 +22,12 @@ def start(cwd: str, env: dict[str, str], argv: list[str]) -> None:
 
 
 def check(cwd: str, tokens: list[str], driver: list[Any]) -> dict[str, Any]:
-    """Checks this host. Returns the files in `tokens` that this host does not see, and whether the folder `cwd` exists.
-    Also returns the error if this host cannot connect to the driver."""
+    """Checks this host. Returns the files in `tokens` that this host does not see, or to whose folders it cannot write,
+    and whether the folder `cwd` exists. Also returns the error if this host cannot connect to the driver."""
     return {
         "host": socket.gethostname(),
         "unseen": [token for token in tokens if not Path(token).is_file()],
+        "unwritable": [token for token in tokens if not os.access(Path(token).parent, os.W_OK)],
         "has_cwd": os.path.isdir(cwd),
         "control": _reach(driver[0], driver[1]),
     }

@@ -122,6 +122,11 @@ def _judge(host: str, question: _Question, hosts: Hosts) -> str:
             f"{where} does not see the files that this machine writes to {folder}: run_dir and ckpt.dir must be on a "
             "file system that all hosts share; set hydra.run.dir=… (or ckpt.dir=…) to a folder on such a system"
         )
+    if answer["unwritable"]:
+        raise LaunchError(
+            f"{where} cannot write to {Path(answer['unwritable'][0]).parent}: its processes write logs and checkpoints "
+            "there, so mount the file system for writing on all hosts"
+        )
     if not answer["has_cwd"]:
         raise LaunchError(f"{where} has no folder {os.getcwd()}: start the run in a folder that all hosts share")
     if answer["control"] is not None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from parallax_runner.config import frozen
 from parallax_runner.errors import StorageError
-from parallax_runner.files.locks import locked, open_to_lock
 from parallax_runner.files.plain import read_object, reason_of, remove
 from parallax_runner.files.whole import write_whole
 from parallax_runner.plan.format_bytes import format_bytes
@@ -21,7 +19,6 @@ from parallax_runner.plan.format_bytes import format_bytes
 FOLDER = "shipment"
 CONTENTS = "contents.json"
 DATA = "data"
-LOCK = "in_use.lock"  # in the folder of data on another disk
 OWNER_ONLY = 0o700
 
 
@@ -80,46 +77,13 @@ def make_empty(folder: Path) -> Path:
 
 
 @contextmanager
-def removed_at_end(run_dir: Path, data_folder: Path | None = None) -> Iterator[None]:
-    """Removes the run's shipment after the `with` block, in which it is written and the run's processes end.
-    `data_folder` is the folder of the data if it is on another disk. This function makes it, in place of an older one.
-
-    If a folder cannot be removed, prints a note, because the result of the run does not depend on it. Raises OSError if
-    `data_folder` cannot be made.
-    """
-    folders = [folder_of(run_dir)]
-    with ExitStack() as stack:
-        if data_folder is not None:
-            folders.append(data_folder)
-            stack.enter_context(in_use(data_folder))
-        try:
-            yield
-        finally:
-            for folder in folders:
-                _remove_or_tell(folder)
-
-
-@contextmanager
-def in_use(folder: Path) -> Iterator[None]:
-    """Makes an empty folder, and locks it during the `with` block. First removes the unlocked folders beside it, which
-    drivers that were killed have left. Raises OSError if the folder cannot be made."""
-    _remove_left(folder.parent)
-    make_empty(folder)
-    # Another process may find the file under its name only when it is locked.
-    unlocked = folder / f".{LOCK}"
-    with open_to_lock(unlocked) as file:
-        with suppress(OSError):  # on a file system without locks, no process removes the folder
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        unlocked.rename(folder / LOCK)
+def removed_at_end(run_dir: Path) -> Iterator[None]:
+    """Removes the run's shipment after the `with` block, in which it is written and the run's processes end. If it
+    cannot be removed, prints a note, because the result of the run does not depend on it."""
+    try:
         yield
-
-
-def _remove_left(parent: Path) -> None:
-    """Removes the folders of `parent` that `in_use` has made, unless their run is alive."""
-    with suppress(OSError):
-        for folder in [path for path in parent.iterdir() if (path / LOCK).is_file()]:
-            with suppress(OSError), locked(folder / LOCK, wait=False):
-                remove(folder)
+    finally:
+        _remove_or_tell(folder_of(run_dir))
 
 
 def _remove_or_tell(folder: Path) -> None:

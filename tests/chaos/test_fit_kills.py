@@ -187,7 +187,7 @@ def expect_end(kill: FitKill, fit: Fit, status: int) -> None:
         return
     assert not (fit.cwd / "run" / "shipment").exists()
     if kill.target == "driver" and kill.phase in OF_SCRIPT:
-        assert status in (-number, 1, 130), fit.said
+        assert status in (-number, 128 + number), fit.said
         return
     assert "Traceback" not in fit.said, fit.said
     if kill.target == "driver":

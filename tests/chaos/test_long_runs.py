@@ -58,7 +58,7 @@ def test_three_thousand_steps_with_three_hundred_checkpoints(lm: tuple[str, ...]
         expect_flat(usage)
     assert late <= early + 12  # a checkpoint that is being written
     with sqlite3.connect(tmp_path / "mlflow.db") as database:
-        (rows,) = database.execute("select count(*) from metrics where key = 'loss'").fetchone()
+        (rows,) = database.execute("select count(*) from metrics where key = 'train/loss'").fetchone()
     assert rows == STEPS // 10 + 1  # the first step
 
 

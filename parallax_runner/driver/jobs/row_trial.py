@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.state import drawn_from, state_of
-from parallax_runner.driver.hand_over import data_folder_of
+from parallax_runner.driver.hand_over import cache_dir_of, own_folder_in
 from parallax_runner.driver.jobs.child_job import require_finished, run_child_job
 from parallax_runner.errors import StorageError
 from parallax_runner.files.cache import cache_key, cache_root
@@ -91,8 +91,7 @@ def _trial(
     if frozen.is_of_script(config):
         generators.begin.save(folder / generators.FILE_NAME)
         here = dataclasses.replace(here, model={**config.model, "first_process": str(folder)})
-    data_folder = data_folder_of(config, shipment, folder)
-    with removed_at_end(folder, data_folder):
+    with removed_at_end(folder), own_folder_in(cache_dir_of(config, shipment)) as data_folder:
         shipment.write(folder, data_folder)
         result = run_child_job(here, alone, module=MODULE, interrupts=interrupts)
     require_finished(result, "measure", folder)

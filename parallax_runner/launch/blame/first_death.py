@@ -15,7 +15,7 @@ FOLLOW_SECS = 5.0
 # The reason given if neither the process nor the launcher reported anything.
 DIED_SILENTLY = "died without a message"
 # The reason given for a member whose process the driver did not start itself.
-GONE = "its process was killed, or its machine is lost"
+GONE = "its process was killed, or the connection to its machine is lost"
 # If a process aborts because a peer is gone, it is killed by one of these signals. Such a death may be a consequence of
 # another death.
 _GIVES_UP_BY = frozenset({signal.SIGABRT, signal.SIGPIPE})

@@ -91,13 +91,24 @@ def test_a_run_dir_that_is_not_shared(shell: Shell, tmp_path: Path) -> None:
     assert "hydra.run.dir=" in told
 
 
+def test_a_folder_that_the_host_cannot_write_to(shell: Shell, tmp_path: Path) -> None:
+    answer = {"host": "good", "unseen": [], "unwritable": [f"{tmp_path}/.seen"], "has_cwd": True, "control": None}
+    told = message(shell(f"echo '{json.dumps(answer)}'"), tmp_path)
+    assert f"host 'good' in cluster.resource_info cannot write to {tmp_path}: its processes write logs" in told
+
+
+def test_a_host_tells_what_it_cannot_write_to() -> None:
+    """Nobody can write to the folder of the kernel's processes."""
+    assert ask(Path("/proc/1/task"), 9)["unwritable"] == ["/proc/1/task"]
+
+
 def test_a_folder_that_is_not_there(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reach.os, "getcwd", lambda: "/no/such/folder")
     assert "has no folder /no/such/folder: start the run in a folder" in message(shell(LIKE_SSH), tmp_path)
 
 
 def test_a_wall_between(shell: Shell, tmp_path: Path) -> None:
-    answer = json.dumps({"host": "good", "unseen": [], "has_cwd": True, "control": "timed out"})
+    answer = json.dumps({"host": "good", "unseen": [], "unwritable": [], "has_cwd": True, "control": "timed out"})
     told = message(shell(f"echo '{answer}'"), tmp_path)
     assert "host 'good' in cluster.resource_info cannot connect to this machine at 127.0.0.1: timed out" in told
 

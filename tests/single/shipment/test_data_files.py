@@ -26,7 +26,7 @@ from parallax_runner.errors import LaunchError, StorageError
 from parallax_runner.files.plain import remove
 from parallax_runner.graph.tf_data.dataset import TfDataset
 from parallax_runner.shipment.data_files import OWN_OBJECT, data_bytes, load_data, save_data, why_data_stays
-from parallax_runner.shipment.folder import Contents, check_space, folder_of, in_use, make_empty, removed_at_end
+from parallax_runner.shipment.folder import Contents, check_space, folder_of, make_empty, removed_at_end
 from parallax_runner.shipment.received import Received
 from tests.single.shipment.pipelines import PIPELINES, numbers
 
@@ -150,12 +150,10 @@ def test_too_little_space(tmp_path: Path) -> None:
 
 
 def test_they_go_when_the_run_ends(tmp_path: Path) -> None:
-    run_dir, elsewhere = tmp_path / "run", tmp_path / "cache" / "run"
-    with pytest.raises(KeyboardInterrupt), removed_at_end(run_dir, elsewhere):
-        make_empty(folder_of(run_dir))
-        (elsewhere / "some").touch()  # the contents are not written yet
+    with pytest.raises(KeyboardInterrupt), removed_at_end(tmp_path):
+        make_empty(folder_of(tmp_path))  # the contents are not written yet
         raise KeyboardInterrupt
-    assert list(run_dir.iterdir()) == [] and list(elsewhere.parent.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_removed_is_noted(
@@ -171,25 +169,6 @@ def test_what_cannot_be_removed_is_noted(
         monkeypatch.setattr(shutil, "rmtree", fail)
     told = f"parallax_runner: {folder_of(tmp_path)}: the files for the workers cannot be removed: Read-only file system"
     assert told in capsys.readouterr().err
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from parallax_runner.shipment.folder import removed_at_end
-with removed_at_end(Path(sys.argv[1]), Path(sys.argv[2])):
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_what_a_killed_driver_has_left_on_another_disk_goes(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    killed, alive, mine = cache / "killed", cache / "alive", cache / "mine"
-    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "run"), str(killed)], check=False)
-    assert killed.is_dir()
-    mine.mkdir()
-    with in_use(alive), removed_at_end(tmp_path / "other", cache / "other"):
-        assert sorted(path.name for path in cache.iterdir()) == ["alive", "mine", "other"]
 
 
 def test_a_link_is_removed_and_not_followed(tmp_path: Path) -> None:

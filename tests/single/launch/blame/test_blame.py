@@ -23,7 +23,7 @@ def test_a_process_that_is_gone_elsewhere_comes_before_an_error_that_was_seen_ea
     gone = lost("worker", 1, 10.2, status=255)
     gone.is_gone = True
     assert first_lost([lost("worker", 0, 10.0, error="HorovodInternalError"), gone], None) is gone
-    assert reason_of(gone) == "its process was killed, or its machine is lost"
+    assert reason_of(gone) == "its process was killed, or the connection to its machine is lost"
 
 
 @pytest.mark.parametrize("number", [15, 6])

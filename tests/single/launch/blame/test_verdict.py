@@ -52,7 +52,7 @@ def test_a_peer_that_is_gone_is_blamed_before_the_mpirun_that_others_ended(tmp_p
     workers = [member("worker", 0, host="h1"), member("worker", 1, host="h2", lost_secs=10.1)]
     mpirun = member("mpirun", lost_secs=10.2, exit_status=14)
     found = find_failure(workers, [], mpirun, RUN, logs, Local())
-    assert str(found) == "worker 1 on h2: its process was killed, or its machine is lost"
+    assert str(found) == "worker 1 on h2: its process was killed, or the connection to its machine is lost"
 
 
 @pytest.mark.parametrize(
