@@ -53,3 +53,34 @@ def test_a_worker_whose_end_is_explained_is_blamed_before_mpirun(
 def test_a_silent_worker_is_blamed_if_mpirun_did_not_fail(logs: Logs) -> None:
     mpirun = member("mpirun", lost_secs=10.2, exit_status=0)
     assert str(find_failure([member("worker")], [], mpirun, RUN, logs, Local())) == "worker 0: died without a message"
+
+
+@pytest.mark.parametrize(
+    ("line", "exit_status", "named"),
+    [
+        (
+            "Thread tf_Compute creation via pthread_create() failed.",
+            -6,
+            "; processes and threads of this user: at most 1048576",
+        ),
+        (
+            "terminate called after throwing an instance of 'std::bad_alloc'",
+            -6,
+            "; address space of a process: at most 1024 KiB",
+        ),
+        ("nothing known", -6, "; a possible cause is a limit: address space of a process: at most"),
+        ("nothing known", -9, ""),
+    ],
+)
+def test_a_limit_that_ended_a_worker_is_named(
+    line: str, exit_status: int, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda number: (1 << 20, 1 << 20))
+    monkeypatch.setattr("parallax_runner.process.limits._tasks_of_user", lambda: 1)
+    logs = Logs(tmp_path)
+    path = log_path(tmp_path, "worker", 0)
+    path.parent.mkdir()
+    path.write_text(f"{line}\n" + 30 * "a line of the stack\n")
+    worker = member("worker", exit_status=exit_status)
+    reason = find_failure([worker], [], None, RUN, logs, Local()).reason
+    assert named in reason if named else reason.endswith(")")
