@@ -17,6 +17,7 @@ from parallax_runner.config.trackers import RUN_ID_KEY
 from parallax_runner.errors import CheckpointError
 from parallax_runner.files.plain import read_object, reason_of
 from parallax_runner.files.regular import open_regular
+from parallax_runner.process.limits import raise_if_limited
 
 STEM = "model.ckpt"
 FORMAT = 3
@@ -149,6 +150,7 @@ def read_sidecar(prefix: Path) -> Sidecar:
             f"checkpoint {prefix}: its sidecar {path.name} is missing (TensorFlow's own Saver writes no sidecar)"
         ) from error
     except (OSError, ValueError) as error:
+        raise_if_limited(error)
         raise CheckpointError(
             f"checkpoint {prefix}: its sidecar {path.name} is unusable: {reason_of(error)}"
         ) from error
@@ -177,6 +179,7 @@ def fault_of_file(file: Path, expected: FileState) -> str | None:
     except FileNotFoundError:
         return f"{file.name} is missing"
     except OSError as error:
+        raise_if_limited(error)
         return f"{file.name} cannot be read: {reason_of(error)}"
     if found.bytes != expected.bytes:
         return f"{file.name} has {found.bytes} bytes instead of {expected.bytes}"

@@ -12,6 +12,7 @@ from typing import Any
 
 from parallax_runner.files.regular import open_regular, read_regular
 from parallax_runner.files.whole import write_whole
+from parallax_runner.process.limits import raise_if_limited
 
 SUMS = "checksums.json"
 CHECKED = "checked.json"
@@ -39,7 +40,8 @@ def damage_of(folder: Path) -> str | None:
     """Verifies all files in a folder. Returns a description of the damage, or None if all files are intact.
 
     Unchanged files are verified only once every 24 hours: a file in the folder records the sizes and modification times
-    of the verified files. Raises PermissionError if the files cannot be read.
+    of the verified files. Raises PermissionError if the files cannot be read, and
+    LimitError if a limit of this process prevents it.
     """
     try:
         sums = _read_json(folder / SUMS)
@@ -55,6 +57,7 @@ def damage_of(folder: Path) -> str | None:
     except PermissionError:
         raise
     except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise_if_limited(error)
         return str(error)
     with suppress(OSError):  # in a read-only cache, each process verifies the files
         write_whole(folder / CHECKED, json.dumps({"time": time.time(), "states": states}) + "\n")

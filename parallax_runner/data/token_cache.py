@@ -18,6 +18,7 @@ from parallax_runner.data.tokens import Corpus, TextFile, Tokenizer, tokenize_fi
 from parallax_runner.errors import DataError
 from parallax_runner.files.cache import cache_key, cache_root
 from parallax_runner.files.locks import open_to_lock
+from parallax_runner.process.limits import raise_if_limited
 
 log = logging.getLogger(__name__)
 
@@ -180,6 +181,7 @@ def _read(folder: Path) -> Corpus:
     except PermissionError as error:
         raise _of_another_user(error) from error
     except (OSError, EOFError, ValueError) as error:
+        raise_if_limited(error)
         raise DataError(f"{folder}: damaged cache of tokenized text: {error}. Delete the directory.") from error
 
 

@@ -48,6 +48,7 @@ _PROCESSES = _Limit(
         "Resource temporarily unavailable",
         "can't start new thread",
         "pthread_create() failed",
+        "SYS_LIMITS_CHILDREN",
     ),
 )
 _ADDRESSES = _Limit(
@@ -67,7 +68,7 @@ _ADDRESSES = _Limit(
     1024,
 )
 _LIMITS = (
-    _Limit("-n", resource.RLIMIT_NOFILE, "open files of a process", ("Too many open files",)),
+    _Limit("-n", resource.RLIMIT_NOFILE, "open files of a process", ("Too many open files", "SYS_LIMITS_PIPES")),
     _PROCESSES,
     _ADDRESSES,
     _Limit("-f", resource.RLIMIT_FSIZE, "size of a file", ("File too large", "SIGXFSZ"), " KiB", 1024),
@@ -107,6 +108,14 @@ def explained(error: BaseException) -> BaseException:
     told = LimitError(f"{text}; {sentence}")
     told.__cause__ = error
     return told
+
+
+def raise_if_limited(error: BaseException) -> None:
+    """Raises LimitError if a limit has caused the error. A file that could not be read for this reason is not
+    damaged."""
+    told = explained(error)
+    if told is not error:
+        raise told from error
 
 
 def with_limit(text: str) -> str:

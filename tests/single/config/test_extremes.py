@@ -97,7 +97,7 @@ def test_long_texts_are_cut_and_control_characters_escaped() -> None:
 def test_a_folder_that_can_be_made_is_not_refused(tmp_path: Path) -> None:
     assert unwritable(str(tmp_path / ("n" * 255) / "é")) is None
     assert "more than 255 bytes" in str(unwritable(str(tmp_path / ("é" * 128)))), "bytes and not characters"
-    assert unwritable("a\ud800") == "the path contains a character that UTF-8 cannot encode"
+    assert unwritable("a\ud800") == "the path cannot be read: it is not valid UTF-8"
 
 
 def test_data_that_are_no_data_set(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_folder_that_was_deleted(arguments: str, tmp_path: Path) -> None:
 def test_a_folder_that_has_no_name_in_utf_8(tmp_path: Path) -> None:
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
     folder.mkdir()
-    assert "the path contains a character that UTF-8 cannot encode" in refused(run("model=simple", cwd=folder))
+    assert "the path cannot be read: it is not valid UTF-8" in refused(run("model=simple", cwd=folder))
     assert run("--cfg=job", cwd=folder).returncode == 0
 
 

@@ -86,3 +86,34 @@ def test_a_failed_start_of_mpi_names_the_setting_behind_it(logs: Logs, monkeypat
     with open(log_path(logs._run_dir, "worker", 0), "a") as log:
         log.write("*** An error occurred in MPI_Init_thread\n")
     assert "OMPI_MCA_pml=ucx" in str(find_failure(ended, [], mpirun, RUN, logs, Local()))
+
+
+@pytest.mark.parametrize(
+    ("line", "exit_status", "named"),
+    [
+        (
+            "Thread tf_Compute creation via pthread_create() failed.",
+            -6,
+            "; processes and threads of this user: at most 1048576",
+        ),
+        (
+            "terminate called after throwing an instance of 'std::bad_alloc'",
+            -6,
+            "; address space of a process: at most 1024 KiB",
+        ),
+        ("nothing known", -6, "; a possible cause is a limit: address space of a process: at most"),
+        ("nothing known", -9, ""),
+    ],
+)
+def test_a_limit_that_ended_a_worker_is_named(
+    line: str, exit_status: int, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda number: (1 << 20, 1 << 20))
+    monkeypatch.setattr("parallax_runner.process.limits._tasks_of_user", lambda: 1)
+    logs = Logs(tmp_path)
+    path = log_path(tmp_path, "worker", 0)
+    path.parent.mkdir()
+    path.write_text(f"{line}\n" + 30 * "a line of the stack\n")
+    worker = member("worker", exit_status=exit_status)
+    reason = find_failure([worker], [], None, RUN, logs, Local()).reason
+    assert named in reason if named else reason.endswith(")")
