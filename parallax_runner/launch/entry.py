@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from parallax_runner.errors import LaunchError, ParallaxError, ScriptError, is_of_storage, lost_server
+from parallax_runner.errors import ParallaxError, ScriptError, is_of_storage, lost_server
 from parallax_runner.launch import bind_address, installation
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.launch.logs import log_path, redirect_output
 from parallax_runner.launch.proxies import connect_directly
-from parallax_runner.process.limits import with_limit
+from parallax_runner.process.limits import explained, with_limit
 from parallax_runner.process.user_code import describe_exit
 
 
@@ -33,8 +33,11 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
     connect_directly()
     try:
         client = ControlClient.connect(role, index)
-    except LaunchError as error:
-        sys.exit(f"parallax_runner: {error}")
+    except Exception as error:
+        told = explained(error)
+        if not isinstance(told, ParallaxError):
+            raise
+        sys.exit(f"parallax_runner: {told}")
     ended_well: list[bool] = []
     # Exit handlers run in reverse order. This one is registered before `body` imports anything, so it runs after all
     # exit handlers that `body` registers.

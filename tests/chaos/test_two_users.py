@@ -65,7 +65,11 @@ def test_at_once(name: str, lm: tuple[str, ...], shared: Path, record_property: 
         words += " tracking=off"
     shell = f"export PORT={pick_free_port()}; {shell}"
     runs = [started(uid, shell, words, shared) for uid in (FIRST, SECOND)]
-    ends = [(run.communicate(timeout=LAUNCH_SECS)[1], run.returncode) for run in runs]
+    try:
+        ends = [(run.communicate(timeout=LAUNCH_SECS)[1], run.returncode) for run in runs]
+    finally:
+        for run in runs:
+            run.kill()
     for stderr, status in ends:
         assert "Traceback" not in stderr, stderr
         if status != 0:
