@@ -32,10 +32,9 @@ class Usage:
     name: str
     samples: list[Sample] = field(default_factory=list)
 
-    def between(self, first: float, last: float) -> list[Sample]:
-        """Returns the samples between two fractions of the process's life."""
-        count = len(self.samples)
-        return self.samples[int(first * count) : max(int(last * count), int(first * count) + 1)]
+    def between(self, first_secs: float, last_secs: float) -> list[Sample]:
+        """Returns the samples between two times."""
+        return [sample for sample in self.samples if first_secs <= sample.at_secs <= last_secs]
 
 
 class Watch:
