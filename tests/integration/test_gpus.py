@@ -11,10 +11,11 @@ from tests.integration.runs import Run, launch
 
 EXACT = {NO_TF32: "0", DETERMINISTIC: "1"}
 # Every process that opens a session appends the GPUs of the session to a file of its own: their ids, «none» or «all».
-# The cross entropy is another op if ops are deterministic.
+# The cross entropy is another op if ops are deterministic. The model calls Python, so workers import this module.
 RECORDS = f"""
 import os
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from models import simple
@@ -37,7 +38,8 @@ tf.Session.__init__ = records
 
 def build(features, optimizer):
     tf.nn.softmax_cross_entropy_with_logits(labels=[[0.5, 0.5]], logits=[[1.0, 2.0]])
-    return simple.build(features, optimizer)
+    one = tf.ensure_shape(tf.numpy_function(lambda: np.float32(1), [], tf.float32), [])
+    return simple.build(features | {{"x": features["x"] * one}}, optimizer)
 """
 
 
