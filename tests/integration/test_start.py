@@ -8,6 +8,9 @@ MODEL = """
 import os
 from pathlib import Path
 
+import numpy as np
+import tensorflow.compat.v1 as tf
+
 import models.simple
 
 
@@ -16,7 +19,9 @@ def build(features, optimizer):
         from parallax_runner.rewrite.exchange.collectives import hvd
 
         Path(f"rank_{os.environ['OMPI_COMM_WORLD_RANK']}").write_text(str(hvd.is_initialized()))
-    return models.simple.build(features, optimizer)
+    # A model that calls Python is built in each worker.
+    one = tf.ensure_shape(tf.numpy_function(lambda: np.float32(1), [], tf.float32), [])
+    return models.simple.build(features | {"x": features["x"] * one}, optimizer)
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from hydra.core.singleton import Singleton
 from omegaconf import OmegaConf
 
 from parallax_runner.config.compose import Composer, resolve
-from parallax_runner.config.hydra_state import own_hydra_state
+from parallax_runner.config.hydra_state import OF_THE_APPLICATION, own_hydra_state
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.running_job import job_of_call
@@ -31,16 +32,20 @@ class Settings:
 @pytest.fixture
 def application() -> Iterator[None]:
     """A Hydra application whose configuration has the same name as this project's."""
-    before = dict(Singleton._instances), dict(ConfigStore.instance().repo)
+    before, store = Singleton._instances, copy.copy(ConfigStore.instance())
+    store.repo = copy.deepcopy(store.repo)  # stored configurations would stay in a dict of a group
+    Singleton._instances = {kind: one for kind, one in before.items() if kind not in OF_THE_APPLICATION}
+    Singleton._instances[ConfigStore] = store
     OmegaConf.register_new_resolver("double", lambda number: 2 * number)
-    ConfigStore.instance().store(name="config", node=Settings)
-    ConfigStore.instance().store(group="model", name="lm", node=Settings)
-    with hydra.initialize(version_base=None):
-        HydraConfig.instance().set_config(hydra.compose("config", return_hydra_config=True))
-        yield
-    OmegaConf.clear_resolver("double")
-    Singleton._instances = before[0]
-    ConfigStore.instance().repo = before[1]
+    try:
+        ConfigStore.instance().store(name="config", node=Settings)
+        ConfigStore.instance().store(group="model", name="lm", node=Settings)
+        with hydra.initialize(version_base=None):
+            HydraConfig.instance().set_config(hydra.compose("config", return_hydra_config=True))
+            yield
+    finally:
+        OmegaConf.clear_resolver("double")
+        Singleton._instances = before
 
 
 @pytest.mark.usefixtures("application")
