@@ -136,7 +136,7 @@ def test_the_first_examples_are_read_without_filling_a_shuffle(in_batches: bool)
     dataset = examples.batch(BATCH, drop_remainder=True)
     data = TfDataset.of(dataset.map(lambda x: x) if in_batches else dataset, exact=False)
     assert data.train_batch(1, 2)["id"].tolist() == [1, 2]
-    assert len(read) < 200  # an iterator also reads ahead
+    assert len(read) < 20  # an iterator also reads a little ahead
 
 
 def test_what_was_read_before_changes_nothing() -> None:
