@@ -117,6 +117,12 @@ def with_pass_steps(dataset: Dataset, steps: int) -> Dataset:
     return dataset if change is None else cast(Dataset, change(steps))
 
 
+def first_steps_of(dataset: Dataset, steps: int) -> Dataset:
+    """Returns the dataset for a job that reads at most `steps` batches, so that it need not count the others."""
+    change = getattr(dataset, "first_steps", None)
+    return dataset if change is None else cast(Dataset, change(steps))
+
+
 def numbering_of(dataset: Dataset) -> str:
     """Returns a digest of the list that gives a dataset's ids their meaning, such as a vocabulary. Returns an empty
     string if the dataset has no such digest."""

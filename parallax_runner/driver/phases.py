@@ -11,6 +11,7 @@ from parallax_runner.plan.plan import Plan
 # (process/stage_times.py).
 PHASES = {
     "import TensorFlow": "loading TensorFlow",
+    "load the graph": "loading the graph",
     "graph": "building the graph",
     "rewrite": "rewriting the graph for each worker",
     "initialize": "setting initial values",

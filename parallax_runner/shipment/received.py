@@ -72,5 +72,5 @@ class Received:
             return self.maker.build_graph(config, dataset)
         from parallax_runner.shipment.graph_file import load_graph
 
-        with stage("graph"):
+        with stage("load the graph"):
             return load_graph(folder_of(self.run_dir))

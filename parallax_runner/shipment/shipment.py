@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.dataset import Dataset, first_steps_of
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.process.stage_times import stage
 from parallax_runner.shipment.data_files import data_bytes, graphs_of_data, save_data, why_data_stays
@@ -37,6 +37,12 @@ class Shipment:
         graph_stays = None if calling is None else f"the model calls Python code (op «{calling}»)"
         stored = with_stored_values(single) if calling is None else StoredValues(single, {})
         return cls(stored, dataset, graph_stays, why_data_stays(dataset))
+
+    def of_first_steps(self, steps: int) -> Shipment:
+        """Returns the shipment for a job that reads at most `steps` batches. Data that stays is not changed."""
+        if self.data_stays is not None:
+            return self
+        return replace(self, dataset=first_steps_of(self.dataset, steps))
 
     @property
     def single(self) -> SingleDeviceGraph:

@@ -31,7 +31,7 @@ QUICK = ("experiment=quick", "tracking=off", "train.steps=4", "train.log_every=1
 ENDS_SECS = 60.0
 # Before worker 0 has come.
 RENDEZVOUS = "rendezvous"
-MOMENTS = [RENDEZVOUS, "loading TensorFlow", "building the graph", r"step \d+/"]
+MOMENTS = [RENDEZVOUS, "loading TensorFlow", "loading the graph", r"step \d+/"]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -30,9 +30,11 @@ def make_model(rows):
     return model
 
 
-def make_data(rows, batch, is_seeded=True):
+def make_data(rows, batch, is_seeded=True, passes=None):
     ids = tf.reshape(tf.range(150) * 7 % rows, [50, 3])
     examples = tf.data.Dataset.from_tensor_slices(({"id": ids}, tf.cast(ids[:, :1], "float32") / rows))
+    if passes is not None:
+        examples = examples.repeat(passes).filter(lambda *_: True)  # TensorFlow does not know the number of examples
     return examples.shuffle(50, seed=3 if is_seeded else None).batch(batch), examples.batch(batch)
 
 
@@ -148,9 +150,12 @@ def test_equals_one_device(project: Path) -> None:
 
 
 def test_auto_measures_the_rows_of_its_batches(project: Path) -> None:
-    """Each batch of a rank has six examples with three ids each, of twenty rows."""
-    run = launch(*arguments(project, "action=plan"), "comm=auto", cwd=project / "out", python_path=project)
+    """Each batch of a rank has six examples with three ids each, of twenty rows. The examples are not counted."""
+    wanted = arguments(project, "action=plan", "comm=auto", "+data.passes=50")
+    run = launch(*wanted, cwd=project / "out", python_path=project)
     run.expect_success()
+    logs = [path.read_text() for path in run.run_dir.rglob("*.log")]
+    assert logs and not any(re.search(r"counted \d+ examples", log) for log in logs)
     (table,) = json.loads((run.run_dir / "measured.json").read_text())["rows"]
     assert (table["rows"], table["ids"]) == (20, 18.0)
     assert table["distinct"] < table["merged"] <= 20

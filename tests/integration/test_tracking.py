@@ -123,7 +123,7 @@ def test_artifacts_are_the_record_of_the_run(tracked: Run) -> None:
 
 def test_the_phases_are_between_the_plan_and_the_first_step(tracked: Run) -> None:
     lines = [
-        *("plan: comm=hybrid", "starting 2 workers and 1 server", "building the graph"),
+        *("plan: comm=hybrid", "starting 2 workers and 1 server", "loading the graph"),
         *(
             "rewriting the graph for each worker",
             "setting initial values",

@@ -92,7 +92,7 @@ def _trial(
         generators.begin.save(folder / generators.FILE_NAME)
         here = dataclasses.replace(here, model={**config.model, "first_process": str(folder)})
     with removed_at_end(folder), own_folder_in(cache_dir_of(config, shipment)) as data_folder:
-        shipment.write(folder, data_folder)
+        shipment.of_first_steps(measured.MOST_STEPS).write(folder, data_folder)
         result = run_child_job(here, alone, module=MODULE, interrupts=interrupts)
     require_finished(result, "measure", folder)
     try:

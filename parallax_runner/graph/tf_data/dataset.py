@@ -130,6 +130,16 @@ class TfDataset:
         """The number of examples in the whole batches of a pass. Can read all examples."""
         return self.pass_steps * self.train.size
 
+    def first_steps(self, steps: int) -> TfDataset:
+        """Returns the same dataset for a job that reads at most `steps` batches.
+
+        Such a job need not know where a long pass ends, so this dataset is endless if a pass has as many examples.
+        Reads no further than these batches."""
+        if not self.is_counted_by_reading:
+            return self
+        is_long = self.train.has(steps * self.train.size)
+        return replace(self, is_endless=True) if is_long else self
+
     def with_pass_steps(self, steps: int) -> TfDataset:
         """Returns the same dataset, with the number of steps in a pass that another process has counted."""
         return replace(self, given_steps=steps)

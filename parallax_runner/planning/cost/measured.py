@@ -16,6 +16,9 @@ from parallax_runner.files.whole import write_whole
 FORMAT = 3
 FILE_NAME = "measured.json"
 MOST_RANKS = 8  # maximum number of measured ranks; touched rows of larger clusters are extrapolated
+# The number of batches whose ids a trial reads, over all ranks and steps. With more batches, more rare rows are found.
+# No rank of a trial reads more batches than this.
+MOST_STEPS = 40
 MOST_HOT_ROWS = 4096  # maximum number of rows per variable that are counted individually
 
 

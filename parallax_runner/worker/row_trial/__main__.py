@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The number of batches whose ids are read, over all ranks and steps. Only the ids of these batches are computed. With
-# more batches, more rare rows are found.
-SAMPLES = 40
 LEAST_STEPS = 5
 TIMED_STEPS = 10
 WARM_UP_STEPS = 3
@@ -78,7 +75,7 @@ def measure(run_dir: Path, rank: int, client: ControlClient, maker: Maker) -> di
     variables, single = classify(single), without_tasks(single)
     rows = {variable.name: variable.shape[0] for variable in variables if variable.shape}
     ranks = min(config.cluster.workers, measured.MOST_RANKS)
-    steps = max(LEAST_STEPS, -(-SAMPLES // ranks))
+    steps = max(LEAST_STEPS, -(-measured.MOST_STEPS // ranks))
     parts = config.cluster.workers * config.cluster.replicas_per_worker
     feeds = [Feed(dataset, config.data["batch_size"], rank, parts) for rank in range(ranks)]
     open_session = functools.partial(_open_session, config, client, alone)

@@ -24,14 +24,17 @@ def test_what_is_started(workers: int, servers: int, line: str) -> None:
 
 
 @pytest.mark.parametrize(("step", "last"), [(0, "setting initial values"), (200, "restoring step 200")])
-def test_phases_are_those_of_the_chief_in_their_order(step: int, last: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("graph", "shown"), [("graph", "building the graph"), ("load the graph", "loading the graph")])
+def test_phases_are_those_of_the_chief_in_their_order(
+    graph: str, shown: str, step: int, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream = io.StringIO()
     display = ProgressDisplay(steps=9, log_every=1, stream=stream)
     heard = on_stage(display.show_phase, step)
     monkeypatch.setattr(stage_times, "_on_begin", lambda name: heard(0, name=name))
     for _ in range(2):  # a restart shows nothing twice
-        for name in ("import TensorFlow", "data", "graph", "rewrite", "open a session", "initialize"):
+        for name in ("import TensorFlow", "data", graph, "rewrite", "open a session", "initialize"):
             with stage(name):
                 heard(1, name=name)
-    lines = ["loading TensorFlow", "building the graph", "rewriting the graph for each worker", last]
+    lines = ["loading TensorFlow", shown, "rewriting the graph for each worker", last]
     assert stream.getvalue().splitlines() == lines

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -85,6 +86,20 @@ def test_making_and_planning_read_nothing() -> None:
     assert data.validates_at_least(2 * BATCH) and len(read) < 50  # iterators read a little ahead
     assert (data.pass_steps, data.validation_size) == (500, 2000) and len(read) > 4000
     assert not data.validates_at_least(2001)
+
+
+@pytest.mark.parametrize(("steps", "is_longer"), [(4, True), (5, True), (6, False)])
+def test_a_job_of_a_few_steps_counts_only_data_that_it_reads_to_the_end(
+    steps: int, is_longer: bool, reads: list[str]
+) -> None:
+    whole = TfDataset.of(of_a_file())
+    first = whole.first_steps(steps)
+    assert first.is_endless == is_longer
+    assert first.pass_steps == (1 if is_longer else 5) and reads == ([] if is_longer else ["the data"])
+    feeds = [Feed(data, BATCH, 0, 1) for data in (first, whole)]
+    for step in range(steps):
+        found, expected = (feed.train_batches(step * BATCH)[0]["x"] for feed in feeds)
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("make", [of_a_file, of_several_files, of_batches, of_arrays])
