@@ -23,12 +23,19 @@ IDS = np.concatenate([GENERATOR.permutation(ROWS)[:BATCH] for _ in range(BATCHES
 LABELS = GENERATOR.standard_normal([BATCH * BATCHES, 1]).astype("float32")
 
 
+if KIND == "library":
+
+    @tf.RegisterGradient("Twice")
+    def gradient_of_twice(_: Any, gradient: Any) -> Any:
+        return 2 * gradient
+
+
 class Doubled(keras.layers.Layer):
     """Doubles its input with an op of a library, or with Python."""
 
     def call(self, inputs: Any) -> Any:
         if KIND == "library":
-            return tf.load_op_library(MORE[0]).twice(inputs) * (inputs / (inputs + 1e-9))
+            return tf.load_op_library(MORE[0]).twice(inputs)
         if KIND == "python":
             scale = tf.numpy_function(lambda: np.float32(2), [], tf.float32)
             return inputs * tf.ensure_shape(scale, [])
