@@ -13,6 +13,7 @@ from parallax_runner.api.fetches import Leaf, Translator, flatten
 from parallax_runner.api.hooks import Hooks, Values
 from parallax_runner.api.queue_runners import start_queue_runners
 from parallax_runner.api.steps import Steps
+from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.plan.plan import Plan
 from parallax_runner.train.step_runner import StepRunner
 
@@ -134,7 +135,7 @@ class Session:
         runner.report_if_due()
         if not waits_at_end:
             runner.save_if_due()
-        runner.control.doing = f"the script, after step {runner.step}"
+        runner.control.doing = Activity(Kind.SCRIPT, runner.step)
         return values
 
     def _ops(self, leaves: list[Leaf], *, is_whole: bool) -> list[tf.Operation]:

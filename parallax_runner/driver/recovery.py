@@ -113,7 +113,7 @@ class Recovery:
                 "exit_status": failure.exit_status,
                 "last_lines": failure.last_lines,
             },
-            "others": [dataclasses.asdict(one) for one in failure.others],
+            "others": [one.texts for one in failure.others],
             "step": max(step, failure.step or 0),
             "ckpt_path": ckpt_path,
             "restarts": restarts,

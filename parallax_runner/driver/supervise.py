@@ -26,6 +26,7 @@ from parallax_runner.driver.run_summary import global_batch
 from parallax_runner.errors import CheckpointError, LaunchError
 from parallax_runner.launch import processes
 from parallax_runner.launch.control import wire
+from parallax_runner.launch.control.activity import Activity
 from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.launch.job import Job, LaunchSpec, thread_environment
 from parallax_runner.launch.launchers.choose import launcher_of
@@ -151,7 +152,7 @@ def _listener(
     def on_checkpoint(_: int, prefix: str) -> None:
         artifacts.on_checkpoint(Path(prefix))
 
-    def on_alive(rank: int, step: int | None, doing: str, **_: Any) -> None:
+    def on_alive(rank: int, step: int | None, doing: Activity, **_: Any) -> None:
         record.on_alive(rank, step)
         watch.on_alive(rank, doing)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from parallax_runner.config import frozen
 from parallax_runner.launch.control import wire
+from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.launch.entry import run_child
 from parallax_runner.launch.proof import claim
@@ -33,7 +34,7 @@ def serve(run_dir: Path, index: int, client: ControlClient) -> None:
             threads=config.cluster.threads_per_worker,
             protocol=config.comm.ps.protocol,
         )
-    client.doing = "serving"
+    client.doing = Activity(Kind.SERVING)
     client.wait_for_stop()
     client.done()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.metric_sums import NOTHING, Sums
 from parallax_runner.train.prefetch import Batches, Prefetch
@@ -62,7 +63,7 @@ class Loop:
                 self._validate()
             goes_on = first_step < steps and self._begin_segment()
             while goes_on and not runner.is_last():
-                runner.control.doing = f"step {runner.step + 1}"
+                runner.control.doing = Activity(Kind.STEP, runner.step + 1)
                 started_secs = time.perf_counter()
                 batch = batches.next(runner.passed - 1)
                 runner.peers.wait_to_start(runner.step + 1)
@@ -110,7 +111,7 @@ class Loop:
         if not self.validates or graph.validation_loss is None or not self.feed.validates(whole_only=whole_only):
             return
         self.runner.settle()
-        control.doing = f"validation after step {step}"
+        control.doing = Activity(Kind.VALIDATION, step)
         total, examples, sums = 0.0, 0, NOTHING
         waiting = self.feed.validation_batches(whole_only=whole_only)
         batch = next(waiting, None)

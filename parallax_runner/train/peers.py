@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.rewrite.distributed_graph import CLOSED, DistributedGraph
 
 
@@ -19,11 +20,11 @@ class Control(Protocol):
     last_step: int | None
 
     @property
-    def doing(self) -> str:
-        """A description of this rank's current activity."""
+    def doing(self) -> Activity:
+        """This rank's current activity."""
 
     @doing.setter
-    def doing(self, what: str) -> None: ...
+    def doing(self, what: Activity) -> None: ...
 
     def announce_last_step(self, step: int) -> None:
         """Makes all ranks stop after `step`."""
@@ -54,9 +55,9 @@ class Peers:
     def wait_to_start(self, step: int) -> None:
         """Waits until `step` may begin."""
         if self.distributed.may_start is not None:
-            self.control.doing = f"waiting for slower workers before step {step}"
+            self.control.doing = Activity(Kind.BEFORE_STEP, step)
             self.session.run(self.distributed.may_start)
-        self.control.doing = f"step {step}"
+        self.control.doing = Activity(Kind.STEP, step)
 
     def watch(self, values: list[Any]) -> bool:
         """Records the values of `watched` in a step. Returns whether the step includes this worker's gradients."""
@@ -75,7 +76,7 @@ class Peers:
         """
         if self.distributed.admission is None:
             return step + 1
-        self.control.doing = f"waiting for the end of step {step + 1}"
+        self.control.doing = Activity(Kind.END_OF_STEP, step + 1)
         found = int(self.session.run(self.distributed.admission.next_step))
         self._closed = found == CLOSED
         return step if self._closed else found
@@ -111,7 +112,7 @@ class Peers:
         Returns the number of completed steps."""
         if self.distributed.leave is None:
             return step
-        self.control.doing = "waiting for the other workers' last steps"
+        self.control.doing = Activity(Kind.LAST_STEPS)
         self.session.run(self.distributed.leave)
         admission = self.distributed.admission
         return step if admission is None else int(self.session.run(admission.steps_done))

@@ -15,6 +15,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.checkpoints.part import CheckpointPart
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.errors import TrainingError
+from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.train import peers
@@ -199,7 +200,7 @@ class StepRunner:
             is_due = self._save_granted
         if is_due or is_wanted:
             self.settle()
-            self.control.doing = f"saving step {self.step}"
+            self.control.doing = Activity(Kind.SAVING, self.step)
             self.saver.save(self.session, step=self.step, examples=self.examples)
 
     def settle(self) -> None:
@@ -231,11 +232,11 @@ class StepRunner:
         self.settle()
         self.step = self.peers.leave(self.step)
         if self.saver:
-            self.control.doing = f"saving step {self.step}"
+            self.control.doing = Activity(Kind.SAVING, self.step)
             self.saver.save_last(self.session, step=self.step, examples=self.examples)
         meanwhile()
         if self.saver:
-            self.control.doing = f"saving step {self.step}"
+            self.control.doing = Activity(Kind.SAVING, self.step)
             self.saver.finish(self.session, step=self.step, examples=self.examples)
 
     def give_up(self) -> None:

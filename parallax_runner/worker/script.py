@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import ScriptError
+from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.launch.entry import fail
 from parallax_runner.process.leave import leave
@@ -155,7 +156,7 @@ def _wait_for_others(plan: Plan, step: int, client: ControlClient) -> None:
     """Waits until the scripts of the other workers have ended. If another worker waits in a step that can never end,
     the driver detects this."""
     if plan.options.sync and plan.workers > 1:
-        client.doing = "waiting for the other workers' scripts"
+        client.doing = Activity(Kind.OTHER_SCRIPTS)
         client.leave(step)
 
 

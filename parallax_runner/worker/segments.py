@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
@@ -40,7 +41,7 @@ class Segments:
         """Reports the step times of the segment. Then executes the driver's command, which arrives when all ranks have
         reported. Returns None if training ends after `step`."""
         self.client.report("segment", step=step, step_secs=list(step_secs))
-        self.client.doing = f"waiting for the driver's command after step {step}"
+        self.client.doing = Activity(Kind.COMMAND, step)
         order = self.client.next_order()
         if order is None or order["ends"]:
             return None
@@ -48,7 +49,7 @@ class Segments:
             self.learning_rate.set(session, order["learning_rate"])
         if order["plan"] is None:
             return Segment(order["until"], is_last=order.get("is_last", False))
-        self.client.doing = f"resharding variables after step {step}"
+        self.client.doing = Activity(Kind.RESHARDING, step)
         return Segment(order["until"], self._change(session, plans.of_json(order["plan"]), step))
 
     def _change(self, session: tf.Session, plan: Plan, step: int) -> Graph:

@@ -18,6 +18,7 @@ from parallax_runner.checkpoints.files import Sidecar
 from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.plan.plan import Plan
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.loop import Loop
@@ -95,7 +96,7 @@ class Verification:
         """Compares the values after `step`, and returns them."""
         values = self._snapshot()
         if self._proof is not None:
-            self.loop.runner.control.doing = "comparing with one device"
+            self.loop.runner.control.doing = Activity(Kind.COMPARING)
             size = self.loop.feed.global_batch
             positions = [
                 self.start.examples + (number - self.start.step) * size for number in range(self._compared, step)

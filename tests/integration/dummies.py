@@ -25,6 +25,7 @@ TOKEN_NAME = "PARALLAX_TEST_TOKEN"
 CHILD = """
 import ctypes, os, signal, sys, time, traceback
 from pathlib import Path
+from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.launch.control.client import ControlClient, rank_from_environ
 from parallax_runner.launch.logs import log_path, redirect_output
 
@@ -56,12 +57,12 @@ def behave(behaviour, client, role, index):
     if behaviour == "hang":
         time.sleep(600)
     if behaviour == "freeze":
-        client.doing, client.step = "step 8", 7
+        client.doing, client.step = Activity(Kind.STEP, 8), 7
         time.sleep(0.3)
         print("about to freeze", flush=True)
         os.kill(os.getpid(), signal.SIGSTOP)
     if behaviour == "work":
-        client.doing, client.step = "step 8", 7
+        client.doing, client.step = Activity(Kind.STEP, 8), 7
         time.sleep(600)
     if behaviour == "mpi":
         from mpi4py import MPI
@@ -71,7 +72,7 @@ def behave(behaviour, client, role, index):
         client.report("progress", step=1)
         time.sleep(600)
     if behaviour in ("step", "keep_lock"):
-        client.doing, client.step = "step 8", 7
+        client.doing, client.step = Activity(Kind.STEP, 8), 7
         time.sleep(5)
         wait_for_ever() if behaviour == "step" else ctypes.PyDLL(None).sleep(600)
     if behaviour == "hang_deaf":
@@ -80,7 +81,7 @@ def behave(behaviour, client, role, index):
         Path(sys.argv[1], f"deaf_{index}").touch()
         time.sleep(600)
     if behaviour in ("until_stop", "until_told"):
-        client.doing = "step 8"
+        client.doing = Activity(Kind.STEP, 8)
         while not client.stop_requested.wait(0.05):
             client.report("progress", step=1)
         wait_for("end") if behaviour == "until_told" else time.sleep(0.3)

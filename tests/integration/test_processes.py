@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from parallax_runner.launch import attempt, own_folder
+from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.launch.launchers.local import Local
 from parallax_runner.launch.mpirun.folders import TEMPORARY
 from parallax_runner.launch.processes import Message, run
@@ -89,7 +90,7 @@ def test_a_frozen_process_counts_as_dead(job: Dummies, frozen: tuple[str, int]) 
     assert set(others) == {("worker", 0), ("worker", 1), ("worker", 2), ("server", 0)} - {frozen}
     for (role, _), one in others.items():
         if role == "worker":
-            assert (one.doing, one.step) == ("step 8", 7)
+            assert (one.doing, one.step) == (Activity(Kind.STEP, 8), 7)
             assert one.doing_secs is not None
             assert one.doing_secs > 1
     assert failure.step == 7
@@ -133,7 +134,9 @@ def test_where_the_others_stood_when_one_was_killed(job: Dummies) -> None:
     assert (failure.role, failure.index, failure.exit_status) == ("worker", 0, -9)
     assert failure.pid is not None
     others = {(one.role, one.index): one for one in failure.others}
-    assert {(others["worker", index].doing, others["worker", index].step) for index in (1, 2)} == {("step 8", 7)}
+    assert {(others["worker", index].doing, others["worker", index].step) for index in (1, 2)} == {
+        (Activity(Kind.STEP, 8), 7)
+    }
     # These children run none of the package's code, except for the server, which waits for its end.
     assert str(others["server", 0].where).startswith("threading.wait in launch/control/client.py:")
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from parallax_runner.launch.control import wire
+from parallax_runner.launch.control.activity import STARTING, Activity
 from parallax_runner.launch.launchers.launcher import RankExit
-from parallax_runner.launch.watch.whereabouts import Whereabouts
+from parallax_runner.launch.watch.whereabouts import Place, Whereabouts
 
 # All deaths within this time after the first sign of a failure are attributed to one cause. When a process dies, grpc
 # and Horovod notify the other processes within a second or two.
@@ -52,10 +53,10 @@ class Member:
     verdict: str | None = None
     pid: int | None = None
     silent_secs: float = 0.0
-    doing: str = wire.STARTING
+    doing: Activity = STARTING
     doing_secs: float | None = None
     step: int | None = None
-    where: str | None = None
+    where: Place | None = None
     inside: str | None = None
 
     def lose(self, secs: float) -> None:
@@ -65,7 +66,8 @@ class Member:
 
     def whereabouts(self) -> Whereabouts:
         """Returns what the process was doing, according to its last report."""
-        where = f"ended: {self.error}" if self.where is None and self.error is not None else self.where
+        is_ended = self.where is None and self.error is not None
+        where = Place(f"ended: {self.error}") if is_ended else self.where
         return Whereabouts(self.role, self.index, self.host, self.doing, self.doing_secs, where, self.step, self.inside)
 
 

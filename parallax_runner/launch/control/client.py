@@ -14,6 +14,7 @@ import psutil
 
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch.control import wire
+from parallax_runner.launch.control.activity import STARTING, Activity
 from parallax_runner.launch.watch.whereabouts import main_thread_place, python_in_graph
 
 CONNECT_TIMEOUT_SECS = 30.0
@@ -43,7 +44,7 @@ class ControlClient:
     process exits at once.
 
     A thread sends the driver a heartbeat every few seconds. The heartbeat contains what this process is `doing`
-    ("starting", "step 41", "saving") and the last `step` that it finished. The child's code sets both attributes, at
+    and the last `step` that it finished. The child's code sets both attributes, at
     negligible cost.
     """
 
@@ -63,7 +64,7 @@ class ControlClient:
         self.stop_requested = threading.Event()
         self.last_step: int | None = None
         self.step: int | None = None
-        self._doing = (wire.STARTING, time.monotonic())
+        self._doing = (STARTING, time.monotonic())
 
     @classmethod
     def connect(cls, role: str, index: int) -> Self:
@@ -103,12 +104,12 @@ class ControlClient:
         return str(name[0]) if isinstance(name, tuple) else LOOPBACK
 
     @property
-    def doing(self) -> str:
-        """What this process is doing, in a few words. If another process dies, the error message contains this text."""
+    def doing(self) -> Activity:
+        """What this process is doing. If another process dies, the error message tells it."""
         return self._doing[0]
 
     @doing.setter
-    def doing(self, what: str) -> None:
+    def doing(self, what: Activity) -> None:
         if what != self._doing[0]:
             self._doing = (what, time.monotonic())
 
@@ -226,7 +227,7 @@ class ControlClient:
             # If C code holds the GIL, this thread cannot restart the timer below. A C thread of faulthandler then
             # writes the stacks. TensorFlow's import also holds the GIL, so the timer is not used while the process
             # starts.
-            if self.doing != wire.STARTING:
+            if self.doing != STARTING:
                 faulthandler.dump_traceback_later(stacks_secs, file=STDERR)
         # If a thread or an exit handler of the user's code keeps this process alive, the stacks in the log identify it.
         faulthandler.dump_traceback_later(LINGERS_SECS, file=STDERR)

@@ -1,9 +1,12 @@
 """The protocol between driver and children: one JSON object per line, over one TCP connection per child."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from parallax_runner.launch.control.activity import Activity
+from parallax_runner.launch.watch.whereabouts import Place
 
 SHOWN_BYTES = 80
 
@@ -66,7 +69,8 @@ RESERVED_KINDS = frozenset(
         *(ALIVE, WHERE, STANDS, ORDER, LAST_STEP_KNOWN, PROOF, PROVEN, SURPLUS, STORE, SAVING, STATE, INSTALLATION),
     }
 )
-_STANDING: Mapping[str, Any] = {"doing": str, "doing_secs": int | float | None, "step": int | None}
+_OBJECTS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {"doing": Activity.of_fields, "where": Place.of_fields}
+_STANDING: Mapping[str, Any] = {"doing": dict, "doing_secs": int | float | None, "step": int | None}
 # The required fields of the protocol's own messages. Other fields, and the fields of reports, are checked elsewhere.
 _FIELDS: Mapping[str, Mapping[str, Any]] = {
     HELLO: {"role": str, "index": int, "secret": str, "host": str},
@@ -80,7 +84,7 @@ _FIELDS: Mapping[str, Mapping[str, Any]] = {
     LEAVE: {"step": int},
     SAVING: {"step": int},
     ALIVE: _STANDING,
-    STANDS: {"where": str, "inside": str | None, **_STANDING},
+    STANDS: {"where": dict, "inside": str | None, **_STANDING},
 }
 
 
@@ -91,10 +95,6 @@ class Answer:
     rank: int
     kind: str
     fields: Mapping[str, Any]
-
-
-# The state of a process until it reports another state.
-STARTING = "starting"
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,8 @@ class Message:
 
 
 def encode(kind: str, fields: dict[str, Any]) -> bytes:
-    """Returns one line of JSON. NumPy scalars and arrays become numbers and lists; infinity and NaN are kept."""
+    """Returns one line of JSON. NumPy scalars and arrays become numbers and lists; infinity and NaN are kept. `decode`
+    makes activities and places again."""
     return json.dumps({"kind": kind, **fields}, default=_plain).encode() + b"\n"
 
 
@@ -127,10 +128,14 @@ def decode(line: bytes) -> tuple[str, dict[str, Any]]:
     for name, expected in _FIELDS.get(kind, {}).items():
         if not isinstance(fields.get(name), expected):
             raise ValueError(f"a control message {kind!r} without a valid {name!r}: {line[:SHOWN_BYTES]!r}")
+        if name in _OBJECTS:
+            fields[name] = _OBJECTS[name](fields[name])
     return kind, fields
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Activity | Place):
+        return value.fields
     # NumPy scalars and arrays both have tolist(). A check of their types would make the launcher import NumPy.
     if hasattr(value, "tolist"):
         return value.tolist()

@@ -3,12 +3,8 @@ workers."""
 
 from __future__ import annotations
 
-import re
-
 from parallax_runner.errors import TrainingError
-
-# The activity that a worker reports while it is in a step.
-IN_STEP = re.compile(r"step (\d+)")
+from parallax_runner.launch.control.activity import Activity, Kind
 
 
 class Watch:
@@ -22,16 +18,15 @@ class Watch:
         """Records that a worker has finished `step` steps and takes part in no further step."""
         self._left[rank] = step
 
-    def on_alive(self, rank: int, doing: str) -> None:
+    def on_alive(self, rank: int, doing: Activity) -> None:
         """Checks what a worker is doing. Raises TrainingError if the worker is in a step that can never finish."""
-        in_step = IN_STEP.fullmatch(doing)
-        if in_step is None or rank in self._left:
+        if doing.kind is not Kind.STEP or doing.step is None or rank in self._left:
             return
         for other, last in self._left.items():
-            if last < int(in_step[1]):
+            if last < doing.step:
                 raise TrainingError(
                     f"the script of worker {other} ended after step {last}, and worker {rank} is waiting for it in "
-                    f"step {in_step[1]}: every worker must run the same number of steps. Repeat datasets that give one "
+                    f"step {doing.step}: every worker must run the same number of steps. Repeat datasets that give one "
                     "worker fewer batches than another, and stop all workers at the same step; or train without "
                     "waiting, with run_option='PS' and sync=False"
                 )

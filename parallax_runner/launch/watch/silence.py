@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import psutil
 
 from parallax_runner.launch.blame.first_death import Member
-from parallax_runner.launch.control import wire
+from parallax_runner.launch.control.activity import STARTING
 
 # The fraction of the timeout after which a silent process is treated as frozen. The rest of the timeout is for
 # detecting the freeze and terminating all processes.
@@ -76,7 +76,7 @@ def judge(members: Iterable[Member], hang_timeout_secs: float) -> None:
         if not member.connected or member.done or member.lost_secs is not None or member.silent_secs < limit_secs:
             continue
         status = _status(member)
-        if member.doing == wire.STARTING and status not in STOPPED and member.silent_secs < STARTING_SILENCE_SECS:
+        if member.doing == STARTING and status not in STOPPED and member.silent_secs < STARTING_SILENCE_SECS:
             continue
         why = f"; the process {_STANDS_STILL[status]}" if status in _STANDS_STILL else ""
         member.verdict = (

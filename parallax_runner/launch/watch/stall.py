@@ -8,14 +8,14 @@ counted for any worker.
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from parallax_runner.launch.blame.first_death import Member
-from parallax_runner.launch.watch.whereabouts import is_activity, ranges
+from parallax_runner.launch.control.activity import Activity
+from parallax_runner.launch.watch.whereabouts import SESSION_RUN, ranges
 
 # A notice is due after MEDIAN_STEPS times the median step time, but not before LEAST_SECS seconds.
 MEDIAN_STEPS = 10.0
@@ -25,10 +25,6 @@ REMEMBERED = 50
 # A worker hangs alone if another worker is at least this many steps ahead. In synchronous training, no worker is more
 # than one step ahead.
 STEPS_AHEAD = 3
-_STEP = re.compile(r"(?:waiting for (?:slower workers before|the end of) )?step (\d+)")
-_SCRIPT = "the script, after step "
-_WAITING = "waiting "
-_IN_SESSION = "session.run "
 
 
 @dataclass
@@ -72,7 +68,7 @@ class StallWatch:
         """Records what the workers report now, `passed_secs` seconds after the last call."""
         active = [one for one in workers if one.connected and not one.done and one.lost_secs is None]
         self._paces = {one.index: self._paces.get(one.index, _Pace()) for one in active}
-        counts = any(_STEP.fullmatch(one.doing) for one in active) and all(_may_wait(one.doing) for one in active)
+        counts = any(one.doing.is_in_step for one in active) and all(_may_wait(one.doing) for one in active)
         for one in active:
             pace = self._paces[one.index]
             if counts:
@@ -173,10 +169,10 @@ def describe_stall(workers: Sequence[Member], *, together: bool) -> str:
 
 def _held_up(workers: Sequence[Member], *, together: bool) -> list[Member]:
     """Returns the workers that the other workers seem to wait for, or all workers if that cannot be determined."""
-    busy = [one for one in workers if not one.doing.startswith(_WAITING)] or list(workers)
+    busy = [one for one in workers if not one.doing.waits] or list(workers)
     if not together:
         return busy
-    in_script = [one for one in busy if one.doing.startswith(_SCRIPT)]
+    in_script = [one for one in busy if one.doing.is_in_script]
     if in_script:
         return in_script
     first = min((_number(one) for one in busy), default=0)
@@ -187,7 +183,7 @@ def _held_up(workers: Sequence[Member], *, together: bool) -> list[Member]:
 
 def _only_waits(one: Member) -> bool:
     """Returns whether the worker is waiting for TensorFlow, and TensorFlow is not running a Python function there."""
-    return one.inside is None and (one.where or "").startswith(_IN_SESSION)
+    return one.inside is None and one.where is not None and one.where.call == SESSION_RUN
 
 
 def _answers(one: Member) -> bool:
@@ -195,18 +191,19 @@ def _answers(one: Member) -> bool:
 
 
 def _standing(one: Member) -> str:
-    place = one.inside or ("" if _only_waits(one) else one.where)
+    place = one.inside
+    if place is None and one.where is not None and not _only_waits(one):
+        place = str(one.where)
     detail = f" ({place})" if place else ""
-    return f"{one.doing}{detail}" if is_activity(one.doing) else f"in {one.doing}{detail}"
+    return f"in {one.doing}{detail}" if one.doing.is_place else f"{one.doing}{detail}"
 
 
 def _number(one: Member) -> int:
-    in_step = _STEP.fullmatch(one.doing)
-    return int(in_step[1]) if in_step else 0
+    return one.doing.step or 0 if one.doing.is_in_step else 0
 
 
-def _may_wait(doing: str) -> bool:
-    return bool(_STEP.fullmatch(doing)) or doing.startswith((_WAITING, _SCRIPT))
+def _may_wait(doing: Activity) -> bool:
+    return doing.is_in_step or doing.waits or doing.is_in_script
 
 
 def _names(indices: Sequence[int]) -> str:

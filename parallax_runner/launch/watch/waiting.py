@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from parallax_runner.launch.blame.first_death import Member
+from parallax_runner.launch.control.activity import Activity
 from parallax_runner.launch.watch.whereabouts import ranges
 
 MAX_NAMED = 4
@@ -16,7 +17,7 @@ MAX_NAMED = 4
 def waiting_for(members: Iterable[Member]) -> str:
     """Returns a list such as "worker 1 (step 50), workers 0, 2–3 (saving step 50)". Members that are done or lost are
     omitted."""
-    alike: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    alike: defaultdict[tuple[str, Activity], list[int]] = defaultdict(list)
     for member in members:
         if not member.done and member.lost_secs is None:
             alike[member.role, member.doing].append(member.index)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from parallax_runner.config import frozen
 from parallax_runner.config.resource_info import read_hosts
+from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.launch.control.client import ControlClient, rank_from_environ
 from parallax_runner.launch.entry import run_child
 from parallax_runner.launch.proof import World, claim
@@ -47,13 +48,13 @@ def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
     def alone(graph: tf.Graph) -> tf.Session:
         return tf.Session(graph=graph, config=session_config(threads))
 
-    client.doing = "timing exchanges"
+    client.doing = Activity(Kind.TIMING_EXCHANGES)
     host = _host_of(rank, config.cluster.resource_info)
     samples = probes.exchanges(
         rank, ranks=world.size, server=(host + 1) % servers, servers=servers, open_session=in_cluster
     )
     if rank == 0:
-        client.doing = "timing updates"
+        client.doing = Activity(Kind.TIMING_UPDATES)
         samples += probes.work(alone)
     client.done(samples=[dataclasses.asdict(sample) for sample in samples] if rank == 0 else [])
 

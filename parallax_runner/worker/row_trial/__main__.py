@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.launch.entry import run_child
 from parallax_runner.plan import plan
@@ -79,7 +80,7 @@ def measure(run_dir: Path, rank: int, client: ControlClient, maker: Maker) -> di
     parts = config.cluster.workers * config.cluster.replicas_per_worker
     feeds = [Feed(dataset, config.data["batch_size"], rank, parts) for rank in range(ranks)]
     open_session = functools.partial(_open_session, config, client, alone)
-    client.doing = "reading ids"
+    client.doing = Activity(Kind.READING_IDS)
     with stage("read ids"):
         ids = ids_by_variable(
             single,
@@ -89,7 +90,7 @@ def measure(run_dir: Path, rank: int, client: ControlClient, maker: Maker) -> di
             seed=config.train.seed,
             open_session=open_session,
         )
-    client.doing = "timing steps"
+    client.doing = Activity(Kind.TIMING_STEPS)
     with stage("time steps"):
         distributed = rewrite_for_rank(single, alone, rank=0, seed=config.train.seed)
         with open_session(distributed) as session:

@@ -19,6 +19,7 @@ from parallax_runner.api.steps import Steps
 from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.graph.script_graph import capture_script
+from parallax_runner.launch.control.activity import STARTING, Activity
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.train.session_config import session_config
@@ -38,7 +39,7 @@ class Told:
     stop_requested: threading.Event = field(default_factory=threading.Event)
     last_step: int | None = None
     step: int | None = None
-    doing: str = ""
+    doing: Activity = STARTING
     reports: list[dict[str, Any]] = field(default_factory=list)
 
     def report(self, kind: str, **fields: Any) -> None:

@@ -10,7 +10,8 @@ from parallax_runner.driver import report
 from parallax_runner.driver.run_summary import ObjectiveSummary, RunSummary, VerifySummary
 from parallax_runner.errors import StorageError
 from parallax_runner.launch.blame.first_death import Failure
-from parallax_runner.launch.watch.whereabouts import Whereabouts
+from parallax_runner.launch.control.activity import Activity, Kind
+from parallax_runner.launch.watch.whereabouts import SESSION_RUN, Place, Whereabouts
 
 RUN_DIR = Path("/runs/a")
 COMMAND = "python -m parallax_runner model=simple hydra.run.dir=/runs/a"
@@ -21,8 +22,8 @@ def summary(**fields: Any) -> RunSummary:
 
 
 def test_a_failure_is_told_in_few_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    where = "session.run in train/loop.py:73 _step"
-    others = tuple(Whereabouts("worker", index, "h", "step 41", 3.0, where, 40) for index in (0, 2, 3))
+    where = Place(SESSION_RUN, "train/loop.py:73 _step")
+    others = tuple(Whereabouts("worker", index, "h", Activity(Kind.STEP, 41), 3.0, where, 40) for index in (0, 2, 3))
     failure = Failure("worker", 1, "h", "killed by signal 9 (SIGKILL)", ("its end",), others=others)
     report.tell_end(summary(ckpt_path="/runs/a/ckpt/model.ckpt-30"), failure, RUN_DIR, COMMAND)
     assert capsys.readouterr().err == (

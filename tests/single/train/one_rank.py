@@ -14,6 +14,7 @@ from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.data.stream import ShuffledStream
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.launch.control.activity import STARTING, Activity
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.loop import FINITE_LOSSES, Loop
@@ -48,8 +49,8 @@ class FakeControl:
         self.reports: Reports = []
         self.announced: list[int] = []
         self.stop_at_step: int | None = None
-        self.doing = "starting"
-        self.seen_doing: list[str] = []
+        self.doing = STARTING
+        self.seen_doing: list[Activity] = []
         self._step: int | None = None
 
     @property

@@ -15,6 +15,7 @@ from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.errors import DataError, TrainingError
 from parallax_runner.graph.capture import capture
+from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.profile.files import run_metadata_files
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.train import step_runner
@@ -169,7 +170,7 @@ def test_the_stop_comes_without_validation() -> None:
 def test_others_can_be_told_where_a_rank_is(tmp_path: Path) -> None:
     rank = Rank(tmp_path)
     rank.run(3)
-    assert rank.control.seen_doing == ["step 1", "step 2", "step 3"]
+    assert rank.control.seen_doing == [Activity(Kind.STEP, step) for step in (1, 2, 3)]
     assert rank.control.step == 3
 
 

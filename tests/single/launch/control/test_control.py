@@ -16,6 +16,7 @@ from parallax_runner.errors import LaunchError
 from parallax_runner.launch.control import client as client_module
 from parallax_runner.launch.control import server as control_module
 from parallax_runner.launch.control import wire
+from parallax_runner.launch.control.activity import STARTING, Activity, Kind
 from parallax_runner.launch.control.client import ControlClient, rank_from_environ
 from parallax_runner.launch.control.server import ControlServer
 from parallax_runner.launch.control.wire import Message
@@ -212,6 +213,8 @@ def test_children_are_accepted_again_when_descriptors_are_free_again() -> None:
         (b'{"kind": "last_step", "step": 1e999}\n', "'last_step' without a valid 'step'"),
         (b'{"kind": "address"}\n', "'address' without a valid 'address'"),
         (b'{"kind": "alive", "doing": 3}\n', "'alive' without a valid 'doing'"),
+        (b'{"kind": "alive", "doing": {"kind": "NAP", "step": null}}\n', "not an activity: .*NAP"),
+        (b'{"kind": "alive", "doing": {"kind": "STEP", "step": null}}\n', "STEP with step None"),
         (b"x" * 3000, "a line of more than 2000 bytes"),
     ],
 )
@@ -302,12 +305,12 @@ def test_signs_of_life_say_what_a_child_is_at(control: ControlServer, monkeypatc
     monkeypatch.setenv(wire.ALIVE_SECS, "0.05")
     client = quiet(ControlClient.connect(role="worker", index=0))
     client._leaving = False
-    assert take(control, "alive").fields["doing"] == "starting"
+    assert take(control, "alive").fields["doing"] == STARTING
     began = time.monotonic()
-    client.doing, client.step = "step 41", 40
-    while (fields := take(control, "alive").fields)["doing"] == "starting":
+    client.doing, client.step = Activity(Kind.STEP, 41), 40
+    while (fields := take(control, "alive").fields)["doing"] == STARTING:
         assert time.monotonic() < began + 60
-    assert (fields["doing"], fields["step"]) == ("step 41", 40)
+    assert (fields["doing"], fields["step"]) == (Activity(Kind.STEP, 41), 40)
     assert 0.0 <= fields["doing_secs"] <= time.monotonic() - began
     client._leaving = True
 
@@ -315,7 +318,8 @@ def test_signs_of_life_say_what_a_child_is_at(control: ControlServer, monkeypatc
 def test_a_child_answers_where_it_stands_whatever_its_main_thread_does(control: ControlServer) -> None:
     code = (
         "import time; from parallax_runner.launch.control.client import ControlClient; "
-        "client = ControlClient.connect(role='worker', index=0); client.doing = 'waiting'; "
+        "from parallax_runner.launch.control.activity import Activity, Kind; "
+        "client = ControlClient.connect(role='worker', index=0); client.doing = Activity(Kind.SERVING); "
         "client.exchange_address('h:1')"
     )
     child = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
@@ -325,12 +329,12 @@ def test_a_child_answers_where_it_stands_whatever_its_main_thread_does(control: 
         while True:
             control.ask_where()
             fields = take(control, "stands").fields
-            if fields["where"].startswith("threading.wait") or time.monotonic() > deadline:
+            if fields["where"].call.startswith("threading.wait") or time.monotonic() > deadline:
                 break
             time.sleep(0.05)
-        assert fields["where"].startswith("threading.wait in launch/control/client.py:")
-        assert fields["where"].endswith(" exchange_address")
-        assert fields["doing"] == "waiting"
+        assert str(fields["where"]).startswith("threading.wait in launch/control/client.py:")
+        assert str(fields["where"]).endswith(" exchange_address")
+        assert fields["doing"] == Activity(Kind.SERVING)
     finally:
         child.kill()
         child.wait()

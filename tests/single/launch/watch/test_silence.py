@@ -10,7 +10,10 @@ import psutil
 import pytest
 
 from parallax_runner.launch.blame.first_death import Member, first_lost, reason_of
+from parallax_runner.launch.control.activity import STARTING, Activity, Kind
 from parallax_runner.launch.watch import silence
+
+STEP_3 = Activity(Kind.STEP, 3)
 
 
 @pytest.fixture
@@ -21,7 +24,7 @@ def sleeper() -> Iterator[subprocess.Popen]:
     process.wait()
 
 
-def member(silent_secs: float, *, doing: str = "step 3", pid: int | None = None) -> Member:
+def member(silent_secs: float, *, doing: Activity = STEP_3, pid: int | None = None) -> Member:
     one = Member("worker", 1, host=socket.gethostname(), said_hello=True, connected=True, pid=pid)
     one.silent_secs, one.doing = silent_secs, doing
     return one
@@ -43,7 +46,7 @@ def test_those_that_are_done_or_gone_or_not_there_yet_are_not_judged() -> None:
 
 
 def test_loading_tensorflow_is_no_freeze_but_being_stopped_is(sleeper: subprocess.Popen) -> None:
-    starting = member(9.0, doing="starting", pid=sleeper.pid)
+    starting = member(9.0, doing=STARTING, pid=sleeper.pid)
     silence.judge([starting], 10.0)
     assert starting.lost_secs is None
     sleeper.send_signal(signal.SIGSTOP)
@@ -54,7 +57,7 @@ def test_loading_tensorflow_is_no_freeze_but_being_stopped_is(sleeper: subproces
 
 
 def test_a_start_that_never_ends_is_a_freeze() -> None:
-    starting = member(silence.STARTING_SILENCE_SECS, doing="starting")
+    starting = member(silence.STARTING_SILENCE_SECS, doing=STARTING)
     silence.judge([starting], 10.0)
     assert starting.verdict is not None
 

@@ -11,15 +11,22 @@ import pytest
 
 from parallax_runner.launch.attempt import Attempt
 from parallax_runner.launch.blame.first_death import Member
+from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.launch.job import Job
 from parallax_runner.launch.watch.stall import StallWatch, describe_stall
-from parallax_runner.launch.watch.whereabouts import python_in_graph
+from parallax_runner.launch.watch.whereabouts import SESSION_RUN, Place, python_in_graph
 
 START_SECS = 300.0
-IN_SESSION = "session.run in train/loop.py:190 _run_once"
+IN_SESSION = Place(SESSION_RUN, "train/loop.py:190 _run_once")
+LAST_STEPS = Activity(Kind.LAST_STEPS)
+STEP_50 = Activity(Kind.STEP, 50)
 
 
-def worker(index: int, doing: str = "step 50", *, step: int | None = 49, where: str | None = IN_SESSION) -> Member:
+def in_step(step: int) -> Activity:
+    return Activity(Kind.STEP, step)
+
+
+def worker(index: int, doing: Activity = STEP_50, *, step: int | None = 49, where: Place | None = IN_SESSION) -> Member:
     return Member("worker", index, said_hello=True, connected=True, doing=doing, step=step, where=where)
 
 
@@ -28,18 +35,18 @@ class Run:
 
     def __init__(self, timeout_secs: float | None = None, step_secs: float = 1.0, steps: int = 5) -> None:
         self.watch = StallWatch(start_secs=START_SECS, timeout_secs=timeout_secs)
-        self.workers = [worker(index, "step 1", step=None) for index in range(2)]
+        self.workers = [worker(index, in_step(1), step=None) for index in range(2)]
         for step in range(steps):
             self.pass_secs(step_secs)
             for one in self.workers:
-                one.doing, one.step = f"step {step + 2}", step + 1
+                one.doing, one.step = in_step(step + 2), step + 1
         self.pass_secs(0.0)
 
     def pass_secs(self, secs: float) -> None:
         for _ in range(10):
             self.watch.look(self.workers, secs / 10)
 
-    def do(self, what: str) -> None:
+    def do(self, what: Activity) -> None:
         for one in self.workers:
             one.doing = what
 
@@ -76,19 +83,18 @@ def test_it_is_told_again_after_twice_the_time_and_when_steps_go_on() -> None:
 @pytest.mark.parametrize(
     "doing",
     [
-        *("starting", "saving step 5", "validation after step 5", "exporting the model", "comparing with one device"),
-        *("waiting for the driver's command after step 5", "resharding variables after step 5"),
-        "waiting for the other workers' scripts",
+        *(Activity(Kind.STARTING), Activity(Kind.SAVING, 5), Activity(Kind.VALIDATION, 5), Activity(Kind.COMPARING)),
+        *(Activity(Kind.COMMAND, 5), Activity(Kind.RESHARDING, 5), Activity(Kind.OTHER_SCRIPTS)),
     ],
 )
-def test_what_is_no_step_takes_as_long_as_it_takes(doing: str) -> None:
+def test_what_is_no_step_takes_as_long_as_it_takes(doing: Activity) -> None:
     run = Run(timeout_secs=60)
     run.workers[0].doing = doing
-    if doing.startswith("waiting"):
+    if doing.waits:
         run.workers[1].doing = doing
     run.pass_secs(1000)
     assert not run.watch.is_due
-    run.do("step 6")
+    run.do(in_step(6))
     run.pass_secs(20)
     assert not run.watch.is_due
 
@@ -127,7 +133,7 @@ def test_workers_that_are_done_or_gone_hold_up_nothing() -> None:
 def test_without_synchronisation_one_worker_may_hang_while_others_go_on() -> None:
     run = Run()
     for step in range(6, 70):
-        run.workers[0].doing, run.workers[0].step = f"step {step + 1}", step
+        run.workers[0].doing, run.workers[0].step = in_step(step + 1), step
         run.pass_secs(1.0)
     assert run.watch.is_due
     news = run.watch.news(run.workers, together=False)
@@ -138,7 +144,7 @@ def test_without_synchronisation_one_worker_may_hang_while_others_go_on() -> Non
 def test_a_worker_that_hangs_in_its_first_step_alone_is_told_once() -> None:
     run = Run(steps=0)
     for step in range(1, 310):
-        run.workers[0].doing, run.workers[0].step = f"step {step + 1}", step
+        run.workers[0].doing, run.workers[0].step = in_step(step + 1), step
         run.pass_secs(1.0)
     assert run.watch.is_due
     news = run.watch.news(run.workers, together=False)
@@ -195,7 +201,7 @@ def test_a_stall_after_the_time_out_is_a_failure() -> None:
 
 def test_a_worker_at_the_end_waits_for_one_that_hangs() -> None:
     run = Run()
-    run.workers[0].doing = "waiting for the other workers' last steps"
+    run.workers[0].doing = LAST_STEPS
     run.pass_secs(31)
     assert run.news == "no step for 31 s; worker 1 is in step 6, worker 0 is waiting for it"
 
@@ -212,7 +218,7 @@ def test_python_code_in_the_graph_is_what_the_others_wait_for(together: bool) ->
 
 
 def test_a_worker_that_is_a_step_behind_is_waited_for() -> None:
-    workers = [worker(0, "step 51", step=50), worker(1)]
+    workers = [worker(0, in_step(51), step=50), worker(1)]
     assert describe_stall(workers, together=True) == "worker 1 is in step 50, worker 0 is waiting for it"
     assert describe_stall(workers, together=False) == "worker 0 is in step 51, worker 1 is in step 50"
 
@@ -231,19 +237,19 @@ def test_workers_that_do_not_answer() -> None:
 
 
 def test_a_worker_that_waits_for_its_data_is_waited_for() -> None:
-    workers = [worker(0), worker(1, where="queue.get in train/prefetch.py:64 next")]
+    workers = [worker(0), worker(1, where=Place("queue.get", "train/prefetch.py:64 next"))]
     told = "worker 1 is in step 50 (queue.get in train/prefetch.py:64 next), worker 0 is waiting for it"
     assert describe_stall(workers, together=True) == told
 
 
 def test_a_script_between_two_steps_is_waited_for() -> None:
-    workers = [worker(0, "the script, after step 49", where="time.sleep"), worker(1)]
+    workers = [worker(0, Activity(Kind.SCRIPT, 49), where=Place("time.sleep")), worker(1)]
     told = "worker 0 is in the script, after step 49 (time.sleep), worker 1 is waiting for it"
     assert describe_stall(workers, together=True) == told
 
 
 def test_who_is_slower_than_others_is_waited_for() -> None:
-    workers = [worker(0, "waiting for slower workers before step 52", step=51), worker(1)]
+    workers = [worker(0, Activity(Kind.BEFORE_STEP, 52), step=51), worker(1)]
     assert describe_stall(workers, together=False) == "worker 1 is in step 50, worker 0 is waiting for it"
 
 

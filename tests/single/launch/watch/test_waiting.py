@@ -5,15 +5,20 @@ import time
 import pytest
 
 from parallax_runner.launch.blame.first_death import Member
+from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.launch.watch.waiting import StopNotice, waiting_for
 
 
-def workers(*doing: str) -> list[Member]:
+def in_step(step: int) -> Activity:
+    return Activity(Kind.STEP, step)
+
+
+def workers(*doing: Activity) -> list[Member]:
     return [Member("worker", index, doing=what) for index, what in enumerate(doing)]
 
 
 def test_who_is_waited_for() -> None:
-    some = workers("step 50", "saving step 50", "step 50", "step 50")
+    some = workers(in_step(50), Activity(Kind.SAVING, 50), in_step(50), in_step(50))
     assert waiting_for(some) == "workers 0, 2–3 (step 50), worker 1 (saving step 50)"
     some[1].done = True
     some[3].lose(time.monotonic())
@@ -24,7 +29,7 @@ def test_who_is_waited_for() -> None:
 
 
 def test_many_that_differ_are_not_all_named() -> None:
-    told = waiting_for(workers(*(f"step {number}" for number in range(64))))
+    told = waiting_for(workers(*(in_step(number) for number in range(64))))
     assert told.endswith("worker 3 (step 3), and 60 more")
 
 

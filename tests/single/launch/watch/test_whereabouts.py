@@ -6,11 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.launch.watch import whereabouts
-from parallax_runner.launch.watch.whereabouts import Whereabouts, describe, main_thread_place, ranges
+from parallax_runner.launch.watch.whereabouts import (
+    SESSION_RUN,
+    Place,
+    Whereabouts,
+    describe,
+    main_thread_place,
+    ranges,
+)
 
 
-def at(role: str, index: int, doing: str, where: str | None) -> Whereabouts:
+def at(role: str, index: int, doing: Activity, where: Place | None) -> Whereabouts:
     return Whereabouts(role, index, "h", doing, 1.0, where, 40)
 
 
@@ -24,7 +32,7 @@ def test_the_place_is_the_innermost_line_of_the_package_and_what_it_called(monke
 
     def look() -> None:
         deadline = time.monotonic() + 50
-        while not (place := main_thread_place()).startswith("threading.wait") and time.monotonic() < deadline:
+        while not (place := main_thread_place()).call.startswith("threading.wait") and time.monotonic() < deadline:
             time.sleep(0.01)
         places.append(place)
         release.set()
@@ -34,7 +42,7 @@ def test_the_place_is_the_innermost_line_of_the_package_and_what_it_called(monke
     wait_for_release(release)
     thread.join()
     line = wait_for_release.__code__.co_firstlineno + 1
-    assert places == [f"threading.wait in test_whereabouts.py:{line} wait_for_release"]
+    assert places == [Place("threading.wait", f"test_whereabouts.py:{line} wait_for_release")]
 
 
 def test_of_a_script_the_place_is_its_own_line(tmp_path: Path) -> None:
@@ -54,9 +62,12 @@ def test_of_a_script_the_place_is_its_own_line(tmp_path: Path) -> None:
 
 
 def test_equal_places_make_one_line() -> None:
-    step = "session.run in train/loop.py:73 _step"
-    others = [at("worker", index, "step 41", step) for index in (0, 2, 3, 4)]
-    others += [at("worker", 1, "saving step 42", "checkpoint.save"), at("server", 0, "serving", None)]
+    step = Place(SESSION_RUN, "train/loop.py:73 _step")
+    others = [at("worker", index, Activity(Kind.STEP, 41), step) for index in (0, 2, 3, 4)]
+    others += [
+        at("worker", 1, Activity(Kind.SAVING, 42), Place("checkpoint.save")),
+        at("server", 0, Activity(Kind.SERVING), None),
+    ]
     assert describe(others) == [
         "workers 0, 2–4 waited in step 41 (session.run)",
         "worker 1 was saving step 42 (checkpoint.save)",
