@@ -30,7 +30,7 @@ class RouteTraits:
 
     Attributes:
         name: the name in plans, tables and `comm.routes`.
-        is_collective: whether ranks exchange data among themselves through Horovod.
+        is_collective: whether ranks exchange data among themselves, through the backend of the collectives.
         on_servers: whether values are on servers.
         needs_all_ranks: whether reading the route's variables is a collective operation. If it is, the ranks vote on
             whether to read, and a script cannot use the route.

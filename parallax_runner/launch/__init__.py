@@ -1,1 +1,1 @@
-"""Starts, watches and terminates the workers and servers of a run. Imports neither TensorFlow nor Horovod."""
+"""Starts, watches and terminates the workers and servers of a run. Does not import TensorFlow."""

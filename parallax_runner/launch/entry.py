@@ -76,8 +76,8 @@ def fail(
     with contextlib.suppress(OSError):
         print(trace, file=sys.stderr, flush=True)
     _flush()
-    # The process exits with os._exit instead of sys.exit, because threads of TensorFlow and Horovod may wait for peers
-    # that have already exited.
+    # The process exits with os._exit instead of sys.exit, because threads of TensorFlow and the collectives may
+    # wait for peers that have already exited.
     os._exit(wanted or 1)
 
 

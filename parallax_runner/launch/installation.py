@@ -9,11 +9,12 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
+from parallax_runner.collectives.chosen import backend
+
 # Maps each name that messages use to the packages that can provide it. One of these packages is installed.
 PACKAGES = {
     "TensorFlow": ("tensorflow", "tensorflow-cpu"),
     "Keras": ("keras",),
-    "Horovod": ("horovod",),
     "parallax_runner": ("parallax-runner",),
 }
 # Two checkouts of this project can have the same version.
@@ -36,6 +37,9 @@ def versions() -> dict[str, str]:
         return "none"
 
     packages = {name: version_of(names) for name, names in PACKAGES.items()}
+    exchanges = backend()
+    if exchanges.package is not None:
+        packages[exchanges.title] = version_of((exchanges.package,))
     return {"Python": platform.python_version(), **packages, OWN_FILES: _fingerprint(PACKAGE)}
 
 

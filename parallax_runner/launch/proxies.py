@@ -1,7 +1,7 @@
 """Keeps the connections among the processes of a run away from the proxies that the environment names.
 
 Only gRPC, which TensorFlow's servers use, would send them through a proxy: it takes `http_proxy` even for 127.0.0.1.
-The control connection, MPI and Horovod's Gloo use plain sockets.
+The control connection, and the ranks' exchanges use plain sockets.
 """
 
 import os

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from parallax_runner.collectives.chosen import backend
 from parallax_runner.launch import on_host
 from parallax_runner.launch.manual import secret
 
@@ -15,7 +16,7 @@ from parallax_runner.launch.manual import secret
 HOST = "{host}"
 # Prefixes of the variables that are sent to a process on another host. Variables that are specific to a machine are not
 # sent.
-PASSED_ON = ("PYTHON", "TF_", "HOROVOD_", "NCCL_", "NVIDIA_TF32_OVERRIDE", "XDG_", "PARALLAX_")
+PASSED_ON = ("PYTHON", "TF_", "NCCL_", "NVIDIA_TF32_OVERRIDE", "XDG_", "PARALLAX_")
 # Variables that are not sent to other hosts: secrets, which other hosts do not need and which would be sent
 # unencrypted, and a variable that each scheduler sets itself.
 KEPT_HERE = (secret.VARIABLE, secret.REDIS_PASSWORD, "TF_CONFIG")
@@ -30,7 +31,8 @@ class RemoteCommand(NamedTuple):
 
 def passed_on(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Returns the variables that are sent to a process on another host."""
-    return {name: value for name, value in environ.items() if name.startswith(PASSED_ON) and name not in KEPT_HERE}
+    prefixes = (*PASSED_ON, *backend().variables)
+    return {name: value for name, value in environ.items() if name.startswith(prefixes) and name not in KEPT_HERE}
 
 
 def start_command(

@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.collectives import ops as collectives
 from parallax_runner.errors import CollectiveError
 from parallax_runner.mpi_collectives.ranks import size
-from parallax_runner.rewrite.exchange import collectives
 
 DTYPES = (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)
 

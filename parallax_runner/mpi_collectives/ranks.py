@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.collectives import ops as collectives
+from parallax_runner.collectives.chosen import backend
 from parallax_runner.errors import CollectiveError
-from parallax_runner.rewrite.exchange import collectives
 
 
 def init(name: str | None = None) -> tf.Operation:
@@ -31,14 +34,15 @@ def local_rank(name: str | None = None) -> tf.Tensor:
 
 def join() -> None:
     """Joins the other ranks. Raises CollectiveError if Gloo connects them instead of MPI."""
-    variable = collectives.gloo_by()
+    variable = backend().without_mpi_by(os.environ)
     if variable is not None:
         raise CollectiveError(
             f"mpi_collectives needs MPI, but {variable}=gloo connects the ranks through Gloo, as cluster=manual does: "
             "start the script with mpirun and without this variable"
         )
-    collectives.init()
+    collectives.join()
     if not collectives.runs_over_mpi():
         raise CollectiveError(
-            "mpi_collectives needs MPI, but Horovod has connected the ranks through Gloo: start the script with mpirun"
+            f"mpi_collectives needs MPI, but {backend().title} has connected the ranks without MPI: start the script "
+            "with mpirun"
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.collectives import ops as collectives
 from parallax_runner.errors import CollectiveError
 from parallax_runner.mpi_collectives.ranks import join
-from parallax_runner.rewrite.exchange import collectives
 from parallax_runner.rewrite.exchange.constant_folding import turn_off_constant_folding
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.collectives.chosen import backend
 from parallax_runner.plan.plan import RouteCost
 from parallax_runner.planning.cost.model import CostModel
 from parallax_runner.planning.routes.registry import all_routes, route_named, route_of_kept
@@ -14,9 +15,6 @@ from parallax_runner.planning.routes.registry import all_routes, route_named, ro
 # Dtypes that servers can sum. TensorFlow's accumulators have kernels for these dtypes, except for bfloat16, which is
 # summed as float32.
 ADDED_UP = frozenset(["bfloat16", "float16", "float32", "float64"])
-# Dtypes with kernels in Horovod 0.28 (horovod/tensorflow/mpi_ops.cc), and bfloat16, which is sent as other dtypes
-# (rewrite/exchange/collectives.py, rewrite/exchange/sum_dtype.py).
-CARRIED = frozenset(["bool", "int8", "uint8", "int16", "uint16", "int32", "int64"]) | ADDED_UP
 # Above this fraction of touched rows, row exchange saves almost nothing over a ring allreduce.
 NEARLY_ALL = 0.9
 # Plans whose step times differ by less than this fraction are treated as equal, because the model's errors are larger
@@ -104,7 +102,7 @@ def not_carried(variables: Sequence[VariableInfo], routes: Mapping[str, str]) ->
     if not any(route_named(route).is_collective for route in routes.values()):
         return None
     kept = (variable for variable in variables if not route_named(routes[variable.name]).on_servers)
-    return next((variable for variable in kept if variable.dtype not in CARRIED), None)
+    return next((variable for variable in kept if variable.dtype not in backend().sent_dtypes), None)
 
 
 def _routes(

@@ -64,7 +64,7 @@ def _applies(variable: VariableInfo, routes: Mapping[str, str], request: PlanReq
 
 
 def _ranks_exchange(request: PlanRequest, routes: Collection[str] | None) -> bool:
-    """Returns whether ranks exchange data through Horovod, which lookahead needs for exchanging row ids."""
+    """Returns whether ranks exchange data among themselves, which lookahead needs for exchanging row ids."""
     if routes is None:
         preset = request.routes
         routes = () if preset is None else (preset.dense, preset.sparse)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from parallax_runner.analysis.variable_info import GradientKind, RowsWritten, VariableInfo
+from parallax_runner.collectives.chosen import backend
 from parallax_runner.config.schema import RoutesConfig
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.comm_options import CommOptions
@@ -18,12 +19,6 @@ from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.routes.allgather import ROUTE as ALLGATHER
 from parallax_runner.planning.routes.local import ROUTE as LOCAL
 from parallax_runner.planning.routes.registry import route_named, route_of_kept
-
-# The fractions are relative to the throughput of two processes that exchange nothing (docs/clusters.md).
-SLOWER_BY_GLOO = (
-    "cluster=manual: Horovod exchanges gradients with Gloo, which is slower than MPI: two ranks on one machine "
-    "reached 0.74 of the throughput of two independent processes with Gloo, and 0.89 with MPI"
-)
 
 
 def make_plan(request: PlanRequest) -> Plan:
@@ -117,7 +112,7 @@ def _refuse_what_ranks_cannot_send(variables: Sequence[VariableInfo], routes: Ma
     if (variable := not_carried(variables, routes)) is not None:
         other = "local" if _trained_as_none_can_add(variable) else "ps"
         raise PlanError(
-            f"comm={comm}: variable «{variable.name}» has dtype {variable.dtype}, which Horovod cannot send "
+            f"comm={comm}: variable «{variable.name}» has dtype {variable.dtype}, which {backend().title} cannot send "
             f"between ranks; choose comm={other}, or another dtype"
         )
 
@@ -218,10 +213,12 @@ def _notes_on_repeated_ids(variables: Sequence[VariableInfo]) -> Iterator[str]:
 
 
 def _notes_on_options(request: PlanRequest, routes: Mapping[str, str], served: Sequence[VariableInfo]) -> Iterator[str]:
-    """Yields notes about slow exchanges through Gloo, and about each option that has no effect in this plan."""
+    """Yields notes about slow exchanges without mpirun, and about each option that has no effect in this plan."""
     options = request.options
     if request.by_gloo and request.workers > 1 and any(route_named(route).is_collective for route in routes.values()):
-        yield SLOWER_BY_GLOO
+        note = backend().note_without_mpirun
+        if note is not None:
+            yield note
     if options.use_allgatherv and ALLGATHER.name not in routes.values():
         yield "comm.mpi.use_allgatherv=true has no effect: no sparse gradient is gathered among the ranks"
     if options.ps.replicate_variables and not any(one.gradient is GradientKind.DENSE for one in served):

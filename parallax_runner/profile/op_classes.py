@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from enum import Enum
 
+from parallax_runner.collectives.chosen import is_exchange
+
 
 class OpClass(Enum):
     """How an op spends its time. Ops that are not in `_TABLE` count as computation."""
@@ -17,9 +19,9 @@ class OpClass(Enum):
 _PUSH = re.compile(r"(Resource|Sparse)?AccumulatorApplyGradient")
 # The first pattern that matches an op's whole type determines the class.
 _TABLE = (
-    # Collectives. A collective lasts from the moment when this rank reaches it until all ranks have the result (see
-    # shares.py).
-    (r"Horovod\w+|Collective\w+|Nccl\w+", OpClass.COMMUNICATION),
+    # TensorFlow's own collectives, which users' code may contain. A collective lasts from the moment when this rank
+    # reaches it until all ranks have the result (see shares.py).
+    (r"Collective\w+|Nccl\w+", OpClass.COMMUNICATION),
     # These ops transfer tensors between processes, and between devices of a process. TensorFlow traces only transfers
     # between processes. A transfer lasts from the moment when the sender has the tensor until the receiver has it.
     (r"RecvTensor|_?(Host)?(Recv|Send)", OpClass.COMMUNICATION),
@@ -52,7 +54,7 @@ def is_collective(op_type: str, name: str) -> bool:
     op."""
     if _PYTHON.fullmatch(op_type):
         return _PYTHON_COLLECTIVE.search(name) is not None
-    return _COLLECTIVE.fullmatch(op_type) is not None
+    return is_exchange(op_type) or _COLLECTIVE.fullmatch(op_type) is not None
 
 
 def is_push(op_type: str) -> bool:

@@ -18,6 +18,7 @@ from parallax_runner.checkpoints.files import Sidecar, read_sidecar
 from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.checkpoints.part import CheckpointPart
 from parallax_runner.checkpoints.saver import CheckpointSaver
+from parallax_runner.collectives.chosen import backend
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
@@ -31,6 +32,7 @@ from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
 from parallax_runner.graph.fingerprint import Outline
 from parallax_runner.graph.generators import seed_generators
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.launch import bind_address
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.launch.proof import World, claim
@@ -227,17 +229,16 @@ def join_ranks(plan: Plan, run_dir: Path, client: ControlClient) -> None:
 
 
 def _joined(plan: Plan, client: ControlClient) -> World:
-    with stage("import Horovod"):
-        from parallax_runner.rewrite.exchange import collectives
-        from parallax_runner.rewrite.routes.allgather import allgatherv
+    with stage("import the collectives"):
+        exchanges = backend().ops()
     with stage("join the ranks"), ExitStack() as stack:
-        if wire.GLOO in os.environ:
-            from parallax_runner.worker import gloo
-
-            stack.enter_context(gloo.ranks_found(client))
+        if wire.WITHOUT_MPIRUN in os.environ:
+            stack.enter_context(exchanges.met(client, bind_address.host_named))
         if plan.options.use_allgatherv:
+            from parallax_runner.rewrite.routes.allgather import allgatherv
+
             return World(*allgatherv.join())
-        return World(*collectives.init(lengths_vary=lengths_vary(plan), may_fuse=may_fuse(plan)))
+        return World(*exchanges.join(lengths_vary=lengths_vary(plan), may_fuse=may_fuse(plan)))
 
 
 def start_of(config: RunConfig) -> Sidecar:

@@ -18,6 +18,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.checkpoints.writer import CheckpointWriter
+from parallax_runner.collectives import ops as collectives
 from parallax_runner.errors import ParallaxError
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -29,7 +30,6 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.planner import make_plan
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
-from parallax_runner.rewrite.exchange import collectives
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.train.ahead import StepsAhead, give_pools
 from parallax_runner.train.cluster import join_cluster
@@ -48,7 +48,7 @@ READY, REFUSED, FAILED = "ready", "refused", "failed"
 def run_models(run_dir: Path, rank: int, client: ControlClient) -> None:
     """Trains each model of the list."""
     models = read_models(run_dir)
-    collectives.init(may_fuse=False)
+    collectives.join(may_fuse=False)
     server = join_cluster(client, role="worker", index=rank, threads=1)
     for model in models:
         with (run_dir / "progress").open("a") if rank == 0 else nullcontext() as progress:

@@ -15,7 +15,7 @@ import importlib.abc
 import importlib.machinery
 import sys
 
-NAME = "parallax_runner.rewrite.exchange.collectives"
+NAME = "parallax_runner.collectives.ops"
 
 
 class Spoiler(importlib.abc.MetaPathFinder):

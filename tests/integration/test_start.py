@@ -16,7 +16,7 @@ import models.simple
 
 def build(features, optimizer):
     if "OMPI_COMM_WORLD_RANK" in os.environ:
-        from parallax_runner.rewrite.exchange.collectives import hvd
+        from parallax_runner.collectives.horovod.ops import hvd
 
         Path(f"rank_{os.environ['OMPI_COMM_WORLD_RANK']}").write_text(str(hvd.is_initialized()))
     # A model that calls Python is built in each worker.

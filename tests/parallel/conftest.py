@@ -84,7 +84,13 @@ def asked(items: list[pytest.Item], tier: str) -> list[Case]:
     return [case for case in EVERY if case in cases]
 
 
-def launch(ranks: int, cases: list[Case], folder: Path, launcher: Local | None = None) -> Launched:
+def launch(
+    ranks: int,
+    cases: list[Case],
+    folder: Path,
+    launcher: Local | None = None,
+    worker_module: str = "tests.parallel.matrix_worker",
+) -> Launched:
     """Runs all these cases with `ranks` ranks one after the other, in forked processes unless a launcher is given."""
     (folder / "cases.json").write_text(json.dumps([dataclasses.asdict(case) for case in cases]))
     job = Job(
@@ -92,7 +98,7 @@ def launch(ranks: int, cases: list[Case], folder: Path, launcher: Local | None =
         workers=ranks,
         servers=SERVERS,
         env=thread_environment(1),
-        worker_module="tests.parallel.matrix_worker",
+        worker_module=worker_module,
         server_module="tests.parallel.matrix_server",
     )
     result = processes.run(LaunchSpec(job, launcher or Forked()), on_message=lambda message: None)

@@ -12,12 +12,12 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.collectives import ops as collectives
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.launch.control.client import ControlClient, rank_from_environ
 from parallax_runner.launch.entry import run_child
 from parallax_runner.rewrite import passes
 from parallax_runner.rewrite.distributed_graph import DistributedGraph, Piece
-from parallax_runner.rewrite.exchange import collectives
 from parallax_runner.rewrite.routes.alltoall.over_ranks import RankRows
 from parallax_runner.rewrite.routes.ps.reshard import reshard
 from parallax_runner.shipment.graph_file import VALUES, load_graph, save_graph
@@ -31,11 +31,13 @@ from tests.parallel import ahead_faults, traced_faults
 from tests.parallel.cases import CPU_DEVICES, SEED, STEPS, Case
 from tests.parallel.faults import passes_with
 
+THREADS = 1  # TensorFlow threads of a rank
+
 
 def run_cases(run_dir: Path, rank: int, client: ControlClient) -> None:
     """Runs each case of `cases.json` and writes this rank's initial and final variables, and losses."""
-    collectives.init(may_fuse=False)
-    server = join_cluster(client, role="worker", index=rank, threads=1, cpu_devices=CPU_DEVICES)
+    collectives.join(may_fuse=False)
+    server = join_cluster(client, role="worker", index=rank, threads=THREADS, cpu_devices=CPU_DEVICES)
     for number, fields in enumerate(json.loads((run_dir / "cases.json").read_text())):
         try:
             case = Case(**fields)
@@ -63,7 +65,7 @@ def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> 
         checkpoints, reads = CheckpointOps(distributed), read_ops(distributed)
         recut = reshard(distributed.graph, plans[segment - 1], plan) if segment else None
         config = session_config(
-            1, cpu_devices=CPU_DEVICES, device_filters=device_filters(distributed) if plan.servers else None
+            THREADS, cpu_devices=CPU_DEVICES, device_filters=device_filters(distributed) if plan.servers else None
         )
         if distributed.ahead is not None and not plan.servers:
             give_pools(config)

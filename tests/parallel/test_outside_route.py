@@ -55,7 +55,7 @@ ROUTE = GatheredTwice()
     "toy_route/rewriting.py": """
 import tensorflow.compat.v1 as tf
 from parallax_runner.rewrite.every_route.merge import merge
-from parallax_runner.rewrite.exchange import collectives
+from parallax_runner.collectives import ops as collectives
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.route import RouteRewriting

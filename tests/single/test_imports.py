@@ -11,22 +11,26 @@ import parallax_runner
 PACKAGE = Path(parallax_runner.__file__).parent
 # Each folder, and each module at the root, is a stage. docs/design/0002 says what each of them makes.
 STAGES = (
-    *("files", "errors", "process", "comm", "config", "data", "graph", "analysis"),
+    *("files", "errors", "process", "comm", "collectives", "config", "data", "graph", "analysis"),
     *("plan", "planning", "simulation", "search", "launch", "frontdoors"),
     *("rewrite", "shard", "metrics", "mpi_collectives"),
     *("profile", "checkpoints", "shipment", "export", "train", "verify", "calibration", "track"),
     *("worker", "server", "driver", "api", "sweep", "calibrate", "__main__", "__init__"),
 )
 WITHOUT_TENSORFLOW = (
-    *("files", "errors", "process", "comm", "config", "data", "plan", "planning", "simulation", "search", "launch"),
-    *("frontdoors", "calibration", "track", "driver", "sweep", "calibrate", "__main__"),
+    *("files", "errors", "process", "comm", "collectives", "config", "data", "plan", "planning", "simulation"),
+    *("search", "launch", "frontdoors", "calibration", "track", "driver", "sweep", "calibrate", "__main__"),
+)
+# The modules of these stages that have TensorFlow ops.
+WITH_TENSORFLOW = frozenset(
+    {"collectives.ops", "collectives.backend_ops", "collectives.horovod.ops", "collectives.horovod.gloo"}
 )
 # Entries of processes: they answer before TensorFlow is there, which takes four seconds.
 ENTRIES = ("worker.__main__", "worker.row_trial.__main__", "worker.calibration.__main__", "server.__main__")
 HEAVY = frozenset({"tensorflow", "keras", "mlflow", "horovod", "scipy.optimize"})
 ONLY_IMPORTERS = {
     "tensorflow": "process.tensorflow_import",  # among the stages without TensorFlow
-    "horovod": "rewrite.exchange.collectives",
+    "horovod": "collectives.horovod.ops",
     "mlflow": tuple(
         f"track.mlflow.{name}" for name in ("runs", "errors", "model", "checkpoint", "dataset", "logged_models")
     ),
@@ -64,6 +68,10 @@ def stage_of(module: str) -> str:
     return module.split(".")[0]
 
 
+def is_without_tensorflow(module: str) -> bool:
+    return stage_of(module) in WITHOUT_TENSORFLOW and module not in WITH_TENSORFLOW
+
+
 def faults(module: str, path: Path, stages: Sequence[str] = STAGES) -> list[str]:
     """What a module imports and must not."""
     stage = stage_of(module)
@@ -73,7 +81,7 @@ def faults(module: str, path: Path, stages: Sequence[str] = STAGES) -> list[str]
         inner = name.removeprefix("parallax_runner.") if top == "parallax_runner" else ""
         if inner and inner != "parallax_runner" and stages.index(stage_of(inner)) > stages.index(stage):
             found.append(f"{module} imports {inner}, of a later stage")
-        is_bound = top != "tensorflow" or stage in WITHOUT_TENSORFLOW
+        is_bound = top != "tensorflow" or is_without_tensorflow(module)
         if top in ONLY_IMPORTERS and is_bound and not module.startswith(ONLY_IMPORTERS[top]):
             found.append(f"{module} imports {name}")
     return found
@@ -117,6 +125,26 @@ def test_a_module_that_names_mlflow_is_found() -> None:
     assert not names_mlflow("track.mlflow.sender", "import mlflow")
 
 
+# They read what a launcher of the user's, or a user's own optimizer, has left behind.
+MAY_NAME_HOROVOD = ("collectives.horovod", "config.launched_processes", "graph.own_aggregation")
+
+
+def knows_horovod(module: str, text: str) -> bool:
+    """Whether a module outside Horovod's folder names its variables or the types of its ops."""
+    return ("HOROVOD_" in text or '"Horovod' in text) and not module.startswith(MAY_NAME_HOROVOD)
+
+
+def test_only_its_own_folder_knows_horovod() -> None:
+    assert [name for name, path in MODULES.items() if knows_horovod(name, path.read_text(encoding="utf-8"))] == []
+
+
+def test_a_module_that_knows_horovod_is_found() -> None:
+    """Otherwise the test above could not fail."""
+    assert knows_horovod("launch.remote", 'PASSED_ON = ("TF_", "HOROVOD_")')
+    assert knows_horovod("rewrite.passes", 'op.type.startswith("Horovod")')
+    assert not knows_horovod("collectives.horovod.ops", 'os.environ.setdefault("HOROVOD_CACHE_CAPACITY", "0")')
+
+
 def test_models_import_nothing_of_the_project() -> None:
     paths = list((PACKAGE.parent / "models").rglob("*.py"))
     assert len(paths) >= 3
@@ -127,7 +155,7 @@ def test_models_import_nothing_of_the_project() -> None:
 
 def test_what_needs_no_tensorflow_loads_none() -> None:
     """The test of single imports sees one file at a time; this sees what each of them drags in."""
-    light = [module for module in MODULES if stage_of(module) in WITHOUT_TENSORFLOW]
+    light = [module for module in MODULES if is_without_tensorflow(module)]
     assert len(light) > 100
     assert loads_heavy([*light, *ENTRIES]) == ""
 

@@ -11,7 +11,7 @@ from parallax_runner.launch.launchers.launcher import RankExit
 from parallax_runner.launch.watch.whereabouts import Place, Whereabouts
 
 # All deaths within this time after the first sign of a failure are attributed to one cause. When a process dies, grpc
-# and Horovod notify the other processes within a second or two.
+# and the collectives notify the other processes within a second or two.
 FOLLOW_SECS = 5.0
 # The reason given if neither the process nor the launcher reported anything.
 DIED_SILENTLY = "died without a message"

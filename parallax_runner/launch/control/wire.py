@@ -28,8 +28,8 @@ CUT_OFF_STATUS = 76  # EX_PROTOCOL of sysexits.h, which Python does not use itse
 RANK_VARIABLE = "PARALLAX_RANK_VARIABLE"
 RANK = "PARALLAX_RANK"
 
-# This variable is set if workers exchange gradients through Gloo and find each other through a store that rank 0 runs.
-GLOO = "PARALLAX_GLOO"
+# This variable is set if no mpirun starts the workers. They find each other through a store that rank 0 runs.
+WITHOUT_MPIRUN = "PARALLAX_WITHOUT_MPIRUN"
 
 # A batch system sends SIGTERM, SIGUSR1 and SIGUSR2 to all processes of a job at once. This variable is set if only the
 # driver acts on these signals.
@@ -50,7 +50,8 @@ ORDER = "order"
 # workers have reported this step.
 SAVING, STATE = "saving", "state"
 CLOSED = "closed"
-# The address of Horovod's store, which rank 0 runs. The driver forwards the address to all workers.
+# The address of the store on rank 0 by which ranks without mpirun find each other. The driver forwards it to all
+# workers.
 STORE = "store"
 # PROOF: a process's claim before the first step. PROVEN: the driver's answer when the claims of all processes match the
 # plan.

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
+from parallax_runner.collectives.chosen import backend
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.launch import bind_address, preloaded, remote
 from parallax_runner.launch.control import wire
@@ -19,14 +20,12 @@ from parallax_runner.launch.manual.claims import Claim, Claims, claims_at
 from parallax_runner.launch.manual.seat import LOST
 from parallax_runner.plan.plan import Plan
 
-# Each worker's Horovod uses Gloo from the start, even if the user's code initializes Horovod first.
-BY_GLOO = {wire.GLOO: "1", "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
 SEAT = (sys.executable, "-m", "parallax_runner.launch.manual.seat")
 
 
 class Manual(Launcher):
     """Each worker or server is a standby process, usually on another machine. A seat process on this machine represents
-    it. Ranks connect to each other through Gloo."""
+    it. Ranks find each other without MPI."""
 
     lost_exit_status = LOST
 
@@ -68,11 +67,13 @@ class Manual(Launcher):
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
         """Returns one seat command per worker."""
-        places = horovod_places([claim.entry.host for claim in self._claimed["worker"]])
-        return [
-            self._seat(claim, f"worker {rank}", job, job.worker_argv(), {**place, **BY_GLOO, wire.RANK: str(rank)})
-            for rank, (claim, place) in enumerate(zip(self._claimed["worker"], places, strict=True))
-        ]
+        claims = self._claimed["worker"]
+        places = backend().without_mpirun([claim.entry.host for claim in claims])
+        commands = []
+        for rank, (claim, place) in enumerate(zip(claims, places, strict=True)):
+            env = {**place, wire.WITHOUT_MPIRUN: "1", wire.RANK: str(rank)}
+            commands.append(self._seat(claim, f"worker {rank}", job, job.worker_argv(), env))
+        return commands
 
     def servers(self, job: Job) -> list[Command]:
         """Returns one seat command per server."""
@@ -101,25 +102,3 @@ class Manual(Launcher):
             "start": start,
         }
         return Command([*SEAT], {}, json.dumps(told).encode())
-
-
-def horovod_places(hosts: Sequence[str]) -> list[dict[str, str]]:
-    """Returns, for each rank, the variables that Horovod's Gloo needs. They contain the rank, its local rank among the
-    ranks on its host, and its cross rank among the ranks with the same local rank on all hosts, each with the number of
-    these ranks. `hosts` contains the host of each rank."""
-    local_ranks = [list(hosts[:rank]).count(host) for rank, host in enumerate(hosts)]
-    places = []
-    for rank, (host, local_rank) in enumerate(zip(hosts, local_ranks, strict=True)):
-        peers = [other for other, number in zip(hosts, local_ranks, strict=True) if number == local_rank]
-        places.append(
-            {
-                "HOROVOD_RANK": str(rank),
-                "HOROVOD_SIZE": str(len(hosts)),
-                "HOROVOD_LOCAL_RANK": str(local_rank),
-                "HOROVOD_LOCAL_SIZE": str(list(hosts).count(host)),
-                "HOROVOD_CROSS_RANK": str(peers.index(host)),
-                "HOROVOD_CROSS_SIZE": str(len(peers)),
-                "HOROVOD_HOSTNAME": host,
-            }
-        )
-    return places

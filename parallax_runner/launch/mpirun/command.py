@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
+from parallax_runner.collectives.chosen import backend
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch import bind_address, preloaded, remote
 from parallax_runner.launch.bind_address import LOOPBACK
@@ -18,7 +19,7 @@ from parallax_runner.launch.mpirun.mca import words_of_user
 # With this option, an idle rank yields its core instead of spinning. With one rank per core on two busy cores, ranks
 # that yield are 35 to 60 % faster.
 YIELD_WHEN_IDLE = ("--mca", "mpi_yield_when_idle", "1")
-# The component ofi is for one-sided messages, which Horovod does not use. If only TCP is available, each rank sleeps
+# The component ofi is for one-sided messages, which no exchange uses. If only TCP is available, each rank sleeps
 # for a second when it closes the component (docs/design/0034).
 START_AT_ONCE = {"OMPI_MCA_btl": "^ofi"}
 # Workers and servers share the cores, so Open MPI must neither count slots nor pin ranks.
@@ -31,9 +32,6 @@ RANK_ORDER = ("--rank-by", "--rankby", "rmaps", "prte_rmaps")
 # Marks each line of mpirun's output with the rank that wrote it. This makes it possible to attribute a crash to a rank
 # that does not have its own log yet.
 TAG_OUTPUT = ("--output", "tag")
-# Horovod's thread looks for new tensors once per cycle (by default, each millisecond), and the exchanges of a step wait
-# for one another. On one machine, shorter cycles make steps shorter (docs/benchmarks.md). Over links, they do not.
-LOOK_OFTEN = {"HOROVOD_CYCLE_TIME": "0.25"}
 # By default, NCCL listens on the address of a network interface. This variable chooses the interface.
 NCCL_INTERFACE = "NCCL_SOCKET_IFNAME"
 ALLOW_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -84,7 +82,7 @@ def worker_command(
     if os.geteuid() == 0 if as_root is None else as_root:
         env |= ALLOW_ROOT
     env |= mpi_environment(by_user)
-    env |= over_hosts.mpi_environment(hosts, by_user) if hosts else look_often(environ)
+    env |= over_hosts.mpi_environment(hosts, by_user) if hosts else backend().beside_each_other(environ)
     # On SIGTERM, mpirun terminates its ranks before it exits.
     return Command(argv, env, last_signal=int(signal.SIGTERM))
 
@@ -112,11 +110,6 @@ def bind_on_one_machine(by_user: Set[str], environ: Mapping[str, str]) -> dict[s
         # loopback interface.
         env["OMPI_MCA_btl_tcp_if_include"] = "lo"
     return env
-
-
-def look_often(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables that set Horovod's cycle time in ms, unless the user sets it."""
-    return {name: value for name, value in LOOK_OFTEN.items() if name not in environ}
 
 
 def mpi_environment(by_user: Set[str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.collectives.chosen import backend
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch.block_signals import BLOCK_SIGNALS
 from parallax_runner.launch.control import wire
@@ -20,9 +21,6 @@ from parallax_runner.launch.mpirun import folders as mpirun_folders
 from parallax_runner.launch.mpirun import report
 from parallax_runner.launch.mpirun.command import find_mpirun, worker_command
 from parallax_runner.launch.mpirun.mca import settings_of_user
-
-# Variables that make Horovod run without MPI if their value is "gloo".
-WITHOUT_MPI = ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS")
 
 
 class Mpirun(Launcher):
@@ -43,7 +41,7 @@ class Mpirun(Launcher):
     def check(self, folders: Sequence[Path], stopped: Callable[[], bool]) -> None:
         """Raises LaunchError if there is no mpirun, or if the environment chooses another way to connect ranks."""
         find_mpirun()
-        check_horovods_choice()
+        check_mpi_is_chosen()
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
         """Returns the single mpirun command. Its environment names private folders for the files of mpirun and its
@@ -83,14 +81,15 @@ class Mpirun(Launcher):
         return report.told_of_settings(settings) if settings else ""
 
 
-def check_horovods_choice(environ: Mapping[str, str] = os.environ) -> None:
-    """Raises LaunchError if a variable makes Horovod connect the ranks without MPI. Ranks under mpirun would crash."""
-    for name in WITHOUT_MPI:
-        if environ.get(name, "").lower() == "gloo":
-            raise LaunchError(
-                f"{name}={environ[name]}: mpirun starts the workers of this run, and they exchange gradients through "
-                f"MPI; unset {name}, or use cluster=manual, whose workers use Gloo"
-            )
+def check_mpi_is_chosen(environ: Mapping[str, str] = os.environ) -> None:
+    """Raises LaunchError if a variable makes the backend connect the ranks without MPI. Ranks under mpirun would
+    crash."""
+    name = backend().without_mpi_by(environ)
+    if name is not None:
+        raise LaunchError(
+            f"{name}={environ[name]}: mpirun starts the workers of this run, and they exchange gradients through "
+            f"MPI; unset {name}, or use cluster=manual, whose workers use Gloo"
+        )
 
 
 def options_of_user(config: Any) -> list[str]:

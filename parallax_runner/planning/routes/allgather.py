@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Allgather(Route):
-    """An allgather by Horovod, or by MPI's Allgatherv function (`comm.mpi.use_allgatherv`)."""
+    """An allgather by the backend, or by MPI's Allgatherv function (`comm.mpi.use_allgatherv`)."""
 
     name = "allgather"
     rewriting = "parallax_runner.rewrite.routes.allgather"
@@ -54,12 +54,12 @@ class Allgather(Route):
         return "sparse, without servers: ranks exchange the rows they touched"
 
     def lengths_vary(self, plan: Plan) -> bool:
-        """Returns whether Horovod gathers the rows, whose number changes from step to step. False if MPI gathers
+        """Returns whether the backend gathers the rows, whose number changes from step to step. False if MPI gathers
         them."""
         return not plan.options.use_allgatherv
 
     def may_fuse(self, plan: Plan) -> bool:
-        """Returns whether Horovod gathers the rows. Without fusion, each gradient would be a separate exchange."""
+        """Returns whether the backend gathers the rows. Without fusion, each gradient would be a separate exchange."""
         return not plan.options.use_allgatherv
 
 

@@ -37,10 +37,10 @@ def uses_collectives(plan: Plan) -> bool:
 
 
 def lengths_vary(plan: Plan) -> bool:
-    """Returns whether Horovod exchanges tensors whose lengths change from step to step."""
+    """Returns whether ranks exchange tensors whose lengths change from step to step."""
     return any(route.lengths_vary(plan) for route in routes_of(plan))
 
 
 def may_fuse(plan: Plan) -> bool:
-    """Returns whether Horovod is faster if it fuses the tensors of a route in the plan."""
+    """Returns whether an exchange is faster if the backend fuses the tensors of a route in the plan."""
     return any(route.may_fuse(plan) for route in routes_of(plan))

@@ -119,11 +119,11 @@ class Route(RouteTraits, ABC):
         return self.sends_behind and is_wanted and self.is_ahead(variable, options)
 
     def lengths_vary(self, plan: Plan) -> bool:
-        """Returns whether Horovod exchanges tensors whose lengths change from step to step."""
+        """Returns whether ranks exchange tensors whose lengths change from step to step."""
         return False
 
     def may_fuse(self, plan: Plan) -> bool:
-        """Returns whether Horovod is faster if it fuses this route's tensors with other tensors."""
+        """Returns whether an exchange is faster if the backend fuses this route's tensors with other tensors."""
         return False
 
     def place(self, variable: VariablePlan, workers: int) -> str:

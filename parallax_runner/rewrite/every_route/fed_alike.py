@@ -47,7 +47,7 @@ def _updates_by_fed(rewrite: Rewrite) -> dict[tf.Operation, list[tf.Operation]]:
 
 
 def _alike(fed: tf.Operation) -> tf.Operation:
-    from parallax_runner.rewrite.exchange import collectives
+    from parallax_runner.collectives import ops as collectives
 
     value = fed.outputs[0]
     with tf.name_scope("fed_alike/"):

@@ -74,7 +74,7 @@ def _take_from_chief(rewrite: Rewrite, handles: list[tf.Tensor]) -> list[tf.Oper
     """
     if not uses_collectives(rewrite.plan) or not handles:
         return []
-    from parallax_runner.rewrite.exchange import collectives
+    from parallax_runner.collectives import ops as collectives
 
     values = [tf.raw_ops.ReadVariableOp(resource=handle, dtype=handle.op.get_attr("dtype")) for handle in handles]
     own = tf.concat([_fingerprint(value) for value in values], axis=0)
@@ -94,7 +94,7 @@ def _fingerprint(value: tf.Tensor) -> tf.Tensor:
 def _take_if(differs: tf.Tensor, handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
     """Assigns the chief's value if `differs` is true. `differs` is the same on all ranks, so either all ranks or none
     take part in the exchange."""
-    from parallax_runner.rewrite.exchange import collectives
+    from parallax_runner.collectives import ops as collectives
 
     same = collectives.from_chief(only_if(differs, value), name=f"initial/{handle.op.name}")
     with tf.control_dependencies([tf.raw_ops.AssignVariableOp(resource=handle, value=same)]):

@@ -53,7 +53,7 @@ def _sum_over_ranks(rewrite: Rewrite, value: tf.Tensor, name: str) -> tf.Tensor:
     """Sums `value` over ranks by allreduce, or through server 0 if the plan uses no collectives."""
     plan = rewrite.plan
     if uses_collectives(plan):
-        from parallax_runner.rewrite.exchange import collectives
+        from parallax_runner.collectives import ops as collectives
 
         rewrite.sent.append(Sent(value, 2 * (plan.replicas - 1) / plan.replicas, None))
         (total,) = collectives.sum_over_ranks([value], name=f"merge/{name}")

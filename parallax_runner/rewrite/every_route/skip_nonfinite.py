@@ -71,7 +71,7 @@ def _on_all_ranks(rewrite: Rewrite, finite: tf.Tensor) -> tf.Tensor:
         return finite
     bad = 1.0 - tf.cast(finite, tf.float32)
     if uses_collectives(plan):
-        from parallax_runner.rewrite.exchange import collectives
+        from parallax_runner.collectives import ops as collectives
 
         (total,) = collectives.sum_over_ranks([bad], name="nonfinite")
         rewrite.sent.append(Sent(bad, 2 * (plan.replicas - 1) / plan.replicas, None))

@@ -11,7 +11,7 @@ from parallax_runner.rewrite.state import Rewrite
 def add_votes(rewrite: Rewrite) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns this rank's vote (scalar, float32, 0 if not fed) and the sum of all ranks' votes, which a step computes
     in parallel with its exchanges."""
-    from parallax_runner.rewrite.exchange import collectives
+    from parallax_runner.collectives import ops as collectives
 
     with rewrite.graph.as_default(), tf.name_scope("wishes/"):
         vote = tf.placeholder_with_default(tf.constant(0.0), [])

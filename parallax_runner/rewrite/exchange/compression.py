@@ -52,7 +52,7 @@ def rounded_means(
     over all ranks, and sends the means of this part to all ranks (reduce-scatter, then allgather: Rabenseifner 2004).
     Each value is rounded twice. A ring allreduce with 16-bit sums would round each value once per rank.
     """
-    from parallax_runner.rewrite.exchange import collectives
+    from parallax_runner.collectives import ops as collectives
 
     ranks, dtype = rewrite.plan.workers, values[0].dtype
     sizes = [value.shape.num_elements() or 0 for value in values]

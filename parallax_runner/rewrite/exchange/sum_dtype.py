@@ -1,7 +1,7 @@
 """Chooses the dtype for summing values.
 
-Neither TensorFlow's accumulators nor Horovod support bfloat16, and a bfloat16 sum of many addends would lose most of
-its 8 bits of precision.
+Neither TensorFlow's accumulators nor the backends support bfloat16, and a bfloat16 sum of many addends would lose most
+of its 8 bits of precision.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from operator import or_
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.collectives.chosen import is_exchange
 from parallax_runner.graph import edit
 from parallax_runner.graph.heavy_ops import heavy_ops
 from parallax_runner.graph.marks import marks_behind, positions
@@ -22,7 +23,6 @@ from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.state import Rewrite
 
 LOOP = "Enter"  # marks a loop: an op in a loop must not wait for an op outside the loop
-COLLECTIVE = "Horovod"  # prefix of op types
 BRANCH = "Switch"  # an op after a Switch may be skipped, and then ops that wait for this op would be skipped too
 # Marks of the ops behind a tensor that is sent. The marks of heavy ops follow.
 SPARSE, DENSE, HINDRANCE, FIRST_HEAVY = 1, 2, 4, 3
@@ -110,7 +110,7 @@ def _departures(
     found = []
     for sender, departing in together.items():
         needed = functools.reduce(or_, (marks[tensor.op] for tensor in departing.values()))
-        gradients = SPARSE | DENSE if sender.type.startswith(COLLECTIVE) else SPARSE
+        gradients = SPARSE | DENSE if is_exchange(sender.type) else SPARSE
         if needed & gradients and not needed & HINDRANCE:
             needed_heavy = {heavy[number] for number in positions(needed >> FIRST_HEAVY)}
             found.append((needed_heavy, [departing[name] for name in sorted(departing)]))
@@ -134,13 +134,13 @@ def _marked(
 
 def _sent_by(tensor: tf.Tensor) -> list[tf.Operation]:
     """Returns the collectives that read a tensor."""
-    return [op for op in tensor.consumers() if op.type.startswith(COLLECTIVE)]
+    return [op for op in tensor.consumers() if is_exchange(op.type)]
 
 
 def _answers(op: tf.Operation, backward: set[tf.Operation]) -> bool:
     """Returns whether an op is an exchange of a gradient. The computation must not wait for the result of such an
     exchange."""
-    return op.type.startswith(COLLECTIVE) and op not in backward
+    return is_exchange(op.type) and op not in backward
 
 
 def _process(op: tf.Operation) -> tuple[str | None, int | None]:

@@ -29,14 +29,14 @@ def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
     import_tensorflow()
     import tensorflow.compat.v1 as tf
 
-    from parallax_runner.rewrite.exchange import collectives
+    from parallax_runner.collectives import ops as collectives
     from parallax_runner.train.cluster import join_cluster
     from parallax_runner.train.session_config import session_config
     from parallax_runner.worker.calibration import probes
 
     config, servers = frozen.load(run_dir), plan.load(run_dir / plan.FILE_NAME).servers
     threads = config.cluster.threads_per_worker
-    world = World(*collectives.init())
+    world = World(*collectives.join())
     client.prove(claim(run_dir, world))
     client.wait_until_proven()
     server = join_cluster(client, role="worker", index=rank, threads=threads, protocol=config.comm.ps.protocol)

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.calibration.samples import ASKED, EXCHANGE_BYTES, REPEATS, TENSORS, UPDATES, WARM_UP, Sample
+from parallax_runner.collectives import ops as collectives
 from parallax_runner.graph.devices import server_device
 from parallax_runner.rewrite.every_route.merge import ascending, merge
-from parallax_runner.rewrite.exchange import collectives
 
 TABLE_ROWS = 20_000
 FLOAT_BYTES = 4

@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.collectives import ops as collectives
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph.script_graph import capture_script
-from parallax_runner.rewrite.exchange import collectives
 from tests.single.small_models import ROWS, WIDTH
 
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from parallax_runner import mpi_collectives
-from parallax_runner.rewrite.exchange import collectives
+from parallax_runner.collectives import ops as collectives
 
 
 def open_session() -> None:
@@ -26,6 +26,6 @@ def run_init() -> None:
 @pytest.mark.parametrize("join", [open_session, run_init])
 def test_it_is_refused(join: Callable[[], None], variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "GLOO")
-    monkeypatch.setattr(collectives, "init", lambda: pytest.fail("it has joined the ranks all the same"))
+    monkeypatch.setattr(collectives, "join", lambda: pytest.fail("it has joined the ranks all the same"))
     with pytest.raises(Exception, match=f"mpi_collectives needs MPI, but {variable}=gloo connects the ranks"):
         join()

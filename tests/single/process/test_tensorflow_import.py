@@ -28,7 +28,7 @@ def test_a_rank_has_all_its_stages_without_keras() -> None:
 from parallax_runner.worker import rank
 from parallax_runner.export import end_of_run
 from parallax_runner.rewrite.routes.allgather import allgatherv
-from parallax_runner.rewrite.exchange import collectives
+from parallax_runner.collectives.horovod import ops as hvd_ops
 import gc
 print('keras' in sys.modules, 'horovod' in sys.modules, gc.isenabled(), gc.get_freeze_count() > 100_000)
 """
@@ -72,10 +72,10 @@ print(tf.keras.layers.Dense.__module__.split('.')[0], 'tf_keras' in sys.modules)
 
 def test_a_script_finds_all_of_horovod_and_the_same_ops() -> None:
     program = """
-from parallax_runner.rewrite.exchange import collectives
+from parallax_runner.collectives.horovod import ops as hvd_ops
 import horovod.tensorflow as hvd
 import horovod.tensorflow.mpi_ops as ops
-print(ops is collectives.hvd, hvd.SyncBatchNormalization.__name__, hvd.allgather is ops.allgather)
+print(ops is hvd_ops.hvd, hvd.SyncBatchNormalization.__name__, hvd.allgather is ops.allgather)
 """
     assert said_by(program) == ["True", "SyncBatchNormalization", "True"]
 
@@ -83,8 +83,8 @@ print(ops is collectives.hvd, hvd.SyncBatchNormalization.__name__, hvd.allgather
 def test_ops_are_those_of_a_package_that_is_imported_already() -> None:
     program = """
 import horovod.tensorflow as hvd
-from parallax_runner.rewrite.exchange import collectives
-print(hvd.allgather is collectives.hvd.allgather, sys.modules['horovod.tensorflow'] is hvd)
+from parallax_runner.collectives.horovod import ops as hvd_ops
+print(hvd.allgather is hvd_ops.hvd.allgather, sys.modules['horovod.tensorflow'] is hvd)
 """
     assert said_by(program) == ["True", "True"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.rewrite.exchange import collectives
+from parallax_runner.collectives import ops as collectives
 
 
 @pytest.fixture

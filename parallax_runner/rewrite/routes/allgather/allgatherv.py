@@ -1,36 +1,39 @@
-"""Gathers sparse gradients with MPI's own Allgatherv instead of Horovod's allgather. Only this file imports mpi4py."""
+"""Gathers sparse gradients with MPI's own Allgatherv instead of the backend's allgather. Only this file imports
+mpi4py."""
 
 from __future__ import annotations
 
 import functools
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.collectives import ops as collectives
+from parallax_runner.collectives.chosen import backend
 from parallax_runner.errors import CollectiveError
-from parallax_runner.rewrite.exchange import collectives
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 
 def join() -> tuple[int, int]:
-    """Joins the other ranks as `collectives.init` does, and checks that MPI connects them.
+    """Joins the other ranks as `collectives.join` does, and checks that MPI connects them.
 
     Raises CollectiveError if Gloo connects the ranks, if MPI lacks MPI_THREAD_MULTIPLE, or if mpi4py and Horovod use
     different MPI libraries.
     """
-    variable = collectives.gloo_by()
+    variable = backend().without_mpi_by(os.environ)
     if variable is not None:
         raise _refusal(f"needs MPI, but {variable}=gloo connects the ranks through Gloo. Unset that variable")
-    rank, size = collectives.init(may_fuse=False)
+    rank, size = collectives.join(may_fuse=False)
     if not collectives.runs_over_mpi():
-        raise _refusal("needs MPI, but Horovod connects the ranks through Gloo. Start the ranks with mpirun")
+        raise _refusal(f"needs MPI, but {backend().title} connects the ranks without MPI. Start the ranks with mpirun")
     if (communicator().rank, communicator().size) != (rank, size):
-        found = f"{communicator().rank} of {communicator().size}"
+        found, title = f"{communicator().rank} of {communicator().size}", backend().title
         raise _refusal(
-            f"needs Horovod and mpi4py to use the same MPI library, but rank {rank} of {size} in Horovod is rank "
+            f"needs {title} and mpi4py to use the same MPI library, but rank {rank} of {size} in {title} is rank "
             f"{found} in mpi4py. Build both with the same MPI library"
         )
     return rank, size
@@ -39,9 +42,9 @@ def join() -> tuple[int, int]:
 @functools.cache
 def communicator() -> MPI.Comm:
     """Returns a duplicate of the communicator of all ranks. Messages on the duplicate never mix with messages from
-    Horovod's thread.
+    the backend.
 
-    The first call is a collective. Horovod must already have initialized MPI. Horovod also finalizes MPI at the end.
+    The first call is a collective. The backend must already have initialized MPI. It also finalizes MPI at the end.
     Raises CollectiveError if MPI lacks MPI_THREAD_MULTIPLE.
     """
     from mpi4py import MPI

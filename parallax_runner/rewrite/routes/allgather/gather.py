@@ -44,13 +44,13 @@ def allgather_sparse_gradients(rewrite: Rewrite) -> None:
 def _gather(
     name: str, values: tf.Tensor, indices: tf.Tensor, use_allgatherv: bool, *, after: tf.Operation | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the values and indices of all ranks. Horovod matches calls by name, so the order of its calls does not
-    matter. MPI's Allgatherv runs after the op `after`."""
+    """Returns the values and indices of all ranks. The backend matches calls by name, so the order of its calls does
+    not matter. MPI's Allgatherv runs after the op `after`."""
     if use_allgatherv:
         from parallax_runner.rewrite.routes.allgather import allgatherv
 
         return allgatherv.concat_rows_over_ranks(values, indices, after=after, name="allgatherv")
-    from parallax_runner.rewrite.exchange import collectives
+    from parallax_runner.collectives import ops as collectives
 
     return (
         collectives.concat_over_ranks(values, name=f"values/{name}"),

@@ -52,7 +52,7 @@ def _allreduce(rewrite: Rewrite, gradients: list[RankGradient], *, name: str) ->
 
 
 def _exact_means(rewrite: Rewrite, values: Sequence[tf.Tensor], variables: Sequence[str], name: str) -> list[tf.Tensor]:
-    from parallax_runner.rewrite.exchange import collectives
+    from parallax_runner.collectives import ops as collectives
 
     ring = 2 * (rewrite.plan.replicas - 1) / rewrite.plan.replicas
     addends = [to_add(value) for value in values]

@@ -74,7 +74,7 @@ def _exchanged(
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Returns the means of rows over ranks, and the number of ranks that touched each row. Compressed values are sent
     in a separate exchange. The counts of ranks are never compressed."""
-    from parallax_runner.rewrite.exchange import collectives
+    from parallax_runner.collectives import ops as collectives
 
     halved = [number for number, rows in enumerate(spread) if half_dtype(rewrite, rows.dtype) is not None]
     exact = [number for number in range(len(spread)) if number not in halved]

@@ -101,7 +101,7 @@ def arrivals(asked: Asked, exchange: Exchange, buckets: Sequence[Sequence[int]])
 
     `exchange` is `asked.exchange` or a part of that exchange. `buckets` determines the order in which the variables'
     rows are sent, and which variables' rows are sent together. A bucket is sent when the bucket before it has arrived.
-    Otherwise TensorFlow sends the buckets in any order, because Horovod's op ends when its rows have arrived.
+    Otherwise TensorFlow sends the buckets in any order, because the exchange ends when its rows have arrived.
     """
     rows = [asked.own_rows(table, places) for table, places in enumerate(exchange.own.parts)]
     came: dict[int, Came] = {}

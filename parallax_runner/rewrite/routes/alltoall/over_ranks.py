@@ -144,7 +144,7 @@ def whole_on_all(rewrite: Rewrite, own: tf.Tensor, placement: OverRanks, *, name
 def concat(rewrite: Rewrite, own: tf.Tensor, variable: str, *, name: str) -> tf.Tensor:
     """Concatenates the tensors of all ranks, in rank order. The sent bytes are counted for the plan's variable
     `variable`."""
-    from parallax_runner.rewrite.exchange import collectives
+    from parallax_runner.collectives import ops as collectives
 
     own = tf.identity(own)  # counted only if this exchange is in the step
     rewrite.sent.append(Sent(own, rewrite.plan.workers - 1, variable))
@@ -153,7 +153,7 @@ def concat(rewrite: Rewrite, own: tf.Tensor, variable: str, *, name: str) -> tf.
 
 def total(rewrite: Rewrite, own: tf.Tensor, variable: str, *, name: str) -> tf.Tensor:
     """Sums a tensor over all ranks. The sent bytes are counted for the plan's variable `variable`."""
-    from parallax_runner.rewrite.exchange import collectives
+    from parallax_runner.collectives import ops as collectives
 
     dtype, own = own.dtype, tf.identity(to_add(own))
     rewrite.sent.append(Sent(own, 2 * (rewrite.plan.workers - 1) / rewrite.plan.workers, variable))
@@ -162,7 +162,7 @@ def total(rewrite: Rewrite, own: tf.Tensor, variable: str, *, name: str) -> tf.T
 
 def whole_on_chief(rewrite: Rewrite, own: tf.Tensor, placement: OverRanks, *, name: str) -> tf.Tensor:
     """Returns all rows [rows, ...] on rank 0, and no rows on other ranks."""
-    from parallax_runner.rewrite.exchange import collectives
+    from parallax_runner.collectives import ops as collectives
 
     ranks = placement.ranks
     row_bytes = max(1, own.dtype.size * (own.shape[1:].num_elements() or 1))

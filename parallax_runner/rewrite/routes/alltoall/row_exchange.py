@@ -189,7 +189,7 @@ def swap(
 
     `tensor` has `rows[r, v]` (int32) rows for rank r and variable v, ordered by r and then by v.
     """
-    from parallax_runner.rewrite.exchange import collectives
+    from parallax_runner.collectives import ops as collectives
 
     tensor = tf.identity(tensor)  # counted only if this exchange is in the step
     came, came_counts = collectives.all_to_all(tensor, tf.reduce_sum(rows, axis=1), name=name)

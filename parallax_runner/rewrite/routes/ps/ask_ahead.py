@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.collectives import ops as collectives
 from parallax_runner.rewrite.distributed_graph import Ahead, Carried
-from parallax_runner.rewrite.exchange import collectives
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.routes.ps.on_servers import fetch
 from parallax_runner.rewrite.schedule.next_batch import NextBatch

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.hosts.cluster import guarded
+from parallax_runner.collectives.horovod.backend import Horovod
 from parallax_runner.config.rendezvous import split_address
 from parallax_runner.errors import ConfigError, LaunchError
-from parallax_runner.launch.launchers.manual import horovod_places
 from parallax_runner.launch.manual import claims as claiming
 from parallax_runner.launch.manual import secret
 from parallax_runner.launch.manual.channel import Channel
@@ -330,7 +330,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 def test_places_of_ranks_among_hosts() -> None:
-    places = horovod_places(["a", "b", "a"])
+    places = Horovod().without_mpirun(["a", "b", "a"])
     assert [place["HOROVOD_LOCAL_RANK"] for place in places] == ["0", "0", "1"]
     assert [place["HOROVOD_LOCAL_SIZE"] for place in places] == ["2", "1", "2"]
     assert [place["HOROVOD_CROSS_RANK"] for place in places] == ["0", "1", "0"]

@@ -9,7 +9,7 @@ import pytest
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch.job import Job
 from parallax_runner.launch.mpirun.command import worker_command
-from parallax_runner.launch.mpirun.launcher import Mpirun, check_horovods_choice
+from parallax_runner.launch.mpirun.launcher import Mpirun, check_mpi_is_chosen
 from parallax_runner.launch.mpirun.mca import settings_of_user, words_of_user
 
 MODULE = {"OMPI_MCA_pml": "ucx", "PRTE_MCA_plm": "ssh", "PMIX_MCA_gds": "hash", "OMPI_COMM_WORLD_SIZE": "1"}
@@ -97,6 +97,6 @@ def test_settings_are_not_blamed_for_another_failure(monkeypatch: pytest.MonkeyP
 
 
 def test_ranks_under_mpirun_cannot_use_gloo() -> None:
-    check_horovods_choice({"HOROVOD_CONTROLLER": "mpi"})
+    check_mpi_is_chosen({"HOROVOD_CONTROLLER": "mpi"})
     with pytest.raises(LaunchError, match=r"HOROVOD_CONTROLLER=gloo: .*unset HOROVOD_CONTROLLER"):
-        check_horovods_choice({"HOROVOD_CONTROLLER": "gloo"})
+        check_mpi_is_chosen({"HOROVOD_CONTROLLER": "gloo"})

@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[4]
 PROGRAM = """
 import os, sys
-from parallax_runner.rewrite.exchange import collectives
-assert collectives.init(lengths_vary="vary" in sys.argv, may_fuse="fuse" in sys.argv) == (0, 1)
+from parallax_runner.collectives.horovod.ops import OPS
+assert OPS.join(lengths_vary="vary" in sys.argv, may_fuse="fuse" in sys.argv) == (0, 1)
 print(*map(os.environ.get, ("HOROVOD_CACHE_CAPACITY", "HOROVOD_DISABLE_GROUP_FUSION")))
 """
 

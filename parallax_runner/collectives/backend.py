@@ -1,0 +1,51 @@
+"""What the stages without TensorFlow must know about a library that exchanges tensors: what it can send, and what its
+processes need to start."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from parallax_runner.collectives.backend_ops import BackendOps
+
+
+class Backend(ABC):
+    """A library with which ranks exchange tensors.
+
+    Class attributes: `title` is its name in messages. `package` is the Python package that must have the same version
+    on all hosts, or None. `op_types` is a regular expression for the types of its TensorFlow ops. `sent_dtypes` are the
+    names of the dtypes that its ops can move and sum, directly or as another dtype. `variables` are the prefixes of the
+    environment variables that configure it, which processes on other hosts get too.
+    """
+
+    title: str
+    package: str | None = None
+    op_types: str
+    sent_dtypes: frozenset[str]
+    variables: tuple[str, ...] = ()
+
+    @abstractmethod
+    def ops(self) -> BackendOps:
+        """Imports TensorFlow and returns the ops."""
+
+    def without_mpi_by(self, environ: Mapping[str, str]) -> str | None:
+        """Returns the name of the environment variable that makes ranks find each other without MPI, or None if there
+        is none. Ranks that mpirun starts cannot do so."""
+        return None
+
+    def beside_each_other(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Returns environment variables for ranks that mpirun starts on one machine. A variable in `environ` is the
+        user's, and is not overridden."""
+        return {}
+
+    @abstractmethod
+    def without_mpirun(self, hosts: Sequence[str]) -> list[dict[str, str]]:
+        """Returns, for each rank, environment variables for ranks that no mpirun starts. `hosts` has the host of each
+        rank."""
+
+    @property
+    def note_without_mpirun(self) -> str | None:
+        """What a plan tells about ranks that no mpirun starts, or None."""
+        return None

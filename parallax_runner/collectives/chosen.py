@@ -1,0 +1,25 @@
+"""Names the backend of this process."""
+
+from __future__ import annotations
+
+import re
+
+from parallax_runner.collectives.backend import Backend
+from parallax_runner.collectives.horovod.backend import Horovod
+
+_chosen: list[Backend] = [Horovod()]
+
+
+def backend() -> Backend:
+    """Returns the backend through which the ranks of this process's run exchange tensors."""
+    return _chosen[-1]
+
+
+def is_exchange(op_type: str) -> bool:
+    """Returns whether an op of this type is an exchange of the backend."""
+    return re.fullmatch(backend().op_types, op_type) is not None
+
+
+def choose(other: Backend) -> None:
+    """Makes the ops that are built from now on exchange tensors through another backend."""
+    _chosen[:] = [other]
