@@ -1,4 +1,4 @@
-"""Runs a short job in its own folder: a row trial, a calibration or a partition trial."""
+"""Runs a short job in its own folder: a row trial or a calibration."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.classify import classify
-from parallax_runner.api.fetches import Translator
 from parallax_runner.api.hooks import see_to_nan
 from parallax_runner.api.join import NUMBER_LOSSES, with_hooks
+from parallax_runner.api.script_segments import ScriptSegments
 from parallax_runner.api.session import Session
 from parallax_runner.api.steps import Steps
 from parallax_runner.checkpoints.ops import CheckpointOps
@@ -89,8 +89,7 @@ class Cluster:
         def open_one(rank: int) -> Session:
             distributed = rewrite_for_rank(single, plan, rank=rank, seed=1)
             steps, checkpoints = Steps(single), CheckpointOps(distributed)
-            with distributed.graph.as_default(), tf.device(distributed.device):
-                translator = Translator(graph, steps.graph, distributed)
+            segments = ScriptSegments.of(graph, steps, distributed)
             distributed.graph.finalize()
             filters = ["/job:ps", f"/job:worker/task:{rank}"]
             # What waits for what never comes is to fail, not to hang.
@@ -107,7 +106,7 @@ class Cluster:
             }
             runner = StepRunner(session, distributed, **(own | (training or {})))
             runner.begin(first_step=0)
-            return Session(graph, plan, steps, translator, runner, hooks)
+            return Session(graph, plan, segments, runner, hooks)
 
         return at_once([lambda rank=rank: open_one(rank) for rank in range(workers)])
 
