@@ -18,7 +18,7 @@ from parallax_runner.driver.make_plan import plan_run
 from parallax_runner.driver.partition_results import SearchSummary, track
 from parallax_runner.driver.prepared_run import PreparedRun
 from parallax_runner.driver.segments import Handler, Segments
-from parallax_runner.errors import PlanError
+from parallax_runner.errors import PlanError, TrainingError
 from parallax_runner.files.cache import cache_root
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
@@ -171,6 +171,14 @@ class PartitionSearch(Segments):
         if self._has_counted:
             found = dataclasses.replace(found, partition_search_steps=self.steps, partition_search_secs=self.secs)
         return {"search": found}
+
+    def finish(self, step: int) -> None:
+        """Raises TrainingError if `action=search` has found no number, because a script ended too early."""
+        if self._config.action == "search" and self.choice is None:
+            raise TrainingError(
+                f"action=search: the script ends after {step} steps, before a number of shards is chosen; a search "
+                f"takes at most {MOST_TRIALS} trials of {self.trial_steps} steps (partition.steps_per_trial)"
+            )
 
     def close(self) -> None:
         """Records the outcome of the search, even if the search was interrupted."""

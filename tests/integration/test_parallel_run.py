@@ -62,9 +62,15 @@ def test_the_search_for_a_number_of_partitions(tmp_path: Path) -> None:
 
 
 def test_a_script_that_ends_before_its_first_trial_does(tmp_path: Path) -> None:
-    done = run(tmp_path, partitioner=1, config={"run_option": "PS", "search_partitions": True})
+    config = {"run_option": "PS", "search_partitions": True}
+    done = run(tmp_path, partitioner=1, config=config)
     expect(done)
     assert "search: not finished: 0 trials are saved for a resumed run" in done.stderr
+    (tmp_path / "only").mkdir()
+    done = run(tmp_path / "only", partitioner=1, config=config, overrides=["action=search"])
+    assert done.status == 1
+    assert f"action=search (parallel_run): the script ends after {STEPS} steps, before a number of" in done.stderr
+    assert json.loads((done.run_dir / "summary.json").read_text())["status"] == "failed"
 
 
 @pytest.mark.parametrize("option", ["MPI", "HYBRID"])
