@@ -24,7 +24,11 @@ class Runner(Protocol):
     replica."""
 
     graph: tf.Graph
-    translator: Translator
+
+    @property
+    def translator(self) -> Translator:
+        """Maps names in the script's graph to the worker's current graph."""
+        ...
 
     def values(
         self, leaves: list[Leaf], feeds: Mapping[tf.Tensor, Any], options: Any = None, run_metadata: Any = None

@@ -11,8 +11,8 @@ from pathlib import Path
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.api.config import Config
-from parallax_runner.api.fetches import Translator
 from parallax_runner.api.hooks import see_to_nan
+from parallax_runner.api.script_segments import ScriptSegments, keep_inputs
 from parallax_runner.api.session import Session
 from parallax_runner.api.steps import Steps
 from parallax_runner.checkpoints.ops import CheckpointOps
@@ -23,6 +23,7 @@ from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
 from parallax_runner.profile.record import StepProfiler
+from parallax_runner.search.extent import may_change
 from parallax_runner.train import sessions
 from parallax_runner.train.step_runner import LossRule, StepRunner
 from parallax_runner.worker import rank as stages_of_rank
@@ -49,8 +50,9 @@ def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
         distributed = stages_of_rank.rewrite(config, plan, single, rank, first_step=start.step)
         checkpoints = CheckpointOps(distributed)
         steps = Steps(single)
-        with distributed.graph.as_default(), tf.device(distributed.device):
-            translator = Translator(graph, steps.graph, distributed)
+        segments = ScriptSegments.of(graph, steps, distributed)
+        if may_change(config, plan):
+            keep_inputs(steps.graph, distributed)
         stages_of_rank.export_graph(config, distributed)
         distributed.graph.finalize()
     client.wait_until_proven()
@@ -69,7 +71,18 @@ def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
         last_step=config.train.steps,
     )
     runner.begin(first_step=start.step)
-    return Session(graph, plan, steps, translator, runner, hooks)
+    segments.until = start.step
+    segments.next_segment = stages_of_rank.segments_of(
+        config,
+        client,
+        single,
+        plan,
+        rank,
+        on_rewritten=segments.translate,
+        sess_config=api_config.sess_config,
+        keeps_inputs=True,
+    )
+    return Session(graph, plan, segments, runner, hooks)
 
 
 def check_same(single: SingleDeviceGraph, plan: Plan, folder: Path, rank: int) -> None:

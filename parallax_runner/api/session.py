@@ -12,7 +12,7 @@ from parallax_runner.api.fetch_check import FetchCheck
 from parallax_runner.api.fetches import Leaf, Translator, flatten
 from parallax_runner.api.hooks import Hooks, Values
 from parallax_runner.api.queue_runners import start_queue_runners
-from parallax_runner.api.steps import Steps
+from parallax_runner.api.script_segments import ScriptSegments
 from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.plan.plan import Plan
 from parallax_runner.train.step_runner import StepRunner
@@ -25,18 +25,23 @@ class Session:
         self,
         graph: tf.Graph,
         plan: Plan,
-        steps: Steps,
-        translator: Translator,
+        segments: ScriptSegments,
         runner: StepRunner,
         hooks: Sequence[tf.train.SessionRunHook] = (),
     ) -> None:
-        self.graph, self.plan, self.translator, self.runner = graph, plan, translator, runner
-        self._steps = steps
-        self._fetch_check = FetchCheck(plan, steps, runner.distributed)
+        self.graph, self.plan, self.runner = graph, plan, runner
+        self._segments, self._steps = segments, segments.steps
+        segments.begin_if_due(runner)
+        self._fetch_check = FetchCheck(plan, self._steps, runner.distributed)
         self._hooks = Hooks(hooks, self)
         self._closed = False
         self._queues = start_queue_runners(graph, runner)
         self._hooks.after_create()
+
+    @property
+    def translator(self) -> Translator:
+        """Maps names in the single-device graph to this worker's current graph."""
+        return self._segments.translator
 
     @property
     def tf_session(self) -> tf.Session:
@@ -135,6 +140,8 @@ class Session:
         runner.report_if_due()
         if not waits_at_end:
             runner.save_if_due()
+        if self._segments.begin_if_due(runner):
+            self._fetch_check = FetchCheck(self.plan, self._steps, runner.distributed)
         runner.control.doing = Activity(Kind.SCRIPT, runner.step)
         return values
 

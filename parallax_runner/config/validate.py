@@ -26,7 +26,7 @@ from parallax_runner.config.trackers import check_tracking
 from parallax_runner.config.unused_keys import without_unused
 from parallax_runner.config.validate_backup import check_backup
 from parallax_runner.config.validate_epochs import check_epochs
-from parallax_runner.config.validate_partition import check_partition
+from parallax_runner.config.validate_partition import check_barrier, check_partition
 from parallax_runner.files.regular import kind_of
 from parallax_runner.files.text_encoding import undecoded
 
@@ -52,6 +52,7 @@ def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     check_launcher(config, origins)
     check_backup(config, origins)
     check_partition(given, origins)  # values that contradict each other are wrong even if the choice has no effect
+    check_barrier(config, origins)
     _check_data(config, origins)
     check_learning_rates(config, origins)
     check_profile(given, origins)

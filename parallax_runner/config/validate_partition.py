@@ -26,5 +26,29 @@ def check_partition(config: RunConfig, origins: Origins) -> None:
         raise refusal("partition.max", origins, needed, value=partition.max)
 
 
+def check_barrier(config: RunConfig, origins: Origins) -> None:
+    """Raises ConfigError for a search in a run without a moment at which all workers wait between two steps. Only then
+    can the number of shards change."""
+    if config.partition.name != "search":
+        return
+    reason = _without_barrier(config)
+    if reason is None:
+        return
+    chosen = "partition" if origins.of("partition") else "partition.name"
+    needed = f"a search changes the number of shards while all workers wait between two steps, but {reason}"
+    raise refusal(chosen, origins, f"{needed}; choose partition=fixed, or search in another run", value="search")
+
+
+def _without_barrier(config: RunConfig) -> str | None:
+    """Returns the reason why a search cannot change the number of shards, or None if it can."""
+    if not config.comm.sync:
+        return "with comm.sync=false no worker waits for the others"
+    if config.comm.ps.backup_workers:
+        return f"with comm.ps.backup_workers={config.comm.ps.backup_workers} no step waits for all workers"
+    if config.action == "verify":
+        return "action=verify compares the steps of one unchanged plan"
+    return None
+
+
 def _of_search(partition: PartitionConfig) -> dict[str, int | None]:
     return {"min": partition.min, "max": partition.max, "steps_per_trial": partition.steps_per_trial}

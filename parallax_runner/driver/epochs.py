@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from parallax_runner.driver.segments import Handler, Segments
 from parallax_runner.launch.control import wire
 from parallax_runner.track.run_record import RunRecord
 
@@ -32,7 +33,7 @@ class EpochCalls(Protocol):
 
 
 @dataclass
-class Epochs:
+class Epochs(Segments):
     """The epochs of one run, with `steps` steps each. `first` is the number of the first epoch. `is_stopping` returns
     whether a signal has asked the run to stop."""
 
@@ -46,6 +47,9 @@ class Epochs:
     _last_step: int | None = None  # set once a callback has requested to stop
     _rates: dict[int, float | None] = field(default_factory=dict)  # keys are epochs; a restart repeats some of them
     _waiting: set[int] = field(default_factory=set)
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {"segment": self.on_segment, wire.SAVING: self.on_saving}
 
     def restart(self, step: int, fields: Mapping[str, Any] | None) -> None:
         """Clears the set of waiting ranks. Call this method when all ranks restart from the checkpoint of `step`, whose

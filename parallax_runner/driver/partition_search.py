@@ -7,31 +7,38 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.state import drawn_from, state_of
 from parallax_runner.driver import report
+from parallax_runner.driver.make_plan import plan_run
 from parallax_runner.driver.partition_results import SearchSummary, track
-from parallax_runner.errors import PlanError
+from parallax_runner.driver.prepared_run import PreparedRun
+from parallax_runner.driver.segments import Handler, Segments
+from parallax_runner.errors import PlanError, TrainingError
 from parallax_runner.files.cache import cache_root
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.cut import Cut
 from parallax_runner.search import record
 from parallax_runner.search.candidates import MOST_TRIALS, Range, next_partitions
-from parallax_runner.search.extent import may_change, range_of
+from parallax_runner.search.extent import range_of
 from parallax_runner.search.fit import choose
 from parallax_runner.search.trial import WARM_UP_STEPS, Choice, Trial
 from parallax_runner.track.tracker import Tracker
 
+if TYPE_CHECKING:
+    from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+
 log = logging.getLogger(__name__)
 
+QUEUE_RUNNERS = "queue_runners"  # tf.GraphKeys.QUEUE_RUNNERS
 
-def planned(config: RunConfig, plan: Plan) -> Plan:
+
+def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph) -> Plan:
     """Returns the plan with notes about the search. Raises PlanError if a search is impossible."""
     if config.partition.name != "search":
         return plan
@@ -41,6 +48,11 @@ def planned(config: RunConfig, plan: Plan) -> Plan:
         if config.action == "search":
             raise PlanError("action=search: no sparse variable is on a server, so there is nothing to shard")
         notes.append("partition=search has no effect: no sparse variable is on a server")
+    elif config.model["_target_"] == frozen.SCRIPT and QUEUE_RUNNERS in single.meta_graph.collection_def:
+        raise PlanError(
+            "partition=search: the script fills queues (tf.train.QueueRunner), which would close when the number of "
+            "shards changes; feed the batches or use tf.data, or choose partition=fixed"
+        )
     elif config.action == "plan":
         notes.append(f"partition=search starts with {allowed.start} and tries {allowed.least} to {allowed.most} shards")
     return dataclasses.replace(plan, notes=(*plan.notes, *notes))
@@ -51,26 +63,18 @@ def is_due(config: RunConfig, plan: Plan) -> bool:
     return config.partition.name == "search" and config.action != "plan" and _range(config, plan) is not None
 
 
-class PartitionSearch:
+class PartitionSearch(Segments):
     """The search in one run: it chooses the next plan and collects the results of the trials.
 
     The trials and the choice are saved in the run's folder and in the user's cache. A later search for the same graph,
     data and cluster continues from them. With `action=search`, only an unfinished search is continued.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        run_dir: Path,
-        plan: Plan,
-        make_plan: Callable[[RunConfig], Plan],
-        tracker: Tracker,
-    ) -> None:
-        self.is_within = may_change(config, plan)
+    def __init__(self, prepared: PreparedRun, tracker: Tracker) -> None:
+        config, run_dir, plan = prepared.config, prepared.run_dir, prepared.plan
         self.steps = 0
         self.secs = 0.0
-        self._config, self._run_dir, self._make_plan = config, run_dir, make_plan
-        self._tracker = tracker
+        self._prepared, self._config, self._run_dir, self._tracker = prepared, config, run_dir, tracker
         allowed = _range(config, plan)
         assert allowed is not None
         self._allowed = allowed
@@ -105,14 +109,16 @@ class PartitionSearch:
         assert number is not None
         if number != self.partitions:
             self.partitions = number
-            self.plan = self._make_plan(with_partitions(self._config, number))
+            self.plan = self._plan_for(number)
             plans.save(self.plan, self._run_dir / plans.FILE_NAME)
         if self.choice is not None and not self._has_shown:
             self._show(self.choice)
         return self.plan
 
-    def begin(self, config: RunConfig) -> RunConfig:
-        """Prepares an attempt: writes `plan.json` and `config.yaml`, and returns the configuration for the attempt."""
+    def begin_attempt(self, config: RunConfig, plan: Plan) -> tuple[RunConfig, Plan]:
+        """Prepares an attempt: writes `plan.json` and `config.yaml`, and returns the configuration and the plan for the
+        attempt."""
+        del plan
         self._by_rank = {}
         plans.save(self.next_plan(), self._run_dir / plans.FILE_NAME)
         begun = with_partitions(config, self.partitions if self.choice is not None else config.partition.num)
@@ -121,7 +127,10 @@ class PartitionSearch:
             train = dataclasses.replace(begun.train, steps=steps, log_every=steps)
             begun = dataclasses.replace(begun, train=train)
         frozen.freeze(begun, self._run_dir)
-        return begun
+        return begun, self.plan
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {"segment": self.on_segment, "recut": self.on_recut}
 
     def on_segment(self, rank: int, step: int, step_secs: Sequence[float]) -> dict[str, Any] | None:
         """Records a rank's step times in the segment that ends at `step`. Returns the command for all ranks once the
@@ -153,12 +162,23 @@ class PartitionSearch:
         tell(f"{_counted(trial.partitions)}: {times}")
         self._keep()
 
-    def summary(self) -> SearchSummary:
-        """Returns the fields of `summary.json` that describe the search."""
+    def last_plan(self, plan: Plan) -> Plan:
+        del plan
+        return self.plan
+
+    def summary_fields(self) -> Mapping[str, Any]:
         found = SearchSummary.of(self.trials, self.choice)
         if self._has_counted:
             found = dataclasses.replace(found, partition_search_steps=self.steps, partition_search_secs=self.secs)
-        return found
+        return {"search": found}
+
+    def finish(self, step: int) -> None:
+        """Raises TrainingError if `action=search` has found no number, because a script ended too early."""
+        if self._config.action == "search" and self.choice is None:
+            raise TrainingError(
+                f"action=search: the script ends after {step} steps, before a number of shards is chosen; a search "
+                f"takes at most {MOST_TRIALS} trials of {self.trial_steps} steps (partition.steps_per_trial)"
+            )
 
     def close(self) -> None:
         """Records the outcome of the search, even if the search was interrupted."""
@@ -185,6 +205,10 @@ class PartitionSearch:
             self._was_tracked = found.choice is not None and path == self._paths[0]
             self._keep()
             return
+
+    def _plan_for(self, number: int) -> Plan:
+        config = with_partitions(self._config, number)
+        return plan_run(config, self._prepared.single, measured=self._prepared.measured)
 
     def _settle(self) -> None:
         choice = self.choice = choose(self.trials)

@@ -31,11 +31,8 @@ from parallax_runner.driver.exact_on_gpus import compute_exactly
 from parallax_runner.driver.export_model import with_export
 from parallax_runner.driver.goal import goal_of
 from parallax_runner.driver.hand_over import cache_dir_of, own_folder_in, shipment_of
-from parallax_runner.driver.jobs.partition_trials import search_apart
 from parallax_runner.driver.make_plan import advice_on, measure, measured_rows, plan_run
 from parallax_runner.driver.own_optimizer import without_optimizer
-from parallax_runner.driver.partition_search import PartitionSearch
-from parallax_runner.driver.patience import epochs_of
 from parallax_runner.driver.prepared_run import PreparedRun
 from parallax_runner.driver.recording import open_tracker, tracker_class
 from parallax_runner.driver.recovery import Recovery
@@ -45,6 +42,7 @@ from parallax_runner.driver.run_summary import RunSummary, global_batch, with_tr
 from parallax_runner.driver.simulate import run_simulation
 from parallax_runner.driver.starting_point import leave_for_workers, with_start
 from parallax_runner.driver.supervise import supervise
+from parallax_runner.driver.trainer import segments_of
 from parallax_runner.driver.verify_capture import verify_capture
 from parallax_runner.errors import ConfigError, ParallaxError
 from parallax_runner.graph.build import MODEL, Source
@@ -159,7 +157,7 @@ def _drive(
     report.tell_notes(single.notes)
     config = without_optimizer(config, single)
     measured = measured_rows(config, shipment, run_dir, interrupts)
-    plan = partition_search.planned(config, plan_run(config, single, measured=measured))
+    plan = partition_search.planned(config, plan_run(config, single, measured=measured), single)
     plan = validation.planned(config, plan, single, dataset)
     report.tell_notes(loss_check.notes(config, plan, single, dataset))
     goal = goal_of(config, single, dataset)
@@ -221,46 +219,25 @@ def _end_interrupted(
 
 
 def _run(prepared: PreparedRun, state: RunState, interrupts: Interrupts) -> Objective | None:
-    start, plan = prepared.start, prepared.plan
+    start = prepared.start
     single, dataset = prepared.single, prepared.dataset
     config, run_dir = prepared.config, prepared.run_dir
     state.summary = dataclasses.replace(state.summary, first_step=start.first_step)
     tracker: Tracker = NoTracker()
     try:
         with interrupts.held():
-            tracker = open_tracker(config, plan, run_dir, state.summary.flat())
+            tracker = open_tracker(config, prepared.plan, run_dir, state.summary.flat())
             if not isinstance(tracker, NoTracker):  # the facts can mean reading all validation examples
                 for facts in dataset_facts(config, dataset):
                     tracker.log_dataset(facts)
             artifacts = RunArtifacts(config, run_dir, tracker)
         with sampling(tracker, run_dir):
-            record, result, search = None, None, None
-            if partition_search.is_due(config, plan):
-                make_plan = functools.partial(plan_run, single=single, measured=prepared.measured)
-                search = state.search = PartitionSearch(config, run_dir, plan, make_plan, tracker)
             try:
-                if search is not None and not search.is_within:
-                    start, result = search_apart(search, start, state.restarts, interrupts)
-                if result is None:
-                    record, result = supervise(
-                        start,
-                        plan,
-                        single,
-                        dataset,
-                        tracker,
-                        artifacts,
-                        state.restarts,
-                        interrupts,
-                        goal=prepared.goal,
-                        search=search,
-                        epochs=prepared.make_epochs or epochs_of(config),
-                    )
+                segments = segments_of(prepared, tracker)
+                record, result = supervise(prepared, state, tracker, artifacts, interrupts, segments)
             finally:
-                if search is not None:
-                    plan = search.plan
-                    search.close()
-            if config.action == "search":
-                record = None  # the steps of a search are not part of the result
+                state.segments.close()
+        plan = state.segments.last_plan(prepared.plan)
         result = _with_origins(result, config)
         if record is not None:
             record.end()

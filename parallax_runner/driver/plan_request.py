@@ -35,7 +35,7 @@ def plan_request(
         preset=config.comm.routes,
         spans_hosts=spans_hosts(config.cluster),
         script_runs_steps=is_of_script(config) and not is_fit(config),
-        by_gloo=config.cluster.launcher == rendezvous.LAUNCHER,
+        without_mpirun=config.cluster.launcher == rendezvous.LAUNCHER,
     )
 
 

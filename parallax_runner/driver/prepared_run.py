@@ -51,6 +51,11 @@ class PreparedRun:
         return self.start.run_dir
 
     @property
+    def keeps_training(self) -> bool:
+        """Whether the trained steps are part of the run's result. With `action=search`, they only serve to be timed."""
+        return self.config.action != "search"
+
+    @property
     def single(self) -> SingleDeviceGraph:
         """The captured graph."""
         return self.shipment.single

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.driver.partition_search import PartitionSearch
 from parallax_runner.driver.recovery import Restarts
 from parallax_runner.driver.run_summary import RunSummary
+from parallax_runner.driver.segments import Segments
 
 
 @dataclass
 class RunState:
-    """The state of one run. `summary` contains the results of the stages. `restarts` and `search` are kept
+    """The state of one run. `summary` contains the results of the stages. `restarts` and `segments` are kept
     separately."""
 
     summary: RunSummary
     restarts: Restarts
-    search: PartitionSearch | None = None
+    segments: Segments = field(default_factory=Segments)
     job_script: Path | None = None  # set if a batch system will start the run
 
     @classmethod
@@ -29,5 +29,4 @@ class RunState:
 
     def known(self) -> RunSummary:
         """Returns the summary so far."""
-        search = None if self.search is None else self.search.summary()
-        return dataclasses.replace(self.summary, restarts=self.restarts.done, search=search)
+        return dataclasses.replace(self.summary, restarts=self.restarts.done, **self.segments.summary_fields())

@@ -15,14 +15,13 @@ from parallax_runner.config import frozen
 from parallax_runner.config.objective import Goal
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.slurm_allocation import sweep_job_id
-from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver import phases, recovery, report
 from parallax_runner.driver.artifacts import RunArtifacts
-from parallax_runner.driver.epochs import Epochs, MakeEpochs
 from parallax_runner.driver.hosts_back import when_back
-from parallax_runner.driver.partition_search import PartitionSearch
-from parallax_runner.driver.recovery import Recovery, Restarts
+from parallax_runner.driver.prepared_run import PreparedRun
+from parallax_runner.driver.run_state import RunState
 from parallax_runner.driver.run_summary import global_batch
+from parallax_runner.driver.segments import Handler, MakeSegments, Segments
 from parallax_runner.errors import CheckpointError, LaunchError
 from parallax_runner.launch import processes
 from parallax_runner.launch.control import wire
@@ -48,60 +47,34 @@ WORKER = "parallax_runner.worker"
 
 
 def supervise(
-    start: Recovery,
-    plan: Plan,
-    single: SingleDeviceGraph,
-    dataset: Dataset,
+    prepared: PreparedRun,
+    state: RunState,
     tracker: Tracker,
     artifacts: RunArtifacts,
-    restarts: Restarts,
     interrupts: Interrupts,
-    *,
-    goal: Goal,
-    search: PartitionSearch | None = None,
-    epochs: MakeEpochs | None = None,
-) -> tuple[RunRecord, processes.RunResult]:
-    """Runs the processes, with as many restarts as `restarts` allows. Returns the record and the result of the run.
+    make_segments: MakeSegments,
+) -> tuple[RunRecord | None, processes.RunResult]:
+    """Runs the processes, with as many restarts as the state of the run allows. Returns the record and the result of
+    the run. The record is None if the run does not keep its training.
 
-    With `search`, the plan changes during the run. With `action=search`, the tracker receives no training metrics.
-    `goal` is the metric that is used to compare validations. `epochs` is a function that takes the record and the
-    checkpoint from which the run resumes, and returns the object that is called between epochs.
+    `make_segments` makes `state.segments`, which decides between two segments of the training how all ranks continue.
     """
-    config, run_dir = start.config, start.run_dir
-    only_searches = config.action == "search"
+    start, restarts = prepared.start, state.restarts
+    config, plan, run_dir = prepared.config, prepared.plan, prepared.run_dir
     with ExitStack() as stack:
         shown_in = None if frozen.shows_progress(config) else stack.enter_context(open(os.devnull, "w"))
-        steps = None if only_searches else config.train.steps
+        steps = config.train.steps if prepared.keeps_training else None
         display = stack.enter_context(ProgressDisplay(steps=steps, log_every=config.train.log_every, stream=shown_in))
-        record = RunRecord(
-            workers=plan.workers,
-            steps=steps,
-            last_step=start.first_step,
-            log_every=config.train.log_every,
-            contributors=plan.contributors if plan.options.backup_workers else None,
-            global_batch=global_batch(config, plan.contributors),
-            words_per_example=dataset.words_per_example,
-            tracker=NoTracker() if only_searches else tracker,
-            display=display,
-            validation_metric=single.validation_metric,
-            unknown_loss=single.unknown_loss,
-            totals=_metric_totals(single, plan, start.first_step),
-            validation_results=single.validation_metrics.results if single.validation_metrics else None,
-            goal=goal,
-            on_validated=_best_keeper(config, goal),
-        )
-        resumes_from = Path(config.ckpt.resume) if start.first_step else None
-        between = None if epochs is None else epochs(record, resumes_from)
-        if between is not None:
-            between.is_stopping = lambda: interrupts.received
+        record = _record_of(prepared, steps, tracker, display)
+        segments = state.segments = make_segments(record, Path(config.ckpt.resume) if start.first_step else None)
+        segments.is_stopping = lambda: interrupts.received
         if start.first_step:
             display.say(f"resumed from {config.ckpt.resume} at step {start.first_step}")
         while True:
-            if search is not None:
-                config, plan = search.begin(config), search.plan
+            config, plan = segments.begin_attempt(config, plan)
             first_step = recovery.step_of(config)
             on_stage = phases.on_stage(display.show_phase, first_step)
-            on_message = _listener(record, artifacts, early_end.Watch(), on_stage, search, between)
+            on_message = _listener(record, artifacts, early_end.Watch(), on_stage, segments)
             prepare(config.profile, first_step=first_step)
             display.show_phase(phases.starting(plan))
             make_spec = functools.partial(launch_spec, config, plan, run_dir)
@@ -109,21 +82,45 @@ def supervise(
             result = processes.run(spec, on_message=on_message, on_stall=report.tell_stall, interrupts=interrupts)
             failure = restarts.failure_to_retry(result, was_stopped=interrupts.received)
             if failure is None:
-                if between is not None and result.status == "finished":
-                    between.finish(record.last_step)
-                return record, result
+                if result.status == "finished":
+                    segments.finish(record.last_step)
+                break
             try:
                 config = start.again()
                 frozen.freeze(config, run_dir)
             except OSError as error:
                 log.error("cannot restart the run: %s", error)
-                return record, result
+                break
             restarts.done += 1
             step = recovery.step_of(config)
             report.tell_restart(failure, step=step, restart=restarts.done, max_restarts=restarts.most)
             record.restart(step)
-            if between is not None:
-                between.restart(step, recovery.epoch_of(config))
+            segments.restart(step, recovery.epoch_of(config))
+    return record if prepared.keeps_training else None, result
+
+
+def _record_of(prepared: PreparedRun, steps: int | None, tracker: Tracker, display: ProgressDisplay) -> RunRecord:
+    """Returns the record of a run that ends after `steps` steps. If the run does not keep its training, the tracker
+    receives no training metrics."""
+    config, plan, single = prepared.config, prepared.plan, prepared.single
+    first_step = prepared.start.first_step
+    return RunRecord(
+        workers=plan.workers,
+        steps=steps,
+        last_step=first_step,
+        log_every=config.train.log_every,
+        contributors=plan.contributors if plan.options.backup_workers else None,
+        global_batch=global_batch(config, plan.contributors),
+        words_per_example=prepared.dataset.words_per_example,
+        tracker=tracker if prepared.keeps_training else NoTracker(),
+        display=display,
+        validation_metric=single.validation_metric,
+        unknown_loss=single.unknown_loss,
+        totals=_metric_totals(single, plan, first_step),
+        validation_results=single.validation_metrics.results if single.validation_metrics else None,
+        goal=prepared.goal,
+        on_validated=_best_keeper(config, prepared.goal),
+    )
 
 
 def _metric_totals(single: SingleDeviceGraph, plan: Plan, first_step: int) -> MetricTotals | None:
@@ -138,8 +135,7 @@ def _listener(
     artifacts: RunArtifacts,
     watch: early_end.Watch,
     on_stage: Callable[..., Mapping[str, Any] | None],
-    search: PartitionSearch | None,
-    epochs: Epochs | None,
+    segments: Segments,
 ) -> processes.OnMessage:
     """Returns the function that passes each report of a rank to its handler."""
 
@@ -147,7 +143,7 @@ def _listener(
         if record.startup_secs is None:
             stages.tell("first step", sum(fields["step_secs"]))
         record.on_progress(rank, **fields)
-        return None if epochs is None else epochs.answer()
+        return segments.answer()
 
     def on_checkpoint(_: int, prefix: str) -> None:
         artifacts.on_checkpoint(Path(prefix))
@@ -169,7 +165,7 @@ def _listener(
 
         return on_report
 
-    handlers: dict[str, Callable[..., Mapping[str, Any] | wire.Answer | None]] = {
+    handlers: dict[str, Handler] = {
         "progress": on_progress,
         "alive": on_alive,
         "stage": on_stage,
@@ -180,11 +176,8 @@ def _listener(
         "unused_gpus": once("unused_gpus", report.tell_unused_gpus),
         "other_examples": once("other_examples", report.tell_other_examples),
         "printed": report.tell_printed,
+        **segments.handlers(),
     }
-    if search is not None:
-        handlers |= {"segment": search.on_segment, "recut": search.on_recut}
-    if epochs is not None:
-        handlers |= {"segment": epochs.on_segment, wire.SAVING: epochs.on_saving}
 
     def on_message(message: processes.Message) -> Mapping[str, Any] | wire.Answer | None:
         handler = handlers.get(message.kind) if message.role == "worker" else None

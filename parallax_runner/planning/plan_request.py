@@ -26,7 +26,7 @@ class PlanRequest:
         spans_hosts: whether workers can be on several hosts.
         script_runs_steps: whether a script runs the steps. The next batch is then not known one step ahead.
         slower_ahead: the reason why the cost model rejects lookahead, or None. It applies to `Lookahead.AUTO` only.
-        by_gloo: whether ranks exchange gradients through Gloo instead of MPI.
+        without_mpirun: whether no mpirun starts the ranks, so that they find each other without MPI.
     """
 
     comm: str
@@ -44,7 +44,7 @@ class PlanRequest:
     spans_hosts: bool = False
     script_runs_steps: bool = False
     slower_ahead: str | None = None
-    by_gloo: bool = False
+    without_mpirun: bool = False
 
     @property
     def routes(self) -> RoutesConfig | None:

@@ -215,7 +215,11 @@ def _notes_on_repeated_ids(variables: Sequence[VariableInfo]) -> Iterator[str]:
 def _notes_on_options(request: PlanRequest, routes: Mapping[str, str], served: Sequence[VariableInfo]) -> Iterator[str]:
     """Yields notes about slow exchanges without mpirun, and about each option that has no effect in this plan."""
     options = request.options
-    if request.by_gloo and request.workers > 1 and any(route_named(route).is_collective for route in routes.values()):
+    if (
+        request.without_mpirun
+        and request.workers > 1
+        and any(route_named(route).is_collective for route in routes.values())
+    ):
         note = backend().note_without_mpirun
         if note is not None:
             yield note

@@ -1,20 +1,14 @@
-"""Chooses the number of pieces to try next: the number with the largest expected improvement."""
+"""Chooses the number of pieces to try next: around the fastest number, and at the lowest point of the curve."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from parallax_runner.search.fit import estimate, fit
+from parallax_runner.search.fit import curve_of, fastest
 from parallax_runner.search.trial import Trial
 
 MOST_TRIALS = 8
-# Expected improvements below this multiple of the best time's standard error are noise. If a number of pieces is
-# equally fast and has the same error, its expected improvement is 0.4 standard errors by chance (the mean of the
-# positive part of a normal distribution).
-NOISE = 0.4
 # The next number can be outside the tried range by at most this factor, because the curve is only a guess outside this
 # range, and slow steps are costly.
 REACH = 4
@@ -43,36 +37,38 @@ class Range:
 def next_partitions(trials: Sequence[Trial], allowed: Range) -> int | None:
     """Returns the next number to try, or None if the search is finished.
 
-    The search is finished after `MOST_TRIALS` trials, if no number is left, or if no expected improvement exceeds the
-    noise of the best time.
-
-    The expected improvement of a number (Jones and others 1998) is a mean over all curves that are possible given the
-    trials. Each curve contributes the time that the number saves compared with the best number so far, or 0 if the
-    number is slower. The expected improvement is high where the curve is low or uncertain. At least one number on each
-    side of the start is tried, regardless of the curve. The reason is that, with fewer pieces than servers, fewer
-    connections are in use, and the curve does not model this effect.
+    The search tries the start, its double and its half. From then on, it tries the lowest point of the fitted curve,
+    and then the numbers next to the fastest number, above and below. The search is finished after `MOST_TRIALS` trials,
+    or if all of these numbers were tried. Both sides of the start are tried, regardless of the times. The reason is
+    that, with fewer pieces than servers, fewer connections are in use, and the curve does not model this effect.
     """
     if not trials:
         return allowed.start
     if len(trials) >= MOST_TRIALS:
         return None
     tried = {trial.partitions for trial in trials}
-    within = [
-        number
-        for number in allowed.grid()
-        if number not in tried and min(tried) / REACH <= number <= max(tried) * REACH
+    grid = allowed.grid()
+    wanted = [
+        *_beside(allowed.start, grid),
+        *_lowest(trials, grid),
+        *_beside(fastest(trials).partitions, grid),
     ]
-    if not within:
-        return None
-    found = fit(tuple(trials))
-    best_secs, error_secs = min(estimate(trial, found) for trial in trials)
-    gains = {number: float(np.maximum(0.0, best_secs - found.secs(number)).mean()) for number in within}
-    promising = max(within, key=gains.__getitem__)
-    if gains[promising] > NOISE * error_secs:
-        return promising
-    below = [number for number in allowed.grid() if number < allowed.start]
-    above = [number for number in allowed.grid() if number > allowed.start]
-    for side in (below, above):
-        if gains.keys() & side and not tried.intersection(side):
-            return max(gains.keys() & side, key=gains.__getitem__)
-    return None
+    return next((number for number in wanted if number not in tried), None)
+
+
+def _beside(number: int, grid: Sequence[int]) -> list[int]:
+    """Returns the next larger number of the grid, and then the next smaller number, if they exist."""
+    above = [other for other in grid if other > number]
+    below = [other for other in grid if other < number]
+    return above[:1] + below[-1:]
+
+
+def _lowest(trials: Sequence[Trial], grid: Sequence[int]) -> list[int]:
+    """Returns the number of the grid for which the curve is lowest, within reach of the tried numbers. Returns an empty
+    list if there are too few trials for a curve."""
+    curve = curve_of(trials)
+    if curve is None:
+        return []
+    tried = [trial.partitions for trial in trials]
+    within = [number for number in grid if min(tried) / REACH <= number <= max(tried) * REACH]
+    return [min(within, key=curve.secs)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from parallax_runner.comm.routes import traits_of_route
-from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.plan import Plan, VariablePlan
@@ -16,16 +15,10 @@ PIECES_PER_SERVER = 64
 def may_change(config: RunConfig, plan: Plan) -> bool:
     """Returns whether the number of pieces can change while a run's processes are running.
 
-    The change requires steps that wait for all ranks, because then no rank uses a variable between two steps. The
-    change also requires this project's own training loop instead of a script's loop.
+    A search is possible only if all ranks wait for each other in each step, because then no rank uses a variable
+    between two steps (config/validate_partition.py).
     """
-    return (
-        config.partition.name == "search"
-        and config.action in ("train", "search")
-        and config.model["_target_"] != SCRIPT
-        and plan.options.waits_for_all
-        and bool(_cut(plan))
-    )
+    return config.partition.name == "search" and bool(_cut(plan))
 
 
 def range_of(plan: Plan, *, least: int, most: int | None) -> Range | None:

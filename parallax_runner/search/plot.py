@@ -11,8 +11,6 @@ from parallax_runner.search.trial import Choice, Trial
 FILE_NAME = "partition_search.png"
 SIZE_INCHES = (7.0, 4.0)
 CURVE_POINTS = 201
-BAND_EVERY = 8  # the curve has this many points for each point of the band
-LIKELY_PERCENT = (5, 95)  # the band's limits, as percentiles of the possible times
 
 
 def draw(trials: Sequence[Trial], choice: Choice | None, path: Path) -> None:
@@ -20,8 +18,6 @@ def draw(trials: Sequence[Trial], choice: Choice | None, path: Path) -> None:
     # pyplot is not used, because it would look for a display. The imports are here because they are slow.
     import numpy as np
     from matplotlib.figure import Figure
-
-    from parallax_runner.search.fit import fit
 
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")
     axes = figure.subplots()
@@ -41,10 +37,6 @@ def draw(trials: Sequence[Trial], choice: Choice | None, path: Path) -> None:
             axes.plot(
                 along, [1000 * curve.secs(float(number)) for number in along], "-", color="tab:orange", label=label
             )
-            few, found = along[::BAND_EVERY], fit(tuple(trials))
-            draws_ms = np.array([1000 * found.secs(float(number)) for number in few])
-            low, high = np.percentile(draws_ms, LIKELY_PERCENT, axis=1)
-            axes.fill_between(few, low, high, color="tab:orange", alpha=0.2, linewidth=0)
         axes.axvline(choice.partitions, linestyle=":", color="tab:green", label=f"chosen: {choice.partitions}")
     axes.set_xscale("log", base=2)
     axes.set_xticks(numbers, [str(number) for number in numbers])

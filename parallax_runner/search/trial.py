@@ -10,8 +10,6 @@ from typing import Self
 
 # The number of steps that each trial discards, because the first steps of a session include its set-up.
 WARM_UP_STEPS = 5
-# The minimum number of measured steps after warm-up. An error estimate needs more than one sample.
-LEAST_STEPS = 2
 # Because load and data vary, two trials with the same number of pieces can differ by this fraction of a step's time
 # even if all steps within a trial take the same time.
 DRIFT_SHARE = 0.01
@@ -70,9 +68,8 @@ class Curve:
 class Choice:
     """The number of pieces to use for training.
 
-    `trials` are in the order of measurement, and `curve` is None if there are too few trials. `secs` is the expected
-    time of a step with this number, according to its trial and the curve. `error_secs` is the standard error of that
-    time.
+    `trials` are in the order of measurement, and `curve` is None if there are too few trials. `secs` is the time of a
+    step in the trial of this number, and `error_secs` is the standard error of that time.
     """
 
     partitions: int

@@ -51,6 +51,7 @@ from parallax_runner.train.feed import Feed
 from parallax_runner.train.learning_rate import LearningRate
 from parallax_runner.train.loop import FINITE_LOSSES, Loop
 from parallax_runner.train.segment import Segment
+from parallax_runner.train.session_config import merged
 from parallax_runner.train.sessions import gpu_limits, initialize, open_session_of, session_config_of
 from parallax_runner.train.step_runner import StepRunner
 from parallax_runner.worker.segments import Segments
@@ -175,22 +176,32 @@ def segments_of(
     single: SingleDeviceGraph,
     plan: Plan,
     rank: int,
-    learning_rate: LearningRate | None,
+    learning_rate: LearningRate | None = None,
+    *,
+    on_rewritten: Callable[[DistributedGraph], None] = lambda _: None,
+    sess_config: tf.ConfigProto | None = None,
+    keeps_inputs: bool = False,
 ) -> Callable[[tf.Session, int, list[float]], Segment | None] | None:
     """Returns the function that asks the driver how training continues, or None if nothing changes until the end of
-    training."""
+    training.
+
+    `on_rewritten` is called with each later graph of this rank before the graph is finalized. `sess_config` is a
+    script's own configuration of its session. `keeps_inputs` is described in `Segments`.
+    """
     if not may_change(config, plan) and not frozen.has_epochs(config):
         return None
 
     def rewritten(changed: Plan, step: int) -> DistributedGraph:
         distributed = rewrite(config, changed, single, rank, first_step=step)
+        on_rewritten(distributed)
         export_graph(config, distributed)
         return distributed
 
     def reopen(distributed: DistributedGraph, before: tf.Session) -> tf.Session:
-        return tf.Session(before.sess_str, graph=distributed.graph, config=session_config_of(config, distributed))
+        of_session = merged(session_config_of(config, distributed), sess_config)
+        return tf.Session(before.sess_str, graph=distributed.graph, config=of_session)
 
-    return Segments(client, plan, rewritten, reopen, learning_rate).next
+    return Segments(client, plan, rewritten, reopen, learning_rate, keeps_inputs=keeps_inputs).next
 
 
 def rewrite(

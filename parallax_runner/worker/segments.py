@@ -29,13 +29,15 @@ from parallax_runner.train.segment import Graph, Segment
 class Segments:
     """The segments of one rank. `rewrite` builds the rank's graph for a plan and a number of finished steps.
     `open_session` opens a session for that graph on the server of an earlier session. `plan` is the current plan. If
-    `learning_rate` is not None, a command can change the learning rate."""
+    `learning_rate` is not None, a command can change the learning rate. If `keeps_inputs` is true, the iterators and
+    lookup tables of the graph outlive a session."""
 
     client: ControlClient
     plan: Plan
     rewrite: Callable[[Plan, int], DistributedGraph]
     open_session: Callable[[DistributedGraph, tf.Session], tf.Session]
     learning_rate: LearningRate | None = None
+    keeps_inputs: bool = False
 
     def next(self, session: tf.Session, step: int, step_secs: Sequence[float]) -> Segment | None:
         """Reports the step times of the segment. Then executes the driver's command, which arrives when all ranks have
@@ -60,17 +62,20 @@ class Segments:
         resharding = reshard(distributed.graph, self.plan, plan)
         distributed.graph.finalize()
         fresh = self.open_session(distributed, session)
-        take_over(fresh, distributed, resharding)
+        take_over(fresh, distributed, resharding, keeps_inputs=self.keeps_inputs)
         self.plan = plan
         if distributed.rank == 0:
             self.client.report("recut", secs=time.perf_counter() - started)
         return Graph(fresh, distributed, checkpoints)
 
 
-def take_over(session: tf.Session, distributed: DistributedGraph, resharding: tf.Operation) -> None:
+def take_over(
+    session: tf.Session, distributed: DistributedGraph, resharding: tf.Operation, *, keeps_inputs: bool = False
+) -> None:
     """Adapts the existing variables to the session's graph. All ranks must call this function at the same time."""
-    session.run(distributed.open_inputs)
-    session.run(distributed.open_late_inputs)
+    if not keeps_inputs:
+        session.run(distributed.open_inputs)
+        session.run(distributed.open_late_inputs)
     if distributed.rank == 0:
         session.run(resharding)
     session.run(distributed.release if distributed.rank == 0 else distributed.wait)

@@ -74,10 +74,10 @@ def run(cwd: Path, **asked: Any) -> Done:
     return Done(cwd / "out", process.returncode, stdout, stderr)
 
 
-def one_device(*, average_sparse: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Returns table and weights after STEPS steps with the mean of two replicas' gradients, in NumPy."""
+def one_device(*, average_sparse: bool, steps: int = STEPS) -> tuple[np.ndarray, np.ndarray]:
+    """Returns table and weights after `steps` steps with the mean of two replicas' gradients, in NumPy."""
     table, weights = np.ones([6, 2]), np.ones(2)
-    for _ in range(STEPS):
+    for _ in range(steps):
         sparse, dense = np.zeros_like(table), np.zeros_like(weights)
         for ids in ([0, 1, 2, 2], [2, 3, 4, 5]):
             slope = 2 * (table[ids] @ weights - 3.0) / 4
@@ -87,13 +87,13 @@ def one_device(*, average_sparse: bool) -> tuple[np.ndarray, np.ndarray]:
     return table, weights
 
 
-def expect(done: Done, *, average_sparse: bool = False, folder: Path | None = None) -> None:
+def expect(done: Done, *, average_sparse: bool = False, folder: Path | None = None, steps: int = STEPS) -> None:
     assert done.status == 0, done.stderr
-    table, weights = one_device(average_sparse=average_sparse)
+    table, weights = one_device(average_sparse=average_sparse, steps=steps)
     saved = done.checkpoint(folder)
     np.testing.assert_allclose(saved["embedding/table"], table, rtol=1e-12)
     np.testing.assert_allclose(saved["weights"], weights, rtol=1e-12)
-    assert saved["global_step"] == STEPS
+    assert saved["global_step"] == steps
 
 
 def told(done: Done, worker: int, what: str) -> list[str]:

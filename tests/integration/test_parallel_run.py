@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from parallax_runner.search.trial import WARM_UP_STEPS
 from tests.integration.scripted import STEPS, expect, run, told
 
 
@@ -46,19 +47,30 @@ def test_without_waiting_for_each_other(tmp_path: Path) -> None:
 
 
 def test_the_search_for_a_number_of_partitions(tmp_path: Path) -> None:
+    """The trials are steps of the script's training."""
     config = {"run_option": "PS", "search_partitions": True}
     overrides = ["partition.max=2", "partition.steps_per_trial=2"]
-    (tmp_path / "short").mkdir()
-    short = run(tmp_path / "short", partitioner=1, config=config, overrides=overrides)
-    expect(short)
-    assert "search: training ends before a trial of 7 steps is complete" in short.stderr
-    done = run(tmp_path, steps=12, partitioner=1, config=config, overrides=overrides)
-    assert done.status == 0, done.stderr
+    steps = 2 * (WARM_UP_STEPS + 2) + 3
+    done = run(tmp_path, steps=steps, partitioner=1, config=config, overrides=overrides, hook=steps + 1)
+    expect(done, steps=steps)
     summary = json.loads((done.run_dir / "summary.json").read_text())
-    assert sorted(summary["partition_candidates"]) == [1, 2]
+    assert summary["partition_candidates"] == [1, 2]
     (table,) = [v for v in done.plan["variables"] if v["name"].startswith("embedding/table")]
     assert len(table["shards"]) == summary["partition_choice"]
-    assert len(told(done, 0, "values")) == 1  # output of trials goes only to their logs
+    assert len(told(done, 0, "values")) == 1
+    assert len(told(done, 0, "hook")) == steps + 3  # of "start", each step, the values, and the end
+
+
+def test_a_script_that_ends_before_its_first_trial_does(tmp_path: Path) -> None:
+    config = {"run_option": "PS", "search_partitions": True}
+    done = run(tmp_path, partitioner=1, config=config)
+    expect(done)
+    assert "search: not finished: 0 trials are saved for a resumed run" in done.stderr
+    (tmp_path / "only").mkdir()
+    done = run(tmp_path / "only", partitioner=1, config=config, overrides=["action=search"])
+    assert done.status == 1
+    assert f"action=search (parallel_run): the script ends after {STEPS} steps, before a number of" in done.stderr
+    assert json.loads((done.run_dir / "summary.json").read_text())["status"] == "failed"
 
 
 @pytest.mark.parametrize("option", ["MPI", "HYBRID"])

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import tensorflow.compat.v1 as tf
 from matplotlib.image import imread
@@ -191,62 +190,6 @@ def test_a_killed_search_goes_on_with_its_trials_and_its_training(lm: tuple[str,
     assert again.summary["first_step"] > 0
     assert choice_of(again)["trials"][: len(trials)] == trials
     assert again.summary["partition_choice"] is None and "search: not finished" in again.stderr
-
-
-def test_without_synchronisation_trials_go_on_from_checkpoints(lm: tuple[str, ...], tmp_path: Path) -> None:
-    """Each trial has its own processes and starts at the end of the one before, and so does the training."""
-    arguments = ("comm=ps", "comm.sync=false", "partition=search", "partition.max=2", "partition.steps_per_trial=4")
-    run = launch(*lm, *arguments, f"train.steps={2 * TRIAL_STEPS + 4}", "tracking=off", cwd=tmp_path).expect_success()
-    assert run.summary["partition_candidates"] == [1, 2]
-    for number, first in ((1, 0), (2, TRIAL_STEPS)):
-        config = (run.run_dir / "search" / f"partitions_{number}" / "config.yaml").read_text()
-        assert f"  steps: {first + TRIAL_STEPS}\n" in config
-        assert f"resume: {'never' if first == 0 else run.ckpt_dir / f'model.ckpt-{first}'}" in config
-    assert run.sidecar(run.summary["steps"])["examples"] > 0
-    assert f"model.ckpt-{2 * TRIAL_STEPS}" in (run.run_dir / "config.yaml").read_text()
-    assert partitions_in(run.plan) == run.summary["partition_choice"]
-
-
-def wait_for_worker(running: Running, trial: str, rank: int) -> psutil.Process:
-    """Returns the process of a worker in the trial of that folder, once it has done a step."""
-    log = running.run_dir / "search" / trial / "logs" / f"worker_{rank}.log"
-    deadline = time.monotonic() + LAUNCH_SECS / 4
-    while not (log.exists() and "initialize" in log.read_text()):
-        assert running.process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
-    return running.member("worker", rank)
-
-
-def test_without_synchronisation_a_killed_search_goes_on_too(lm: tuple[str, ...], tmp_path: Path) -> None:
-    """As above: the trial in which a worker dies is repeated, and no trained step is lost."""
-    arguments = (*lm, "comm=ps", "comm.sync=false", "partition=search", "partition.max=2", "tracking=off")
-    slow = ("partition.steps_per_trial=150", "train.steps=1000000", "train.max_restarts=1")
-    with started(*arguments, *slow, cwd=tmp_path) as running:
-        wait_for_trials(running, 1)
-        wait_for_worker(running, "partitions_2", 1).kill()
-        wait_for_trials(running, 2)
-        interrupt(running)
-        run = running.wait()
-        assert running.left() == []
-    assert run.exit_status == 130
-    trial_steps = WARM_UP_STEPS + 150
-    assert re.search(rf"in the trial with 2 partitions.*; restart 1 of 1 from step {trial_steps}$", run.stderr, re.M)
-    assert (run.summary["status"], run.summary["restarts"]) == ("interrupted", 1)
-    saved = int(run.summary["ckpt_path"].rpartition("-")[2])
-    assert saved >= 2 * trial_steps
-    assert f"{saved} steps are saved; to continue:" in run.stderr
-    again = launch(*arguments, *slow[:1], f"train.steps={saved + 3}", cwd=tmp_path).expect_success()
-    assert (again.summary["first_step"], again.summary["steps"]) == (saved, saved + 3)
-    tried = run.summary["partition_candidates"]
-    assert tried == again.summary["partition_candidates"] == [1, 2]
-
-
-def test_a_trial_for_which_too_few_steps_are_left_is_not_made(lm: tuple[str, ...], tmp_path: Path) -> None:
-    arguments = ("comm=ps", "comm.sync=false", "partition=search", "partition.max=4", "partition.steps_per_trial=4")
-    run = launch(*lm, *arguments, f"train.steps={TRIAL_STEPS + 1}", "tracking=off", cwd=tmp_path).expect_success()
-    assert (run.summary["partition_candidates"], run.summary["partition_choice"]) == ([1], None)
-    assert [len(trial["step_secs"]) for trial in choice_of(run)["trials"]] == [4]
-    assert run.summary["steps"] == TRIAL_STEPS + 1
 
 
 def test_a_plan_tells_where_the_search_would_begin(lm: tuple[str, ...], tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""Runs a short job in its own folder: a row trial, a calibration or a partition trial."""
+"""Runs a short job in its own folder: a row trial or a calibration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from parallax_runner.config import frozen
@@ -20,15 +19,13 @@ def run_child_job(
     *,
     module: str = WORKER,
     interrupts: Interrupts | None = None,
-    on_message: Callable[[processes.Message], None] = lambda message: None,
-    on_stall: Callable[[str], None] | None = None,
 ) -> processes.RunResult:
     """Runs the processes of `plan` to completion in the folder `config.run_dir`. Each worker runs `module`."""
     folder = Path(config.run_dir)
     frozen.freeze(config, folder)
     plans.save(plan, folder / plans.FILE_NAME)
     spec = launch_spec(config, plan, folder, module=module)
-    return processes.run(spec, on_message=on_message, on_stall=on_stall, interrupts=interrupts)
+    return processes.run(spec, on_message=lambda _: None, interrupts=interrupts)
 
 
 def require_finished(result: processes.RunResult, what: str, folder: Path) -> None:

@@ -11,20 +11,24 @@ from typing import Any, TypeVar
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.classify import classify
-from parallax_runner.api.fetches import Translator
 from parallax_runner.api.hooks import see_to_nan
 from parallax_runner.api.join import NUMBER_LOSSES, with_hooks
+from parallax_runner.api.script_segments import ScriptSegments, keep_inputs
 from parallax_runner.api.session import Session
 from parallax_runner.api.steps import Steps
 from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.graph.script_graph import capture_script
 from parallax_runner.launch.control.activity import STARTING, Activity
+from parallax_runner.plan import plan as plans
+from parallax_runner.plan.plan import Plan
 from parallax_runner.profile.record import StepProfiler
+from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.train.session_config import session_config
 from parallax_runner.train.sessions import initialize
 from parallax_runner.train.step_runner import StepRunner
+from parallax_runner.worker.segments import Segments
 from tests.free_port import pick_free_ports
 from tests.single.plans import plan_of
 
@@ -41,6 +45,13 @@ class Told:
     step: int | None = None
     doing: Activity = STARTING
     reports: list[dict[str, Any]] = field(default_factory=list)
+    orders: list[tuple[int, Plan | None]] = field(default_factory=list)
+
+    def next_order(self) -> dict[str, Any] | None:
+        """Changes the plan as the next of the orders says, or ends the training."""
+        _, plan = self.orders.pop(0)
+        until = self.orders[0][0] if self.orders else None
+        return {"plan": None if plan is None else plans.to_json(plan), "until": until, "ends": plan is None}
 
     def report(self, kind: str, **fields: Any) -> None:
         """Keeps it."""
@@ -73,25 +84,35 @@ class Cluster:
         partitions: int = 2,
         hooks: Sequence[Any] = (),
         training: dict[str, Any] | None = None,
+        orders: Sequence[tuple[int, int | None]] = (),
         **planned: Any,
     ) -> list[Session]:
-        """The sessions of all workers for a script's graph, whose variables no other test may have."""
+        """The sessions of all workers for a script's graph, whose variables no other test may have.
+
+        Each of `orders` is a step after which the plan changes, and the number of shards from then on, or
+        None if the training ends there.
+        """
         single = with_hooks(graph, capture_script(graph), hooks)
-        plan = plan_of(
-            classify(single),
-            comm=comm,
-            workers=workers,
-            servers=SERVERS,
-            partitions=partitions,
-            fingerprint=single.fingerprint,
-            **{"average_sparse": False, **planned},
-        )
+
+        def plan_with(partitions: int) -> Plan:
+            return plan_of(
+                classify(single),
+                comm=comm,
+                workers=workers,
+                servers=SERVERS,
+                partitions=partitions,
+                fingerprint=single.fingerprint,
+                **{"average_sparse": False, **planned},
+            )
+
+        plan = plan_with(partitions)
 
         def open_one(rank: int) -> Session:
             distributed = rewrite_for_rank(single, plan, rank=rank, seed=1)
             steps, checkpoints = Steps(single), CheckpointOps(distributed)
-            with distributed.graph.as_default(), tf.device(distributed.device):
-                translator = Translator(graph, steps.graph, distributed)
+            segments = ScriptSegments.of(graph, steps, distributed)
+            if orders:
+                keep_inputs(steps.graph, distributed)
             distributed.graph.finalize()
             filters = ["/job:ps", f"/job:worker/task:{rank}"]
             # What waits for what never comes is to fail, not to hang.
@@ -100,15 +121,29 @@ class Cluster:
             target = self._servers[rank].target if plan.servers else ""
             session = tf.Session(target, graph=distributed.graph, config=config)
             initialize(session, distributed, checkpoints, None)
+            told = Told(orders=[(step, None if number is None else plan_with(number)) for step, number in orders])
             own: dict[str, Any] = {
-                "control": Told(),
+                "control": told,
                 "profiler": StepProfiler(ProfileConfig(name="off"), rank),
                 "log_every": 1,
                 "loss_rule": None if see_to_nan(hooks) else NUMBER_LOSSES,
             }
             runner = StepRunner(session, distributed, **(own | (training or {})))
             runner.begin(first_step=0)
-            return Session(graph, plan, steps, translator, runner, hooks)
+            if orders:
+
+                def rewritten(changed: Plan, step: int) -> DistributedGraph:
+                    distributed = rewrite_for_rank(single, changed, rank=rank, seed=1, first_step=step)
+                    segments.translate(distributed)
+                    return distributed
+
+                def reopen(distributed: DistributedGraph, before: tf.Session) -> tf.Session:
+                    return tf.Session(before.sess_str, graph=distributed.graph, config=config)
+
+                segments.until = orders[0][0]
+                client: Any = told
+                segments.next_segment = Segments(client, plan, rewritten, reopen, keeps_inputs=True).next
+            return Session(graph, plan, segments, runner, hooks)
 
         return at_once([lambda rank=rank: open_one(rank) for rank in range(workers)])
 

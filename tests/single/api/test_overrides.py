@@ -72,12 +72,11 @@ def test_a_wrong_run_option_is_refused() -> None:
 
 
 def everything(tmp_path: Path) -> parallax.Config:
-    """Nothing is as it is by default."""
+    """Nothing is as it is by default, except the search, which needs synchronous training."""
     config = parallax.Config(
         run_option="PS",
         average_sparse=True,
         redirect_path="a b",
-        search_partitions=True,
         export_graph_path="g",
         run_dir=str(tmp_path / "run"),
         tracking="sqlite:///other.db",
@@ -102,7 +101,6 @@ SAID = {
     "comm.mpi.mpirun_options": "--x 'a,b' $HOME",
     "redirect_path": f"{os.getcwd()}/a b",
     "export_graph_path": f"{os.getcwd()}/g",
-    "partition.name": "search",
     "ckpt.dir": f"{os.getcwd()}/it's",
     "ckpt.save_steps": 3,
     "ckpt.save_secs": None,
@@ -150,6 +148,13 @@ def test_profile_steps() -> None:
 def test_save_ckpt_secs() -> None:
     config = parallax.Config(ckpt_config=parallax.CheckPointConfig(save_ckpt_secs=7))
     assert composed(config).ckpt.save_secs == 7
+
+
+def test_a_search_needs_workers_that_wait_for_each_other() -> None:
+    config = parallax.Config(run_option="PS", search_partitions=True)
+    assert composed(config, has_partitioner=True).partition.name == "search"
+    with pytest.raises(ConfigError, match=r"^partition=search .*with comm\.sync=false no worker waits"):
+        composed(config, sync=False, has_partitioner=True)
 
 
 def test_no_search_without_a_partitioner() -> None:

@@ -71,6 +71,22 @@ COMMAND_LINES = {
         "greater than 0",
     ),
     "search under auto": ("comm=auto partition=search", "partition=search", "comm=auto chooses routes itself"),
+    "search without synchronization": (
+        "comm=ps comm.sync=false partition=search",
+        "partition=search (command line)",
+        "with comm.sync=false no worker waits for the others",
+        "choose partition=fixed",
+    ),
+    "search with backup workers": (
+        "comm=ps comm.ps.backup_workers=1 action=search partition=search",
+        "partition=search (command line)",
+        "with comm.ps.backup_workers=1 no step waits for all workers",
+    ),
+    "search of a verification": (
+        "action=verify partition=search",
+        "partition=search (command line)",
+        "action=verify compares the steps of one unchanged plan",
+    ),
     "asynchrony under auto": (
         "comm=auto comm.sync=false",
         "comm.sync=false",

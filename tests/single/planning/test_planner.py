@@ -254,8 +254,13 @@ def test_that_gloo_is_slower_is_noted_where_ranks_exchange_something() -> None:
     def notes(**fields: Any) -> tuple[str, ...]:
         return tuple(note for note in plan(DENSE, SPARSE, **fields).notes if "slower than MPI" in note)
 
-    assert len(notes(comm="hybrid", by_gloo=True)) == len(notes(comm="sharded", by_gloo=True)) == 1
-    assert notes(comm="hybrid") == notes(comm="ps", by_gloo=True) == notes(comm="mpi", by_gloo=True, workers=1) == ()
+    assert len(notes(comm="hybrid", without_mpirun=True)) == len(notes(comm="sharded", without_mpirun=True)) == 1
+    assert (
+        notes(comm="hybrid")
+        == notes(comm="ps", without_mpirun=True)
+        == notes(comm="mpi", without_mpirun=True, workers=1)
+        == ()
+    )
 
 
 def test_a_scalar_on_a_server_is_one_row() -> None:

@@ -1,9 +1,8 @@
-"""A worker of a measurement or of a trial that builds another graph than the driver names the op that differs."""
+"""A worker of a measurement that builds another graph than the driver names the op that differs."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,15 +11,11 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.config.compose import Composer, resolve
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.validate import validate
-from parallax_runner.data.identity import FILE_NAME as IDENTITY
-from parallax_runner.data.identity import Contents
 from parallax_runner.data.linear import load
-from parallax_runner.driver.jobs import child_job, partition_trials, row_trial
+from parallax_runner.driver.jobs import child_job, row_trial
 from parallax_runner.errors import PlanError
 from parallax_runner.graph.capture import capture
-from parallax_runner.graph.fingerprint import FILE_NAME, Outline
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.shipment.shipment import Shipment
@@ -67,15 +62,3 @@ def test_of_a_measurement(config: RunConfig, tmp_path: Path, monkeypatch: pytest
     shipment = Shipment(StoredValues(single, {}), points, graph_stays="a test", data_stays="a test")
     with pytest.raises(PlanError, match=NAMES_THE_OP):
         row_trial.measure(config, shipment, plan_of(single), tmp_path)
-
-
-def test_of_a_trial_apart(config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child_job, "launch_spec", folder_of)
-    monkeypatch.setattr(child_job.processes, "run", worker)
-    single = built(1)
-    Outline.of(single.meta_graph.graph_def).save(tmp_path / FILE_NAME)
-    Contents().save(tmp_path / IDENTITY)
-    search: Any = SimpleNamespace(plan=plan_of(single))
-    with pytest.raises(PlanError, match=NAMES_THE_OP):
-        partition_trials._run_trial(config, search, tmp_path, Interrupts())
-    assert Contents.load(Path(config.run_dir) / IDENTITY) == Contents()  # which its workers compare with their own
