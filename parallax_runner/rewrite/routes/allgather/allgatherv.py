@@ -50,7 +50,7 @@ def communicator() -> MPI.Comm:
     from mpi4py import MPI
 
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        raise _refusal("needs MPI_THREAD_MULTIPLE, but MPI provides a lower level. Unset HOROVOD_MPI_THREADS_DISABLE")
+        raise _refusal(f"needs MPI_THREAD_MULTIPLE, but MPI provides a lower level. {backend().threads_remedy}")
     return MPI.COMM_WORLD.Dup()
 
 
