@@ -14,12 +14,12 @@ from hydra._internal.utils import get_args_parser
 
 from parallax_runner.config import completion
 from parallax_runner.config.command_line import with_more
+from parallax_runner.config.command_without_job import command_without_job
 from parallax_runner.config.compose import CONFIG_NAME, VERSION_BASE, Composer, register_schema
 from parallax_runner.config.flags import VERSION_MEANING, ShowVersion, parsed
 from parallax_runner.config.help import help_text
 from parallax_runner.config.hydra_settings import explained
 from parallax_runner.config.location import conf_dir
-from parallax_runner.config.sync_command import sync_command
 from parallax_runner.driver.check import CheckedSweep, check
 from parallax_runner.errors import ConfigError
 from parallax_runner.process.exit_status import tell
@@ -46,11 +46,9 @@ def main() -> int:
         if arguments.hydra_help:  # Hydra composes only its own settings here and rejects other keys
             sys.argv[1:] = [word for word in sys.argv[1:] if word not in arguments.overrides]
         sweep = None if shows_only else check(arguments)
-        command = None if shows_only else sync_command(arguments)
+        command = None if shows_only else command_without_job(arguments)
         if command is not None:
-            from parallax_runner.track.tracker import find_tracker
-
-            find_tracker(command.tracker).sync(command.folder, command.given)
+            command.action.run_command(command)
             return 0
         register_schema()
         if sweep is not None:

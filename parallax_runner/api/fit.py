@@ -25,6 +25,7 @@ from parallax_runner.api.own_groups import check_not_arguments, check_own_groups
 from parallax_runner.api.script import started_as_if_possible
 from parallax_runner.api.stopped_run import with_weights_of_stopped_run
 from parallax_runner.config import frozen
+from parallax_runner.config.actions import action_named, action_of, names_of_actions
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import validates_at_least
 from parallax_runner.driver.epochs import Epochs
@@ -172,7 +173,6 @@ COMPUTED = {
     "train.steps": "epochs, initial_epoch and steps_per_epoch",
     "train.validate_steps": "validation_freq",
 }
-ACTIONS = ("train", "verify", "plan")
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,7 @@ def _drive(wanted: _Wanted, source: FitSource, steps_per_epoch: int | None) -> A
 
     with job_of_call(origins), with_weights_of_stopped_run(model):
         drive(config, source, epochs, late_signals.append)
-    if not made or config.action != "train":  # planning and verifying produce no weights
+    if not made or not action_of(config).trains:  # planning and verifying produce no weights
         return None
     ((calls, record),) = made
     calls.finish()
@@ -316,9 +316,22 @@ def _drive(wanted: _Wanted, source: FitSource, steps_per_epoch: int | None) -> A
     return calls.history
 
 
+def _check_action(job: Job) -> None:
+    """Raises ConfigError for an action that `fit` does not support."""
+    from parallax_runner.config.explain import refusal
+
+    supported = [name for name in names_of_actions() if action_named(name).in_fit]
+    try:
+        is_supported = action_named(job.config.action).in_fit
+    except LookupError:
+        is_supported = False
+    if not is_supported:
+        raise refusal("action", job.origins, f"fit supports only {', '.join(supported)}")
+
+
 def _epoch_steps(wanted: _Wanted, dataset: Any) -> int:
     """Returns the number of steps in an epoch. A plan does not depend on it, so it does not read all examples."""
-    if getattr(dataset, "is_counted_by_reading", False) and _resolved(wanted).action == "plan":
+    if getattr(dataset, "is_counted_by_reading", False) and not action_of(_resolved(wanted)).runs_steps:
         return PLACEHOLDER
     return int(dataset.train_size // dataset.global_batch)
 
@@ -349,7 +362,6 @@ def _config(
     """Composes the configuration of the run, and the origins of its settings. Raises ConfigError if the configuration
     is invalid or a batch cannot be divided equally."""
     from parallax_runner.config.cluster_size import size_cluster
-    from parallax_runner.config.explain import refusal
     from parallax_runner.driver.batch_size import replica_batch
     from parallax_runner.driver.check import checked_job
     from parallax_runner.driver.own_optimizer import check_no_optimizer
@@ -367,14 +379,13 @@ def _config(
     ]
     with _blamed_on_fit():
         job = _composed(wanted, lines)
-        if job.config.action not in ACTIONS:
-            raise refusal("action", job.origins, f"fit supports only {', '.join(ACTIONS)}")
+        _check_action(job)
         check_no_optimizer(job.origins, "fit trains a compiled keras.Model", "change model.compile(optimizer=…)")
         config = checked_job(job, "fit")
     check_not_arguments(wanted.lines, "fit", COMPUTED)
     if not config.ckpt.enabled:
         raise ConfigError("ckpt=off (fit): fit reads the trained weights from a checkpoint; remove this override")
     batch_size = replica_batch(size_cluster(config), dataset.global_batch)
-    pass_steps = None if config.action == "plan" else getattr(dataset, "pass_steps", None)
+    pass_steps = getattr(dataset, "pass_steps", None) if action_of(config).runs_steps else None
     data = {**config.data, "pass_steps": pass_steps, "batch_size": batch_size}
     return dataclasses.replace(config, data=data), job.origins.given_by("fit")

@@ -10,6 +10,7 @@ from typing import Any
 
 from parallax_runner.api import fit_result
 from parallax_runner.checkpoints.files import Sidecar, read_sidecar, readable
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.epoch_state import EpochState
 from parallax_runner.driver.report import tell_notes
@@ -51,7 +52,8 @@ def is_finished(call: Call, config: RunConfig, model: Any) -> bool:
     """Returns whether another process has already finished this call, so its result can be returned. Prints a line if
     so."""
     newest = _newest(call.folder)
-    if (config.action, config.ckpt.resume) != ("train", AUTO) or newest is None or _call_of(newest) < call.number:
+    may_be_finished = action_of(config).trains and config.ckpt.resume == AUTO
+    if not may_be_finished or newest is None or _call_of(newest) < call.number:
         return False
     run = fit_result.run_of(call.stem, model)
     if run is None or not run.items() >= call.run.items():

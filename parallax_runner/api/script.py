@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import ConfigError, DataError, LaunchError
 from parallax_runner.process.script_file import script_file, script_module, why_not_again
@@ -49,7 +50,7 @@ class ScriptSource:
 
     def load_dataset(self, config: RunConfig) -> Dataset:
         """Returns an empty dataset. Raises ConfigError for an action that needs data."""
-        if config.action in ("verify", "sync"):
+        if not action_of(config).in_script:
             raise ConfigError(f"action={config.action}: not possible here, because only the script can read its data")
         return NoData()  # type: ignore[return-value]
 

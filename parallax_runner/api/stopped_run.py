@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from parallax_runner.config.actions import action_named
 from parallax_runner.driver.ended import RunEnded
 from parallax_runner.driver.report import tell_notes
 from parallax_runner.errors import CheckpointError
@@ -19,7 +20,7 @@ def with_weights_of_stopped_run(model: Any) -> Iterator[None]:
     try:
         yield
     except RunEnded as end:
-        is_stopped = end.summary.action == "train" and end.summary.status == "interrupted"
+        is_stopped = action_named(end.summary.action).trains and end.summary.status == "interrupted"
         if is_stopped and end.summary.ckpt_path is not None:
             _load(model, end.summary.ckpt_path)
         raise

@@ -18,7 +18,7 @@ from parallax_runner.data.tokens import Corpus, TextFile, Tokenizer, tokenize_fi
 from parallax_runner.errors import DataError
 from parallax_runner.files.cache import cache_key, cache_root
 from parallax_runner.files.locks import open_to_lock
-from parallax_runner.process.limits import raise_if_limited
+from parallax_runner.process.limits import raise_if_limited, with_limit
 
 log = logging.getLogger(__name__)
 
@@ -137,8 +137,9 @@ def _remove(folder: Path, damage: str) -> None:
 
 def _unusable(folder: Path, error: OSError) -> DataError:
     # Errors raised by NumPy itself have a message but no errno.
+    reason = with_limit(str(error.strerror or error))
     return DataError(
-        f"{folder.parent}: cannot write tokenized text: {error.strerror or error}. "
+        f"{folder.parent}: cannot write tokenized text: {reason}. "
         "Set data.cache_dir or XDG_CACHE_HOME to a writable directory."
     )
 

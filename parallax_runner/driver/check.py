@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.choice_names import check_choice_names
 from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, as_typed, resolve_with_environment
 from parallax_runner.config.explain import refusal, shown
@@ -136,7 +137,7 @@ def checked_job(job: Job, giver: str = COMMAND_LINE) -> RunConfig:
 
 def _check_driver(config: RunConfig) -> None:
     """Checks that this process may start the driver of a run or the jobs of a sweep."""
-    if config.action != "sync":  # this action starts no process
+    if action_of(config).runs_a_job:
         check_only_driver(config.cluster.launcher)
 
 
@@ -151,7 +152,7 @@ def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[Ch
             config = validated(job)
             check_hydra(hydra, job.origins, config.run_dir)
             validate_sweep(config, job.origins, folders, values_are_known=not needs_objective)
-            if needs_objective and config.action != "train":
+            if needs_objective and not action_of(config).trains:
                 raise refusal(
                     "action", job.origins, "this sweeper needs an objective, which only action=train provides"
                 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from parallax_runner.config import frozen
+from parallax_runner.config.actions import action_of
 from parallax_runner.driver.prepared_run import PreparedRun
 
 
@@ -17,7 +18,7 @@ def with_export(
     """Exports the model of a finished run, and returns the ranks' last messages (`words`, by rank) with the result
     added to the chief's. Does nothing if the run sends no checkpoints to its tracker, or has none."""
     config, chief = prepared.config, words.get(0, {})
-    is_trained = status == "finished" and config.action == "train" and chief.get("ckpt_path") is not None
+    is_trained = status == "finished" and action_of(config).trains and chief.get("ckpt_path") is not None
     which = config.tracking.log_checkpoints
     is_wanted = config.tracking.enabled and which != "none" and config.model["_target_"] != frozen.SCRIPT
     if not is_trained or not is_wanted:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from parallax_runner.config import frozen
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.state import drawn_from, state_of
 from parallax_runner.driver import report
@@ -42,25 +43,26 @@ def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph) -> Plan:
     """Returns the plan with notes about the search. Raises PlanError if a search is impossible."""
     if config.partition.name != "search":
         return plan
-    allowed = _range(config, plan)
+    allowed, action = _range(config, plan), action_of(config)
     notes = []
     if allowed is None:
-        if config.action == "search":
-            raise PlanError("action=search: no sparse variable is on a server, so there is nothing to shard")
+        if action.searches_only:
+            raise PlanError(f"action={config.action}: no sparse variable is on a server, so there is nothing to shard")
         notes.append("partition=search has no effect: no sparse variable is on a server")
     elif config.model["_target_"] == frozen.SCRIPT and QUEUE_RUNNERS in single.meta_graph.collection_def:
         raise PlanError(
             "partition=search: the script fills queues (tf.train.QueueRunner), which would close when the number of "
             "shards changes; feed the batches or use tf.data, or choose partition=fixed"
         )
-    elif config.action == "plan":
+    elif action.explains_plan:
         notes.append(f"partition=search starts with {allowed.start} and tries {allowed.least} to {allowed.most} shards")
     return dataclasses.replace(plan, notes=(*plan.notes, *notes))
 
 
 def is_due(config: RunConfig, plan: Plan) -> bool:
     """Returns whether this run must search for the number of shards."""
-    return config.partition.name == "search" and config.action != "plan" and _range(config, plan) is not None
+    may_search = config.partition.name == "search" and action_of(config).runs_steps
+    return may_search and _range(config, plan) is not None
 
 
 class PartitionSearch(Segments):
@@ -122,7 +124,7 @@ class PartitionSearch(Segments):
         self._by_rank = {}
         plans.save(self.next_plan(), self._run_dir / plans.FILE_NAME)
         begun = with_partitions(config, self.partitions if self.choice is not None else config.partition.num)
-        if config.action == "search":  # The run ends when the choice is made.
+        if action_of(config).searches_only:  # The run ends when the choice is made.
             steps = MOST_TRIALS * self.trial_steps + 1
             train = dataclasses.replace(begun.train, steps=steps, log_every=steps)
             begun = dataclasses.replace(begun, train=train)
@@ -147,7 +149,7 @@ class PartitionSearch(Segments):
         return {
             "plan": None if self.partitions == before else plans.to_json(plan),
             "until": step + self.trial_steps if self.choice is None else None,
-            "ends": self.choice is not None and self._config.action == "search",
+            "ends": self.choice is not None and action_of(self._config).searches_only,
         }
 
     def on_recut(self, rank: int, secs: float) -> None:
@@ -174,7 +176,7 @@ class PartitionSearch(Segments):
 
     def finish(self, step: int) -> None:
         """Raises TrainingError if `action=search` has found no number, because a script ended too early."""
-        if self._config.action == "search" and self.choice is None:
+        if action_of(self._config).searches_only and self.choice is None:
             raise TrainingError(
                 f"action=search: the script ends after {step} steps, before a number of shards is chosen; a search "
                 f"takes at most {MOST_TRIALS} trials of {self.trial_steps} steps (partition.steps_per_trial)"
@@ -193,7 +195,7 @@ class PartitionSearch(Segments):
         cache."""
         for path in self._paths:
             found = record.load(self._made_for, path)
-            if not found.trials or (found.choice is not None and self._config.action == "search"):
+            if not found.trials or (found.choice is not None and action_of(self._config).searches_only):
                 continue
             self.trials, self.choice = found.trials, found.choice
             where = self._run_dir if path == self._paths[0] else path

@@ -6,6 +6,7 @@ import logging
 import math
 from dataclasses import dataclass
 
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.epochs import Epochs, MakeEpochs
 from parallax_runner.track.run_record import RunRecord
@@ -54,6 +55,6 @@ def epochs_of(config: RunConfig) -> MakeEpochs | None:
     """Returns the function that creates epochs. Each epoch ends with a validation. Returns None if there is no patience
     limit."""
     most, steps = config.train.patience, config.train.validate_steps
-    if config.action != "train" or most is None or steps is None:
+    if not action_of(config).trains or most is None or steps is None:
         return None
     return lambda record, _: Epochs(steps, Patience(record, most), record.workers)

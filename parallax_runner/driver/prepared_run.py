@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.objective import Goal
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
@@ -53,7 +54,7 @@ class PreparedRun:
     @property
     def keeps_training(self) -> bool:
         """Whether the trained steps are part of the run's result. With `action=search`, they only serve to be timed."""
-        return self.config.action != "search"
+        return not action_of(self.config).searches_only
 
     @property
     def single(self) -> SingleDeviceGraph:

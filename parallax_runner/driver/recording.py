@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.frozen import SCRIPT, plain, written
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.used_params import used_params
@@ -19,7 +20,7 @@ from parallax_runner.track.tracker import NoTracker, RunInfo, Start, Tracker, fi
 
 def tracker_class(config: RunConfig) -> type[Tracker] | None:
     """Returns the tracker class that records a job with this configuration, or None if nothing is recorded."""
-    if not config.tracking.enabled or config.action in ("plan", "simulate"):
+    if not config.tracking.enabled or not action_of(config).runs_steps:
         return None
     return find_tracker(config.tracking.tracker)
 
@@ -56,8 +57,8 @@ def recorded(config: RunConfig) -> dict[str, Any]:
 
 def default_run_name(config: RunConfig, plan: Plan, now: time.struct_time) -> str:
     """Returns a name with a run's model, communication mode, number of workers and start time, for example
-    `lm-hybrid-2w-20261124-083000`. Any action except `train` comes first."""
-    action = () if config.action == "train" else (config.action,)
+    `lm-hybrid-2w-20261124-083000`. An action that does not train comes first."""
+    action = () if action_of(config).trains else (config.action,)
     return "-".join(
         (*action, name_of_model(config), plan.comm, f"{plan.workers}w", time.strftime("%Y%m%d-%H%M%S", now))
     )

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from parallax_runner.calibration.constants_table import constants_table
 from parallax_runner.checkpoints.files import step_of
-from parallax_runner.config.objective import TRAINING_LOSS
+from parallax_runner.config.actions import action_named
 from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.driver.run_summary import RunSummary
 from parallax_runner.errors import StorageError, is_of_storage
@@ -25,7 +25,6 @@ from parallax_runner.planning.cost.constants import Constants
 from parallax_runner.planning.cost_table import cost_table
 from parallax_runner.planning.plan_table import plan_table
 from parallax_runner.track.run_record import SUMMARY, write_summary
-from parallax_runner.verify.compare import PART_STEPS
 
 log = logging.getLogger(__name__)
 
@@ -149,12 +148,6 @@ def tell_profile(profile: ProfileConfig) -> None:
     print(f"parallax_runner: {summarize_profile(profile)}", file=sys.stderr)
 
 
-def _repeated(summary: RunSummary) -> str:
-    first, steps = summary.first_step, summary.steps
-    every = f"every {PART_STEPS} of " if steps - first > PART_STEPS else ""
-    return f"{every}{steps - first} steps" + (f" from step {first}" if first else "")
-
-
 def _saved(ckpt_path: str | None) -> str:
     """Returns text that states how many steps are saved. Returns an empty string if the number is unknown, for example
     if the run has no checkpoint yet."""
@@ -189,33 +182,4 @@ def tell_end(
         print(f"{_saved(summary.ckpt_path)}to continue{needs}:\n    {resume_command}", file=sys.stderr)
     if summary.status != "finished":
         return
-    if summary.verification is not None:
-        print(
-            f"verified: after {_repeated(summary)}, every variable matches the result on one device; the largest "
-            f"difference is {summary.verification.max_difference:.2g} of the variable's change; {run_dir}",
-            file=sys.stderr,
-        )
-        if summary.verification.differ_unmerged:
-            # The plan has a note with the names.
-            number = len(summary.verification.differ_unmerged)
-            variables = "1 variable" if number == 1 else f"{number} variables"
-            print(
-                f"stock TensorFlow and Keras differ in {variables} if a batch repeats an id; {run_dir / SUMMARY} lists "
-                "the names under differ_unmerged (docs/repeated-ids.md)",
-                file=sys.stderr,
-            )
-    elif summary.action == "search":
-        found = None if summary.search is None else summary.search.partition_choice
-        print(
-            f"found: {found} partitions; {run_dir}\n"
-            f"to use this number without a search: partition=fixed partition.num={found} partition.cut=by_bytes",
-            file=sys.stderr,
-        )
-    else:
-        objective = summary.objective
-        told = {"loss": summary.loss_last}
-        if objective.name != TRAINING_LOSS.name:
-            told[objective.name] = objective.value
-        shown = "".join(f", {name} {value:.4g}" for name, value in told.items() if value is not None)
-        unknown = "" if summary.unknown_loss is None else ", loss unknown"
-        print(f"finished: {summary.steps} steps{unknown}{shown}; {run_dir}", file=sys.stderr)
+    print(action_named(summary.action).told_at_end(summary, run_dir), file=sys.stderr)

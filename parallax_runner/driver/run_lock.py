@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import ConfigError
 from parallax_runner.files.locks import locked
@@ -51,7 +52,7 @@ def alone_in_checkpoints(config: RunConfig) -> Iterator[None]:
     own. Raises ConfigError if another run has locked the folder. If the folder cannot be created or locked, only logs
     a warning: the chief reports a folder that is not writable.
     """
-    if config.action != "train" or not config.ckpt.enabled:
+    if not action_of(config).trains or not config.ckpt.enabled:
         yield
         return
     folder = Path(config.ckpt.folder)

@@ -6,10 +6,12 @@ import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.recovery import Restarts
 from parallax_runner.driver.run_summary import RunSummary
 from parallax_runner.driver.segments import Segments
+from parallax_runner.track.run_record import write_summary
 
 
 @dataclass
@@ -25,7 +27,13 @@ class RunState:
     @classmethod
     def begun(cls, config: RunConfig) -> RunState:
         """Returns the state of a run that is about to begin."""
-        return cls(RunSummary.begun(config), Restarts(config.train.max_restarts if config.action == "train" else 0))
+        most_restarts = config.train.max_restarts if action_of(config).trains else 0
+        return cls(RunSummary.begun(config), Restarts(most_restarts))
+
+    def finish(self, run_dir: Path) -> None:
+        """Writes the summary of a run that has finished without processes. Raises OSError if it cannot be written."""
+        self.summary = dataclasses.replace(self.summary, status="finished")
+        write_summary(run_dir, self.summary.flat())
 
     def known(self) -> RunSummary:
         """Returns the summary so far."""

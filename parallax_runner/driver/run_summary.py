@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from parallax_runner.config.actions import action_named
 from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.config.objective import TRAINING_LOSS, Direction, Objective
 from parallax_runner.config.schema import RunConfig
@@ -187,7 +188,7 @@ def with_training(
         observed=_named_flat(observed),
         training=_named_flat(record.training),
         validation=_named_flat(record.validation),
-        compared=_compared(record, loss_last) if summary.action == "train" else None,
+        compared=_compared(record, loss_last) if action_named(summary.action).trains else None,
     )
     return with_verification(summary, chief["comparison"]) if "comparison" in chief else summary
 

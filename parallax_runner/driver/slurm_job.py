@@ -14,8 +14,11 @@ import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.frozen import needed_variables
+from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.slurm_allocation import LAUNCHER, job_id, sweep_job_id, warning_signal
 from parallax_runner.errors import LaunchError
@@ -24,9 +27,12 @@ from parallax_runner.files.whole import write_whole
 from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.plan.plan import Plan
 
+if TYPE_CHECKING:
+    from parallax_runner.driver.planned_run import PlannedRun
+    from parallax_runner.driver.request import Request
+
 SCRIPT = "job.sbatch"
 LOG = "slurm-{job}.log"
-SUBMITTED_ACTIONS = ("train", "verify", "search")
 # The time between Slurm's warning signal and the time limit. It must be long enough for a last step and a checkpoint.
 WARNING_SECS = 120
 # The time limit is this multiple of the predicted training time, plus a fixed time for everything before the first step
@@ -49,7 +55,18 @@ WAITING = frozenset({"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPEND
 
 def is_to_submit(config: RunConfig) -> bool:
     """Returns whether this run must be submitted to Slurm. Returns False inside a Slurm job."""
-    return config.cluster.launcher == LAUNCHER and job_id() is None and config.action in SUBMITTED_ACTIONS
+    return config.cluster.launcher == LAUNCHER and job_id() is None and action_of(config).runs_steps
+
+
+def submitted(request: Request, planned: PlannedRun) -> bool:
+    """Writes the job's script if this run must be submitted. Returns whether it must. The driver submits the script
+    when it has unlocked the run's folder."""
+    config, run_dir = planned.config, request.run_dir
+    if not is_to_submit(config):
+        return False
+    command = resume_command(run_dir, has_own_checkpoint=False, resume=config.ckpt.resume)
+    request.state.job_script = write_script(config, planned.plan, run_dir, command)
+    return True
 
 
 def write_script(config: RunConfig, plan: Plan, run_dir: Path, command: str | None) -> Path:

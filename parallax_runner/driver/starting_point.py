@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parallax_runner.config import frozen
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
 from parallax_runner.data.identity import EXAMPLES_OF_DRIVER, Contents, examples_of, is_exact
 from parallax_runner.data.identity import FILE_NAME as IDENTITY
 from parallax_runner.driver import recovery
 from parallax_runner.driver.data_position import settled_position
-from parallax_runner.errors import ConfigError
 from parallax_runner.process.stage_times import stage
 from parallax_runner.shipment.folder import folder_of
 
@@ -45,7 +45,7 @@ def with_start(
         model = {**model, "first_process": str(run_dir)}
     if profile.dir is not None:
         profile = dataclasses.replace(profile, dir=str(Path(profile.dir).resolve()))
-    if config.action == "search":  # the result is a chosen number of shards, not a trained model
+    if action_of(config).searches_only:  # the result is a chosen number of shards, not a trained model
         ckpt = dataclasses.replace(ckpt, enabled=False)
     if ckpt.enabled:
         ckpt = dataclasses.replace(ckpt, dir=os.path.realpath(ckpt.folder))
@@ -66,19 +66,8 @@ def with_start(
     resume = "never" if start is None else os.path.join(os.path.realpath(start.parent), start.name)
     ckpt = dataclasses.replace(ckpt, resume=resume)
     settled = dataclasses.replace(config, run_dir=str(run_dir), model=model, profile=profile, ckpt=ckpt)
-    _check_repeats(settled)
+    action_of(settled).check_start(settled, recovery.step_of(settled))
     return settled
-
-
-def _check_repeats(config: RunConfig) -> None:
-    """Raises ConfigError for a verification without steps, because such a verification would find all variables
-    equal."""
-    done = recovery.step_of(config)
-    if config.action == "verify" and config.train.steps is not None and done >= config.train.steps:
-        raise ConfigError(
-            f"action=verify: {config.ckpt.resume} is at step {done}, so train.steps={config.train.steps} leaves no "
-            f"steps to verify; set train.steps={done + 10} or ckpt.resume=never"
-        )
 
 
 def leave_for_workers(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parallax_runner.config import frozen
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.objective import Goal
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.slurm_allocation import sweep_job_id
@@ -195,7 +196,7 @@ def _listener(
 def _best_keeper(config: RunConfig, goal: Goal) -> Callable[[int, float], None] | None:
     """Returns the function that records each validation in the checkpoint folder, so that the best checkpoint is kept.
     Returns None if the run does not record validations there."""
-    if not config.ckpt.enabled or config.action != "train":
+    if not config.ckpt.enabled or not action_of(config).trains:
         return None
     from parallax_runner.checkpoints.best import note_validated
 

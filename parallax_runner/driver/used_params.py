@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from parallax_runner.config.actions import keys_of_other_actions
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.frozen import written
 from parallax_runner.config.schema import RunConfig
@@ -29,8 +30,8 @@ def used_params(config: RunConfig) -> dict[str, Any]:
         params["profile"] = {"name": "off"}
     if not config.ckpt.enabled:
         params["ckpt"] = {"enabled": False}
-    if config.action != "simulate":
-        del params["simulate"]
+    for group in keys_of_other_actions(config.action):
+        del params[group]
     if config.sweep.dir is None:
         del params["sweep"]
     return _without_null(params)

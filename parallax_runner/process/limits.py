@@ -67,22 +67,30 @@ _ADDRESSES = _Limit(
     " KiB",
     1024,
 )
+# NumPy tells only how much it has written («100 requested and 50 written»).
 _LIMITS = (
     _Limit("-n", resource.RLIMIT_NOFILE, "open files of a process", ("Too many open files", "SYS_LIMITS_PIPES")),
     _PROCESSES,
     _ADDRESSES,
-    _Limit("-f", resource.RLIMIT_FSIZE, "size of a file", ("File too large", "SIGXFSZ"), " KiB", 1024),
+    _Limit(
+        "-f", resource.RLIMIT_FSIZE, "size of a file", ("File too large", "SIGXFSZ", " requested and "), " KiB", 1024
+    ),
     _Limit("-t", resource.RLIMIT_CPU, "processor time of a process", ("SIGXCPU",), " s"),
 )
 
 
 def limit_in(text: str) -> str | None:
-    """Returns a sentence about the limit whose message is in the text. Returns None if the text contains no such
-    message, or if this process does not have that limit."""
+    """Returns a sentence about the limit whose message is in the text, or about both limits that have this message.
+    Returns None if the text contains no such message, or if this process does not have that limit."""
     for limit in _LIMITS:
         value = limit.value()
-        if value is not None and limit.is_in(text):
-            return limit.sentence(value)
+        if value is None or not limit.is_in(text):
+            continue
+        most_kib = _ADDRESSES.value()
+        if limit is _PROCESSES and most_kib is not None:
+            # The kernel gives the same error if there is no address space for the stack of a thread.
+            return f"{limit.sentence(value)}; {_ADDRESSES.sentence(most_kib)}"
+        return limit.sentence(value)
     return None
 
 

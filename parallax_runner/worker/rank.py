@@ -20,6 +20,7 @@ from parallax_runner.checkpoints.part import CheckpointPart
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.collectives.chosen import backend
 from parallax_runner.config import frozen
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
 from parallax_runner.data.identity import EXAMPLES_OF_DRIVER, Contents, difference_in, examples_of, loaded_contents
@@ -54,8 +55,8 @@ from parallax_runner.train.segment import Segment
 from parallax_runner.train.session_config import merged
 from parallax_runner.train.sessions import gpu_limits, initialize, open_session_of, session_config_of
 from parallax_runner.train.step_runner import StepRunner
+from parallax_runner.worker.rank_run import RankRun
 from parallax_runner.worker.segments import Segments
-from parallax_runner.worker.verification import Verification
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, maker: Maker = MOD
     single = source.build_graph(config, dataset)
     check_graph(single, plan, run_dir, rank)
     seed_generators(config.train.seed)  # Python functions in the graph may draw random numbers in each step
-    start = start_of(config)
+    start, action = start_of(config), action_of(config)
     with stage("rewrite"):
         distributed = rewrite(config, plan, single, rank, first_step=start.step)
         checkpoints = CheckpointOps(distributed)
@@ -102,16 +103,12 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, maker: Maker = MOD
         loop = Loop(
             runner,
             feed,
-            validates=config.action != "search",
+            validates=action.validates,
             validate_steps=config.train.validate_steps,
             next_segment=segments_of(config, client, single, plan, rank, learning_rate),
             saves_segments=frozen.is_fit(config) and config.model["saves_epochs"],
         )
-        if config.action == "verify":
-            return Verification(loop, checkpoints, single, plan, config, start).run()
-        outcome = loop.run(first_step=start.step, steps=config.train.total_steps, first_example=start.examples)
-        runner.session.close()
-    return outcome
+        return action.work(RankRun(loop, checkpoints, single, plan, config, start))
 
 
 def check_data(config: RunConfig, dataset: Dataset, driver: Contents, rank: int, *, is_received: bool = False) -> None:

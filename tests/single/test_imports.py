@@ -15,11 +15,11 @@ STAGES = (
     *("plan", "planning", "simulation", "search", "launch", "frontdoors"),
     *("rewrite", "shard", "metrics", "mpi_collectives"),
     *("profile", "checkpoints", "shipment", "export", "train", "verify", "calibration", "track"),
-    *("worker", "server", "driver", "api", "sweep", "calibrate", "__main__", "__init__"),
+    *("worker", "server", "driver", "actions", "api", "sweep", "calibrate", "__main__", "__init__"),
 )
 WITHOUT_TENSORFLOW = (
     *("files", "errors", "process", "comm", "collectives", "config", "data", "plan", "planning", "simulation"),
-    *("search", "launch", "frontdoors", "calibration", "track", "driver", "sweep", "calibrate", "__main__"),
+    *("search", "launch", "frontdoors", "calibration", "track", "driver", "actions", "sweep", "calibrate", "__main__"),
 )
 # The modules of these stages that have TensorFlow ops.
 WITH_TENSORFLOW = frozenset(

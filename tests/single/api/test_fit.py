@@ -66,7 +66,7 @@ def sparse(x: Any, y: Any) -> Any:
         ),
         ({"overrides": ["data.batch_size=8"]}, r"data.batch_size=8 \(fit\): fit uses the model and the data of"),
         ({"overrides": ["comm.ps.backup_workers=1"], "comm": "ps"}, "comm.ps.backup_workers=1"),
-        ({"overrides": ["action=search"]}, r"action=search \(fit\): fit supports only train, verify, plan"),
+        ({"overrides": ["action=search"]}, r"action=search \(fit\): fit supports only train, plan, verify"),
         ({"overrides": ["action=simulate"]}, r"action=simulate \(fit\): fit supports only"),
         ({"overrides": ["action=sync"]}, r"action=sync \(fit\): fit supports only"),
         (

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.config.frozen import SCRIPT, from_plain
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.driver import pipeline, supervise
+from parallax_runner.driver import process_run, supervise
 from parallax_runner.driver.epochs import Epochs
 from parallax_runner.driver.partition_search import planned
 from parallax_runner.driver.segments import Segments
@@ -71,7 +71,7 @@ def test_a_run_without_epochs_and_search_is_one_segment() -> None:
     assert type(segments_of(patient, NoTracker())(record, None)) is Epochs
 
 
-@pytest.mark.parametrize("function", [pipeline._run, supervise.supervise, supervise._listener])
+@pytest.mark.parametrize("function", [process_run._run_and_record, supervise.supervise, supervise._listener])
 def test_the_main_path_of_the_driver_does_not_know_the_search(function: Any) -> None:
     names = {node.id for node in ast.walk(ast.parse(inspect.getsource(function))) if isinstance(node, ast.Name)}
     assert "segments" in names

@@ -73,7 +73,8 @@ def test_a_run_is_compared_by_its_training_loss_where_nothing_else_was_found() -
 def test_a_verified_run_counts_what_unmerged_rows_would_change(capsys: pytest.CaptureFixture[str]) -> None:
     for names in ((), ("table",), ("table", "kernel")):
         verification = VerifySummary(verified=True, max_difference=1e-9, differ_unmerged=names)
-        report.tell_end(summary(status="finished", steps=3, verification=verification), None, RUN_DIR)
+        verified = summary(action="verify", status="finished", steps=3, verification=verification)
+        report.tell_end(verified, None, RUN_DIR)
     verified = (
         "verified: after 3 steps, every variable matches the result on one device; the largest difference is 1e-09 of "
         "the variable's change"

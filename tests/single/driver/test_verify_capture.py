@@ -125,6 +125,7 @@ def test_a_graph_that_the_user_builds_has_no_step(tmp_path: Path, capsys: pytest
             "data": {"batch_size": BATCH},
             "train": {"seed": 1, "steps": 3},
             "run_dir": str(tmp_path),
+            "action": "verify",
         }
     )
     state = RunState.begun(config)

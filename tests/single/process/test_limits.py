@@ -42,6 +42,8 @@ def all_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     ("error", "named"),
     [
         (RuntimeError("can't start new thread"), "at most 2048 (ulimit -u)"),
+        (RuntimeError("can't start new thread"), "at most 2 KiB (ulimit -v)"),
+        (OSError("14950 requested and 4064 written"), "at most 2 KiB (ulimit -f)"),
         (BlockingIOError(11, "Resource temporarily unavailable"), "at most 2048 (ulimit -u)"),
         (MemoryError(), "at most 2 KiB (ulimit -v)"),
         (OSError(12, "Cannot allocate memory"), "at most 2 KiB (ulimit -v)"),

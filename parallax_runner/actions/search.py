@@ -1,0 +1,29 @@
+"""`action=search`: finds the number of shards with which steps are fastest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from parallax_runner.actions.steps import RunsSteps
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from parallax_runner.driver.run_summary import RunSummary
+
+
+class Search(RunsSteps):
+    """Runs trials until the partition search has chosen a number. The trained steps are not kept."""
+
+    validates: ClassVar[bool] = False
+    searches_only: ClassVar[bool] = True
+    in_script: ClassVar[bool] = True
+    purpose: ClassVar[str] = "train"
+
+    def told_at_end(self, summary: RunSummary, run_dir: Path) -> str:
+        """Returns the number, and how to use it."""
+        found = None if summary.search is None else summary.search.partition_choice
+        return (
+            f"found: {found} partitions; {run_dir}\n"
+            f"to use this number without a search: partition=fixed partition.num={found} partition.cut=by_bytes"
+        )

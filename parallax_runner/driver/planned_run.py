@@ -1,0 +1,109 @@
+"""The first half of the driver: config → data → captured graph → analysis → plan."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from parallax_runner.config import frozen
+from parallax_runner.config.actions import action_of
+from parallax_runner.config.objective import Goal
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.data.dataset import Dataset
+from parallax_runner.driver import loss_check, partition_search, report, validation
+from parallax_runner.driver.batch_size import with_batch_size
+from parallax_runner.driver.cost_model import constants_of
+from parallax_runner.driver.goal import goal_of
+from parallax_runner.driver.hand_over import shipment_of
+from parallax_runner.driver.make_plan import advice_on, measure, measured_rows, plan_run
+from parallax_runner.driver.own_optimizer import without_optimizer
+from parallax_runner.driver.request import Request
+from parallax_runner.driver.run_summary import global_batch
+from parallax_runner.plan import plan as plans
+from parallax_runner.plan.plan import Plan
+from parallax_runner.planning.cost.measured import Measured
+from parallax_runner.process.stage_times import stage
+
+if TYPE_CHECKING:
+    from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+    from parallax_runner.shipment.shipment import Shipment
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run whose plan is made.
+
+    `config` is the configuration with what the data and the graph have decided. `shipment` is what the workers get.
+    `measured` describes the rows that steps touch, or is None. `goal` is the metric by which runs are compared.
+    """
+
+    config: RunConfig
+    shipment: Shipment
+    plan: Plan
+    measured: Measured | None
+    goal: Goal
+
+    @property
+    def single(self) -> SingleDeviceGraph:
+        """The captured graph."""
+        return self.shipment.single
+
+    @property
+    def dataset(self) -> Dataset:
+        """The data of the run."""
+        return self.shipment.dataset
+
+
+def planned_run(request: Request) -> PlannedRun:
+    """Loads the data, captures the graph and makes the plan. Prints notes about all of them.
+
+    Raises ParallaxError for an error in the configuration, data, graph or plan.
+    """
+    config, shipment = _captured(request)
+    single, dataset = shipment.single, shipment.dataset
+    report.tell_notes(single.notes)
+    config = without_optimizer(config, single)
+    measured = measured_rows(config, shipment, request.run_dir, request.interrupts)
+    plan = partition_search.planned(config, plan_run(config, single, measured=measured), single)
+    plan = validation.planned(config, plan, single, dataset)
+    report.tell_notes(loss_check.notes(config, plan, single, dataset))
+    goal = goal_of(config, single, dataset)
+    if plan.servers:
+        from parallax_runner.train.protocols import check_protocol
+
+        check_protocol(config.comm.ps.protocol)
+    request.state.summary = dataclasses.replace(
+        request.state.summary,
+        comm=plan.comm,
+        workers=plan.workers,
+        servers=plan.servers,
+        global_batch=global_batch(config, plan.contributors),
+    )
+    return PlannedRun(config, shipment, plan, measured, goal)
+
+
+@stage("show the plan")
+def show_plan(request: Request, planned: PlannedRun) -> None:
+    """Writes `plan.json`, and shows the plan unless another plan will follow."""
+    config, plan = planned.config, planned.plan
+    plans.save(plan, request.run_dir / plans.FILE_NAME)
+    if not frozen.shows_progress(config) or partition_search.is_due(config, plan):
+        return
+    if not action_of(config).explains_plan:
+        report.show_plan(plan, constants=None, advice=None)
+        return
+    advice = advice_on(plan, config, planned.single, planned.measured)
+    report.show_plan(plan, constants=constants_of(config), advice=advice)
+
+
+def measured_alone(request: Request) -> Measured:
+    """Returns the measurement of the rows that steps touch, without a plan."""
+    config, shipment = _captured(request)
+    return measure(config, shipment, request.run_dir, request.interrupts)
+
+
+def _captured(request: Request) -> tuple[RunConfig, Shipment]:
+    dataset = request.source.load_dataset(request.config)
+    config = with_batch_size(request.config, dataset)
+    return config, shipment_of(config, request.source.build_graph(config, dataset), dataset)

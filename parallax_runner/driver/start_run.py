@@ -1,0 +1,44 @@
+"""Decides where a planned run begins, and leaves everything in the run's folder that its processes need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from parallax_runner.config import frozen
+from parallax_runner.driver import report
+from parallax_runner.driver.data_position import identity_in
+from parallax_runner.driver.hand_over import cache_dir_of, own_folder_in
+from parallax_runner.driver.planned_run import PlannedRun
+from parallax_runner.driver.prepared_run import PreparedRun
+from parallax_runner.driver.recovery import Recovery
+from parallax_runner.driver.request import Request
+from parallax_runner.driver.starting_point import leave_for_workers, with_start
+from parallax_runner.shipment.folder import removed_at_end
+
+
+@contextmanager
+def started(request: Request, planned: PlannedRun) -> Iterator[PreparedRun]:
+    """Yields the run, ready to be launched. Removes the files for its processes after the block.
+
+    Raises CheckpointError if a checkpoint does not fit the model or the data, and StorageError or OSError if a file
+    cannot be written.
+    """
+    config, run_dir, shipment = planned.config, request.run_dir, planned.shipment
+    # A plan does not need the notes about the data, which can mean reading all examples to count them.
+    report.tell_notes(getattr(planned.dataset, "notes", ()))
+    identity = identity_in(config, planned.dataset)
+    start = Recovery.of(with_start(config, planned.single, planned.dataset, identity, run_dir), config.ckpt.resume)
+    with removed_at_end(run_dir), own_folder_in(cache_dir_of(config, shipment)) as data_folder:
+        leave_for_workers(config, shipment, identity, run_dir, data_folder)
+        frozen.freeze(start.config, run_dir)
+        yield PreparedRun(
+            start=start,
+            plan=planned.plan,
+            source=request.source,
+            shipment=shipment,
+            measured=planned.measured,
+            goal=planned.goal,
+            make_epochs=request.make_epochs,
+            before=request.before,
+        )
