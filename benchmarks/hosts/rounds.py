@@ -20,7 +20,7 @@ from benchmarks.runs import Predicted, Run
 
 ALIKE = ("cluster.threads_per_worker=1", "data.validation_examples=0", "tracking=off", "ckpt=off")
 WITH_SERVERS = ("ps", "hybrid")
-OURS = ("mpi", "ps", "hybrid", "sharded", "sharded_off", "sharded_1", "hybrid_1", "auto")
+OURS = ("mpi", "ps", "hybrid", "sharded", "sharded_off", "sharded_on", "auto")
 MODES = (IDEAL, *OURS, *PEERS)
 
 

@@ -10,10 +10,9 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.compute_times import Moments
 from parallax_runner.analysis.counters import find_counters
 from parallax_runner.analysis.immovable import SERVER_READS, immovable_ops
-from parallax_runner.analysis.known_ahead import unknown_ahead
+from parallax_runner.analysis.lookahead_ids import unknown_ahead
 from parallax_runner.analysis.own_updates import refuse_own_updates
 from parallax_runner.analysis.rank_dependence import RankDependence
-from parallax_runner.analysis.rows_apart import UpdatesByRows
 from parallax_runner.analysis.rows_written import rows_written
 from parallax_runner.analysis.slots import slot_owners
 from parallax_runner.analysis.unmerged import nonlinear_ops
@@ -77,7 +76,6 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
     needed_at = moments.needed_at(graph.get_operation_by_name(variable.name) for variable in single.variables)
     in_step = step | edit.ancestors(_ops(graph, [single.loss]))
     transferred = whole_tables(graph, boundary, single.variables, owners, in_step)
-    updates_by_rows = UpdatesByRows(graph, boundary, step)
     in_parts = updated_in_parts(graph, boundary, single.variables, owners)
     return tuple(
         VariableInfo(
@@ -109,7 +107,6 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
                 in_step,
                 single.features.values(),
             ),
-            tied_rows=updates_by_rows.tied_rows(tables[variable.name]),
         )
         for variable in single.variables
         if variable.name not in owners

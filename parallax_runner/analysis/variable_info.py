@@ -50,8 +50,7 @@ class VariableInfo:
     which its gradient is complete. `rows_written` states which rows the update writes. `whole_tables` contains the ops
     that require a worker to receive or send all rows although the gradient is sparse. `is_updated_in_parts` is set if
     the update for a dense gradient can run separately on each shard. `unknown_ahead` is the reason why the variable's
-    rows cannot be requested one step in advance, or None if they can be requested. `tied_rows` is the reason why the
-    update needs all rows of a step at once, or None if it does not.
+    rows cannot be requested one step in advance, or None if they can be requested.
     """
 
     name: str
@@ -74,7 +73,6 @@ class VariableInfo:
     whole_tables: tuple[WholeTable, ...] = ()
     is_updated_in_parts: bool = False
     unknown_ahead: str | None = None
-    tied_rows: str | None = None
     immovable_because: str = ""
 
     @property

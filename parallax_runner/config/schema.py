@@ -103,11 +103,16 @@ class CommConfig:
     # balanced by measured rows instead of upper bounds, and the plan predicts bytes and, if every step waits for all
     # workers, step time. auto uses the measurement to choose routes.
     measure_rows: bool = False
-    # Fetch rows of other ranks one step in advance, during the previous step, unless that step writes them. The result
-    # does not change. auto: on if workers are on several hosts, unless the rows were measured and the predicted step is
-    # not shorter. 1: on, also for rows on servers (hybrid); in addition, gradients of other ranks' rows are sent during
-    # the next step if that step does not touch these rows.
-    lookahead: str = field(default="auto", metadata={"choices": ("auto", "off", "1")})
+    # Fetch rows of other ranks (sharded) one step in advance, during the previous step, unless that step writes them.
+    # The result does not change. auto: on if workers are on several hosts, unless the rows were measured and the
+    # predicted step is not shorter.
+    lookahead: str = field(
+        default="auto",
+        metadata={
+            "choices": ("auto", "off", "on"),
+            "replaced": {"1": "on replaces 1 and requests only rows of other ranks in advance"},
+        },
+    )
     mpi: MpiConfig = field(default_factory=MpiConfig)
     ps: PsConfig = field(default_factory=PsConfig)
 

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import re
 import shlex
-from collections.abc import MutableSet
+from collections.abc import Mapping, MutableSet
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -130,7 +130,18 @@ def _check_range(key: str, value: Any, entry: "dataclasses.Field[Any]", origins:
         and ("maximum" not in metadata or value <= metadata["maximum"])
     )
     if not fits:
-        raise refusal(key, origins, describe(entry), value=value)
+        raise refusal(key, origins, f"{describe(entry)}{_remark(value, metadata)}", value=value)
+
+
+def _remark(value: Any, metadata: Mapping[str, Any]) -> str:
+    """Returns the end of a message about a value that does not fit: what replaces a value of earlier versions, or how a
+    file must contain «on» and «off». Returns an empty string for all other values."""
+    replacement = metadata.get("replaced", {}).get(str(value))
+    if replacement is not None:
+        return f"; {replacement}"
+    if value in ("True", "False") and "off" in metadata.get("choices", ()):
+        return "; put on and off in quotes in a file, where YAML reads them as true and false"
+    return ""
 
 
 def _check_free_group(config: DictConfig, group: str, origins: Origins) -> None:

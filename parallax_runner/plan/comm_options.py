@@ -19,12 +19,12 @@ class Compression(StrEnum):
 
 
 class Lookahead(StrEnum):
-    """How many steps in advance rows are requested. `AUTO` means one step if workers are on several hosts, unless the
-    cost model predicts that lookahead does not shorten the step."""
+    """Whether rows of other ranks are requested one step in advance. `AUTO` requests them if workers are on several
+    hosts, unless the cost model predicts that lookahead does not shorten the step."""
 
     AUTO = "auto"
     OFF = "off"
-    ONE = "1"
+    ON = "on"
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,8 @@ class RouteCost:
 
     `sent_bytes` is counted in the same way as `sent_bytes_per_step`. The time is spent on the links, on waiting for
     messages, and on processing received data (adding, merging, updating). `before_secs` is the part of the sum that is
-    spent before the values are available. `aside_secs` is the part that is spent during another step, for rows that are
-    fetched in advance and gradients that are sent after their step. The rest is spent after the gradient is available.
+    spent before the values are available. `aside_secs` is the part that is spent during the previous step, for rows
+    that are fetched in advance. The rest is spent after the gradient is available.
     """
 
     route: str
@@ -93,8 +93,7 @@ class VariablePlan:
 
     `rows_written` is «touched» if updates write only rows that a step touches, «all» if updates write all rows, and
     empty without a gradient. The transfers in `whole_tables` are not included in `sent_bytes_per_step`. `is_ahead` is
-    set if the variable's rows are requested one step before they are needed. `is_behind` is set if gradients of rows
-    that the next step does not touch are sent during the next step.
+    set if the variable's rows are requested one step before they are needed.
     """
 
     name: str
@@ -112,7 +111,6 @@ class VariablePlan:
     rows_written: str = ""
     whole_tables: tuple[WholeTable, ...] = ()
     is_ahead: bool = False
-    is_behind: bool = False
 
     @property
     def partitions(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from parallax_runner.plan.comm_options import CommOptions, Lookahead
 from parallax_runner.planning.choose import choose_routes
 from parallax_runner.planning.cost.model import CostModel
-from parallax_runner.planning.lookahead import in_effect
+from parallax_runner.planning.lookahead import in_effect, may_ask_ahead
 from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.planner import make_plan
 
@@ -22,7 +22,7 @@ def decided(request: PlanRequest, model: CostModel) -> PlanRequest:
 
     `model` is the cost model for the request. The options in effect replace the options of `model`.
     """
-    if request.options.lookahead is Lookahead.AUTO and in_effect(request).lookahead is not Lookahead.OFF:
+    if may_ask_ahead(request) and in_effect(request).lookahead is Lookahead.AUTO:
         request = dataclasses.replace(request, slower_ahead=_slower_ahead(request, model))
     if not request.mode.is_chosen_by_cost:
         return request
@@ -46,7 +46,7 @@ def _slower_ahead(request: PlanRequest, model: CostModel) -> str | None:
         return None
     return (
         f"the cost model predicts {1000 * with_secs:.4g} ms per step with lookahead and {1000 * without_secs:.4g} ms "
-        "without (comm.lookahead=1 forces lookahead)"
+        "without (comm.lookahead=on forces lookahead)"
     )
 
 

@@ -34,7 +34,7 @@ def make_plan(request: PlanRequest) -> Plan:
         choice = _by_preset(preset, variables, request)
     routes = choice.routes
     _refuse_what_ranks_cannot_send(variables, routes, comm)
-    used = in_effect(request, routes.values())
+    used = in_effect(request)
     served = [variable for variable in variables if route_named(routes[variable.name]).on_servers]
     refuse_more_pieces_than_rows(served)
     if options.sync:
@@ -55,7 +55,6 @@ def make_plan(request: PlanRequest) -> Plan:
             rows_written=variable.rows_written.value,
             whole_tables=_whole_tables(variable, routes[variable.name]),
             is_ahead=route_named(routes[variable.name]).is_ahead(variable, used),
-            is_behind=route_named(routes[variable.name]).is_behind(variable, used),
         )
         for variable in variables
     )

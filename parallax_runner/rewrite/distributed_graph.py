@@ -103,38 +103,18 @@ class Carried:
 
 
 @dataclass(frozen=True)
-class Behind:
-    """The part of a step's update that is applied while the next step runs.
-
-    `carried` is fetched with the step and fed to `apply`. If another step follows, 0 is fed to `alone` (int32), and the
-    preparation of that step runs `tell`. Otherwise the step applies its whole update. If the preparation fails,
-    `give_up` makes the step that waits for `tell` fail too.
-    """
-
-    carried: tuple[Carried, ...]
-    apply: tf.Operation
-    alone: tf.Tensor
-    tell: tf.Operation
-    give_up: tf.Operation
-
-
-@dataclass(frozen=True)
 class Ahead:
     """The ops that prepare a step before it runs. They provide the step's random draws, and the rows that earlier steps
     will no longer change.
 
     `features` maps the names of features to the placeholders for the step's batch. `first` prepares the first step.
-    Every other step is prepared while the previous step runs. A separate session run then fetches `asked` and `rows`.
-    It is fed the new batch and the values that were prepared for the previous step. `rows` can also be fetched in
-    another session run, which is fed `route` instead. `behind` is None if every step applies its whole update.
+    `later` prepares every other step, while the previous step runs: a separate session run fetches `later`. It is fed
+    the new batch and the values that were prepared for the previous step.
     """
 
     features: dict[str, tf.Tensor]
     first: tuple[Carried, ...]
-    asked: tuple[Carried, ...]
-    route: tuple[tf.Tensor, ...]
-    rows: tuple[Carried, ...]
-    behind: Behind | None = None
+    later: tuple[Carried, ...]
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,8 @@ from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.placement import Placement
 
 if TYPE_CHECKING:
-    from parallax_runner.rewrite.routes.alltoall.ahead import Wave
     from parallax_runner.rewrite.routes.alltoall.known_ids import KnownIds
-    from parallax_runner.rewrite.routes.alltoall.later_update import LaterUpdate
-    from parallax_runner.rewrite.routes.ps.two_parts import TwoParts
+    from parallax_runner.rewrite.routes.alltoall.lookahead_rows import Wave
 
 # No pass changes these fields.
 GIVEN = frozenset(
@@ -94,9 +92,8 @@ class Rewrite:
     its place, or to None if nothing is pushed. `pulled` maps a variable to the value that servers send for all reads of
     the variable that have no control inputs. `updated` is an op that runs after all of a step's updates on servers.
     `known_ids` lists the ids of rows that were looked up in variables that are spread over ranks. `row_orders` maps a
-    number of rows to the permutation that sorts rows collected from all ranks. `waves` and `in_two_parts` list the
-    lookups whose rows can be requested during the previous step: `waves` for rows that are spread over ranks, and
-    `in_two_parts` for rows on servers.
+    number of rows to the permutation that sorts rows collected from all ranks. `waves` lists the lookups in variables
+    that are spread over ranks whose rows can be requested during the previous step.
     """
 
     single: SingleDeviceGraph
@@ -125,8 +122,6 @@ class Rewrite:
     updated: tf.Operation | None = None
     known_ids: list[KnownIds] = field(default_factory=list)
     waves: list[Wave] = field(default_factory=list)
-    in_two_parts: list[TwoParts] = field(default_factory=list)
-    behind: LaterUpdate | None = None
     ahead: Ahead | None = None
     row_orders: dict[int, tf.Tensor] = field(default_factory=dict)
 

@@ -110,7 +110,6 @@ class Loop:
         whole_only = not graph.validates_any_size
         if not self.validates or graph.validation_loss is None or not self.feed.validates(whole_only=whole_only):
             return
-        self.runner.settle()
         control.doing = Activity(Kind.VALIDATION, step)
         total, examples, sums = 0.0, 0, NOTHING
         waiting = self.feed.validation_batches(whole_only=whole_only)

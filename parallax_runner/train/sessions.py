@@ -15,9 +15,9 @@ from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
-from parallax_runner.train.ahead import give_pools
 from parallax_runner.train.cluster import join_cluster
 from parallax_runner.train.gpu_limits import GpuLimits
+from parallax_runner.train.lookahead_steps import give_pools
 from parallax_runner.train.session_config import merged, session_config
 
 

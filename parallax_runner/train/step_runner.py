@@ -19,7 +19,7 @@ from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.train import peers
-from parallax_runner.train.ahead import StepsAhead
+from parallax_runner.train.lookahead_steps import StepsAhead
 from parallax_runner.train.metric_sums import NOTHING, Sums
 from parallax_runner.train.peers import Peers
 from parallax_runner.train.segment import Graph
@@ -199,20 +199,12 @@ class StepRunner:
         else:
             is_due = self._save_granted
         if is_due or is_wanted:
-            self.settle()
             self.control.doing = Activity(Kind.SAVING, self.step)
             self.saver.save(self.session, step=self.step, examples=self.examples)
-
-    def settle(self) -> None:
-        """Applies the part of the last step's update that has not been applied yet. Call this method on all ranks
-        before variables are read."""
-        if self.ahead is not None:
-            self.ahead.settle()
 
     def pause(self) -> None:
         """Reports all steps so far and waits until no thread is reading the variables, because the plan is about to
         change."""
-        self.settle()
         if self.losses:
             self.report()
         if isinstance(self.saver, CheckpointSaver):
@@ -229,7 +221,6 @@ class StepRunner:
     def end(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Waits until all workers have completed their last step, saves that step, calls `meanwhile`, and waits until
         the checkpoint is written."""
-        self.settle()
         self.step = self.peers.leave(self.step)
         if self.saver:
             self.control.doing = Activity(Kind.SAVING, self.step)
@@ -254,15 +245,9 @@ class StepRunner:
         if is_profiled:
             options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
             run_metadata = tf.RunMetadata()
-        left_by_step = [] if self.ahead is None else self.ahead.fetches
-        try:
-            values, left = self.session.run([fetches, left_by_step], feeds, options=options, run_metadata=run_metadata)
-        except tf.errors.OpError:
-            if self.ahead is not None:
-                self.ahead.raise_if_failed()
-            raise
+        values = self.session.run(fetches, feeds, options=options, run_metadata=run_metadata)
         if self.ahead is not None:
-            self.ahead.finish(left, run_metadata)
+            self.ahead.finish(run_metadata)
         if is_profiled and self.profiler is not None:
             self.profiler.write(step, run_metadata)
         return values

@@ -38,7 +38,7 @@ RIGHT = {
     "comm.sync": ("true", "false"),
     "comm.average_sparse": ("true", "false"),
     "comm.compression": ("off", "fp16", "bf16"),
-    "comm.lookahead": ("auto", "off", "1"),
+    "comm.lookahead": ("auto", "off", "on"),
     "comm.mpi.use_allgatherv": ("true", "false"),
     "comm.ps.replicate_variables": ("true", "false"),
     "comm.ps.backup_workers": ("0", "1"),

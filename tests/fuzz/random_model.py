@@ -126,8 +126,8 @@ def _segment(draw: Draw, comm: str, ranks: int) -> Segment:
     segment = Segment(comm, 1 if comm == "local" else ranks)
     if comm in ("ps", "hybrid"):
         segment = dataclasses.replace(segment, partitions=draw.one((1, 2, 3)))
-    if comm in ("hybrid", "sharded"):
-        segment = dataclasses.replace(segment, lookahead=draw.one(("off", "1", "1")))
+    if comm == "sharded":
+        segment = dataclasses.replace(segment, lookahead=draw.one(("off", "on", "on")))
     if comm == "mpi":
         segment = dataclasses.replace(segment, use_allgatherv=draw.chance(0.25))
     if comm == "ps":

@@ -31,8 +31,8 @@ from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.planner import make_plan
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from parallax_runner.train.ahead import StepsAhead, give_pools
 from parallax_runner.train.cluster import join_cluster
+from parallax_runner.train.lookahead_steps import StepsAhead, give_pools
 from parallax_runner.train.session_config import session_config
 from parallax_runner.train.sessions import device_filters, initialize
 from tests.fuzz import batches
@@ -112,7 +112,7 @@ class Rank:
         plan, distributed = graph
         checkpoints, reads = CheckpointOps(distributed), read_ops(distributed)
         config = session_config(1, device_filters=device_filters(distributed) if plan.servers else None)
-        if distributed.ahead is not None and not plan.servers:
+        if distributed.ahead is not None:
             give_pools(config)
         start = str(self._prefix(number)) if number else None
         with tf.Session(self.target if plan.servers else "", graph=distributed.graph, config=config) as session:
@@ -137,11 +137,9 @@ class Rank:
             fetches = [distributed.loss, distributed.train_op]
             if ahead is not None:
                 feed |= ahead.start(batch, None if step == steps[-1] else self._batch(step + 1))
-                fetches.append(ahead.fetches)
-            found = session.run(fetches, feed)
+            self.losses[step], _ = session.run(fetches, feed)
             if ahead is not None:
-                ahead.finish(found[-1])
-            self.losses[step] = found[0]
+                ahead.finish()
 
     def _batch(self, step: int) -> batches.Batch:
         return batches.batch(self.module.FEATURES, self.model.seed, step, self.rank)

@@ -104,7 +104,7 @@ def test_any_mode_continues_what_ps_wrote(
 def sharded(ps_partitioned: Run, lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Steps 21 to 30 with rows owned by three ranks, after 20 under ps; saved often."""
     start = (f"ckpt.resume={ps_partitioned.run_dir}", "ckpt.save_secs=0.001", "ckpt.keep=20")
-    arguments = (*lm, "comm=sharded", "comm.lookahead=1", "cluster.workers=3", "train.steps=30", "tracking=off")
+    arguments = (*lm, "comm=sharded", "comm.lookahead=on", "cluster.workers=3", "train.steps=30", "tracking=off")
     return launch(*arguments, *start, cwd=tmp_path_factory.mktemp("sharded")).expect_success()
 
 

@@ -99,7 +99,7 @@ class Case:
     compression: str = "off"
     recuts: str = ""
     kind: str = "graph"
-    lookahead: str = "1"
+    lookahead: str = "on"
     rows: str = "some"
     splits_dense: bool = False
 

@@ -22,12 +22,12 @@ from parallax_runner.rewrite.routes.alltoall.over_ranks import RankRows
 from parallax_runner.rewrite.routes.ps.reshard import reshard
 from parallax_runner.shipment.graph_file import VALUES, load_graph, save_graph
 from parallax_runner.shipment.stored_values import python_op, with_stored_values, write_values
-from parallax_runner.train.ahead import StepsAhead, give_pools
 from parallax_runner.train.cluster import join_cluster
+from parallax_runner.train.lookahead_steps import StepsAhead, give_pools
 from parallax_runner.train.session_config import session_config
 from parallax_runner.train.sessions import device_filters, initialize
 from parallax_runner.worker.segments import take_over
-from tests.parallel import ahead_faults, traced_faults
+from tests.parallel import lookahead_faults, traced_faults
 from tests.parallel.cases import CPU_DEVICES, SEED, STEPS, Case
 from tests.parallel.faults import passes_with
 
@@ -41,7 +41,7 @@ def run_cases(run_dir: Path, rank: int, client: ControlClient) -> None:
     for number, fields in enumerate(json.loads((run_dir / "cases.json").read_text())):
         try:
             case = Case(**fields)
-            with traced_faults.planted(case.fault), ahead_faults.planted(case.fault):
+            with traced_faults.planted(case.fault), lookahead_faults.planted(case.fault):
                 run_case(run_dir, number, case, rank, server.target)
         except Exception as error:
             raise RuntimeError(f"case {number}: {fields}") from error
@@ -67,7 +67,7 @@ def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> 
         config = session_config(
             THREADS, cpu_devices=CPU_DEVICES, device_filters=device_filters(distributed) if plan.servers else None
         )
-        if distributed.ahead is not None and not plan.servers:
+        if distributed.ahead is not None:
             give_pools(config)
         with tf.Session(target if plan.servers else "", graph=distributed.graph, config=config) as session:
             ahead = None if distributed.ahead is None else StepsAhead(distributed.ahead, session)
@@ -86,11 +86,9 @@ def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> 
                 if ahead is not None:
                     following = None if step == STEPS - 1 else case.batch(step + 1, 0 if of_rank_0 else rank)
                     feed |= ahead.start(batch, following)
-                    fetches.append(ahead.fetches)
-                found = session.run(fetches, feed, options=trace, run_metadata=metadata if trace else None)
-                loss, sent, *_ = found
+                loss, sent, _ = session.run(fetches, feed, options=trace, run_metadata=metadata if trace else None)
                 if ahead is not None:
-                    ahead.finish(found[-1])
+                    ahead.finish()
                 losses.append(loss)
             if plan is not plans[-1]:
                 meet(run_dir, f"{number}_{segment}", case.ranks, rank)

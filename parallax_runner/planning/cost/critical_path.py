@@ -17,7 +17,7 @@ class Travel:
     """The exchanges of one variable, with their durations in seconds.
 
     The variable's values are first needed at `needed_at`, and its gradient is complete at `appears_at`. Both are
-    fractions of the whole computation. `aside_secs` is the duration of exchanges for the previous or the next step.
+    fractions of the whole computation. `aside_secs` is the duration of exchanges for the next step.
     """
 
     needed_at: float

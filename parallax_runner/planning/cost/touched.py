@@ -13,9 +13,8 @@ class Touched:
     """The number of rows that a step touches.
 
     `distinct` is the number for one rank, and `merged` the number for all ranks together. `apart` is the number of rows
-    that a rank touches and that no rank touched in the previous step. By symmetry, it is also the number of rows that a
-    rank touches and that no rank touches in the next step. All three are measured means, unless `is_bound` is set. In
-    that case, the first two are upper bounds, and `apart` is a lower bound.
+    that a rank touches and that no rank touched in the previous step. All three are measured means, unless `is_bound`
+    is set. In that case, the first two are upper bounds, and `apart` is a lower bound.
     """
 
     distinct: float

@@ -27,7 +27,6 @@ class Traffic:
 
     `asked` is the size of the requested ids, `pulled` the size of the values, and `pushed` the size of the gradient and
     its ids. `whole` is the size of the gradient after conversion to a dense gradient, and `ids` is the number of ids.
-    `told` is the size of the ids that the rank sends to each of the other ranks.
     """
 
     asked: float
@@ -35,7 +34,6 @@ class Traffic:
     pushed: float
     whole: float
     ids: float = 0.0
-    told: float = 0.0
 
 
 def traffic(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
-from parallax_runner.plan.comm_options import CommOptions, Lookahead
+from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.plan.plan import Plan, VariablePlan
 from parallax_runner.planning.cost.touched import Touched
 from parallax_runner.planning.cost.traffic import ID_BYTES, OWNED_ID_BYTES, Traffic
@@ -28,8 +28,7 @@ class Alltoall(Route):
     is_collective = True
     needs_all_ranks = True
     has_owners = True
-    asks_ahead = (Lookahead.AUTO, Lookahead.ONE)
-    sends_behind = True
+    asks_ahead = True
     all_of_it = "all alltoalls"
 
     def takes(self, variable: VariableInfo, *, servers: int) -> bool:
@@ -37,14 +36,12 @@ class Alltoall(Route):
         return variable.gradient is GradientKind.SPARSE and variable.immovable_op is None
 
     def traffic(self, variable: VariableInfo, touched: Touched, options: CommOptions) -> Traffic:
-        """Adds up to two bytes per row if lookahead is on.
-
-        Owners report whether a row is sent before the step, and whether the row's gradient is sent during the next
-        step.
-        """
+        """Adds a byte per row if lookahead is on. In this byte, owners report whether a row is sent before the
+        step."""
         parts = super().traffic(variable, touched, options)
-        answers = self.is_ahead(variable, options) + self.is_behind(variable, options)
-        return dataclasses.replace(parts, pulled=parts.pulled + answers * parts.ids)
+        if not self.is_ahead(variable, options):
+            return parts
+        return dataclasses.replace(parts, pulled=parts.pulled + parts.ids)
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
         """Returns the number of bytes that a rank sends to other ranks."""
@@ -62,8 +59,6 @@ class Alltoall(Route):
         fetching, before, aside = link / 2 + copying, asking + link / 2 + copying, 0.0
         if self.is_ahead(variable, model.options):
             before, aside = fetching * (1 - touched.apart_share), asking + fetching * touched.apart_share
-        if self.is_behind(variable, model.options):
-            aside += link / 2 * touched.apart_share
         return Paid(link, 0.0, asking + copying + applying + merging, before, aside)
 
     def paid_once(self, model: CostModel, variables: Sequence[VariableInfo]) -> PaidOnce:
@@ -71,8 +66,7 @@ class Alltoall(Route):
         gradients after the backward pass.
 
         If rows are requested in advance, the ids, the owners' answers and the early rows are sent during the previous
-        step, and only the late rows are sent before the forward pass. Sending gradients after their step adds two
-        exchanges: one in which owners report which gradients can be sent later, and one for these gradients.
+        step, and only the late rows are sent before the forward pass.
         """
         workers = model.cluster.workers
         if workers == 1:
@@ -82,8 +76,7 @@ class Alltoall(Route):
         if not ahead:
             return PaidOnce(2 * once_secs, once_secs)
         before = 1 if len(ahead) == len(variables) else 2
-        aside = 5 if any(self.is_behind(variable, model.options) for variable in ahead) else 3
-        return PaidOnce(before * once_secs, once_secs, aside * once_secs)
+        return PaidOnce(before * once_secs, once_secs, 3 * once_secs)
 
     def reason(self, variable: VariableInfo) -> str:
         """Returns the reason as one sentence."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
-from parallax_runner.plan.comm_options import CommOptions, Lookahead
+from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.plan.plan import VariablePlan
 from parallax_runner.planning.cost.touched import Touched
-from parallax_runner.planning.cost.traffic import ID_BYTES, Traffic, traffic
+from parallax_runner.planning.cost.traffic import Traffic, traffic
 from parallax_runner.planning.routes.route import Paid, PaidOnce, Route, Volume, waiting_secs
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ class Ps(Route):
     on_servers = True
     leads_to_gathering = True
     has_owners = True
-    asks_ahead = (Lookahead.ONE,)
     all_of_it = "all servers"
 
     def takes(self, variable: VariableInfo, *, servers: int) -> bool:
@@ -38,20 +36,13 @@ class Ps(Route):
         return variable.gradient is not GradientKind.NONE and variable.immovable_op is None and servers > 0
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
-        """Returns the number of bytes in requested ids, pulled values, pushed gradients, and ids sent to other
-        ranks."""
-        return parts.asked + parts.pulled + parts.pushed + parts.told * (workers - 1)
+        """Returns the number of bytes in requested ids, pulled values and pushed gradients."""
+        return parts.asked + parts.pulled + parts.pushed
 
     def traffic(self, variable: VariableInfo, touched: Touched, options: CommOptions) -> Traffic:
         """Returns the traffic, which depends on where lookups run."""
         looks_up_there = options.ps.boundary_between_workers_and_servers
-        parts = traffic(variable, touched, options.compression, looks_up_there=looks_up_there)
-        told = ID_BYTES * parts.ids if self.is_ahead(variable, options) else 0.0
-        return dataclasses.replace(parts, told=told)
-
-    def is_ahead(self, variable: VariableInfo, options: CommOptions) -> bool:
-        """Returns whether rows are requested during the previous step, which requires that servers look up rows."""
-        return super().is_ahead(variable, options) and options.ps.boundary_between_workers_and_servers
+        return traffic(variable, touched, options.compression, looks_up_there=looks_up_there)
 
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
         """Returns the costs at the busier end, which is either a host with ranks or a server that serves all ranks."""
@@ -72,23 +63,11 @@ class Ps(Route):
         if is_sparse:
             work += model.copy_secs(parts.pushed)
         work += model.apply_secs(variable, touched.merged) * share
-        before, told, aside = pull + asking + looking_up, 0.0, 0.0
-        if self.is_ahead(variable, model.options):
-            told = model.ring_bytes(parts.told * (cluster.workers - 1)) * constants.allgather.secs_per_byte
-            aside = told + before * touched.apart_share
-            before *= 1 - touched.apart_share
-        return Paid(pull + push + told, asking + giving, work, before, aside)
+        return Paid(pull + push, asking + giving, work, before_secs=pull + asking + looking_up)
 
     def paid_once(self, model: CostModel, variables: Sequence[VariableInfo]) -> PaidOnce:
-        """Returns the waiting time for a request and a response, once for pulling and once for pushing.
-
-        If rows are requested in advance, ranks exchange ids and request the early rows during the previous step.
-        """
-        pull_secs, push_secs = waiting_secs(model.constants.pull, 2), waiting_secs(model.constants.push, 2)
-        if not any(self.is_ahead(variable, model.options) for variable in variables):
-            return PaidOnce(pull_secs, push_secs)
-        telling_secs = waiting_secs(model.constants.allgather, model.cluster.workers - 1)
-        return PaidOnce(pull_secs, push_secs, telling_secs + pull_secs)
+        """Returns the waiting time for a request and a response, once for pulling and once for pushing."""
+        return PaidOnce(waiting_secs(model.constants.pull, 2), waiting_secs(model.constants.push, 2))
 
     def reason(self, variable: VariableInfo) -> str:
         """Returns the reason as one sentence."""

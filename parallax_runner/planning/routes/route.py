@@ -24,7 +24,7 @@ class Paid(NamedTuple):
 
     The time is spent on the busiest link, on waiting for messages, and on processing received data. `before_secs` is
     the part of the sum that is spent before the values are available. `aside_secs` is the part that is spent during the
-    previous or the next step.
+    previous step.
     """
 
     link_secs: float
@@ -38,7 +38,7 @@ class PaidOnce(NamedTuple):
     """The fixed time in seconds that a route adds to each step, regardless of the number of variables.
 
     `before_secs` is spent before the values are available, `after_secs` is spent after the gradients are available, and
-    `aside_secs` is spent during the previous or the next step.
+    `aside_secs` is spent during the previous step.
     """
 
     before_secs: float = 0.0
@@ -67,8 +67,7 @@ class Route(RouteTraits, ABC):
         exchanges: the exchanges from `Constants` that the route uses, with their volumes. A calibration measures these
             exchanges.
         has_owners: whether each row has an owner that serves and updates the row. A plan has at most one kind of owner.
-        asks_ahead: the values of `comm.lookahead` with which rows are requested from owners during the previous step.
-        sends_behind: whether gradients of rows can be sent to owners during the next step.
+        asks_ahead: whether rows can be requested from their owners during the previous step.
         kept_gradient: the kind of gradient that takes this route if every rank must keep the whole variable.
         sends_whole: whether the number of bytes is known even if the number of touched rows is unknown.
         all_of_it: the name that a plan's table uses for all exchanges on this route.
@@ -77,8 +76,7 @@ class Route(RouteTraits, ABC):
     rewriting: ClassVar[str]
     exchanges: ClassVar[Mapping[str, Volume]] = {}
     has_owners: ClassVar[bool] = False
-    asks_ahead: ClassVar[tuple[Lookahead, ...]] = ()
-    sends_behind: ClassVar[bool] = False
+    asks_ahead: ClassVar[bool] = False
     kept_gradient: ClassVar[GradientKind | None] = None
     sends_whole: ClassVar[bool] = False
     all_of_it: ClassVar[str] = ""
@@ -110,13 +108,9 @@ class Route(RouteTraits, ABC):
 
     def is_ahead(self, variable: VariableInfo, options: CommOptions) -> bool:
         """Returns whether the rows of a variable on this route are requested during the previous step."""
-        are_known = variable.gradient is GradientKind.SPARSE and variable.unknown_ahead is None
-        return are_known and options.lookahead in self.asks_ahead
-
-    def is_behind(self, variable: VariableInfo, options: CommOptions) -> bool:
-        """Returns whether gradients of rows that the next step does not touch are sent during the next step."""
-        is_wanted = options.lookahead is Lookahead.ONE and variable.tied_rows is None
-        return self.sends_behind and is_wanted and self.is_ahead(variable, options)
+        if not self.asks_ahead or options.lookahead is Lookahead.OFF:
+            return False
+        return variable.gradient is GradientKind.SPARSE and variable.unknown_ahead is None
 
     def lengths_vary(self, plan: Plan) -> bool:
         """Returns whether ranks exchange tensors whose lengths change from step to step."""

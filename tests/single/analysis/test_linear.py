@@ -15,7 +15,6 @@ import tensorflow.compat.v1 as tf
 from benchmarks.many_tables import make_model, make_step
 from parallax_runner.analysis.classify import classify
 from parallax_runner.analysis.compute_times import Moments
-from parallax_runner.analysis.rows_apart import UpdatesByRows
 from parallax_runner.graph import edit
 from parallax_runner.graph.boundary import Boundary, find_boundary
 from parallax_runner.graph.heavy_ops import heavy_ops, weight
@@ -85,23 +84,6 @@ def _appear_at(gradients: Mapping[str, Any], weights: Mapping[tf.Operation, floa
         done |= needed[name]
         found[name] = sum(weights[op] for op in done) / sum(weights.values())
     return found
-
-
-def test_ops_between_a_gradient_and_its_writes(graph: tf.Graph, single: SingleDeviceGraph, boundary: Boundary) -> None:
-    step = edit.ancestors([graph.get_operation_by_name(single.train_op)])
-    updates = UpdatesByRows(graph, boundary, step)
-    for variable in [one for one in classify(single) if one.gradient != "none"]:
-        starts = {
-            name for one in boundary.gradients if one.variable == variable.name for name in (one.values, one.indices)
-        }
-        writes = updates._writes([variable.name, *variable.slots])
-        between: set[tf.Operation] = set()
-        for op in edit.in_order(edit.ancestors(writes, stop_at=frozenset(filter(None, starts)))):
-            reads = any(tensor.name in starts or tensor.op in between for tensor in op.inputs)
-            if reads or any(control in between for control in op.control_inputs):
-                between.add(op)
-        assert updates._between(variable.name, writes) == between
-        assert between
 
 
 def test_the_work_grows_with_the_number_of_tables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,6 +230,17 @@ COMMAND_LINES = {
         "comm.hot_rows=64 (command line)",
         "this key was removed because copies of hot rows did not make steps faster; omit it",
     ),
+    "lookahead of earlier versions": (
+        "comm=sharded comm.lookahead=1",
+        "comm.lookahead=1 (command line)",
+        "expected one of auto, off, on; on replaces 1 and requests only rows of other ranks in advance.",
+    ),
+    "lookahead of two steps": ("comm.lookahead=2", "comm.lookahead=2 (command line)", "expected one of auto, off, on."),
+    "a choice that YAML reads as a truth value": (
+        "comm.compression=false",
+        "comm.compression=false (command line)",
+        "expected one of off, fp16, bf16; put on and off in quotes in a file, where YAML reads them as true and false",
+    ),
     "a route that is not there": (
         "comm=hybrid comm.routes.sparse=alltoal",
         "comm.routes.sparse=alltoal (command line)",

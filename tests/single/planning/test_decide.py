@@ -73,16 +73,17 @@ def test_the_model_s_reason_against_it_is_told_and_can_be_overruled() -> None:
     assert on > off + 1
     assert plan.notes == (
         f"no rows are requested in advance: the cost model predicts {1000 * on:.4g} ms per step with lookahead and "
-        f"{1000 * off:.4g} ms without (comm.lookahead=1 forces lookahead)",
+        f"{1000 * off:.4g} ms without (comm.lookahead=on forces lookahead)",
     )
-    (forced,) = make_plan(decided(request(lookahead=Lookahead.ONE), model)).variables
-    assert forced.is_ahead and forced.is_behind
+    (forced,) = make_plan(decided(request(lookahead=Lookahead.ON), model)).variables
+    assert forced.is_ahead
 
 
 @pytest.mark.parametrize("fields", [{"spans_hosts": False}, {"lookahead": Lookahead.OFF}, {"comm": "hybrid"}])
 def test_nothing_is_decided_where_nothing_could_be_asked_for_ahead(fields: dict[str, Any]) -> None:
-    asked = request(**fields)
-    assert not any(variable.is_ahead for variable in make_plan(decided(asked, _model(APART))).variables)
+    made = decided(request(**fields), _model(APART))
+    assert made.slower_ahead is None
+    assert not any(variable.is_ahead for variable in make_plan(made).variables)
 
 
 def _model(incidence: tuple[tuple[int, int], ...]) -> CostModel:

@@ -144,10 +144,7 @@ def scenarios() -> list[tuple[SingleDeviceGraph, Plan]]:
     reading = [captured(reads_all_rows), captured(process=scaled_by_all_rows)]
     single_auto, counting = captured(routes_model, process=clip), captured(counts_examples)
     ahead = captured()
-    asked_ahead, asked_servers = (
-        plan_of(classify(ahead), comm=comm, fingerprint=ahead.fingerprint, lookahead=Lookahead.ONE)
-        for comm in ("sharded", "hybrid")
-    )
+    asked_ahead = plan_of(classify(ahead), comm="sharded", fingerprint=ahead.fingerprint, lookahead=Lookahead.ON)
     ps = planned(single, "ps", partitions=2)
     direct = capture(one_update, FEATURES, seed=1)
     direct_ps = planned(direct, "ps")
@@ -161,7 +158,6 @@ def scenarios() -> list[tuple[SingleDeviceGraph, Plan]]:
         *((counting, planned(counting, comm)) for comm in ("mpi", "ps")),
         (single_auto, planned_auto(single_auto)),
         (ahead, asked_ahead),
-        (ahead, asked_servers),
         (single, together),
         (single, with_options(together, ps=PsOptions(replicate_variables=True))),
         (single, with_options(shared, sync=False, staleness=2)),

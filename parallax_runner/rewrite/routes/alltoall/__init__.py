@@ -1,7 +1,7 @@
 """The alltoall route: each rank owns some rows of a variable, and ranks exchange rows with the owners."""
 
 from parallax_runner.rewrite.route import RouteRewriting
-from parallax_runner.rewrite.routes.alltoall.ask_ahead import ask_ahead
+from parallax_runner.rewrite.routes.alltoall.lookahead_request import ask_ahead
 from parallax_runner.rewrite.routes.alltoall.own_rows import spread_over_ranks
 from parallax_runner.rewrite.routes.alltoall.update_own_rows import update_own_rows
 

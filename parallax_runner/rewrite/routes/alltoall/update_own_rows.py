@@ -5,20 +5,17 @@ Every rank runs the same update on its own rows. A result over all rows, such as
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.update_region.contents import Ids, Rows
 from parallax_runner.analysis.update_region.row_list import GradientList
-from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.routes.alltoall.add_up import merge_message
-from parallax_runner.rewrite.routes.alltoall.behind import Push, count_bytes_behind, in_two_parts
 from parallax_runner.rewrite.routes.alltoall.by_table import cut
 from parallax_runner.rewrite.routes.alltoall.known_ids import known_ids_of, reuse_positions
-from parallax_runner.rewrite.routes.alltoall.later_update import CarriedPush, LaterUpdate, UpdateCopies, carry
 from parallax_runner.rewrite.routes.alltoall.lookup import table_of
 from parallax_runner.rewrite.routes.alltoall.own_rows import over_ranks
 from parallax_runner.rewrite.routes.alltoall.request import ask_owners, keys_of
@@ -31,7 +28,7 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 @rewrite_pass(
     reads=["placements", "known_ids"],
-    writes=["train_op", "gradients", "replaced", "sent", "row_orders", "behind"],
+    writes=["train_op", "gradients", "replaced", "sent", "row_orders"],
 )
 def update_own_rows(rewrite: Rewrite) -> None:
     """Makes each rank sum or average the gradients of all ranks for its own rows, and update these rows."""
@@ -39,44 +36,27 @@ def update_own_rows(rewrite: Rewrite) -> None:
     if not gradients:
         return
     values: dict[str, ShardedValue] = {}
-    pushes: list[tuple[Push, list[RankGradient]]] = []
-    alone = tf.placeholder_with_default(tf.constant(1), [], name="no_step_follows")
     for number, together in enumerate(buckets_to_owners(rewrite, gradients)):
         with tf.name_scope(f"push_{number}/"):
-            exchange, push = _exchange(rewrite, together, alone, name=f"push_{number}")
-            rows = [gradient.values for gradient in together]
-            arrived = exchange.to_owners(rows if push is None else push.rows_now(rows))
+            exchange = _exchange(rewrite, together, name=f"push_{number}")
+            arrived = exchange.to_owners([gradient.values for gradient in together])
             values |= _aggregates(rewrite, together, arrived, exchange)
-            if push is not None:
-                pushes.append((push, together))
     update = ShardedUpdate(rewrite=rewrite, values=values)
     update.visit_region()
     if rewrite.train_op in update.copies:
         rewrite.train_op = tf.group(*update.copies[rewrite.train_op])
-    if pushes:
-        with tf.name_scope("behind/"):
-            rewrite.behind = _apply_later(rewrite, pushes, values, alone)
 
 
-def _exchange(
-    rewrite: Rewrite, gradients: list[RankGradient], alone: tf.Tensor, *, name: str
-) -> tuple[Exchange, Push | None]:
-    """Returns the exchange for gradients that are sent within the step, and the push if some gradients are deferred."""
+def _exchange(rewrite: Rewrite, gradients: list[RankGradient], *, name: str) -> Exchange:
+    """Returns the exchange that sends the gradients to the owners of their rows."""
     known = known_ids_of(rewrite, gradients)
     if known is None:
         tables = [table_of(over_ranks(rewrite, gradient.variables[0])) for gradient in gradients]
         ids = [gradient.indices for gradient in gradients if gradient.indices is not None]
-        return ask_owners(rewrite, tables, keys_of(tables, ids, rewrite.plan.workers), name=name), None
+        return ask_owners(rewrite, tables, keys_of(tables, ids, rewrite.plan.workers), name=name)
     for gradient, one in zip(gradients, known, strict=True):
         reuse_positions(rewrite, gradient, one)
-    exchange = known[0].asked.exchange.of([one.number for one in known], name=name)
-    behind = {variable.name for variable in rewrite.plan.by_route(Route.ALLTOALL) if variable.is_behind}
-    goes_behind = [gradient.variables[0] in behind for gradient in gradients]
-    if not any(goes_behind):
-        return exchange, None
-    push = in_two_parts(exchange, goes_behind, alone)
-    count_bytes_behind(push, [gradient.values for gradient in gradients])
-    return push.now, push
+    return known[0].asked.exchange.of([one.number for one in known], name=name)
 
 
 def _aggregates(
@@ -96,33 +76,3 @@ def _aggregates(
             found[gradient.values.name] = ShardedValue((rows,), placement, Rows(rows_of))
             found[gradient.indices.name] = ShardedValue((places,), placement, Ids(rows_of))
     return found
-
-
-def _apply_later(
-    rewrite: Rewrite,
-    pushes: Sequence[tuple[Push, list[RankGradient]]],
-    values: Mapping[str, ShardedValue],
-    alone: tf.Tensor,
-) -> LaterUpdate:
-    """Builds the updates of the rows whose gradients are deferred."""
-    carried: list[CarriedPush] = []
-    stands_for: dict[str, tf.Tensor] = {}
-    behind: list[str] = []
-    for push, gradients in pushes:
-        carried.append(carry(push, [gradient.values for gradient in gradients]))
-        later = _aggregates(rewrite, gradients, carried[-1].arrive(), carried[-1].exchange)
-        stands_for |= {values[name].parts[0].name: value.parts[0] for name, value in later.items()}
-        goes_behind = zip(gradients, push.goes_behind, strict=True)
-        behind += [gradient.variables[0] for gradient, is_behind in goes_behind if is_behind]
-    copies = UpdateCopies(stands_for)
-    apply = tf.group(*copies.of(_writes_of(rewrite, behind)), name="apply")
-    return LaterUpdate(tuple(push for push, _ in pushes), tuple(carried), tuple(copies.numbers), apply, alone)
-
-
-def _writes_of(rewrite: Rewrite, variables: Iterable[str]) -> set[tf.Operation]:
-    """Finds the ops of a step that write this rank's rows of the variables and their slots."""
-    step = edit.ancestors([rewrite.train_op])
-    planned = {one.name: one for one in rewrite.plan.by_route(Route.ALLTOALL)}
-    names = [name for variable in variables for name in (variable, *planned[variable].slots)]
-    readers = (op for name in names for op in over_ranks(rewrite, name).own.handle.consumers())
-    return {op for op in readers if edit.is_write(op) and op in step}

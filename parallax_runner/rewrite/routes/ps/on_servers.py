@@ -147,17 +147,16 @@ def gather(
     If `narrow` is given, rows are cast to this dtype before they are sent. With `is_exact`, rows are never compressed,
     even if the plan uses compression.
     """
-    distinct, positions = tf.unique(tf.reshape(ids, [-1]))
-    return at_ids(fetch(rewrite, placement, distinct, narrow=narrow, is_exact=is_exact), positions, ids, shape)
+    distinct, places = tf.unique(tf.reshape(ids, [-1]))
+    rows = _fetch(rewrite, placement, distinct, narrow, is_exact=is_exact)
+    row_shape = tf.constant(shape[1:], tf.int32)
+    result = tf.reshape(tf.gather(rows, places), tf.concat([tf.shape(ids), row_shape], axis=0))
+    result.set_shape(ids.shape.concatenate(shape[1:]))
+    return result
 
 
-def fetch(
-    rewrite: Rewrite,
-    placement: OnServers,
-    distinct: tf.Tensor,
-    *,
-    narrow: tf.DType | None = None,
-    is_exact: bool = False,
+def _fetch(
+    rewrite: Rewrite, placement: OnServers, distinct: tf.Tensor, narrow: tf.DType | None, *, is_exact: bool
 ) -> tf.Tensor:
     """Returns the rows [n, ...] with the ids `distinct` [n]. The options have the same meaning as in `gather`."""
     dtype = narrow or placement.shards[0].dtype
@@ -171,15 +170,6 @@ def fetch(
         rewrite.sent += [Sent(each, 1, placement.variable) for each in (part, rows[-1])]
     together = rows[0] if len(rows) == 1 else tf.dynamic_stitch(positions, rows)
     return together if is_exact else decompress(rewrite, together, dtype)
-
-
-def at_ids(rows: tf.Tensor, places: tf.Tensor, ids: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
-    """Returns the rows [*shape of ids, ...] of a variable with the shape `shape`. The row of the i-th id is
-    `rows[places[i]]`."""
-    row_shape = tf.constant(shape[1:], tf.int32)
-    result = tf.reshape(tf.gather(rows, places), tf.concat([tf.shape(ids), row_shape], axis=0))
-    result.set_shape(ids.shape.concatenate(shape[1:]))
-    return result
 
 
 def partition_ids(ids: tf.Tensor, shards: int) -> tuple[list[tf.Tensor], list[tf.Tensor]]:

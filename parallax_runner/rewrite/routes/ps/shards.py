@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TypeAlias
 
 import tensorflow.compat.v1 as tf
 
@@ -24,25 +23,19 @@ from parallax_runner.rewrite.placement import Shard
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.routes.ps.casts import connect_casts, narrow_dtype
 from parallax_runner.rewrite.routes.ps.on_servers import OnServers, gather, read, shard_handle
-from parallax_runner.rewrite.routes.ps.two_parts import gather_in_two_parts
 from parallax_runner.rewrite.state import Rewrite
 
-# A function that computes the result of a read from the shards. The shards' servers cast the result to the given dtype,
-# unless it is None.
-Answer: TypeAlias = Callable[[tf.DType | None], tf.Tensor]
 
-
-@rewrite_pass(reads=["train_op"], writes=["placements", "initializers", "sent", "stands_for", "pulled", "in_two_parts"])
+@rewrite_pass(writes=["placements", "initializers", "sent", "stands_for", "pulled"])
 def shard_variables(rewrite: Rewrite) -> None:
     """Creates the shards of every variable on the ps route and of its slots, and redirects their reads."""
     variables = {variable.name: variable for variable in rewrite.single.variables}
-    in_step = edit.ancestors(rewrite.fetched_together()[0])
     for planned in rewrite.plan.by_route(Route.PS):
         for name in (planned.name, *planned.slots):
             placement = _make_shards(rewrite, name, planned)
             rewrite.placements[rewrite.op(name).name] = placement
             rewrite.initializers.shared += _initialize(placement, rewrite.op(variables[name].initializer))
-            _redirect_reads(rewrite, placement, name, variables[name].shape, in_step if planned.is_ahead else set())
+            _redirect_reads(rewrite, placement, name, variables[name].shape)
 
 
 def _make_shards(rewrite: Rewrite, name: str, planned: VariablePlan) -> OnServers:
@@ -66,11 +59,8 @@ def _initialize(placement: OnServers, initializer: tf.Operation) -> list[tf.Oper
     return ops
 
 
-def _redirect_reads(
-    rewrite: Rewrite, placement: OnServers, name: str, shape: tuple[int, ...], asks_ahead: set[tf.Operation]
-) -> None:
-    """Redirects the reads of a variable or slot. The previous step requests the rows for the lookups in
-    `asks_ahead`."""
+def _redirect_reads(rewrite: Rewrite, placement: OnServers, name: str, shape: tuple[int, ...]) -> None:
+    """Redirects the reads of a variable or slot."""
     handle = rewrite.op(name).outputs[0]
     looks_up_there = rewrite.plan.options.ps.boundary_between_workers_and_servers
     replaced = set() if looks_up_there else _look_up_on_worker(rewrite, handle)
@@ -81,11 +71,7 @@ def _redirect_reads(
             plain.append(op)
         elif op.type in SERVER_READS:
             with tf.control_dependencies(op.control_inputs), tf.name_scope(f"shards/{op.name}/"):
-                answer = functools.partial(_answer, rewrite, op, placement, shape)
-                in_two_parts = None
-                if op.type == "ResourceGather" and op in asks_ahead and op not in rewrite.region:
-                    in_two_parts = functools.partial(gather_in_two_parts, rewrite, placement, op.inputs[1], shape)
-                _redirect(rewrite, [op], answer, in_step=in_two_parts)
+                _redirect(rewrite, [op], functools.partial(_answer, rewrite, op, placement, shape))
     if plain:
         with tf.name_scope(f"shards/{plain[0].name}/"):
             pulled = _redirect(rewrite, plain, functools.partial(_answer, rewrite, plain[0], placement, shape))
@@ -120,11 +106,14 @@ def _answer(
     return read(rewrite, placement, narrow=narrow)
 
 
-def _redirect(rewrite: Rewrite, ops: list[tf.Operation], answer: Answer, *, in_step: Answer | None = None) -> tf.Tensor:
-    """Makes all readers of `ops` read the result of `answer`. Returns the tensor that is sent for these ops in a step,
-    which comes from `in_step` if it is given."""
+def _redirect(rewrite: Rewrite, ops: list[tf.Operation], answer: Callable[[tf.DType | None], tf.Tensor]) -> tf.Tensor:
+    """Makes all readers of `ops` read the result of `answer`. Returns the tensor that is sent for these ops in a step.
+
+    `answer` computes the result of a read from the shards. The shards' servers cast the result to the given dtype,
+    unless it is None.
+    """
     narrow = narrow_dtype(rewrite, [op.outputs[0] for op in ops])
-    travelling = (in_step or answer)(narrow)
+    travelling = answer(narrow)
     whole = travelling if narrow is None else answer(None)
     for op in ops:
         if narrow is not None:

@@ -87,7 +87,7 @@ def test_bytes_of_a_step(comm: str, workers: int, expected: dict[str | None, flo
     assert sent(planned_by(single, comm, workers=workers), single) == pytest.approx(expected | NOTHING)
 
 
-@pytest.mark.parametrize(("lookahead", "told_bytes"), [(Lookahead.OFF, 0), (Lookahead.ONE, 1)])
+@pytest.mark.parametrize(("lookahead", "told_bytes"), [(Lookahead.OFF, 0), (Lookahead.ON, 1)])
 def test_tables_that_share_an_exchange(lookahead: Lookahead, told_bytes: int, mirrored: None) -> None:
     """Ids, with lookahead a byte that says of each whether its row is late, and rows there and back: of «table» two go
     to the other rank and come from it, of «narrow» one."""
@@ -107,7 +107,7 @@ def test_rounded_means_share_an_exchange(mirrored: None) -> None:
 
 def test_rounded_rows_share_an_exchange(mirrored: None) -> None:
     single = single_of()
-    found = sent(planned_by(single, "sharded", compression=Compression.BF16, lookahead=Lookahead.ONE), single)
+    found = sent(planned_by(single, "sharded", compression=Compression.BF16, lookahead=Lookahead.ON), single)
     assert found == {"table": 2 * 5 + 2 * 2 * 4, "narrow": 5 + 2 * 2, "weights": 4, "bias": 2} | {
         "global_step": 0,
         None: 2,

@@ -13,6 +13,7 @@ from parallax_runner.graph import edit
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.same_values import sources
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.plan.comm_options import Lookahead
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.rewrite.schedule import buckets
 from tests.single.plans import plan_of
@@ -106,8 +107,8 @@ def from_owners(graph: tf.Graph) -> list[tf.Operation]:
 
 
 @pytest.mark.usefixtures("nothing_is_small")
-@pytest.mark.parametrize("options", [{}, {"lookahead": 1}])
-def test_rows_that_are_needed_later_travel_later_and_nobody_waits_for_them(options: dict[str, int]) -> None:
+@pytest.mark.parametrize("options", [{}, {"lookahead": Lookahead.ON}])
+def test_rows_that_are_needed_later_travel_later_and_nobody_waits_for_them(options: dict[str, Lookahead]) -> None:
     graph = graph_of(early_and_late, **options)
     first, second = from_owners(graph)
     assert tables_of(first) == {"early"}

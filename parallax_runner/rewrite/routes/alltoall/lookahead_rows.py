@@ -1,9 +1,9 @@
-"""Requests the rows of a step while the previous step runs.
+"""The rows of a step in two parts: the rows that arrived before the step began, and the other rows.
 
-While step t runs, each rank requests the rows of step t+1 from their owners. A row that step t does not write is final,
-so its owner sends the row immediately: the row is early. All other rows are late, and arrive when step t+1 begins. If
-nothing is fed, a step requests its rows when it runs, and treats all rows as late. If the rows were requested during
-the previous step, the results of that request are fed to the step.
+While step t runs, each rank requests the rows of step t+1 from their owners (lookahead_request.py). A row that step t
+does not write is final, so its owner sends the row immediately: the row is early. All other rows are late, and arrive
+when step t+1 begins. If nothing is fed, a step requests its rows when it runs, and treats all rows as late. If the rows
+were requested during the previous step, the results of that request are fed to the step.
 """
 
 from __future__ import annotations
@@ -16,12 +16,9 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.rewrite.exchange.compression import half_dtype
 from parallax_runner.rewrite.exchange.sent import Sent
-from parallax_runner.rewrite.routes.alltoall.by_table import ByTable, count, cut, is_all, joined
-from parallax_runner.rewrite.routes.alltoall.lookup import Asked, arrivals, ask
-from parallax_runner.rewrite.routes.alltoall.marks import are_requested, sums_of_others
-from parallax_runner.rewrite.routes.alltoall.over_ranks import OverRanks
+from parallax_runner.rewrite.routes.alltoall.by_table import ByTable, cut, is_all, joined
+from parallax_runner.rewrite.routes.alltoall.lookup import Asked, arrivals
 from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, Side, alike, side
-from parallax_runner.rewrite.state import Rewrite
 
 
 @dataclass(frozen=True)
@@ -100,86 +97,13 @@ def rows_of(wave: Wave, buckets: Sequence[Sequence[int]]) -> list[tf.Tensor]:
     ]
 
 
-@dataclass(frozen=True)
-class Asking:
-    """The request for the rows of the next step.
-
-    `early` is the part of the exchange for rows that this step does not write. `first` is fed to the first step, which
-    has no previous step, and `later` is fed to every other step.
-    """
-
-    asked: Asked
-    early: Exchange
-    first: Wave
-    later: Wave
-
-    @property
-    def route(self) -> tuple[tf.Tensor, ...]:
-        """The tensors that the exchange of early rows depends on."""
-        early = self.early
-        sides = (early.sent, early.arrived)
-        return (early.own.whole, *(one.ranks.whole for one in sides), *(one.counts for one in sides))
-
-
-def ask_for_next(
-    rewrite: Rewrite,
-    placements: Sequence[OverRanks],
-    next_ids: Sequence[tf.Tensor],
-    running: Sequence[Exchange],
-    *,
-    after: Sequence[tf.Operation],
-) -> Asking:
-    """Requests the rows of the next step, and fetches the rows that this step does not write.
-
-    `running` are the exchanges of this step, which may write any row that it requests. Early rows are read after the
-    ops in `after`, which write rows for the previous step.
-    """
-    asked = ask(rewrite, placements, next_ids, name="next")
-    exchange = asked.exchange
-    is_late = are_requested(exchange, running)
-    is_late_here = exchange.marks_from_owners(is_late, name=f"{exchange.name}/is_late")
-    late = exchange.part(is_late_here, is_late, name=f"{exchange.name}/late")
-    early = exchange.part(~is_late_here, ~is_late, name=f"{exchange.name}/early")
-    with tf.control_dependencies(after):
-        come_early = _early_rows(asked, early)
-    places = tf.gather(early_first(is_late_here, asked.distinct), _in_whole(asked))
-    later = Wave(asked, come_early, late, cut(places, asked.positions.lengths))
-    return Asking(asked, early, all_late(asked), later)
-
-
-def _early_rows(asked: Asked, early: Exchange) -> tuple[ByTable, ...]:
-    """Returns the early rows of each group of `alike` tables, in ascending order of ids."""
-    own = [asked.own_rows(table, places) for table, places in enumerate(early.own.parts)]
-    messages = sorted(early.from_owners(own), key=lambda message: message.members)
-    return tuple(cut(tf.gather(one.rows, one.places.whole), one.places.lengths) for one in messages)
-
-
-def _in_whole(asked: Asked) -> tf.Tensor:
-    """Returns the position of each id among the distinct ids of all tables."""
-    positions = asked.positions
-    return positions.whole + tf.gather(asked.distinct.starts, positions.numbers)
-
-
-def early_first(is_late: tf.Tensor, rows: ByTable) -> tf.Tensor:
-    """Returns the new position of each of `rows` within its table (int32) after the early rows of each table have been
-    moved before its late rows. `is_late` (bool) is ordered by table."""
-    number = rows.numbers
-    late = tf.cast(is_late, tf.int32)
-    late_before = tf.cumsum(late, exclusive=True)
-    early_of_table = count(number, rows.lengths.shape[0], ~is_late)
-    late_of_table = rows.lengths - early_of_table
-    late_before -= tf.gather(tf.cumsum(late_of_table, exclusive=True), number)
-    here = tf.range(tf.size(late)) - tf.gather(rows.starts, number)
-    return tf.where(is_late, tf.gather(early_of_table, number) + late_before, here - late_before)
-
-
 def _count_early(wave: Wave) -> None:
     """Counts the bytes that were sent for this step before the step began: the early rows, and one byte per row that
     marks the row as early or late."""
     whole, late = wave.asked.exchange, wave.late
     rewrite = whole.rewrite
-    early = sums_of_others(whole.arrived.counts - late.arrived.counts, rewrite.rank)
-    asked = sums_of_others(whole.arrived.counts, rewrite.rank)
+    early = _sums_of_others(whole.arrived.counts - late.arrived.counts, rewrite.rank)
+    asked = _sums_of_others(whole.arrived.counts, rewrite.rank)
     for table, rows, early_rows, marks in zip(whole.tables, wave.early_rows, early, asked, strict=True):
         half = half_dtype(rewrite, table.dtype) or table.dtype
         width, dtype_bytes = rows.shape[1:].num_elements(), table.dtype.size
@@ -187,3 +111,8 @@ def _count_early(wave: Wave) -> None:
             Sent(rows, width * half.size / dtype_bytes, table.variable, early_rows),
             Sent(rows, 1 / dtype_bytes, table.variable, marks),
         ]
+
+
+def _sums_of_others(counts: tf.Tensor, rank: int) -> list[tf.Tensor]:
+    """Sums the counts [ranks, tables] of the other ranks, by table."""
+    return tf.unstack(tf.reduce_sum(counts, axis=0) - counts[rank], num=counts.shape[1])

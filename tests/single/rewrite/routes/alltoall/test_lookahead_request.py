@@ -9,9 +9,8 @@ from parallax_runner.analysis.classify import classify
 from parallax_runner.plan.comm_options import Lookahead
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from parallax_runner.rewrite.routes.alltoall.ahead import early_first
 from parallax_runner.rewrite.routes.alltoall.by_table import cut
-from parallax_runner.rewrite.routes.alltoall.marks import are_among
+from parallax_runner.rewrite.routes.alltoall.lookahead_request import are_among, early_first
 from tests.single.plans import plan_of
 from tests.single.rewrite.one_device import OneDevice, batch
 from tests.single.small_models import ROWS, captured
@@ -34,7 +33,7 @@ def test_the_early_rows_of_each_table_come_before_its_late_ones() -> None:
 
 def rewritten(**options: object) -> DistributedGraph:
     single = captured(optimizer="adagrad")
-    asked = {"lookahead": Lookahead.ONE} | options
+    asked = {"lookahead": Lookahead.ON} | options
     plan = plan_of(classify(single), comm="sharded", fingerprint=single.fingerprint, **asked)
     return rewrite_for_rank(single, plan, rank=0, seed=1)
 
@@ -53,10 +52,8 @@ def test_what_is_not_written_comes_before_the_step_and_the_rest_in_it(mirrored: 
         fed = {device.there(0, tensor): value for tensor, value in feed.items()}
         return device.session.run([device.there(0, tensor) for tensor in tensors], fed)
 
-    carried = {}
-    for found in (ahead.asked, ahead.rows):
-        prepared = run([one.fetched for one in found], first | following)
-        carried |= {one.fed: value for one, value in zip(found, prepared, strict=True)}
+    prepared = run([one.fetched for one in ahead.later], first | following)
+    carried = {one.fed: value for one, value in zip(ahead.later, prepared, strict=True)}
     early = next(value for tensor, value in carried.items() if tensor.op.type == "PlaceholderWithDefault")
     # The row of id 4 is there, once; that of id 2 is not.
     assert early.shape == (1, 2)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.analysis.known_ahead import draws, lead_to
+from parallax_runner.analysis.lookahead_ids import draws, lead_to
 from parallax_runner.graph import edit
 from parallax_runner.rewrite.distributed_graph import Carried
 from parallax_runner.rewrite.state import Rewrite
