@@ -10,7 +10,7 @@ from pathlib import Path
 from parallax_runner.checkpoints.files import STEM, damage, files_of, list_checkpoints, sidecar_path, without_sidecar
 from parallax_runner.checkpoints.folder import tidy
 from parallax_runner.config.frozen import ckpt_dir_of
-from parallax_runner.errors import CheckpointError
+from parallax_runner.errors import CheckpointError, Setting
 from parallax_runner.files.literal_path import is_pattern
 from parallax_runner.files.plain import reason_of
 
@@ -54,8 +54,9 @@ def _start_at(path: Path, resume: str) -> Start:
         if found.prefix is not None:
             return found
     raise CheckpointError(
-        f"ckpt.resume={resume}: there is no checkpoint at this path. Expected the prefix of a "
-        f"checkpoint (…/{STEM}-300), a folder of checkpoints, or a run directory"
+        f"there is no checkpoint at this path. Expected the prefix of a "
+        f"checkpoint (…/{STEM}-300), a folder of checkpoints, or a run directory",
+        about=Setting.of("ckpt.resume", resume),
     )
 
 
@@ -98,8 +99,9 @@ def _names(prefixes: Sequence[Path]) -> str:
 def _whole(prefix: Path, resume: str) -> Path:
     if is_pattern(prefix.name):
         raise CheckpointError(
-            f"ckpt.resume={resume}: TensorFlow treats «{prefix.name}» as a pattern. Rename the files of this "
-            "checkpoint to a name without * ? [ \\"
+            f"TensorFlow treats «{prefix.name}» as a pattern.",
+            about=Setting.of("ckpt.resume", resume),
+            remedy="Rename the files of this checkpoint to a name without * ? [ \\",
         )
     fault = damage(prefix)
     if fault is None:
@@ -113,4 +115,4 @@ def _whole(prefix: Path, resume: str) -> Path:
         if other
         else "There is no undamaged checkpoint in the same folder"
     )
-    raise CheckpointError(f"ckpt.resume={resume}: this checkpoint is damaged: {fault}. {remedy}")
+    raise CheckpointError(f"this checkpoint is damaged: {fault}. {remedy}", about=Setting.of("ckpt.resume", resume))

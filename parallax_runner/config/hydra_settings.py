@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from parallax_runner.config.explain import refusal, shown
+from parallax_runner.config.explain import refusal, shown, typed
 from parallax_runner.config.named_class import find_class
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.validate import unwritable
@@ -85,9 +85,8 @@ def explained(overrides: Sequence[str], job_file: str) -> Iterator[None]:
         if not is_of_job and given:
             told = " ".join(str(error).split()).rstrip(".")
             fails = f"Hydra fails with {'this setting' if len(given) == 1 else 'these settings'}"
-            raise ConfigError(
-                f"{shown(' '.join(given))} (command line): {fails}: {type(error).__name__}: {shown(told)}"
-            ) from error
+            about = typed(shown(" ".join(given)))
+            raise ConfigError(f"{fails}: {type(error).__name__}: {shown(told)}", about=about) from error
         if not is_of_job and is_of_storage(error):
             raise StorageError(f"Hydra cannot create the run directory: {error}") from error
         raise

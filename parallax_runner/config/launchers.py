@@ -4,11 +4,12 @@ from typing import Any
 
 from parallax_runner.config import rendezvous, slurm_allocation
 from parallax_runner.config.comm_mode import mode_of
-from parallax_runner.config.explain import nearest, refusal
+from parallax_runner.config.explain import refusal
 from parallax_runner.config.named_class import find_class, known_names
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.resource_info import read_hosts
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.suggestions import nearest
 
 KEY = "cluster.launcher"
 AUTO = "auto"

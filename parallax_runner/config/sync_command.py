@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from parallax_runner.config.compose import CONFIG_NAME, Composer, resolve
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import COMMAND_LINE, ConfigError, Setting
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,9 @@ def sync_command(arguments: argparse.Namespace) -> SyncCommand | None:
         return None
     if arguments.multirun:
         raise ConfigError(
-            "action=sync (command line): this action needs one run_dir, which can be the folder of a sweep; omit -m"
+            "this action needs one run_dir, which can be the folder of a sweep",
+            about=Setting("action", "sync", where=COMMAND_LINE),
+            remedy="omit -m",
         )
     composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
     job = composer.job(arguments.overrides)

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from parallax_runner.config.explain import nearest, refusal
+from parallax_runner.config.explain import refusal
 from parallax_runner.config.named_class import find_class, known_names
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.suggestions import nearest
 from parallax_runner.config.tracking_uri import corrected_sqlite, is_in_memory, password_remedy
 from parallax_runner.files.credentials import has_credentials, masked_uri
 

@@ -12,13 +12,12 @@ from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, as_typed,
 from parallax_runner.config.explain import refusal, shown
 from parallax_runner.config.hydra_settings import check_hydra
 from parallax_runner.config.master import Master
-from parallax_runner.config.origins import COMMAND_LINE
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.unused_notes import unused
 from parallax_runner.config.validate import unwritable, validate, validate_sweep
 from parallax_runner.config.validate_routes import check_routes
 from parallax_runner.driver.only_driver import check_only_driver
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import COMMAND_LINE, ConfigError, Setting
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
         return None
     reason = unwritable(command.dir)
     if reason is not None:
-        raise ConfigError(f"hydra.sweep.dir={shown(command.dir)}: {reason}")
+        raise ConfigError(f"{reason}", about=Setting.of("hydra.sweep.dir", shown(command.dir)))
     jobs = _validated(composer.jobs_of(command), needs_objective=not command.jobs_are_known)
     _check_driver(jobs[0].config)
     direction = [] if command.jobs_are_known else _direction_lines(next(composer.jobs_of(command)), jobs[0].config)
@@ -129,8 +128,7 @@ def checked_job(job: Job, giver: str = COMMAND_LINE) -> RunConfig:
 
     Raises ConfigError for the first error."""
     config = validated(job)
-    notes = unused(config, job.origins)
-    _print({key: note.replace(f"({COMMAND_LINE})", f"({giver})") for key, note in notes.items()})
+    _print(unused(config, job.origins.given_by(giver)))
     return config
 
 
@@ -156,7 +154,8 @@ def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[Ch
                     "action", job.origins, "this sweeper needs an objective, which only action=train provides"
                 )
         except ConfigError as error:
-            raise ConfigError(f"{job.title}{error}") from error
+            error.parts = dataclasses.replace(error.parts, job=job.title)
+            raise
         for key, note in unused(config, job.origins).items():
             notes.setdefault(key, f"{job.title}{note}")
         checked.append(CheckedJob(config, title, overrides))

@@ -16,7 +16,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.state import drawn_from, state_of
 from parallax_runner.driver import report
 from parallax_runner.driver.partition_results import SearchSummary, track
-from parallax_runner.errors import PlanError
+from parallax_runner.errors import PlanError, Setting
 from parallax_runner.files.cache import cache_root
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
@@ -39,7 +39,9 @@ def planned(config: RunConfig, plan: Plan) -> Plan:
     notes = []
     if allowed is None:
         if config.action == "search":
-            raise PlanError("action=search: no sparse variable is on a server, so there is nothing to shard")
+            raise PlanError(
+                "no sparse variable is on a server, so there is nothing to shard", about=Setting("action", "search")
+            )
         notes.append("partition=search has no effect: no sparse variable is on a server")
     elif config.action == "plan":
         notes.append(f"partition=search starts with {allowed.start} and tries {allowed.least} to {allowed.most} shards")

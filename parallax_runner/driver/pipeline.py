@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from parallax_runner.config import frozen
 from parallax_runner.config.cluster_size import size_cluster, visible_gpus
-from parallax_runner.config.late_refusals import name_origins, with_origins
+from parallax_runner.config.error_origins import name_origins
 from parallax_runner.config.objective import Objective
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RunConfig
@@ -46,7 +46,7 @@ from parallax_runner.driver.simulate import run_simulation
 from parallax_runner.driver.starting_point import leave_for_workers, with_start
 from parallax_runner.driver.supervise import supervise
 from parallax_runner.driver.verify_capture import verify_capture
-from parallax_runner.errors import ConfigError, ParallaxError
+from parallax_runner.errors import ConfigError, ParallaxError, Setting
 from parallax_runner.graph.build import MODEL, Source
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
 from parallax_runner.launch.logs import LogFile, redirect_logs
@@ -95,7 +95,11 @@ def drive(
         compute_exactly()
     state = RunState.begun(config)
     if config.action == "sync":
-        raise ConfigError("action=sync does not run a job; use this action alone, as in action=sync run_dir=runs/first")
+        raise ConfigError(
+            "this action runs no job",
+            about=Setting("action", "sync"),
+            remedy="use this action alone, as in action=sync run_dir=runs/first",
+        )
     more = slurm_job.ending_signals(config)
     with Interrupts(*more) as interrupts, slurm_job.started_again(interrupts), _alone_in(config, run_dir):
         try:
@@ -261,7 +265,6 @@ def _run(prepared: PreparedRun, state: RunState, interrupts: Interrupts) -> Obje
                     search.close()
             if config.action == "search":
                 record = None  # the steps of a search are not part of the result
-        result = _with_origins(result, config)
         if record is not None:
             record.end()
         with interrupts.noted():
@@ -329,16 +332,6 @@ def _with_result(
     if result.status != "finished" and (newest := prepared.start.newest()) is not None:
         summary = dataclasses.replace(summary, ckpt_path=str(newest))
     return summary if result.failure is None else dataclasses.replace(summary, error=str(result.failure))
-
-
-def _with_origins(result: RunResult, config: RunConfig) -> RunResult:
-    """Returns the result. If the error message of a worker or server begins with settings, adds where each was set."""
-    failure = result.failure
-    if failure is None or not failure.recurs:
-        return result
-    return dataclasses.replace(
-        result, failure=dataclasses.replace(failure, reason=with_origins(failure.reason, config))
-    )
 
 
 def _last_words(result: RunResult) -> dict[int, dict[str, Any]]:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.files.locks import locked
 
 log = logging.getLogger(__name__)
@@ -33,8 +33,9 @@ def alone_in(run_dir: Path) -> Iterator[None]:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ConfigError(
-                f"run_dir={run_dir}: another run uses this directory; wait until that run ends, or set "
-                "hydra.run.dir=ANOTHER"
+                "another run uses this directory",
+                about=Setting.of("run_dir", run_dir),
+                remedy="wait until that run ends, or set hydra.run.dir=ANOTHER",
             ) from error
         except OSError as error:  # Some network file systems cannot lock folders.
             log.warning("%s cannot be locked: %s", run_dir, error)
@@ -61,8 +62,9 @@ def alone_in_checkpoints(config: RunConfig) -> Iterator[None]:
             stack.enter_context(locked(folder / CHECKPOINT_LOCK, wait=False))
         except BlockingIOError as error:
             raise ConfigError(
-                f"ckpt.dir={folder}: another run writes its checkpoints to this folder; wait until that run ends, or "
-                "set ckpt.dir=ANOTHER"
+                "another run writes its checkpoints to this folder",
+                about=Setting.of("ckpt.dir", folder),
+                remedy="wait until that run ends, or set ckpt.dir=ANOTHER",
             ) from error
         except OSError as error:  # some network file systems have no locks
             log.warning("%s cannot be locked: %s", folder, error)

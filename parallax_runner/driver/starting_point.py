@@ -16,7 +16,7 @@ from parallax_runner.data.identity import EXAMPLES_OF_DRIVER, Contents, examples
 from parallax_runner.data.identity import FILE_NAME as IDENTITY
 from parallax_runner.driver import recovery
 from parallax_runner.driver.data_position import settled_position
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.process.stage_times import stage
 from parallax_runner.shipment.folder import folder_of
 
@@ -76,8 +76,9 @@ def _check_repeats(config: RunConfig) -> None:
     done = recovery.step_of(config)
     if config.action == "verify" and config.train.steps is not None and done >= config.train.steps:
         raise ConfigError(
-            f"action=verify: {config.ckpt.resume} is at step {done}, so train.steps={config.train.steps} leaves no "
-            f"steps to verify; set train.steps={done + 10} or ckpt.resume=never"
+            f"{config.ckpt.resume} is at step {done}, so train.steps={config.train.steps} leaves no steps to verify",
+            about=Setting("action", "verify"),
+            remedy=f"set train.steps={done + 10} or ckpt.resume=never",
         )
 
 

@@ -19,6 +19,7 @@ from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver import phases, recovery, report
 from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.epochs import Epochs, MakeEpochs
+from parallax_runner.driver.failure_origins import with_origins
 from parallax_runner.driver.hosts_back import when_back
 from parallax_runner.driver.partition_search import PartitionSearch
 from parallax_runner.driver.recovery import Recovery, Restarts
@@ -106,6 +107,7 @@ def supervise(
             make_spec = functools.partial(launch_spec, config, plan, run_dir)
             spec = when_back(make_spec) if restarts.done else make_spec()
             result = processes.run(spec, on_message=on_message, on_stall=report.tell_stall, interrupts=interrupts)
+            result = with_origins(result, start.config)
             failure = restarts.failure_to_retry(result, was_stopped=interrupts.received)
             if failure is None:
                 if between is not None and result.status == "finished":

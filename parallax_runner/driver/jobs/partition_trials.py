@@ -19,10 +19,11 @@ from parallax_runner.config import frozen
 from parallax_runner.config.schema import CkptConfig, PartitionConfig, ProfileConfig, RunConfig, TrackingConfig
 from parallax_runner.data.identity import FILE_NAME as IDENTITY
 from parallax_runner.driver import report
+from parallax_runner.driver.failure_origins import with_origins
 from parallax_runner.driver.jobs.child_job import run_child_job
 from parallax_runner.driver.partition_search import PartitionSearch, tell, with_partitions
 from parallax_runner.driver.recovery import Recovery, Restarts, continued, step_of
-from parallax_runner.errors import TrainingError
+from parallax_runner.errors import Setting, TrainingError
 from parallax_runner.files.link_or_copy import link_or_copy
 from parallax_runner.files.plain import remove
 from parallax_runner.launch import processes
@@ -53,7 +54,7 @@ def search_apart(
             config = with_partitions(config, config.partition.num)
             config = continued(config, str(_left_by(result) or start.newest_own() or config.ckpt.resume))
         if result.status != "finished":
-            result = _named(result, search.partitions, folder)
+            result = _named(with_origins(result, start.config), search.partitions, folder)
             failure = restarts.failure_to_retry(result, was_stopped=interrupts.received)
             if failure is None:
                 return dataclasses.replace(start, config=config), result
@@ -65,7 +66,7 @@ def search_apart(
                 f"training ends before a trial of {search.trial_steps} steps is complete (partition.steps_per_trial)"
             )
             if config.action == "search":
-                raise TrainingError(f"action=search: {reason}")
+                raise TrainingError(reason, about=Setting("action", "search"))
             tell(f"{reason}, so no number of partitions can be chosen")
             break
         else:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.errors import LaunchError
+from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.launch.block_signals import BLOCK_SIGNALS
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.hosts import Hosts
@@ -88,8 +88,9 @@ def check_horovods_choice(environ: Mapping[str, str] = os.environ) -> None:
     for name in WITHOUT_MPI:
         if environ.get(name, "").lower() == "gloo":
             raise LaunchError(
-                f"{name}={environ[name]}: mpirun starts the workers of this run, and they exchange gradients through "
-                f"MPI; unset {name}, or use cluster=manual, whose workers use Gloo"
+                "mpirun starts the workers of this run, and they exchange gradients through MPI",
+                about=Setting.of(name, environ[name]),
+                remedy=f"unset {name}, or use cluster=manual, whose workers use Gloo",
             )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.errors import CollectiveError
+from parallax_runner.errors import CollectiveError, Setting
 from parallax_runner.rewrite.exchange import collectives
 
 if TYPE_CHECKING:
@@ -23,15 +23,20 @@ def join() -> tuple[int, int]:
     """
     variable = collectives.gloo_by()
     if variable is not None:
-        raise _refusal(f"needs MPI, but {variable}=gloo connects the ranks through Gloo. Unset that variable")
+        raise _refusal(
+            f"this key needs MPI, but {variable}=gloo connects the ranks through Gloo", remedy="unset that variable"
+        )
     rank, size = collectives.init(may_fuse=False)
     if not collectives.runs_over_mpi():
-        raise _refusal("needs MPI, but Horovod connects the ranks through Gloo. Start the ranks with mpirun")
+        raise _refusal(
+            "this key needs MPI, but Horovod connects the ranks through Gloo", remedy="start the ranks with mpirun"
+        )
     if (communicator().rank, communicator().size) != (rank, size):
         found = f"{communicator().rank} of {communicator().size}"
         raise _refusal(
-            f"needs Horovod and mpi4py to use the same MPI library, but rank {rank} of {size} in Horovod is rank "
-            f"{found} in mpi4py. Build both with the same MPI library"
+            "this key needs Horovod and mpi4py to use the same MPI library, but rank "
+            f"{rank} of {size} in Horovod is rank {found} in mpi4py",
+            remedy="build both with the same MPI library",
         )
     return rank, size
 
@@ -47,7 +52,10 @@ def communicator() -> MPI.Comm:
     from mpi4py import MPI
 
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        raise _refusal("needs MPI_THREAD_MULTIPLE, but MPI provides a lower level. Unset HOROVOD_MPI_THREADS_DISABLE")
+        raise _refusal(
+            "this key needs MPI_THREAD_MULTIPLE, but MPI provides a lower level",
+            remedy="unset HOROVOD_MPI_THREADS_DISABLE",
+        )
     return MPI.COMM_WORLD.Dup()
 
 
@@ -91,5 +99,6 @@ def _gather(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return result
 
 
-def _refusal(reason: str) -> CollectiveError:
-    return CollectiveError(f"comm.mpi.use_allgatherv=true {reason}, or set comm.mpi.use_allgatherv=false")
+def _refusal(reason: str, *, remedy: str) -> CollectiveError:
+    key = "comm.mpi.use_allgatherv"
+    return CollectiveError(reason, about=Setting(key, "true"), remedy=f"{remedy}, or set {key}=false")
