@@ -259,5 +259,5 @@ def keys_of(schema: Any) -> "list[dataclasses.Field[Any]]":
 
 
 FREE_GROUPS = ("data", "optimizer", "model")
-# Keys of earlier versions, each with the error message for it.
-REMOVED_KEYS = {"comm.hot_rows": "this key was removed because copies of hot rows did not make steps faster; omit it"}
+# Keys of earlier versions, each with the sentence that the user who sets it sees: why it was removed, and what to do.
+REMOVED_KEYS: dict[str, str] = {}

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from parallax_runner.config.choice_names import check_choice_names
 from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, as_typed, resolve_with_environment
 from parallax_runner.config.explain import refusal, shown
-from parallax_runner.config.hydra_settings import check_hydra
 from parallax_runner.config.master import Master
+from parallax_runner.config.rules.hydra import check_hydra
+from parallax_runner.config.rules.sweep import check_own_folders
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.unused_notes import unused
-from parallax_runner.config.validate import unwritable, validate, validate_sweep
-from parallax_runner.config.validate_routes import check_routes
+from parallax_runner.config.validate import validate
 from parallax_runner.driver.only_driver import check_only_driver
 from parallax_runner.errors import COMMAND_LINE, ConfigError, Setting
+from parallax_runner.files.access import unwritable
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,7 @@ def _direction_lines(job: Job, config: RunConfig) -> list[str]:
 def validated(job: Job) -> RunConfig:
     """Returns the resolved configuration of a job. Raises ConfigError for the first error."""
     composed, found = resolve_with_environment(job)
-    config = dataclasses.replace(validate(composed, job.origins), from_environment=found)
-    check_routes(config, job.origins)
-    check_choice_names(job.origins)
-    return config
+    return dataclasses.replace(validate(composed, job.origins), from_environment=found)
 
 
 def checked_job(job: Job, giver: str = COMMAND_LINE) -> RunConfig:
@@ -148,7 +145,7 @@ def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[Ch
         try:
             config = validated(job)
             check_hydra(hydra, job.origins, config.run_dir)
-            validate_sweep(config, job.origins, folders, values_are_known=not needs_objective)
+            check_own_folders(config, job.origins, folders, values_are_known=not needs_objective)
             if needs_objective and config.action != "train":
                 raise refusal(
                     "action", job.origins, "this sweeper needs an objective, which only action=train provides"

@@ -92,7 +92,7 @@ class PartitionSearch:
     def trial_steps(self) -> int:
         """The number of steps in one trial, including warm-up."""
         steps = self._config.partition.steps_per_trial
-        assert steps is not None  # config/validate_partition.py
+        assert steps is not None  # config/rules/partition.py
         return WARM_UP_STEPS + steps
 
     def next_plan(self) -> Plan:
@@ -220,7 +220,7 @@ def with_partitions(config: RunConfig, partitions: int) -> RunConfig:
 def _range(config: RunConfig, plan: Plan) -> Range | None:
     """Returns the smallest and largest number of shards to try, and the number to start with. Returns None if the plan
     shards no variable. Raises PlanError if a variable has too few rows."""
-    assert config.partition.min is not None  # config/validate_partition.py
+    assert config.partition.min is not None  # config/rules/partition.py
     return range_of(plan, least=config.partition.min, most=config.partition.max)
 
 

@@ -166,7 +166,8 @@ def _refusal(
     group: str, content: Mapping[str, Any], key: str, reason: str, nearest_of: Collection[str] = ()
 ) -> ConfigError:
     # Imported here because workers do not need these modules: the driver has already reported any mistake.
-    from parallax_runner.config.explain import nearest, refusal, written
+    from parallax_runner.config.explain import refusal, written
+    from parallax_runner.config.suggestions import nearest
 
     hint = nearest(key, nearest_of)
     hint = None if hint is None else f"{group}.{hint}={written(content[key])}"

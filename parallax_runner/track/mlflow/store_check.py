@@ -9,8 +9,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from parallax_runner.config.tracking_uri import corrected_sqlite, is_in_memory
-from parallax_runner.config.validate import unwritable
 from parallax_runner.errors import ConfigError, Setting
+from parallax_runner.files.access import unwritable
 from parallax_runner.files.credentials import masked_uri
 from parallax_runner.files.regular import kind_of
 from parallax_runner.track.mlflow.store_lock import sqlite_path, sqlite_uri

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from parallax_runner.config.choice_names import check_choice_name
 from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.explain import refusal, written
 from parallax_runner.config.origins import Origins
+from parallax_runner.config.rules.choice_names import check_choice_name
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.unused_keys import UNTRAINED
 
