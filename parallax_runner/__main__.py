@@ -142,8 +142,9 @@ def parse() -> argparse.Namespace:
         raise ConfigError("--resolve needs --cfg or --help: add one of these options")
     if arguments.experimental_rerun:
         raise ConfigError(
-            "this flag is not supported, because Hydra would run the saved configuration without checking it",
-            about=Setting.of("--experimental-rerun", arguments.experimental_rerun, where=COMMAND_LINE),
+            "this flag is not supported, because Hydra would run the saved configuration without checking it"
+        ).about(
+            Setting.of("--experimental-rerun", arguments.experimental_rerun, where=COMMAND_LINE),
             remedy="repeat the run's command",
         )
     return arguments

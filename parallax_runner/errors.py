@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import errno
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from parallax_runner.files.credentials import masked, masked_values
 
@@ -31,6 +31,12 @@ class Setting:
     def of(cls, key: str, value: Any, *, item: int | None = None, where: str | None = None) -> Setting:
         """Returns the setting with the value as a user types it."""
         return cls(key, written(value), item, where)
+
+    @classmethod
+    def typed(cls, line: str, *, where: str = COMMAND_LINE) -> Setting:
+        """Returns a word of the command line, such as `train.steps=5` or `~train.seed`."""
+        key, has_value, value = line.partition("=")
+        return cls(key, value if has_value else None, where=where)
 
     def __str__(self) -> str:
         item = "" if self.item is None else f"[{self.item}]"
@@ -104,8 +110,8 @@ class ErrorParts:
 class ParallaxError(Exception):
     """The base class of this package's errors.
 
-    `reason` states what is wrong or was expected. `about` is the setting or the settings that the error is about, and
-    `remedy` is what the user can do. The message consists of these parts (ErrorParts), which are in `parts`.
+    The argument states what is wrong or was expected. `about` adds the settings that the error is about, and what the
+    user can do. The message consists of these parts.
 
     `called_at` is the line of the user's code that called `fit`, if that call raised the error.
     """
@@ -113,11 +119,23 @@ class ParallaxError(Exception):
     exit_status = 1
     called_at: str | None = None
 
-    # All arguments have defaults or are in `args`, because pickle passes `args` and then sets the attributes.
-    def __init__(self, reason: str = "", *, about: Setting | Sequence[Setting] = (), remedy: str | None = None) -> None:
-        super().__init__(reason)
-        settings = (about,) if isinstance(about, Setting) else tuple(about)
-        self.parts = ErrorParts(reason, settings, remedy)
+    # There is no own constructor, because TensorFlow raises an error of a traced function again, and only keeps the
+    # class of an error that has Exception's constructor.
+    _parts: ErrorParts | None = None
+
+    def about(self, *settings: Setting, remedy: str | None = None) -> Self:
+        """Adds the settings that this error is about, and the remedy. Returns this error."""
+        self.parts = dataclasses.replace(self.parts, settings=settings, remedy=remedy)
+        return self
+
+    @property
+    def parts(self) -> ErrorParts:
+        """The parts of the message."""
+        return self._parts or ErrorParts(super().__str__())
+
+    @parts.setter
+    def parts(self, parts: ErrorParts) -> None:
+        self._parts = parts
 
     def __str__(self) -> str:
         """Returns the message with passwords masked."""

@@ -31,14 +31,10 @@ def check_held_back(single: SingleDeviceGraph) -> None:
             continue
         told = f"«{op.name}» ({op.type}) updates «{written[0]}»"
         if not edit.is_write(op):
-            raise PlanError(
-                f"{told} inside a branch, a loop or a function, so this update cannot be skipped",
-                about=_SKIP,
-                remedy="move the update out of it, or choose train.on_nan=stop",
+            raise PlanError(f"{told} inside a branch, a loop or a function, so this update cannot be skipped").about(
+                _SKIP, remedy="move the update out of it, or choose train.on_nan=stop"
             )
         if any(consumer in step for output in op.outputs for consumer in output.consumers()):
-            raise PlanError(
-                f"{told} and the step uses its result, so this update cannot be skipped",
-                about=_SKIP,
-                remedy="use assign_add and a separate read, or choose train.on_nan=stop",
+            raise PlanError(f"{told} and the step uses its result, so this update cannot be skipped").about(
+                _SKIP, remedy="use assign_add and a separate read, or choose train.on_nan=stop"
             )

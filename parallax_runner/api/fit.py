@@ -203,10 +203,8 @@ class _Wanted:
 
 def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
     """The target of `model=fit`, which works only through `fit`. Raises ConfigError."""
-    raise ConfigError(
-        "the model comes from a script that calls fit",
-        about=Setting("model", "fit"),
-        remedy="start the script itself, as in `python train.py`",
+    raise ConfigError("the model comes from a script that calls fit").about(
+        Setting("model", "fit"), remedy="start the script itself, as in `python train.py`"
     )
 
 
@@ -219,20 +217,19 @@ def _check(wanted: _Wanted) -> None:
                 f"written: {earlier.fault}; free disk space, and start the script again"
             )
     if not isinstance(wanted.epochs, int) or wanted.epochs < 1:
-        raise ConfigError("expected an integer, at least 1", about=Setting("epochs", repr(wanted.epochs), where="fit"))
+        raise ConfigError("expected an integer, at least 1").about(Setting("epochs", repr(wanted.epochs), where="fit"))
     check_frequency(wanted.validation_freq)
     for name in ("validation_steps", "validation_batch_size"):
         given = getattr(wanted, name)
         if given is not None and (not isinstance(given, int) or given < 1):
-            raise ConfigError("expected an integer, at least 1, or None", about=Setting(name, repr(given), where="fit"))
+            raise ConfigError("expected an integer, at least 1, or None").about(Setting(name, repr(given), where="fit"))
     if wanted.verbose not in (0, 1, 2):
-        raise ConfigError("expected 'auto', 0, 1 or 2", about=Setting("verbose", repr(wanted.verbose), where="fit"))
+        raise ConfigError("expected 'auto', 0, 1 or 2").about(Setting("verbose", repr(wanted.verbose), where="fit"))
     if not isinstance(wanted.initial_epoch, int) or not 0 <= wanted.initial_epoch < wanted.epochs:
         raise ConfigError(
-            f"expected an integer, at least 0 and less than "
-            f"epochs={wanted.epochs}, because epochs is the number of the last epoch",
-            about=Setting("initial_epoch", repr(wanted.initial_epoch), where="fit"),
-        )
+            f"expected an integer, at least 0 and less than epochs={wanted.epochs}, because epochs is the number of "
+            "the last epoch"
+        ).about(Setting("initial_epoch", repr(wanted.initial_epoch), where="fit"))
     if not getattr(model, "compiled", False):
         raise ConfigError("fit trains a compiled keras.Model; call model.compile(optimizer=…, loss=…) first")
 
@@ -377,10 +374,8 @@ def _config(
         config = checked_job(job, "fit")
     check_not_arguments(wanted.lines, "fit", COMPUTED)
     if not config.ckpt.enabled:
-        raise ConfigError(
-            "fit reads the trained weights from a checkpoint",
-            about=Setting("ckpt", "off", where="fit"),
-            remedy="remove this override",
+        raise ConfigError("fit reads the trained weights from a checkpoint").about(
+            Setting("ckpt", "off", where="fit"), remedy="remove this override"
         )
     batch_size = replica_batch(size_cluster(config), dataset.global_batch)
     pass_steps = None if config.action == "plan" else getattr(dataset, "pass_steps", None)

@@ -107,16 +107,14 @@ def _check(newest: Sidecar, call: Call) -> None:
         )
     state = EpochState.of(newest.epoch)
     if state is not None and state.first != call.first:
-        raise ConfigError(
-            f"the checkpoints in {call.folder} belong to a run with initial_epoch={state.first}",
-            about=Setting.of("initial_epoch", call.first, where="fit"),
+        raise ConfigError(f"the checkpoints in {call.folder} belong to a run with initial_epoch={state.first}").about(
+            Setting.of("initial_epoch", call.first, where="fit"),
             remedy=f"pass initial_epoch={state.first}, because a run continues at its checkpoint, or {REMEDY}",
         )
     if newest.step > call.steps:
         raise ConfigError(
-            f"this is {call.steps} steps, but the run in {call.folder} is already at step {newest.step}; {REMEDY}",
-            about=Setting.of("epochs", call.epochs, where="fit"),
-        )
+            f"this is {call.steps} steps, but the run in {call.folder} is already at step {newest.step}; {REMEDY}"
+        ).about(Setting.of("epochs", call.epochs, where="fit"))
 
 
 def _newest(folder: Path) -> Sidecar | None:

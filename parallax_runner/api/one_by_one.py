@@ -74,9 +74,8 @@ def join_or_refuse(read_cluster: Callable[[], ClusterConfig], *, once: str) -> N
 def _join(world: World, cluster: ClusterConfig) -> None:
     """Takes part in the cluster of TF_CONFIG."""
     if cluster.resource_info is not None:
-        raise ConfigError(
-            f"{world.told} already names the machine of each process",
-            about=Setting.of("cluster.resource_info", cluster.resource_info),
+        raise ConfigError(f"{world.told} already names the machine of each process").about(
+            Setting.of("cluster.resource_info", cluster.resource_info),
             remedy=f"omit this setting, or unset {TF_CONFIG} and start the script once",
         )
     _become(task_in(os.environ))

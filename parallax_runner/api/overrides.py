@@ -69,8 +69,8 @@ def _comm(run_option: Any) -> str:
         return _comm(run_option[0])
     comm = RUN_OPTIONS.get(str(run_option).upper())
     if comm is None:
-        raise ConfigError(
-            "expected PS, MPI or HYBRID", about=Setting("run_option", repr(run_option), where="parallax.Config")
+        raise ConfigError("expected PS, MPI or HYBRID").about(
+            Setting("run_option", repr(run_option), where="parallax.Config")
         )
     return comm
 

@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
     """The target of `model=script`. Always raises ConfigError, because `model=script` works only through
     parallel_run."""
-    raise ConfigError(
-        "the graph comes from a script that calls parallel_run",
-        about=Setting("model", "script"),
-        remedy="start the script itself, as in `python train.py`",
+    raise ConfigError("the graph comes from a script that calls parallel_run").about(
+        Setting("model", "script"), remedy="start the script itself, as in `python train.py`"
     )
 
 
@@ -51,9 +49,8 @@ class ScriptSource:
     def load_dataset(self, config: RunConfig) -> Dataset:
         """Returns an empty dataset. Raises ConfigError for an action that needs data."""
         if config.action in ("verify", "sync"):
-            raise ConfigError(
-                "not possible here, because only the script can read its data",
-                about=Setting.of("action", config.action),
+            raise ConfigError("not possible here, because only the script can read its data").about(
+                Setting.of("action", config.action)
             )
         return NoData()  # type: ignore[return-value]
 

@@ -43,10 +43,8 @@ def prepare(folder: Path) -> tuple[str, ...]:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return tidy(folder)
     except OSError as error:
-        raise CheckpointError(
-            f"checkpoints cannot be written to this folder: {reason_of(error)}.",
-            about=Setting.of("ckpt.dir", folder),
-            remedy="Choose another folder, or turn checkpoints off with ckpt=off",
+        raise CheckpointError(f"checkpoints cannot be written to this folder: {reason_of(error)}.").about(
+            Setting.of("ckpt.dir", folder), remedy="Choose another folder, or turn checkpoints off with ckpt=off"
         ) from error
 
 

@@ -111,8 +111,8 @@ class Composer:
         if self.config_dir is not None:
             folder = os.path.abspath(self.config_dir)
             if not os.path.isdir(folder):
-                raise ConfigError(
-                    "there is no such folder", about=Setting.of("--config-dir", self.config_dir, where=COMMAND_LINE)
+                raise ConfigError("there is no such folder").about(
+                    Setting.of("--config-dir", self.config_dir, where=COMMAND_LINE)
                 )
             search_path.prepend("command-line", f"file://{folder}", anchor=SearchPathQuery(provider="schema"))
         self._loader = _Loader(search_path)
@@ -142,8 +142,8 @@ class Composer:
                 return job
         for override in sweeping:
             if override.is_hydra_override():
-                about = explain.typed(str(override.input_line))
-                raise ConfigError("a sweep cannot vary Hydra's own settings", about=about)
+                about = Setting.typed(str(override.input_line))
+                raise ConfigError("a sweep cannot vary Hydra's own settings").about(about)
             _check_given_once(override, overrides)
         self._follow_searchpath(overrides)
         self._check_groups(overrides)
@@ -245,16 +245,16 @@ class Composer:
             return
         folders = given[0].value()
         if not isinstance(folders, list) or not all(isinstance(folder, str) for folder in folders):
-            about = explain.typed(str(given[0].input_line))
-            raise ConfigError("expected a list of folders, such as [FOLDER]", about=about)
+            about = Setting.typed(str(given[0].input_line))
+            raise ConfigError("expected a list of folders, such as [FOLDER]").about(about)
         search_path = copy.deepcopy(self._loader.config_search_path)
         for folder in folders:
             search_path.prepend(COMMAND_LINE, folder, anchor=SearchPathQuery(provider="schema"))
         self._repository.initialize_sources(search_path)
         for source in self._repository.get_sources():
             if source.provider == COMMAND_LINE and not source.available():
-                raise ConfigError(
-                    "there is no such folder", about=Setting.of(SEARCHPATH, source.full_path(), where=COMMAND_LINE)
+                raise ConfigError("there is no such folder").about(
+                    Setting.of(SEARCHPATH, source.full_path(), where=COMMAND_LINE)
                 )
 
     def _check_groups(self, overrides: Sequence[Override]) -> None:

@@ -29,7 +29,7 @@ _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str:
 def refusal(key: str, origins: Origins, expected: str, *, value: Any = None, hint: str | None = None) -> ConfigError:
     """Returns the error for one key. The message shows the value as written at the key's origin, and also `value` if
     the written value is an interpolation. Without an origin, the message shows only `value`."""
-    return ConfigError(f"{expected}.", about=setting_with_origin(key, origins, value=value), remedy=_suggestion(hint))
+    return ConfigError(f"{expected}.").about(setting_with_origin(key, origins, value=value), remedy=_suggestion(hint))
 
 
 def setting_with_origin(key: str, origins: Origins, *, value: Any = None) -> Setting:
@@ -45,12 +45,6 @@ def setting_with_origin(key: str, origins: Origins, *, value: Any = None) -> Set
 
 def _suggestion(hint: str | None) -> str | None:
     return None if hint is None else f"Did you mean {hint}?"
-
-
-def typed(line: str) -> Setting:
-    """Returns an argument of the command line for a message."""
-    key, has_value, value = line.partition("=")
-    return Setting(key, value if has_value else None, where=COMMAND_LINE)
 
 
 def written(value: Any) -> str:
@@ -110,7 +104,9 @@ def syntax(line: str, error: Exception) -> ConfigError:
     detail = detail.replace("missing EQUAL", "missing '='").replace("'<EOF>'", "the end")
     if detail.startswith("LexerNoViableAlt"):
         detail = _unquoted(line, lines)
-    return ConfigError(f"expected key=value in Hydra's override syntax: {shown(detail)}", about=typed(shown(line)))
+    return ConfigError(f"expected key=value in Hydra's override syntax: {shown(detail)}").about(
+        Setting.typed(shown(line))
+    )
 
 
 def _unquoted(line: str, lines: Sequence[str]) -> str:
@@ -125,7 +121,7 @@ def _unquoted(line: str, lines: Sequence[str]) -> str:
 
 def unreadable_value(line: str, reason: str) -> ConfigError:
     """Returns the error for an override whose value cannot be read."""
-    return ConfigError(f"the value cannot be read: {reason}", about=typed(shown(line)))
+    return ConfigError(f"the value cannot be read: {reason}").about(Setting.typed(shown(line)))
 
 
 def shown(text: str) -> str:
@@ -137,40 +133,34 @@ def shown(text: str) -> str:
 def needs_multirun(override: Override) -> ConfigError:
     """Returns the error for several values without -m."""
     key, _, value = str(override.input_line).partition("=")
-    return ConfigError(
-        "several values define a sweep, which needs -m (--multirun)",
-        about=Setting(key, value, where=COMMAND_LINE),
-        remedy=f"write a list as {key}=[{value}]",
+    return ConfigError("several values define a sweep, which needs -m (--multirun)").about(
+        Setting(key, value, where=COMMAND_LINE), remedy=f"write a list as {key}=[{value}]"
     )
 
 
 def given_twice(swept: Override, other: Override) -> ConfigError:
     """Returns the error for a swept key that the command line sets a second time."""
-    return ConfigError(
-        f"{shown(str(other.input_line))} sets the same key",
-        about=typed(shown(str(swept.input_line))),
-        remedy="omit one of them",
+    return ConfigError(f"{shown(str(other.input_line))} sets the same key").about(
+        Setting.typed(shown(str(swept.input_line))), remedy="omit one of them"
     )
 
 
 def sweep(lines: str, error: Exception) -> ConfigError:
     """Returns the error for a sweep that cannot be expanded into jobs."""
-    return ConfigError(f"this sweep cannot be expanded into jobs: {_first_line(error)}", about=typed(lines))
+    return ConfigError(f"this sweep cannot be expanded into jobs: {_first_line(error)}").about(Setting.typed(lines))
 
 
 def no_value(override: Override) -> ConfigError:
     """Returns the error for an empty range, or a pattern without matches."""
-    return ConfigError("the sweep has no values and therefore no jobs", about=typed(str(override.input_line)))
+    return ConfigError("the sweep has no values and therefore no jobs").about(Setting.typed(str(override.input_line)))
 
 
 def check_choice(override: Override, options: Sequence[str]) -> None:
     """Raises ConfigError for a choice that a group does not have."""
     group, value = override.key_or_group, override.value()
     if override.package is not None and not group.startswith("hydra/"):
-        raise ConfigError(
-            "the package of a group cannot be changed.",
-            about=typed(str(override.input_line)),
-            remedy=_suggestion(f"{group}={written(value)}"),
+        raise ConfigError("the package of a group cannot be changed.").about(
+            Setting.typed(str(override.input_line)), remedy=_suggestion(f"{group}={written(value)}")
         )
     optional = group == "experiment" and value is None
     if optional or (isinstance(value, str) and value in options):
@@ -186,16 +176,12 @@ def check_sign(override: Override) -> None:
         return
     is_of_package = (conf_dir() / group).is_dir()  # a user adds other groups with --config-dir
     if override.is_add() and is_of_package:
-        raise ConfigError(
-            f"{group} always has a choice.",
-            about=typed(str(override.input_line)),
-            remedy=_suggestion(f"{group}={value}"),
+        raise ConfigError(f"{group} always has a choice.").about(
+            Setting.typed(str(override.input_line)), remedy=_suggestion(f"{group}={value}")
         )
     if not override.is_add() and not is_of_package:
-        raise ConfigError(
-            f"{group} is a group of your own, which needs a plus sign.",
-            about=typed(str(override.input_line)),
-            remedy=_suggestion(f"+{group}={value}"),
+        raise ConfigError(f"{group} is a group of your own, which needs a plus sign.").about(
+            Setting.typed(str(override.input_line)), remedy=_suggestion(f"+{group}={value}")
         )
 
 
@@ -205,18 +191,14 @@ def check_removal(override: Override) -> None:
     top = override.key_or_group.split(".")[0]
     needed = {entry.name for entry in keys_of(RunConfig)}
     if top in needed and (top not in FREE_GROUPS or top == override.key_or_group):
-        raise ConfigError(
-            f"{override.key_or_group} cannot be removed",
-            about=typed(str(override.input_line)),
-            remedy="set another value",
+        raise ConfigError(f"{override.key_or_group} cannot be removed").about(
+            Setting.typed(str(override.input_line)), remedy="set another value"
         )
 
 
 def _unknown_choice(group: str, value: str, where: str, options: Sequence[str]) -> ConfigError:
-    return ConfigError(
-        f"no such choice; expected one of {', '.join(sorted(options))}.",
-        about=Setting(group, value, where=where),
-        remedy=remedy_for_choice(group, value, options),
+    return ConfigError(f"no such choice; expected one of {', '.join(sorted(options))}.").about(
+        Setting(group, value, where=where), remedy=remedy_for_choice(group, value, options)
     )
 
 
@@ -328,7 +310,7 @@ def _missing_choice(error: MissingConfigException, origins: Origins) -> ConfigEr
     choice = (error.missing_cfg_file or "").removesuffix(".yaml")
     group, _, name = choice.rpartition("/")
     if not group:
-        return ConfigError("there is no such file", about=typed(f"--config-name={name}"))
+        return ConfigError("there is no such file").about(Setting.typed(f"--config-name={name}"))
     return _unknown_choice(group, name, _in_defaults(group, name, origins), error.options or [])
 
 
@@ -345,11 +327,11 @@ def _unused_override(file: str, group: str, origins: Origins, known: Sequence[st
     )
     about = Setting(group, name, where=where)
     if group in known:
-        return ConfigError(
-            "the package of the group is missing", about=about, remedy=f"write /{group}@_global_.{group}"
+        return ConfigError("the package of the group is missing").about(
+            about, remedy=f"write /{group}@_global_.{group}"
         )
     hint = nearest(group, [key for key in known if "." not in key])
-    return ConfigError("there is no such group.", about=about, remedy=_suggestion(hint))
+    return ConfigError("there is no such group.").about(about, remedy=_suggestion(hint))
 
 
 def _in_defaults(group: str, name: str, origins: Origins) -> str:

@@ -1,9 +1,8 @@
 """Finds the setting that chooses or changes a configuration group, if there is one."""
 
-import dataclasses
 from collections.abc import Iterator
 
-from parallax_runner.config.explain import shown, typed, written
+from parallax_runner.config.explain import shown, written
 from parallax_runner.config.origins import Origins
 from parallax_runner.errors import Setting
 
@@ -20,7 +19,7 @@ def setting_of(group: str, origins: Origins) -> Setting | None:
 def _settings(group: str, origins: Origins) -> Iterator[Setting]:
     for override in reversed(origins.overrides):
         if _is_within(override.key_or_group, group):
-            yield dataclasses.replace(typed(shown(str(override.input_line))), where=origins.giver)
+            yield Setting.typed(shown(str(override.input_line)), where=origins.giver)
     for file in reversed(origins.files):
         for chosen, choice, where in file.defaults(overrides=True):
             if chosen == group:

@@ -7,8 +7,8 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from parallax_runner.config.explain import shown, typed
-from parallax_runner.errors import ConfigError, ParallaxError, StorageError, is_of_storage
+from parallax_runner.config.explain import shown
+from parallax_runner.errors import ConfigError, ParallaxError, Setting, StorageError, is_of_storage
 
 FULL_ERROR = "HYDRA_FULL_ERROR"  # makes Hydra raise an error instead of printing it
 
@@ -31,8 +31,8 @@ def explained(overrides: Sequence[str], job_file: str) -> Iterator[None]:
         if not is_of_job and given:
             told = " ".join(str(error).split()).rstrip(".")
             fails = f"Hydra fails with {'this setting' if len(given) == 1 else 'these settings'}"
-            about = typed(shown(" ".join(given)))
-            raise ConfigError(f"{fails}: {type(error).__name__}: {shown(told)}", about=about) from error
+            about = Setting.typed(shown(" ".join(given)))
+            raise ConfigError(f"{fails}: {type(error).__name__}: {shown(told)}").about(about) from error
         if not is_of_job and is_of_storage(error):
             raise StorageError(f"Hydra cannot create the run directory: {error}") from error
         raise

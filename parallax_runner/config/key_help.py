@@ -10,7 +10,6 @@ from omegaconf import DictConfig
 
 from parallax_runner.config.comments import head_comment, key_comments
 from parallax_runner.config.compose import CONFIG_NAME, Composer, resolve
-from parallax_runner.config.explain import typed
 from parallax_runner.config.key_meanings import (
     SCHEMA_GROUPS,
     KeyMeaning,
@@ -21,7 +20,7 @@ from parallax_runner.config.key_meanings import (
 )
 from parallax_runner.config.schema import FREE_GROUPS
 from parallax_runner.config.suggestions import nearest
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 
 ALL = "all"
 WIDTH = 100  # in characters
@@ -41,8 +40,8 @@ def key_help(composer: Composer, topics: Sequence[str], overrides: Sequence[str]
         if topic not in groups and not named:
             hint = nearest(topic, [*groups, *keys])
             suggestion = None if hint is None else f"Did you mean --help {hint}?"
-            about = typed(f"--help {topic}")
-            raise ConfigError("there is no such group or key.", about=about, remedy=suggestion)
+            about = Setting.typed(f"--help {topic}")
+            raise ConfigError("there is no such group or key.").about(about, remedy=suggestion)
         for group in groups if topic == ALL else [topic] if topic in groups else []:
             found += [*_choices(composer, group, choices[group]), ""]
         for key in named:

@@ -20,16 +20,14 @@ def check_main_file(name: str, used: Path | None, config_dir: str | None) -> Non
     file = f"{name.removesuffix('.yaml')}.yaml"
     if used is None:
         if "/" in name:
-            raise ConfigError(
-                f"there is no such file. {REMEDY}", about=Setting.of("--config-name", name, where=COMMAND_LINE)
+            raise ConfigError(f"there is no such file. {REMEDY}").about(
+                Setting.of("--config-name", name, where=COMMAND_LINE)
             )
         return
     ignored = None if config_dir is None else Path(config_dir) / file
     if ignored is not None and ignored.is_file() and not ignored.samefile(used):
-        raise ConfigError(
-            f"{readable(ignored)} would be ignored, because {used} has the same name",
-            about=Setting.of("--config-dir", config_dir, where=COMMAND_LINE),
-            remedy=f"remove or rename it. {REMEDY}",
+        raise ConfigError(f"{readable(ignored)} would be ignored, because {used} has the same name").about(
+            Setting.of("--config-dir", config_dir, where=COMMAND_LINE), remedy=f"remove or rename it. {REMEDY}"
         )
     if _is_of_a_run(used):
         raise ConfigError(

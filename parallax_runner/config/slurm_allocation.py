@@ -71,15 +71,15 @@ def host_lines(cluster: ClusterConfig, environ: Mapping[str, str] = os.environ) 
     if _is_in_step(environ) and len(counts) < len(names):
         raise ConfigError(
             f"srun has started this process in a step with {len(counts)} of the {len(names)} "
-            "nodes of its job, and Slurm's variables describe only this step",
-            about=Setting("cluster.launcher", "slurm"),
+            "nodes of its job, and Slurm's variables describe only this step"
+        ).about(
+            Setting("cluster.launcher", "slurm"),
             remedy=f"start the command without srun, or with srun --nodes={len(names)}",
         )
     if not names or len(names) != len(counts):
         told = {name: environ.get(name) for name in ("SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE")}
-        raise ConfigError(
-            f"expected a number of tasks for each node, but Slurm set {told}",
-            about=Setting("cluster.launcher", "slurm"),
+        raise ConfigError(f"expected a number of tasks for each node, but Slurm set {told}").about(
+            Setting("cluster.launcher", "slurm")
         )
     return tuple(f"{name}: {','.join(map(str, range(count)))}" for name, count in zip(names, counts, strict=True))
 
@@ -94,7 +94,7 @@ def tasks_per_node(counts: str) -> list[int]:
     cannot be read."""
     found = [REPEATED.fullmatch(part) for part in counts.split(",")]
     if not all(found):
-        raise ConfigError("expected numbers such as «2(x3),1»", about=Setting("SLURM_TASKS_PER_NODE", repr(counts)))
+        raise ConfigError("expected numbers such as «2(x3),1»").about(Setting("SLURM_TASKS_PER_NODE", repr(counts)))
     return [int(one[1]) for one in found if one for _ in range(int(one[2] or 1))]
 
 

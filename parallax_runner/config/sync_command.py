@@ -31,10 +31,8 @@ def sync_command(arguments: argparse.Namespace) -> SyncCommand | None:
     if "action=sync" not in arguments.overrides or arguments.cfg is not None:
         return None
     if arguments.multirun:
-        raise ConfigError(
-            "this action needs one run_dir, which can be the folder of a sweep",
-            about=Setting("action", "sync", where=COMMAND_LINE),
-            remedy="omit -m",
+        raise ConfigError("this action needs one run_dir, which can be the folder of a sweep").about(
+            Setting("action", "sync", where=COMMAND_LINE), remedy="omit -m"
         )
     composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
     job = composer.job(arguments.overrides)

@@ -32,14 +32,14 @@ def load(
     argument is out of range.
     """
     if dense_features < 1:
-        raise ConfigError("expected 1 or more.", about=Setting.of("data.dense_features", dense_features))
+        raise ConfigError("expected 1 or more.").about(Setting.of("data.dense_features", dense_features))
     for number, cardinality in enumerate(cardinalities):
         if not 1 <= cardinality <= LARGEST_CARDINALITY:
-            raise ConfigError(
-                "expected 1 to 2^48 ids.", about=Setting.of("data.cardinalities", cardinality, item=number)
+            raise ConfigError("expected 1 to 2^48 ids.").about(
+                Setting.of("data.cardinalities", cardinality, item=number)
             )
     if not cardinalities:
-        raise ConfigError("expected at least one categorical feature.", about=Setting("data.cardinalities", "[]"))
+        raise ConfigError("expected at least one categorical feature.").about(Setting("data.cardinalities", "[]"))
     check_sizes(examples, validation_examples)
     return GeneratedDataset(
         _Clicks.of(dense_features, cardinalities, seed).batch,

@@ -39,8 +39,8 @@ class Arrays:
         self.train_size = self._rows // global_batch * global_batch
         self.validation_size = _rows(validation, "validation_data") if validation else 0
         if not self.train_size:
-            raise DataError(
-                f"there are {self._rows} examples, fewer than one batch", about=Setting.of("batch_size", global_batch)
+            raise DataError(f"there are {self._rows} examples, fewer than one batch").about(
+                Setting.of("batch_size", global_batch)
             )
         self._train, self._validation = train, validation
         self.shuffle, self.seed = shuffle, seed

@@ -70,10 +70,10 @@ def check_sizes(examples: int, validation_examples: int) -> None:
     """Raises ConfigError if a number of examples is out of range, or if the order of the examples does not fit in
     memory."""
     if examples < 1:
-        raise ConfigError("expected at least 1 example to train on.", about=Setting.of("data.examples", examples))
+        raise ConfigError("expected at least 1 example to train on.").about(Setting.of("data.examples", examples))
     if validation_examples < 0:
-        raise ConfigError(
-            "expected 0 (no validation) or more.", about=Setting.of("data.validation_examples", validation_examples)
+        raise ConfigError("expected 0 (no validation) or more.").about(
+            Setting.of("data.validation_examples", validation_examples)
         )
     check_fits(
         _BYTES_PER_EXAMPLE * (examples + validation_examples),

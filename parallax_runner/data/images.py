@@ -28,7 +28,7 @@ def load(*, image_size: int, classes: int, noise: float, examples: int, validati
         ("noise", noise, 0),
     ):
         if number < least:
-            raise ConfigError(f"expected {least} or more.", about=Setting.of(f"data.{name}", number))
+            raise ConfigError(f"expected {least} or more.").about(Setting.of(f"data.{name}", number))
     check_fits(
         4 * CHANNELS * image_size**2 * (examples + validation_examples + classes),
         image_size=image_size,

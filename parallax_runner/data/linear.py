@@ -20,13 +20,13 @@ def load(*, examples: int, validation_examples: int, noise: float, seed: int) ->
     ConfigError if `validation_examples` or `noise` is negative.
     """
     if examples < 1:
-        raise DataError("expected at least 1 example to train on.", about=Setting.of("data.examples", examples))
+        raise DataError("expected at least 1 example to train on.").about(Setting.of("data.examples", examples))
     if validation_examples < 0:
-        raise ConfigError(
-            "expected 0 (no validation) or more.", about=Setting.of("data.validation_examples", validation_examples)
+        raise ConfigError("expected 0 (no validation) or more.").about(
+            Setting.of("data.validation_examples", validation_examples)
         )
     if noise < 0:
-        raise ConfigError("expected a standard deviation, 0 or more.", about=Setting.of("data.noise", noise))
+        raise ConfigError("expected a standard deviation, 0 or more.").about(Setting.of("data.noise", noise))
     # Memory is needed for intermediate float64 values of x and y, and for the order of an epoch.
     check_fits(4 * 8 * (examples + validation_examples), examples=examples, validation_examples=validation_examples)
     train_generator, validation_generator = np.random.default_rng(seed).spawn(2)

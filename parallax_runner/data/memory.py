@@ -14,7 +14,5 @@ def check_fits(needed_bytes: int, **sizes: int) -> None:
     has_bytes = psutil.virtual_memory().total
     if needed_bytes > has_bytes:
         raise ConfigError(
-            f"this data needs {needed_bytes / 1e9:,.0f} GB, but this machine has {has_bytes / 1e9:,.0f} GB of memory.",
-            about=[Setting.of(f"data.{key}", size) for key, size in sizes.items()],
-            remedy="Use smaller values",
-        )
+            f"this data needs {needed_bytes / 1e9:,.0f} GB, but this machine has {has_bytes / 1e9:,.0f} GB of memory."
+        ).about(*[Setting.of(f"data.{key}", size) for key, size in sizes.items()], remedy="Use smaller values")

@@ -33,11 +33,11 @@ def load(
     """
     for name, number in (("queries", queries), ("items", items), ("clusters", clusters)):
         if number < 1:
-            raise ConfigError("expected 1 or more.", about=Setting.of(f"data.{name}", number))
+            raise ConfigError("expected 1 or more.").about(Setting.of(f"data.{name}", number))
     if items % clusters:
-        raise ConfigError(f"expected a multiple of data.clusters={clusters}.", about=Setting.of("data.items", items))
+        raise ConfigError(f"expected a multiple of data.clusters={clusters}.").about(Setting.of("data.items", items))
     if not 0 <= affinity <= 1:
-        raise ConfigError("expected a fraction from 0 to 1.", about=Setting.of("data.affinity", affinity))
+        raise ConfigError("expected a fraction from 0 to 1.").about(Setting.of("data.affinity", affinity))
     check_sizes(examples, validation_examples)
     check_fits(4 * 8 * (queries + items), queries=queries, items=items)
     return GeneratedDataset(

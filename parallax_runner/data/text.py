@@ -57,13 +57,13 @@ def _text_files(path: str, *, key: str) -> list[TextFile]:
     if root.is_dir():
         files = find_files(root)
         if not files:
-            raise DataError(
-                "this directory is empty. Expected text files, plain or gzipped.", about=Setting.of(key, path)
+            raise DataError("this directory is empty. Expected text files, plain or gzipped.").about(
+                Setting.of(key, path)
             )
         return files
     refuse_special(root)
     if root.is_file():
         return [TextFile(root.name, root)]
-    raise DataError(
-        "no such file or directory. Expected a text file or a directory of text files.", about=Setting.of(key, path)
+    raise DataError("no such file or directory. Expected a text file or a directory of text files.").about(
+        Setting.of(key, path)
     )

@@ -31,10 +31,10 @@ def language_model_dataset(
     `source` names the text in the error message, and `validation_source` the validation text if it is another one.
     """
     if sequence_length < 1:
-        raise ConfigError("expected at least 1 word.", about=Setting.of("data.sequence_length", sequence_length))
+        raise ConfigError("expected at least 1 word.").about(Setting.of("data.sequence_length", sequence_length))
     if validation_examples < 0:
-        raise ConfigError(
-            "expected 0 (no validation) or more.", about=Setting.of("data.validation_examples", validation_examples)
+        raise ConfigError("expected 0 (no validation) or more.").about(
+            Setting.of("data.validation_examples", validation_examples)
         )
     train = cut_windows(corpus.train, sequence_length)
     if len(train) == 0:

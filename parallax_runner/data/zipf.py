@@ -27,17 +27,17 @@ def load(
     argument is out of range.
     """
     if vocab_size < 1:
-        raise ConfigError("expected at least 1 word.", about=Setting.of("data.vocab_size", vocab_size))
+        raise ConfigError("expected at least 1 word.").about(Setting.of("data.vocab_size", vocab_size))
     if offset < 0:
-        raise ConfigError("expected 0 or more.", about=Setting.of("data.offset", offset))
+        raise ConfigError("expected 0 or more.").about(Setting.of("data.offset", offset))
     if examples < 1:
-        raise ConfigError("expected at least 1 example to train on.", about=Setting.of("data.examples", examples))
+        raise ConfigError("expected at least 1 example to train on.").about(Setting.of("data.examples", examples))
     if validation_examples < 0:
-        raise ConfigError(
-            "expected 0 (no validation) or more.", about=Setting.of("data.validation_examples", validation_examples)
+        raise ConfigError("expected 0 (no validation) or more.").about(
+            Setting.of("data.validation_examples", validation_examples)
         )
     if sequence_length < 1:
-        raise ConfigError("expected at least 1 word.", about=Setting.of("data.sequence_length", sequence_length))
+        raise ConfigError("expected at least 1 word.").about(Setting.of("data.sequence_length", sequence_length))
     check_fits(
         3 * 8 * (vocab_size + (examples + validation_examples) * sequence_length),
         vocab_size=vocab_size,

@@ -21,9 +21,8 @@ def with_batch_size(config: RunConfig, dataset: Dataset) -> RunConfig:
     if whole is None:
         raise ConfigError(
             "expected an integer, at least 1; only the batch size of a tf.data.Dataset is known, "
-            f"but data._target_={config.data['_target_']} returned {type(dataset).__name__}",
-            about=Setting("data.batch_size", "null"),
-        )
+            f"but data._target_={config.data['_target_']} returned {type(dataset).__name__}"
+        ).about(Setting("data.batch_size", "null"))
     return dataclasses.replace(config, data={**config.data, "batch_size": replica_batch(config, whole)})
 
 

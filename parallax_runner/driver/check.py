@@ -73,7 +73,7 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
         return None
     reason = unwritable(command.dir)
     if reason is not None:
-        raise ConfigError(f"{reason}", about=Setting.of("hydra.sweep.dir", shown(command.dir)))
+        raise ConfigError(reason).about(Setting.of("hydra.sweep.dir", shown(command.dir)))
     jobs = _validated(composer.jobs_of(command), needs_objective=not command.jobs_are_known)
     _check_driver(jobs[0].config)
     direction = [] if command.jobs_are_known else _direction_lines(next(composer.jobs_of(command)), jobs[0].config)

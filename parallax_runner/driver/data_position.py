@@ -56,8 +56,9 @@ def _refusal(config: RunConfig, prefix: Path, sidecar: Sidecar, changed: list[st
         return f'overrides=["{line}"]' if frozen.is_fit(config) else line
 
     return CheckpointError(
-        f"the training data has changed since checkpoint {prefix} was written ({'; '.join(changed)}).",
-        about=Setting.of("ckpt.resume", config.ckpt.resume),
+        f"the training data has changed since checkpoint {prefix} was written ({'; '.join(changed)})."
+    ).about(
+        Setting.of("ckpt.resume", config.ckpt.resume),
         remedy=f"Set {setting('start')} to begin the new data at its first example, or {setting('keep')} to continue "
         f"at the checkpoint's position, example {sidecar.examples}; or restore the earlier data",
     )

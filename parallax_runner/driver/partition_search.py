@@ -39,8 +39,8 @@ def planned(config: RunConfig, plan: Plan) -> Plan:
     notes = []
     if allowed is None:
         if config.action == "search":
-            raise PlanError(
-                "no sparse variable is on a server, so there is nothing to shard", about=Setting("action", "search")
+            raise PlanError("no sparse variable is on a server, so there is nothing to shard").about(
+                Setting("action", "search")
             )
         notes.append("partition=search has no effect: no sparse variable is on a server")
     elif config.action == "plan":

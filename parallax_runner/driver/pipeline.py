@@ -95,10 +95,8 @@ def drive(
         compute_exactly()
     state = RunState.begun(config)
     if config.action == "sync":
-        raise ConfigError(
-            "this action runs no job",
-            about=Setting("action", "sync"),
-            remedy="use this action alone, as in action=sync run_dir=runs/first",
+        raise ConfigError("this action runs no job").about(
+            Setting("action", "sync"), remedy="use this action alone, as in action=sync run_dir=runs/first"
         )
     more = slurm_job.ending_signals(config)
     with Interrupts(*more) as interrupts, slurm_job.started_again(interrupts), _alone_in(config, run_dir):

@@ -32,10 +32,8 @@ def alone_in(run_dir: Path) -> Iterator[None]:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ConfigError(
-                "another run uses this directory",
-                about=Setting.of("run_dir", run_dir),
-                remedy="wait until that run ends, or set hydra.run.dir=ANOTHER",
+            raise ConfigError("another run uses this directory").about(
+                Setting.of("run_dir", run_dir), remedy="wait until that run ends, or set hydra.run.dir=ANOTHER"
             ) from error
         except OSError as error:  # Some network file systems cannot lock folders.
             log.warning("%s cannot be locked: %s", run_dir, error)
@@ -61,10 +59,8 @@ def alone_in_checkpoints(config: RunConfig) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(folder / CHECKPOINT_LOCK, wait=False))
         except BlockingIOError as error:
-            raise ConfigError(
-                "another run writes its checkpoints to this folder",
-                about=Setting.of("ckpt.dir", folder),
-                remedy="wait until that run ends, or set ckpt.dir=ANOTHER",
+            raise ConfigError("another run writes its checkpoints to this folder").about(
+                Setting.of("ckpt.dir", folder), remedy="wait until that run ends, or set ckpt.dir=ANOTHER"
             ) from error
         except OSError as error:  # some network file systems have no locks
             log.warning("%s cannot be locked: %s", folder, error)

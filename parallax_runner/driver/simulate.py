@@ -73,6 +73,5 @@ def _given(path: str) -> Measured:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"not a measurement ({error}); expected a file such as measured.json, which "
-            "a run with comm.measure_rows=true writes to its run_dir",
-            about=Setting.of("simulate.profile", path),
-        ) from error
+            "a run with comm.measure_rows=true writes to its run_dir"
+        ).about(Setting.of("simulate.profile", path)) from error

@@ -59,9 +59,8 @@ def write_script(config: RunConfig, plan: Plan, run_dir: Path, command: str | No
     parallel_run.
     """
     if command is None or config.sweep.dir is not None:
-        raise LaunchError(
-            "a script or a job of a sweep is not submitted automatically",
-            about=Setting("cluster", "slurm"),
+        raise LaunchError("a script or a job of a sweep is not submitted automatically").about(
+            Setting("cluster", "slurm"),
             remedy="start a script in your own sbatch job, and a sweep with hydra/launcher=submitit_slurm",
         )
     path = run_dir / SCRIPT
@@ -104,10 +103,8 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
 def _log_pattern(run_dir: Path) -> str:
     """Returns the path of the job's log, in which Slurm replaces %j with the job's id, and %% with %."""
     if "\\" in str(run_dir):
-        raise LaunchError(
-            "Slurm drops backslashes from the path of a job's log",
-            about=[Setting("cluster", "slurm"), Setting.of("run_dir", run_dir)],
-            remedy="rename the folder",
+        raise LaunchError("Slurm drops backslashes from the path of a job's log").about(
+            Setting("cluster", "slurm"), Setting.of("run_dir", run_dir), remedy="rename the folder"
         )
     return f"{run_dir}/".replace("%", "%%") + LOG.format(job="%j")
 
@@ -121,10 +118,8 @@ def _quoted(value: str, name: str) -> str:
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in value):
         raise LaunchError(
             f"{SCRIPT} cannot contain {name}={value!r}: expected a value in UTF-8 without line breaks "
-            "and other control characters",
-            about=Setting("cluster", "slurm"),
-            remedy="rename the folder or change the option",
-        )
+            "and other control characters"
+        ).about(Setting("cluster", "slurm"), remedy="rename the folder or change the option")
     if PLAIN.fullmatch(value):
         return value
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
@@ -156,7 +151,7 @@ def submit(path: Path) -> str:
             f"cannot start sbatch: {error}; with cluster.submit=false, the driver only writes {path}"
         ) from error
     if done.returncode:
-        raise LaunchError(f"sbatch rejected {path}: {done.stderr.strip()}", about=Setting("cluster", "slurm"))
+        raise LaunchError(f"sbatch rejected {path}: {done.stderr.strip()}").about(Setting("cluster", "slurm"))
     return done.stdout.strip().partition(";")[0]
 
 
@@ -220,7 +215,7 @@ def standing_in(shown: str) -> tuple[str, int]:
     state = STATE.search(shown)
     exit_code = EXIT_CODE.search(shown)
     if state is None:
-        raise LaunchError(f"scontrol shows no state of the job: {shown!r}", about=Setting("cluster", "slurm"))
+        raise LaunchError(f"scontrol shows no state of the job: {shown!r}").about(Setting("cluster", "slurm"))
     return state[1], status_of(state[1], "0:0" if exit_code is None else exit_code[1])
 
 

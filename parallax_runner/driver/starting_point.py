@@ -76,10 +76,8 @@ def _check_repeats(config: RunConfig) -> None:
     done = recovery.step_of(config)
     if config.action == "verify" and config.train.steps is not None and done >= config.train.steps:
         raise ConfigError(
-            f"{config.ckpt.resume} is at step {done}, so train.steps={config.train.steps} leaves no steps to verify",
-            about=Setting("action", "verify"),
-            remedy=f"set train.steps={done + 10} or ckpt.resume=never",
-        )
+            f"{config.ckpt.resume} is at step {done}, so train.steps={config.train.steps} leaves no steps to verify"
+        ).about(Setting("action", "verify"), remedy=f"set train.steps={done + 10} or ckpt.resume=never")
 
 
 def leave_for_workers(

@@ -48,9 +48,8 @@ def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: D
     asked = config.train.validate_steps
     if asked is not None and not is_possible(config, single, dataset):
         wanted = {"train.patience": config.train.patience, "train.validate_steps": asked}
-        raise ConfigError(
-            f"this run cannot be validated: {why_not(config, single, dataset)}",
-            about=[Setting.of(key, value) for key, value in wanted.items() if value is not None],
+        raise ConfigError(f"this run cannot be validated: {why_not(config, single, dataset)}").about(
+            *[Setting.of(key, value) for key, value in wanted.items() if value is not None]
         )
     if not lacks_examples(config, single, dataset) and not _lacks_all_examples(config, single, dataset):
         return plan
@@ -65,9 +64,8 @@ def _check_batch(config: RunConfig, plan: Plan, dataset: Dataset) -> None:
         part = f" = {whole // plan.replicas}" if whole % plan.replicas == 0 else ", which is not a whole number"
         raise ConfigError(
             f"the data has batches of {whole} examples for all {plan.replicas} replicas "
-            f"together; expected {whole} / {plan.replicas}{part}",
-            about=Setting.of("data.batch_size", size),
-        )
+            f"together; expected {whole} / {plan.replicas}{part}"
+        ).about(Setting.of("data.batch_size", size))
 
 
 def why_not(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> str:

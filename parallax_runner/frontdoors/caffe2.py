@@ -42,9 +42,8 @@ def task_of(rendezvous: Mapping[str, Any], devices: Sequence[int] | None, *, on_
     if num_shards == 1:
         return None
     if devices is not None and len(devices) > 1:
-        raise ConfigError(
-            "expected one device, because each shard is a process with one device.",
-            about=Setting.of("devices", list(devices)),
+        raise ConfigError("expected one device, because each shard is a process with one device.").about(
+            Setting.of("devices", list(devices)),
             remedy="Start one process per device, and set num_shards to the number of processes",
         )
     address = str(rendezvous["kv_handler"])

@@ -51,9 +51,8 @@ class Settings:
         """Returns the place of a trainer or pserver in the cluster. Raises ConfigError if the settings are invalid."""
         if self.trainer_id >= self.num_gradient_servers:
             raise ConfigError(
-                f"expected an integer, at least 0 and less than num_gradient_servers={self.num_gradient_servers}",
-                about=Setting.of("trainer_id", self.trainer_id),
-            )
+                f"expected an integer, at least 0 and less than num_gradient_servers={self.num_gradient_servers}"
+            ).about(Setting.of("trainer_id", self.trainer_id))
         return Task(
             role,
             self.trainer_id if role == "worker" else None,
@@ -75,9 +74,8 @@ class Settings:
             raise ConfigError(
                 f"on several machines, {RENDEZVOUS} must give all trainers and "
                 "pservers the address at which they meet: file:///shared/folder, redis://host:port/prefix, or tcp:// "
-                "with the host and port of trainer 0",
-                about=Setting.of("pservers", ",".join(self.pservers)),
-            )
+                "with the host and port of trainer 0"
+            ).about(Setting.of("pservers", ",".join(self.pservers)))
         return f"tcp://{bind_address.LOOPBACK}:{self.port}"
 
 
@@ -119,13 +117,13 @@ def _read(name: str, value: Any) -> Any:
     if isinstance(default, bool):
         truth = TRUTHS.get(str(value).lower())
         if truth is None:
-            raise ConfigError("expected True or False", about=Setting.of(name, value))
+            raise ConfigError("expected True or False").about(Setting.of(name, value))
         return truth
     if isinstance(default, int):
         least = 0 if name in ("trainer_id", "ports_num_for_sparse") else 1
         text = str(value)
         if not (text.isascii() and text.isdigit() and int(text) >= least):
-            raise ConfigError(f"expected an integer, at least {least}", about=Setting.of(name, value))
+            raise ConfigError(f"expected an integer, at least {least}").about(Setting.of(name, value))
         return int(text)
     if name == "pservers":
         # Ports in the list are ignored, because all ports follow from `port`.
@@ -139,7 +137,6 @@ def _address_of(interface: str) -> str:
     for address in known.get(interface, ()):
         if address.family == socket.AF_INET:
             return str(address.address)
-    raise ConfigError(
-        f"expected an interface with an IPv4 address; this machine has {', '.join(known)}",
-        about=Setting.of("nics", interface),
+    raise ConfigError(f"expected an interface with an IPv4 address; this machine has {', '.join(known)}").about(
+        Setting.of("nics", interface)
     )

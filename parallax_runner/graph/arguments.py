@@ -89,7 +89,7 @@ def blamed(
             raise
         which = "this value" if len(keys) == 1 else "one of these values"
         reason = f"{content['_target_']} fails with {which} at {place_of(cause)}: {told}{takes}"
-        raise ConfigError(f"{reason}.", about=[_setting(group, content, key) for key in keys]) from error
+        raise ConfigError(f"{reason}.").about(*[_setting(group, content, key) for key in keys]) from error
 
 
 def _set_by_user(group: str, content: Mapping[str, Any]) -> list[str]:

@@ -43,10 +43,10 @@ def load_dataset(config: RunConfig) -> Dataset:
     check_call("data", arguments, function)
     target = Setting("data._target_", config.data["_target_"])
     try:
-        with must_not_exit("", DataError, about=target), blamed("data", arguments, function):
+        with must_not_exit("", DataError, about=[target]), blamed("data", arguments, function):
             return _as_dataset(_unwrapped(lambda: instantiate(arguments)), config)
     except MemoryError as error:
-        raise DataError(f"the data does not fit in memory: {error}", about=target) from error
+        raise DataError(f"the data does not fit in memory: {error}").about(target) from error
 
 
 def _as_dataset(made: Any, config: RunConfig) -> Dataset:
@@ -59,11 +59,10 @@ def _as_dataset(made: Any, config: RunConfig) -> Dataset:
         missing = [name for name in needed if not hasattr(made, name)]
         if missing:
             raise ConfigError(
-                f"the function returned an object of type "
+                "the function returned an object of type "
                 f"{type(made).__name__} without {', '.join(missing)}; expected a tf.data.Dataset or a dataset as "
-                "described in docs/data.md",
-                about=Setting.of("data._target_", config.data["_target_"]),
-            )
+                "described in docs/data.md"
+            ).about(Setting.of("data._target_", config.data["_target_"]))
         dataset: Dataset = made
         return dataset
     from parallax_runner.graph.tf_data.dataset import TfDataset
@@ -190,8 +189,9 @@ def _refuse_all_but_dense(config: RunConfig, dataset: Dataset) -> None:
     for name, feature in dataset.features.items():
         if feature.kind != "dense":
             raise ConfigError(
-                f"this function takes features, which must be dense, but «{name}» is {feature.kind}.",
-                about=Setting("model._target_", config.model["_target_"]),
+                f"this function takes features, which must be dense, but «{name}» is {feature.kind}."
+            ).about(
+                Setting("model._target_", config.model["_target_"]),
                 remedy="Make the feature dense in the data, or name a function that takes no features and returns a "
                 "Keras model or a training step",
             )
@@ -231,13 +231,13 @@ def _find(group: str, content: Mapping[str, Any]) -> Any:
 
     target = content["_target_"]
     try:
-        with must_not_exit("cannot be imported", ConfigError, about=Setting(f"{group}._target_", target)):
+        with must_not_exit("cannot be imported", ConfigError, about=[Setting(f"{group}._target_", target)]):
             found = _locate(target)
     except (ImportError, ValueError) as error:
         cause = error.__cause__ or error
         reason = " ".join(str(cause).split()) or type(cause).__name__
-        raise ConfigError(
-            f"cannot be imported: {type(cause).__name__}: {reason}", about=Setting.of(f"{group}._target_", target)
+        raise ConfigError(f"cannot be imported: {type(cause).__name__}: {reason}").about(
+            Setting.of(f"{group}._target_", target)
         ) from error
     check_callable(group, content, found)
     return found

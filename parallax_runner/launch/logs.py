@@ -54,8 +54,8 @@ def _link_logs(run_dir: str | Path, path: str | Path | None) -> None:
     if path is None:
         return
     if logs.exists():
-        raise ConfigError(
-            f"{logs} contains an earlier run's logs: choose another run_dir", about=Setting.of("redirect_path", path)
+        raise ConfigError(f"{logs} contains an earlier run's logs: choose another run_dir").about(
+            Setting.of("redirect_path", path)
         )
     Path(path).mkdir(parents=True, exist_ok=True)
     logs.parent.mkdir(parents=True, exist_ok=True)

@@ -67,7 +67,7 @@ class _Question:
             self._process = subprocess.Popen(self.argv, stdin=given, stdout=out, stderr=errors, start_new_session=True)
         except OSError as error:
             about = Setting("cluster.remote_shell", None)
-            raise LaunchError(f"cannot start {self.argv[0]}: {error}", about=about) from error
+            raise LaunchError(f"cannot start {self.argv[0]}: {error}").about(about) from error
         return self
 
     def __exit__(self, *_: object) -> None:

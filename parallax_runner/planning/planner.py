@@ -35,9 +35,8 @@ def make_plan(request: PlanRequest) -> Plan:
     variables = cut_variables(request.variables, request.partitions, request.cut)
     if choice is None:
         if preset is None:
-            raise PlanError(
-                "set comm.routes, which chooses the routes of dense and sparse gradients",
-                about=Setting.of("comm", comm),
+            raise PlanError("set comm.routes, which chooses the routes of dense and sparse gradients").about(
+                Setting.of("comm", comm)
             )
         choice = _by_preset(preset, variables, request)
     routes = choice.routes
@@ -120,20 +119,16 @@ def _refuse_what_ranks_cannot_send(variables: Sequence[VariableInfo], routes: Ma
     if (variable := not_carried(variables, routes)) is not None:
         other = "local" if _trained_as_none_can_add(variable) else "ps"
         raise PlanError(
-            f"variable «{variable.name}» has dtype {variable.dtype}, which Horovod cannot send between ranks",
-            about=Setting.of("comm", comm),
-            remedy=f"choose comm={other}, or another dtype",
-        )
+            f"variable «{variable.name}» has dtype {variable.dtype}, which Horovod cannot send between ranks"
+        ).about(Setting.of("comm", comm), remedy=f"choose comm={other}, or another dtype")
 
 
 def _refuse_what_servers_cannot_add_up(served: Sequence[VariableInfo], comm: str) -> None:
     if (variable := next(filter(_trained_as_none_can_add, served), None)) is not None:
         raise PlanError(
             f"variable «{variable.name}» has dtype {variable.dtype}, for which TensorFlow's "
-            "servers cannot sum the gradients of several workers",
-            about=Setting.of("comm", comm),
-            remedy="choose comm=local, or another dtype",
-        )
+            "servers cannot sum the gradients of several workers"
+        ).about(Setting.of("comm", comm), remedy="choose comm=local, or another dtype")
 
 
 def _trained_as_none_can_add(variable: VariableInfo) -> bool:
@@ -147,15 +142,17 @@ def _reason(variable: VariableInfo, route: str, options: CommOptions) -> str:
 
 
 def _counters(variables: Sequence[VariableInfo], options: CommOptions) -> tuple[str, ...]:
-    option, remedy = ("comm.ps.backup_workers", "0") if options.sync else ("comm.sync=false", "comm.sync=true")
+    about, remedy = Setting("comm.sync", "false"), "comm.sync=true"
+    if options.sync:
+        about, remedy = Setting("comm.ps.backup_workers", None), "comm.ps.backup_workers=0"
     counters = [variable for variable in variables if variable.counts]
     for variable in counters:
         if variable.immovable_op is not None:
             raise PlanError(
-                f"{option}: variable «{variable.name}» counts the updates of all replicas on a server, but "
+                f"variable «{variable.name}» counts the updates of all replicas on a server, but "
                 f"«{variable.immovable_op}» uses this variable directly (in a branch, a loop or a function), or writes "
-                f"it before the gradients are computed; choose {remedy}"
-            )
+                "it before the gradients are computed"
+            ).about(about, remedy=f"choose {remedy}")
     return tuple(variable.name for variable in counters)
 
 
@@ -178,10 +175,8 @@ def _route(variable: VariableInfo, comm: str, preset: RoutesConfig, servers: int
         return route_of_kept(variable.gradient).name
     raise PlanError(
         f"variable «{variable.name}» cannot be on a server, because «{variable.immovable_op}» "
-        f"{variable.immovable_because or 'uses it directly'}.",
-        about=Setting.of("comm", comm),
-        remedy="Otherwise, choose comm=hybrid or comm=mpi",
-    )
+        f"{variable.immovable_because or 'uses it directly'}."
+    ).about(Setting.of("comm", comm), remedy="Otherwise, choose comm=hybrid or comm=mpi")
 
 
 def _notes(

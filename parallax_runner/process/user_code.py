@@ -17,11 +17,9 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
 @contextmanager
-def must_not_exit(
-    what: str, error_type: type[ParallaxError], *, about: Setting | Sequence[Setting] = ()
-) -> Iterator[None]:
-    """Converts SystemExit and similar exceptions raised in the block to an error that names `what`, the setting `about`
-    and the line of the user's code.
+def must_not_exit(what: str, error_type: type[ParallaxError], *, about: Sequence[Setting] = ()) -> Iterator[None]:
+    """Converts SystemExit and similar exceptions raised in the block to an error that names `what` and the line of
+    the user's code. `about` are the settings that the error is about.
 
     Without this conversion, the process would end silently with the user's exit status, which can be 0. Exceptions
     raised by signals are not converted, because a worker that was stopped by SIGINT can be started again.
@@ -31,7 +29,7 @@ def must_not_exit(
     except (Exception, Interrupted, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise error_type(f"{what}: {describe_exit(error)}".removeprefix(": "), about=about) from error
+        raise error_type(f"{what}: {describe_exit(error)}".removeprefix(": ")).about(*about) from error
 
 
 def describe_exit(error: BaseException) -> str:

@@ -45,17 +45,13 @@ def range_of(plan: Plan, *, least: int, most: int | None) -> Range | None:
     rows = largest.shape[0]
     wanted = max(len(variable.shards) for variable in cut)
     if most is not None and wanted > most:
-        raise PlanError(
-            f"the script's partitioner requests {wanted} pieces",
-            about=Setting.of("partition.max", most),
-            remedy=f"choose at least {wanted}",
+        raise PlanError(f"the script's partitioner requests {wanted} pieces").about(
+            Setting.of("partition.max", most), remedy=f"choose at least {wanted}"
         )
     least = max(least, wanted)
     if least > rows:
-        raise PlanError(
-            f"variable «{largest.name}» has {rows} rows",
-            about=Setting.of("partition.min", least),
-            remedy=f"choose at most {rows}",
+        raise PlanError(f"variable «{largest.name}» has {rows} rows").about(
+            Setting.of("partition.min", least), remedy=f"choose at most {rows}"
         )
     bound = max(least, PIECES_PER_SERVER * plan.servers) if most is None else most
     bound = min(bound, rows)

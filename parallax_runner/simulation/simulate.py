@@ -107,7 +107,7 @@ def simulate(
             left_out.append(f"{comm} is omitted: {error}")
             points = [point for point in points if point.comm != comm]
     if not points:
-        raise PlanError(f"no mode can be modelled: {'; '.join(left_out)}", about=Setting("action", "simulate"))
+        raise PlanError(f"no mode can be modelled: {'; '.join(left_out)}").about(Setting("action", "simulate"))
     return Simulation(tuple(points), (*_assumptions(measured, constants, workers_per_host), *left_out))
 
 

@@ -30,7 +30,7 @@ def own_gpu(sweep_dir: Path) -> Iterator[None]:
         gpu = next((gpu for gpu in gpus if _take(sweep_dir / FOLDER / f"gpu_{gpu}.lock", held)), None)
         if gpu is None:
             remedy = f"set hydra.launcher.n_jobs to at most {len(gpus)}"
-            raise LaunchError("every GPU of this machine already has a job", about=_SETTING, remedy=remedy)
+            raise LaunchError("every GPU of this machine already has a job").about(_SETTING, remedy=remedy)
         # `gpu` is an index into the list of GPUs that are visible to this process.
         os.environ[VISIBLE] = str(gpu) if before is None else before.split(",")[gpu].strip()
         try:
@@ -50,5 +50,5 @@ def _take(path: Path, held: ExitStack) -> bool:
         return False
     except OSError as error:
         reason = f"{path} cannot be locked: {reason_of(error)}"
-        raise LaunchError(reason, about=_SETTING, remedy="remove it") from error
+        raise LaunchError(reason).about(_SETTING, remedy="remove it") from error
     return True

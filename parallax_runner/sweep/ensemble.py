@@ -25,8 +25,8 @@ def make_ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> str:
     """
     best = [one for one in ranked if one.rank is not None][:count]
     if len(best) < count:
-        raise ExportError(
-            f"only {len(best)} of the sweep's jobs could be ranked", about=Setting.of("sweep.ensemble", count)
+        raise ExportError(f"only {len(best)} of the sweep's jobs could be ranked").about(
+            Setting.of("sweep.ensemble", count)
         )
     members = [_saved_model_of(one) for one in best]
     folder = sweep_dir / FOLDER
@@ -35,7 +35,7 @@ def make_ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> str:
     )
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        raise ExportError(reason.removeprefix("parallax_runner: "), about=Setting.of("sweep.ensemble", count))
+        raise ExportError(reason.removeprefix("parallax_runner: ")).about(Setting.of("sweep.ensemble", count))
     names = done.stdout.strip().splitlines()[-1]
     return f"ensemble of {', '.join(one.job for one in best)}: mean of {names}; {folder}"
 

@@ -106,7 +106,7 @@ class LedgerLauncher(SlurmLauncher):
                 cancel(one.job_id for one in made.values())
                 # Hydra would show a traceback for any other exception.
                 raise SystemExit(
-                    tell(LaunchError(str(error), about=Setting("hydra/launcher", "submitit_slurm")))
+                    tell(LaunchError(str(error)).about(Setting("hydra/launcher", "submitit_slurm")))
                 ) from error
         if made:
             folder = next(iter(made.values())).paths.folder.parent

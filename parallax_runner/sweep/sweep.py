@@ -159,10 +159,8 @@ def _check_nothing_runs(ledger: Ledger) -> None:
             raise _on_another_host(ledger, standing)
         runner = f"process {standing.pid}" if slurm_job is None else f"Slurm job {slurm_job}"
         ending = "end it" if slurm_job is None else f"end it with scancel {slurm_job}"
-        raise ConfigError(
-            f"{runner} from an earlier start is still running {standing.job.name}.",
-            about=Setting.of("hydra.sweep.dir", ledger.path.parent),
-            remedy=f"Wait until it ends, or {ending}",
+        raise ConfigError(f"{runner} from an earlier start is still running {standing.job.name}.").about(
+            Setting.of("hydra.sweep.dir", ledger.path.parent), remedy=f"Wait until it ends, or {ending}"
         )
 
 
@@ -170,9 +168,10 @@ def _on_another_host(ledger: Ledger, standing: Standing) -> ConfigError:
     ended = shlex.quote(json.dumps({"event": HOST_ENDED, "host": standing.host}))
     return ConfigError(
         f"{standing.job.name} was started on host {standing.host} (process "
-        f"{standing.pid}), and this host cannot tell whether it is still running.",
-        about=Setting.of("hydra.sweep.dir", ledger.path.parent),
-        remedy=f"Resume the sweep on "
+        f"{standing.pid}), and this host cannot tell whether it is still running."
+    ).about(
+        Setting.of("hydra.sweep.dir", ledger.path.parent),
+        remedy="Resume the sweep on "
         f"{standing.host}. If that host no longer runs it, add this to the record, and resume the sweep here:\n"
         f"    echo {ended} >> {shlex.quote(str(ledger.path))}",
     )
@@ -185,15 +184,13 @@ def _only_one(sweep_dir: Path) -> Iterator[None]:
         try:
             stack.enter_context(locked(sweep_dir / LOCK, wait=False))
         except BlockingIOError as error:
-            raise ConfigError(
-                "another process is running this sweep.",
-                about=Setting.of("hydra.sweep.dir", sweep_dir),
+            raise ConfigError("another process is running this sweep.").about(
+                Setting.of("hydra.sweep.dir", sweep_dir),
                 remedy="Wait until it ends, or omit hydra.sweep.dir to start another sweep",
             ) from error
         except OSError as error:
-            raise ConfigError(
-                f"its lock file {LOCK} cannot be locked: {reason_of(error)}.",
-                about=Setting.of("hydra.sweep.dir", sweep_dir),
+            raise ConfigError(f"its lock file {LOCK} cannot be locked: {reason_of(error)}.").about(
+                Setting.of("hydra.sweep.dir", sweep_dir),
                 remedy="Correct this, or omit hydra.sweep.dir to start another sweep",
             ) from error
         yield

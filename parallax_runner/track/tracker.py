@@ -92,9 +92,8 @@ class Tracker:
     def sync(cls, folder: Path, given: Mapping[str, Any]) -> None:
         """Sends the unsent records of the runs in `folder` and its subfolders. `action=sync` calls this method. `given`
         contains the keys under `tracking` that the command line sets. Raises ConfigError or TrackingError."""
-        raise ConfigError(
-            f"{cls.__name__} stores no records to send later, so there is nothing to send",
-            about=Setting("action", "sync"),
+        raise ConfigError(f"{cls.__name__} stores no records to send later, so there is nothing to send").about(
+            Setting("action", "sync")
         )
 
     @classmethod

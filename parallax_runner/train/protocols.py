@@ -27,7 +27,6 @@ def check_protocol(protocol: str) -> None:
         factories = re.search(r"available server factories are: \[(.*)\]", str(error))
         names = re.findall(r"\w+", factories[1]) if factories else []
         listed = ", ".join(NAMES.get(name, name) for name in names) or "none"
-        raise PlanError(
-            f"this TensorFlow build does not support it; expected one of: {listed}",
-            about=Setting.of("comm.ps.protocol", protocol),
+        raise PlanError(f"this TensorFlow build does not support it; expected one of: {listed}").about(
+            Setting.of("comm.ps.protocol", protocol)
         ) from error

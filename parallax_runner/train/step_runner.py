@@ -293,7 +293,5 @@ class StepRunner:
         if self._skipped_in_a_row == MAX_SKIPPED_IN_A_ROW:
             raise TrainingError(
                 f"the last {MAX_SKIPPED_IN_A_ROW} steps, up to step {step}, were skipped, because their losses or "
-                "gradients were NaN or infinite.",
-                about=Setting("train.on_nan", "skip"),
-                remedy="Check the data, or lower the learning rate",
-            )
+                "gradients were NaN or infinite."
+            ).about(Setting("train.on_nan", "skip"), remedy="Check the data, or lower the learning rate")

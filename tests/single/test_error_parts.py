@@ -7,7 +7,19 @@ import pickle
 
 import pytest
 
-from parallax_runner.errors import COMMAND_LINE, ConfigError, ErrorParts, FitError, ScriptError, Setting
+from parallax_runner.errors import (
+    COMMAND_LINE,
+    CaptureError,
+    CollectiveError,
+    ConfigError,
+    DataError,
+    ErrorParts,
+    FitError,
+    ParallaxError,
+    PlanError,
+    ScriptError,
+    Setting,
+)
 
 STEPS = Setting.of("train.steps", 5, where=COMMAND_LINE)
 
@@ -32,12 +44,12 @@ def test_a_setting_is_shown_as_a_user_types_it(setting: Setting, shown: str) -> 
     ("error", "message"),
     [
         (ConfigError("nothing is near"), "nothing is near"),
-        (ConfigError("nothing is near", remedy="add one"), "nothing is near; add one"),
-        (ConfigError("too few", about=STEPS), "train.steps=5 (command line): too few"),
-        (ConfigError("too few", about=STEPS, remedy="add some"), "train.steps=5 (command line): too few; add some"),
-        (ConfigError("Too few.", about=STEPS, remedy="Add some."), "train.steps=5 (command line): Too few. Add some."),
-        (ConfigError("too few", about=[STEPS, Setting("a", "b")]), "train.steps=5 (command line), a=b: too few"),
-        (ConfigError("too few", about=[]), "too few"),
+        (ConfigError("nothing is near").about(remedy="add one"), "nothing is near; add one"),
+        (ConfigError("too few").about(STEPS), "train.steps=5 (command line): too few"),
+        (ConfigError("too few").about(STEPS, remedy="add some"), "train.steps=5 (command line): too few; add some"),
+        (ConfigError("Too few.").about(STEPS, remedy="Add some."), "train.steps=5 (command line): Too few. Add some."),
+        (ConfigError("too few").about(STEPS, Setting("a", "b")), "train.steps=5 (command line), a=b: too few"),
+        (ConfigError("too few").about(), "too few"),
         (ConfigError(), ""),
     ],
 )
@@ -62,7 +74,7 @@ def test_the_parts_travel_as_json() -> None:
 def test_no_password_travels() -> None:
     parts = ErrorParts("see http://me:secret@host/", (Setting("tracking.uri", "http://me:secret@host/"),))
     assert "secret" not in json.dumps(parts.as_json())
-    assert "secret" not in str(ConfigError(parts.reason, about=parts.settings))
+    assert "secret" not in str(ConfigError(parts.reason).about(*parts.settings))
 
 
 @pytest.mark.parametrize(
@@ -84,8 +96,15 @@ def test_anything_else_is_not_an_error(fields: dict[str, object]) -> None:
 
 
 def test_an_error_survives_another_process() -> None:
-    error = ConfigError("too few", about=STEPS, remedy="add some")
+    error = ConfigError("too few").about(STEPS, remedy="add some")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     failed = pickle.loads(pickle.dumps(FitError("failed", exit_status=3)))
     assert (str(failed), failed.exit_status) == ("failed", 3)
     assert str(ScriptError("ended", exit_status=4)) == "ended"
+
+
+@pytest.mark.parametrize("kind", [ConfigError, DataError, PlanError, CaptureError, CollectiveError])
+def test_tensorflow_keeps_the_class_of_an_error(kind: type[ParallaxError]) -> None:
+    """It raises an error of a traced function again: one of the same class, with a text that also names the line."""
+    assert kind.__init__ is Exception.__init__
+    assert str(kind("in user code: wrong")) == "in user code: wrong"

@@ -3,6 +3,7 @@
 import shlex
 import shutil
 from collections.abc import Sequence
+from typing import Any
 
 from parallax_runner.config import slurm_allocation
 from parallax_runner.config.comm_mode import mode_of
@@ -28,15 +29,24 @@ def check_hosts(config: RunConfig, origins: Origins) -> None:
     lines = config.cluster.resource_info
     if lines is None or config.cluster.launcher == slurm_allocation.LAUNCHER:
         return
-    is_list = isinstance(lines, tuple) and all(isinstance(one, str) for one in lines)
-    if not is_list and not isinstance(lines, str):
-        expected = "expected the path of a file, or a list of lines such as 'localhost: 0,1'"
-        raise refusal(KEY, origins, expected, value=lines)
+    _check_kind(lines, origins)
     refuse_numbers(config, origins, f"{KEY}={written(lines)} already sets this number; omit one of the two keys")
     hosts = read_hosts(lines)
     check_even(hosts, config, origins)
     if not all(host.is_here for host in hosts):
         _check_remote(config, origins)
+    _check_one_process(hosts, config, origins)
+
+
+def _check_kind(lines: Any, origins: Origins) -> None:
+    if isinstance(lines, str):
+        return
+    if not isinstance(lines, tuple) or not all(isinstance(one, str) for one in lines):
+        expected = "expected the path of a file, or a list of lines such as 'localhost: 0,1'"
+        raise refusal(KEY, origins, expected, value=lines)
+
+
+def _check_one_process(hosts: Sequence[Host], config: RunConfig, origins: Origins) -> None:
     slots = sum(len(host.slots) for host in hosts)
     if mode_of(config.comm).is_one_process and slots > 1:
         needed = f"this mode runs one process, but {KEY} lists {slots} ids; list one id"

@@ -23,8 +23,7 @@ def _check_fields(node: Any, schema: Any, prefix: str, origins: Origins, whole: 
     for name in node:
         key = f"{prefix}{name}"
         if name not in fields:
-            inner = [] if origins.of(key) else origins.given(key)  # +trian.steps=5 sets only the inner key
-            raise unknown_key(inner[-1] if inner else key, origins, _known(whole, origins))
+            raise unknown_key(_set_by_user(key, origins), origins, _known(whole, origins))
         entry = fields[name]
         if OmegaConf.is_missing(node, name):
             raise refusal(key, origins, f"this key has no value; {describe(entry)}", value="???")
@@ -36,6 +35,13 @@ def _check_fields(node: Any, schema: Any, prefix: str, origins: Origins, whole: 
             _check_fields(value, group, f"{key}.", origins, whole)
         elif get_origin(entry.type) is not dict and not _is_in_range(value, entry.metadata):
             raise refusal(key, origins, describe(entry), value=value)
+
+
+def _set_by_user(key: str, origins: Origins) -> str:
+    """Returns the key that the user has set: +trian.steps=5 sets only a key inside of `trian`."""
+    if origins.of(key) is not None:
+        return key
+    return [key, *origins.given(key)][-1]
 
 
 def _known(whole: DictConfig, origins: Origins) -> list[str]:

@@ -66,7 +66,7 @@ def search_apart(
                 f"training ends before a trial of {search.trial_steps} steps is complete (partition.steps_per_trial)"
             )
             if config.action == "search":
-                raise TrainingError(reason, about=Setting("action", "search"))
+                raise TrainingError(reason).about(Setting("action", "search"))
             tell(f"{reason}, so no number of partitions can be chosen")
             break
         else:

@@ -33,8 +33,8 @@ def keras_steps(model: Any, features: Specs, *, labels: Names, sample_weight: Na
     for key, names in (("labels", labels), ("sample_weight", sample_weight)):
         for name in _flat(names):
             if name not in features:
-                raise CaptureError(
-                    f"the data has no such feature; it has {sorted(features)}", about=Setting.of(f"model.{key}", name)
+                raise CaptureError(f"the data has no such feature; it has {sorted(features)}").about(
+                    Setting.of(f"model.{key}", name)
                 )
     inputs = [name for name in features if name not in given]
 

@@ -39,8 +39,8 @@ def sparse_updates_of(options: Mapping[str, Any]) -> SparseUpdates:
     """Returns the value of `sparse_updates` in the group `model`. Raises CaptureError if the value is unknown."""
     value = options.get("sparse_updates") or SparseUpdates.EXACT
     if value not in list(SparseUpdates):
-        raise CaptureError(
-            f"expected one of {', '.join(SparseUpdates)}", about=Setting.of("model.sparse_updates", value)
+        raise CaptureError(f"expected one of {', '.join(SparseUpdates)}").about(
+            Setting.of("model.sparse_updates", value)
         )
     return SparseUpdates(value)
 
@@ -81,19 +81,15 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[Recorded]) -> Iterator
             refused.append(
                 CaptureError(
                     f"the gradient of «{variable.path}» is dense when {kind} uses it, perhaps because of "
-                    "gradient_accumulation_steps or a custom train_step",
-                    about=_LAZY,
-                    remedy="choose exact, or keep the gradient sparse",
-                )
+                    "gradient_accumulation_steps or a custom train_step"
+                ).about(_LAZY, remedy="choose exact, or keep the gradient sparse")
             )
         elif not works_by_row(this, variable, learning_rate):
             refused.append(
                 CaptureError(
                     f"with {kind}, the update of a row of «{variable.path}» depends on other rows, or writes other "
-                    "variables",
-                    about=_LAZY,
-                    remedy="choose exact, or another optimizer",
-                )
+                    "variables"
+                ).about(_LAZY, remedy="choose exact, or another optimizer")
             )
         return not refused
 

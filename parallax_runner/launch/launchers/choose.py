@@ -17,5 +17,5 @@ def launcher_of(config: RunConfig, plan: Plan) -> Launcher:
     # The configuration was validated with its own communication mode, but a calibration uses another mode.
     reason = found.unfit(config, plan.comm)
     if reason is not None:
-        raise LaunchError(reason, about=Setting.of("cluster.launcher", launcher_name(config)))
+        raise LaunchError(reason).about(Setting.of("cluster.launcher", launcher_name(config)))
     return found.from_config(config, plan)

@@ -106,9 +106,7 @@ def hosts_of(config: RunConfig, plan: Plan) -> Hosts:
     there is no route to the first other host."""
     found = find_hosts(places_of(config, plan), config.cluster.remote_shell)
     if found is None:
-        raise LaunchError(
-            "cluster.resource_info names no other host",
-            about=Setting("cluster.launcher", "hosts"),
-            remedy="choose auto or local",
+        raise LaunchError("cluster.resource_info names no other host").about(
+            Setting("cluster.launcher", "hosts"), remedy="choose auto or local"
         )
     return found

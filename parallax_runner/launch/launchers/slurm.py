@@ -40,10 +40,8 @@ class Slurm(OverHosts):
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:
         """Returns the launcher. Raises LaunchError outside an allocation, or if there is no route to another node."""
         if job_id() is None:
-            raise LaunchError(
-                "this process is not in a Slurm job (SLURM_JOB_ID is not set)",
-                about=Setting("cluster.launcher", "slurm"),
-                remedy="start it with sbatch or salloc",
+            raise LaunchError("this process is not in a Slurm job (SLURM_JOB_ID is not set)").about(
+                Setting("cluster.launcher", "slurm"), remedy="start it with sbatch or salloc"
             )
         return cls(allocated_hosts(config, plan), options_of_user(config))
 

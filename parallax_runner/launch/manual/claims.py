@@ -162,9 +162,8 @@ class Claims:
     def _not_replaced(self, entry: Entry, missing: list[str]) -> LaunchError:
         return LaunchError(
             f"{entry} exited while the driver was waiting for the others, and no replacement registered within "
-            f"{REPLACE_SECS:g} s; missing: {', '.join(missing)}",
-            about=Setting("cluster.rendezvous", self._address),
-        )
+            f"{REPLACE_SECS:g} s; missing: {', '.join(missing)}"
+        ).about(Setting("cluster.rendezvous", self._address))
 
     def _too_late(self, missing: list[str], timeout_secs: float) -> LaunchError:
         there = [str(claim.entry) for claim in self._claims.values()]
@@ -173,8 +172,9 @@ class Claims:
         useless = "".join(f"; {why}" for why in self._useless.values())
         return LaunchError(
             f"missing after {timeout_secs:g} s (cluster.rendezvous_timeout_secs): {', '.join(missing)}{beside}"
-            f"{useless}{lost}.",
-            about=Setting("cluster.rendezvous", self._address),
+            f"{useless}{lost}."
+        ).about(
+            Setting("cluster.rendezvous", self._address),
             remedy="Start the missing processes with python -m parallax_runner.worker or .server, --rendezvous and the "
             "same secret",
         )

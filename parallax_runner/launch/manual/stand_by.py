@@ -137,8 +137,8 @@ def stand_by(role: str, rendezvous: str, index: int | None, *, address: str | No
     """
     if index is not None and index < 0:
         option = "--rank" if role == "worker" else "--index"
-        raise ConfigError(
-            f"expected a number from 0, or no {option} to let the driver choose", about=Setting.of(option, index)
+        raise ConfigError(f"expected a number from 0, or no {option} to let the driver choose").about(
+            Setting.of(option, index)
         )
     logging.basicConfig(level=logging.INFO, format=f"parallax_runner.{role}: %(message)s")
     store = open_store(rendezvous, is_driver=False)

@@ -87,10 +87,8 @@ def check_horovods_choice(environ: Mapping[str, str] = os.environ) -> None:
     """Raises LaunchError if a variable makes Horovod connect the ranks without MPI. Ranks under mpirun would crash."""
     for name in WITHOUT_MPI:
         if environ.get(name, "").lower() == "gloo":
-            raise LaunchError(
-                "mpirun starts the workers of this run, and they exchange gradients through MPI",
-                about=Setting.of(name, environ[name]),
-                remedy=f"unset {name}, or use cluster=manual, whose workers use Gloo",
+            raise LaunchError("mpirun starts the workers of this run, and they exchange gradients through MPI").about(
+                Setting.of(name, environ[name]), remedy=f"unset {name}, or use cluster=manual, whose workers use Gloo"
             )
 
 

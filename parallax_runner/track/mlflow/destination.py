@@ -27,13 +27,14 @@ def chosen_uri(configured: str | None) -> str:
         uri = os.environ.get(TRACKING_URI)
         if not uri:
             raise ConfigError(
-                f"expected the store's URI in the environment variable {TRACKING_URI}, which is not set.",
-                about=Setting("tracking.uri", "null"),
+                f"expected the store's URI in the environment variable {TRACKING_URI}, which is not set."
+            ).about(
+                Setting("tracking.uri", "null"),
                 remedy="Set the variable, or set a store, such as tracking.uri=sqlite:///mlflow.db",
             )
         return absolute_uri(uri)
     if has_credentials(configured):
-        raise ConfigError(password_remedy(configured), about=Setting.of("tracking.uri", masked_uri(configured)))
+        raise ConfigError(password_remedy(configured)).about(Setting.of("tracking.uri", masked_uri(configured)))
     return absolute_uri(configured)
 
 

@@ -52,14 +52,12 @@ class JournalTracker(Tracker):
         try:
             self._held.enter_context(journals.writing(run_dir, wait_secs=journals.LOCK_WAIT_SECS))
         except BlockingIOError as error:
-            raise ConfigError(
-                "another run uses this directory.",
-                about=Setting.of("run_dir", run_dir),
-                remedy="Wait until it ends, or set hydra.run.dir=ANOTHER",
+            raise ConfigError("another run uses this directory.").about(
+                Setting.of("run_dir", run_dir), remedy="Wait until it ends, or set hydra.run.dir=ANOTHER"
             ) from error
         except OSError as error:
-            raise ConfigError(
-                f"the journal cannot be written: {error}", about=Setting.of("run_dir", run_dir)
+            raise ConfigError(f"the journal cannot be written: {error}").about(
+                Setting.of("run_dir", run_dir)
             ) from error
         before = journals.begun(run_dir)
         if goes_on and before:

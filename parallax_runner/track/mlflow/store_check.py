@@ -23,23 +23,20 @@ _MAGIC = b"SQLite format 3\0"
 def check_store(uri: str | None, experiment: str) -> None:
     """Raises ConfigError if runs can never be recorded in this store. Does not check whether a server answers."""
     if not uri:
-        raise ConfigError(
-            "expected the URI of a store",
-            about=Setting("tracking.uri", repr(uri or "")),
+        raise ConfigError("expected the URI of a store").about(
+            Setting("tracking.uri", repr(uri or "")),
             remedy="set a store, such as sqlite:///mlflow.db, or set tracking=off",
         )
     reason = _reason(uri)
     if reason is not None:
-        raise ConfigError(
-            f"this store cannot be used: {reason}.",
-            about=Setting("tracking.uri", masked_uri(uri)),
+        raise ConfigError(f"this store cannot be used: {reason}.").about(
+            Setting("tracking.uri", masked_uri(uri)),
             remedy="Use a writable store, such as sqlite:///mlflow.db, or set tracking=off",
         )
     database = sqlite_path(uri)
     if database is not None and _is_deleted(database, experiment):
-        raise ConfigError(
-            "this experiment was deleted in MLflow",
-            about=Setting("tracking.experiment", experiment),
+        raise ConfigError("this experiment was deleted in MLflow").about(
+            Setting("tracking.experiment", experiment),
             remedy="choose another name, or restore it with `mlflow experiments restore`",
         )
 

@@ -28,7 +28,7 @@ def _running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told(*settings: Setting, kind: type[ParallaxError] = PlanError) -> str:
-    error = kind("wrong", about=settings)
+    error = kind("wrong").about(*settings)
     name_origins(error, validated(Composer().job(list(LINES))))
     return str(error)
 
@@ -69,7 +69,7 @@ def test_a_default_is_named_by_its_file() -> None:
 def test_the_choice_of_a_group_is_named_by_the_file_that_chooses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Composer().job([])
     monkeypatch.setattr(running_job, "origins_of_running_job", lambda: job.origins)
-    error = PlanError("wrong", about=Setting("comm", "hybrid"))
+    error = PlanError("wrong").about(Setting("comm", "hybrid"))
     name_origins(error, validated(job))
     assert "conf/config.yaml:" in str(error) and str(error).endswith("): wrong")
 

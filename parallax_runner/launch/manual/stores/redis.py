@@ -101,7 +101,7 @@ class Redis(Store):
         return f"{self._prefix}:{entry.role}:{entry.id}"
 
     def _failure(self, error: Exception) -> LaunchError:
-        return LaunchError(self._wrong(error), about=Setting("cluster.rendezvous", None))
+        return LaunchError(self._wrong(error)).about(Setting("cluster.rendezvous", None))
 
     def _wrong(self, error: Exception) -> str:
         server = f"the Redis server at {self._host}:{self._port}"

@@ -101,4 +101,4 @@ def _gather(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 def _refusal(reason: str, *, remedy: str) -> CollectiveError:
     key = "comm.mpi.use_allgatherv"
-    return CollectiveError(reason, about=Setting(key, "true"), remedy=f"{remedy}, or set {key}=false")
+    return CollectiveError(reason).about(Setting(key, "true"), remedy=f"{remedy}, or set {key}=false")

@@ -49,6 +49,5 @@ def _refuse_own_updates(rewrite: Rewrite, ops: set[tf.Operation], held: tf.Tenso
             raise PlanError(
                 f"«{op.name}» updates each worker's "
                 "own copy of a variable after the update on the servers, which only one worker runs. Run the op before "
-                "the update, or set comm.ps.backup_workers=0",
-                about=Setting.of("comm.ps.backup_workers", rewrite.plan.options.backup_workers),
-            )
+                "the update, or set comm.ps.backup_workers=0"
+            ).about(Setting.of("comm.ps.backup_workers", rewrite.plan.options.backup_workers))
