@@ -21,7 +21,7 @@ from parallax_runner.config.help import help_text
 from parallax_runner.config.hydra_settings import explained
 from parallax_runner.config.location import conf_dir
 from parallax_runner.driver.check import CheckedSweep, check
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import COMMAND_LINE, ConfigError, Setting
 from parallax_runner.process.exit_status import tell
 from parallax_runner.process.home import set_home
 from parallax_runner.process.terminal import keep_going
@@ -140,8 +140,10 @@ def parse() -> argparse.Namespace:
         raise ConfigError("--resolve needs --cfg or --help: add one of these options")
     if arguments.experimental_rerun:
         raise ConfigError(
-            f"--experimental-rerun={arguments.experimental_rerun} (command line): this flag is not supported, because "
-            "Hydra would run the saved configuration without checking it; repeat the run's command"
+            "this flag is not supported, because Hydra would run the saved configuration without checking it"
+        ).about(
+            Setting.of("--experimental-rerun", arguments.experimental_rerun, where=COMMAND_LINE),
+            remedy="repeat the run's command",
         )
     return arguments
 

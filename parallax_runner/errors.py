@@ -1,14 +1,117 @@
 """Errors shown to the user as one message, without a traceback."""
 
+from __future__ import annotations
+
+import dataclasses
 import errno
 import re
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
-from parallax_runner.files.credentials import masked
+from parallax_runner.files.credentials import masked, masked_values
+
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting that an error is about, as its message shows it: `key=value (where)`.
+
+    `value` is None if the message shows only the key. `item` is the position of the value in the list that the key
+    names. `where` is the origin of the value, such as `command line`, or None if it is unknown.
+    """
+
+    key: str
+    value: str | None
+    item: int | None = None
+    where: str | None = None
+
+    @classmethod
+    def of(cls, key: str, value: Any, *, item: int | None = None, where: str | None = None) -> Setting:
+        """Returns the setting with the value as a user types it."""
+        return cls(key, written(value), item, where)
+
+    @classmethod
+    def typed(cls, line: str, *, where: str = COMMAND_LINE) -> Setting:
+        """Returns a word of the command line, such as `train.steps=5` or `~train.seed`."""
+        key, has_value, value = line.partition("=")
+        return cls(key, value if has_value else None, where=where)
+
+    def __str__(self) -> str:
+        item = "" if self.item is None else f"[{self.item}]"
+        value = "" if self.value is None else f"={self.value}"
+        where = "" if self.where is None else f" ({self.where})"
+        return f"{self.key}{item}{value}{where}"
+
+
+def written(value: Any) -> str:
+    """Returns a value as a user types it on a command line."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(list(value) if isinstance(value, tuple) else value)
+
+
+@dataclass(frozen=True)
+class ErrorParts:
+    """The parts of an error's message: the settings that it is about, what is wrong or was expected, and the remedy.
+
+    `job` is the title of the job of a sweep, with which the message begins.
+    """
+
+    reason: str
+    settings: tuple[Setting, ...] = ()
+    remedy: str | None = None
+    job: str = ""
+
+    def __str__(self) -> str:
+        about = ", ".join(map(str, self.settings))
+        separator = ": " if about else ""
+        return f"{self.job}{about}{separator}{self._advice()}"
+
+    def _advice(self) -> str:
+        if self.remedy is None:
+            return self.reason
+        separator = " " if self.reason.endswith(".") else "; "
+        return f"{self.reason}{separator}{self.remedy}"
+
+    def with_origins(self, origin_of: Callable[[Setting], str | None]) -> ErrorParts:
+        """Returns the parts with the origin of each setting that has none yet."""
+        return self._with_places(lambda one: origin_of(one) if one.where is None else one.where)
+
+    def given_by(self, giver: str) -> ErrorParts:
+        """Returns the parts with `giver`, such as `fit`, in place of the command line."""
+        return self._with_places(lambda one: giver if one.where == COMMAND_LINE else one.where)
+
+    def _with_places(self, place_of: Callable[[Setting], str | None]) -> ErrorParts:
+        settings = tuple(dataclasses.replace(one, where=place_of(one)) for one in self.settings)
+        return dataclasses.replace(self, settings=settings)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the parts as values of JSON, with passwords masked."""
+        fields: dict[str, Any] = masked_values(dataclasses.asdict(self))
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> ErrorParts:
+        """Returns the parts that `as_json` has described. Raises ValueError if the fields do not describe an error."""
+        try:
+            settings = tuple(Setting(**one) for one in fields["settings"])
+            parts = cls(**{**fields, "settings": settings})
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"not the parts of an error: {error}") from error
+        if not isinstance(parts.reason, str) or not isinstance(parts.remedy, str | None):
+            raise ValueError("not the parts of an error: expected texts")
+        return parts
 
 
 class ParallaxError(Exception):
-    """The base class of this package's errors. The message names the key or path, the value and the remedy.
+    """The base class of this package's errors.
+
+    The argument states what is wrong or was expected. `about` adds the settings that the error is about, and what the
+    user can do. The message consists of these parts.
 
     `called_at` is the line of the user's code that called `fit`, if that call raised the error.
     """
@@ -16,9 +119,27 @@ class ParallaxError(Exception):
     exit_status = 1
     called_at: str | None = None
 
+    # There is no own constructor, because TensorFlow raises an error of a traced function again, and only keeps the
+    # class of an error that has Exception's constructor.
+    _parts: ErrorParts | None = None
+
+    def about(self, *settings: Setting, remedy: str | None = None) -> Self:
+        """Adds the settings that this error is about, and the remedy. Returns this error."""
+        self.parts = dataclasses.replace(self.parts, settings=settings, remedy=remedy)
+        return self
+
+    @property
+    def parts(self) -> ErrorParts:
+        """The parts of the message."""
+        return self._parts or ErrorParts(super().__str__())
+
+    @parts.setter
+    def parts(self, parts: ErrorParts) -> None:
+        self._parts = parts
+
     def __str__(self) -> str:
         """Returns the message with passwords masked."""
-        return masked(super().__str__())
+        return masked(str(self.parts))
 
     def _render_traceback_(self) -> list[str]:
         """Returns the lines that IPython and Jupyter show in place of a traceback."""

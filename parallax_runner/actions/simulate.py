@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import functools
+import os
 from typing import TYPE_CHECKING, ClassVar
 
 from parallax_runner.actions.action import Action
+from parallax_runner.config.explain import refusal
+from parallax_runner.config.targets import SCRIPT
+from parallax_runner.files.access import unreadable
 
 if TYPE_CHECKING:
+    from parallax_runner.config.origins import Origins
+    from parallax_runner.config.schema import RunConfig
     from parallax_runner.driver.request import Request
 
 
@@ -18,6 +24,18 @@ class Simulate(Action):
     in_script: ClassVar[bool] = True
     own_keys: ClassVar[tuple[str, ...]] = ("simulate",)
     purpose: ClassVar[str] = "simulate"
+
+    def check(self, config: RunConfig, origins: Origins) -> None:
+        """Raises ConfigError if there is no measurement, or one that cannot be read."""
+        profile = config.simulate.profile
+        if profile is None:
+            if config.model["_target_"] == SCRIPT:
+                needed = "a script feeds its own data; add simulate.profile=PATH"
+                raise refusal("action", origins, needed, value=config.action)
+            return
+        reason = unreadable(os.path.expanduser(profile))
+        if reason is not None:
+            raise refusal("simulate.profile", origins, reason, value=profile)
 
     def run(self, request: Request) -> None:
         """Simulates, and writes a table and a plot."""

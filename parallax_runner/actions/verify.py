@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from parallax_runner.actions.steps import RunsSteps
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.track.run_record import SUMMARY
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class Verify(RunsSteps):
     device."""
 
     can_be_profiled: ClassVar[bool] = True
+    repeats_steps: ClassVar[bool] = True
     in_fit: ClassVar[bool] = True
     purpose: ClassVar[str] = "verify"
 
@@ -40,10 +41,10 @@ class Verify(RunsSteps):
         """Raises ConfigError if there are no steps left, because then all variables would be equal."""
         if config.train.steps is None or done_steps < config.train.steps:
             return
+        steps = config.train.steps
         raise ConfigError(
-            f"action=verify: {config.ckpt.resume} is at step {done_steps}, so train.steps={config.train.steps} leaves "
-            f"no steps to verify; set train.steps={done_steps + NEW_STEPS} or ckpt.resume=never"
-        )
+            f"{config.ckpt.resume} is at step {done_steps}, so train.steps={steps} leaves no steps to verify"
+        ).about(Setting("action", "verify"), remedy=f"set train.steps={done_steps + NEW_STEPS} or ckpt.resume=never")
 
     def told_at_end(self, summary: RunSummary, run_dir: Path) -> str:
         """Returns how far the result differs from one device, and whether stock TensorFlow differs."""

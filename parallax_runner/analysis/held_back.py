@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.errors import PlanError
+from parallax_runner.errors import PlanError, Setting
 from parallax_runner.graph import edit
 from parallax_runner.graph.effects import Effects
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+
+_SKIP = Setting("train.on_nan", "skip")
 
 
 def check_held_back(single: SingleDeviceGraph) -> None:
@@ -27,14 +29,12 @@ def check_held_back(single: SingleDeviceGraph) -> None:
         written = effects.written_by(op)
         if not written:
             continue
-        told = f"train.on_nan=skip: «{op.name}» ({op.type}) updates «{written[0]}»"
+        told = f"«{op.name}» ({op.type}) updates «{written[0]}»"
         if not edit.is_write(op):
-            raise PlanError(
-                f"{told} inside a branch, a loop or a function, so this update cannot be skipped; move the update out "
-                "of it, or choose train.on_nan=stop"
+            raise PlanError(f"{told} inside a branch, a loop or a function, so this update cannot be skipped").about(
+                _SKIP, remedy="move the update out of it, or choose train.on_nan=stop"
             )
         if any(consumer in step for output in op.outputs for consumer in output.consumers()):
-            raise PlanError(
-                f"{told} and the step uses its result, so this update cannot be skipped; use assign_add and a separate "
-                "read, or choose train.on_nan=stop"
+            raise PlanError(f"{told} and the step uses its result, so this update cannot be skipped").about(
+                _SKIP, remedy="use assign_add and a separate read, or choose train.on_nan=stop"
             )

@@ -31,7 +31,7 @@ from parallax_runner.data.dataset import validates_at_least
 from parallax_runner.driver.epochs import Epochs
 from parallax_runner.driver.only_driver import check_outside_workers
 from parallax_runner.driver.resumable_epochs import ResumableEpochs
-from parallax_runner.errors import ConfigError, LaunchError, StorageError
+from parallax_runner.errors import ConfigError, LaunchError, Setting, StorageError
 from parallax_runner.export.keras_weights import load_into_keras
 from parallax_runner.process.terminal import keep_going
 from parallax_runner.worker.script import Worker, or_fail, this_worker, work_and_leave
@@ -203,8 +203,8 @@ class _Wanted:
 
 def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
     """The target of `model=fit`, which works only through `fit`. Raises ConfigError."""
-    raise ConfigError(
-        "model=fit: the model comes from a script that calls fit; start the script itself, as in `python train.py`"
+    raise ConfigError("the model comes from a script that calls fit").about(
+        Setting("model", "fit"), remedy="start the script itself, as in `python train.py`"
     )
 
 
@@ -217,19 +217,19 @@ def _check(wanted: _Wanted) -> None:
                 f"written: {earlier.fault}; free disk space, and start the script again"
             )
     if not isinstance(wanted.epochs, int) or wanted.epochs < 1:
-        raise ConfigError(f"epochs={wanted.epochs!r} (fit): expected an integer, at least 1")
+        raise ConfigError("expected an integer, at least 1").about(Setting("epochs", repr(wanted.epochs), where="fit"))
     check_frequency(wanted.validation_freq)
     for name in ("validation_steps", "validation_batch_size"):
         given = getattr(wanted, name)
         if given is not None and (not isinstance(given, int) or given < 1):
-            raise ConfigError(f"{name}={given!r} (fit): expected an integer, at least 1, or None")
+            raise ConfigError("expected an integer, at least 1, or None").about(Setting(name, repr(given), where="fit"))
     if wanted.verbose not in (0, 1, 2):
-        raise ConfigError(f"verbose={wanted.verbose!r} (fit): expected 'auto', 0, 1 or 2")
+        raise ConfigError("expected 'auto', 0, 1 or 2").about(Setting("verbose", repr(wanted.verbose), where="fit"))
     if not isinstance(wanted.initial_epoch, int) or not 0 <= wanted.initial_epoch < wanted.epochs:
         raise ConfigError(
-            f"initial_epoch={wanted.initial_epoch!r} (fit): expected an integer, at least 0 and less than "
-            f"epochs={wanted.epochs}, because epochs is the number of the last epoch"
-        )
+            f"expected an integer, at least 0 and less than epochs={wanted.epochs}, because epochs is the number of "
+            "the last epoch"
+        ).about(Setting("initial_epoch", repr(wanted.initial_epoch), where="fit"))
     if not getattr(model, "compiled", False):
         raise ConfigError("fit trains a compiled keras.Model; call model.compile(optimizer=…, loss=…) first")
 
@@ -353,7 +353,8 @@ def _blamed_on_fit() -> Iterator[None]:
         with own_hydra_state():
             yield
     except ConfigError as error:
-        raise ConfigError(str(error).replace("(command line)", "(fit)")) from error
+        error.parts = error.parts.given_by("fit")
+        raise
 
 
 def _config(
@@ -384,7 +385,9 @@ def _config(
         config = checked_job(job, "fit")
     check_not_arguments(wanted.lines, "fit", COMPUTED)
     if not config.ckpt.enabled:
-        raise ConfigError("ckpt=off (fit): fit reads the trained weights from a checkpoint; remove this override")
+        raise ConfigError("fit reads the trained weights from a checkpoint").about(
+            Setting("ckpt", "off", where="fit"), remedy="remove this override"
+        )
     batch_size = replica_batch(size_cluster(config), dataset.global_batch)
     pass_steps = getattr(dataset, "pass_steps", None) if action_of(config).runs_steps else None
     data = {**config.data, "pass_steps": pass_steps, "batch_size": batch_size}

@@ -7,7 +7,7 @@ from typing import Any
 
 from parallax_runner.api.fit_arrays import readable
 from parallax_runner.api.fit_validation import KERAS_BATCH, as_arrays, as_dataset
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 
 
 def dataset_of(
@@ -55,7 +55,9 @@ def dataset_of(
             weighted, validation, exact=is_exact(), is_counted=steps_per_epoch is None, pass_steps=pass_steps
         )
         if found.is_endless and steps_per_epoch is None:
-            raise ConfigError("steps_per_epoch=None (fit): the data never ends; set the number of steps per epoch")
+            raise ConfigError("the data never ends").about(
+                Setting("steps_per_epoch", "None", where="fit"), remedy="set the number of steps per epoch"
+            )
         return found
     from parallax_runner.data.from_arrays import arrays_dataset
 
@@ -84,9 +86,8 @@ def _refuse_for_dataset(validation_split: float, **contained: Any) -> None:
             raise ConfigError(f"{name} (fit): a tf.data.Dataset already contains it; remove {name}")
     if validation_split:
         raise ConfigError(
-            f"validation_split={validation_split} (fit): this argument needs arrays; for a tf.data.Dataset, split "
-            "off validation_data with .take(…) and .skip(…)"
-        )
+            "this argument needs arrays; for a tf.data.Dataset, split off validation_data with .take(…) and .skip(…)"
+        ).about(Setting.of("validation_split", validation_split, where="fit"))
 
 
 def _split(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[Any, Any]:
@@ -99,7 +100,7 @@ def _split(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[Any, Any]:
     try:
         train, validation = train_validation_split((x, y, sample_weight), validation_split=share)
     except ValueError as error:
-        raise ConfigError(f"validation_split={share} (fit): {error}") from error
+        raise ConfigError(str(error)).about(Setting.of("validation_split", share, where="fit")) from error
     return train, validation if validation[2] is not None else validation[:2]
 
 

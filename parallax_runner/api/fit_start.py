@@ -15,7 +15,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.epoch_state import EpochState
 from parallax_runner.driver.report import tell_notes
 from parallax_runner.driver.resumable_epochs import ResumableEpochs
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 
 AUTO, NEVER = "auto", "never"
 REMEDY = "choose another run_dir (or ckpt.dir), or set ckpt.resume=never"
@@ -109,16 +109,14 @@ def _check(newest: Sidecar, call: Call) -> None:
         )
     state = EpochState.of(newest.epoch)
     if state is not None and state.first != call.first:
-        raise ConfigError(
-            f"initial_epoch={call.first} (fit): the checkpoints in {call.folder} belong to a run with "
-            f"initial_epoch={state.first}; pass initial_epoch={state.first}, because a run continues at its "
-            f"checkpoint, or {REMEDY}"
+        raise ConfigError(f"the checkpoints in {call.folder} belong to a run with initial_epoch={state.first}").about(
+            Setting.of("initial_epoch", call.first, where="fit"),
+            remedy=f"pass initial_epoch={state.first}, because a run continues at its checkpoint, or {REMEDY}",
         )
     if newest.step > call.steps:
         raise ConfigError(
-            f"epochs={call.epochs} (fit): this is {call.steps} steps, but the run in {call.folder} is already at step "
-            f"{newest.step}; {REMEDY}"
-        )
+            f"this is {call.steps} steps, but the run in {call.folder} is already at step {newest.step}; {REMEDY}"
+        ).about(Setting.of("epochs", call.epochs, where="fit"))
 
 
 def _newest(folder: Path) -> Sidecar | None:

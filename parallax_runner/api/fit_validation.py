@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 
 KERAS_BATCH = 32  # Keras' default
 
@@ -17,8 +17,8 @@ def check_frequency(frequency: Any) -> None:
     """Raises ConfigError if Keras would not accept `validation_freq`, or if an epoch in it is less than 1."""
     numbers = frequency if isinstance(frequency, list) else [frequency]
     if any(not isinstance(one, int) or isinstance(one, bool) or one < 1 for one in numbers):
-        raise ConfigError(
-            f"validation_freq={frequency!r} (fit): expected an integer, at least 1, or a list of epochs, counted from 1"
+        raise ConfigError("expected an integer, at least 1, or a list of epochs, counted from 1").about(
+            Setting("validation_freq", repr(frequency), where="fit")
         )
 
 

@@ -13,7 +13,7 @@ from parallax_runner.config import rendezvous, slurm_allocation
 from parallax_runner.config.launched_processes import TF_CONFIG, World, worlds
 from parallax_runner.config.schema import ClusterConfig
 from parallax_runner.driver.only_driver import check_outside_workers, check_started_once, is_surplus
-from parallax_runner.errors import ConfigError, LaunchError, ParallaxError
+from parallax_runner.errors import ConfigError, LaunchError, ParallaxError, Setting
 from parallax_runner.frontdoors.door import Task
 from parallax_runner.frontdoors.tf_config import task_in
 from parallax_runner.frontdoors.with_driver import start_beside
@@ -74,9 +74,9 @@ def join_or_refuse(read_cluster: Callable[[], ClusterConfig], *, once: str) -> N
 def _join(world: World, cluster: ClusterConfig) -> None:
     """Takes part in the cluster of TF_CONFIG."""
     if cluster.resource_info is not None:
-        raise ConfigError(
-            f"cluster.resource_info={cluster.resource_info}: {world.told} already names the machine of each process; "
-            f"omit this setting, or unset {TF_CONFIG} and start the script once"
+        raise ConfigError(f"{world.told} already names the machine of each process").about(
+            Setting.of("cluster.resource_info", cluster.resource_info),
+            remedy=f"omit this setting, or unset {TF_CONFIG} and start the script once",
         )
     _become(task_in(os.environ))
 

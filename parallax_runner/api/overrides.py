@@ -9,7 +9,7 @@ from typing import Any
 from parallax_runner.api.config import Config, ProfileConfig
 from parallax_runner.config.comm_mode import choices, mode_with
 from parallax_runner.config.hydra_quotes import in_quotes
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 
 RUN_OPTIONS = {"PS": "ps", "MPI": "mpi", "HYBRID": "hybrid"}
 # The options of PSConfig. With servers, an option sets the key of the same name in `comm.ps`.
@@ -69,7 +69,9 @@ def _comm(run_option: Any) -> str:
         return _comm(run_option[0])
     comm = RUN_OPTIONS.get(str(run_option).upper())
     if comm is None:
-        raise ConfigError(f"run_option={run_option!r} (parallax.Config): expected PS, MPI or HYBRID")
+        raise ConfigError("expected PS, MPI or HYBRID").about(
+            Setting("run_option", repr(run_option), where="parallax.Config")
+        )
     return comm
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 
 # An override such as `model=lm`, `++data.batch_size=8` or `~data`, but not `model_name=mine`.
 _OVERRIDE = re.compile(r"[+~]*(?P<key>(?:model|data)(?:\.[\w.]+)?)(?:@[^=]*)?(?:=|$)")
@@ -19,9 +19,8 @@ def check_own_groups(lines: Iterable[str], function: str, usable: Collection[str
     for line in lines:
         found = _OVERRIDE.match(line.strip())
         if found is not None and found["key"] not in usable:
-            raise ConfigError(
-                f"{line} ({function}): {function} uses the model and the data of the script; remove this override, and "
-                f"change the script{but}"
+            raise ConfigError(f"{function} uses the model and the data of the script").about(
+                Setting.typed(line, where=function), remedy=f"remove this override, and change the script{but}"
             )
 
 
@@ -31,9 +30,8 @@ def check_not_arguments(lines: Iterable[str], function: str, arguments: Mapping[
     for line in lines:
         key = line.strip().lstrip("+~").partition("=")[0]
         if key in arguments:
-            raise ConfigError(
-                f"{line} ({function}): {function} computes {key} from {arguments[key]}; remove this override, and "
-                "change the arguments of the call"
+            raise ConfigError(f"{function} computes {key} from {arguments[key]}").about(
+                Setting.typed(line, where=function), remedy="remove this override, and change the arguments of the call"
             )
 
 

@@ -84,7 +84,8 @@ def _run(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> 
             )
             composed = checked_job(job, FUNCTION)
         except ConfigError as error:
-            raise ConfigError(str(error).replace("(command line)", f"({FUNCTION})")) from error
+            error.parts = error.parts.given_by(FUNCTION)
+            raise
         with only_one_run(FUNCTION), job_of_call(job.origins.given_by(FUNCTION)):
             drive(composed, ScriptSource(graph))
     except (Exception, SystemExit, KeyboardInterrupt) as error:

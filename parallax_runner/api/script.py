@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.errors import ConfigError, DataError, LaunchError
+from parallax_runner.errors import ConfigError, DataError, LaunchError, Setting
 from parallax_runner.process.script_file import script_file, script_module, why_not_again
 
 if TYPE_CHECKING:
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
     """The target of `model=script`. Always raises ConfigError, because `model=script` works only through
     parallel_run."""
-    raise ConfigError(
-        "model=script: the graph comes from a script that calls parallel_run; start the script itself, as in "
-        "`python train.py`"
+    raise ConfigError("the graph comes from a script that calls parallel_run").about(
+        Setting("model", "script"), remedy="start the script itself, as in `python train.py`"
     )
 
 
@@ -51,7 +50,9 @@ class ScriptSource:
     def load_dataset(self, config: RunConfig) -> Dataset:
         """Returns an empty dataset. Raises ConfigError for an action that needs data."""
         if not action_of(config).in_script:
-            raise ConfigError(f"action={config.action}: not possible here, because only the script can read its data")
+            raise ConfigError("not possible here, because only the script can read its data").about(
+                Setting.of("action", config.action)
+            )
         return NoData()  # type: ignore[return-value]
 
     def build_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:

@@ -30,7 +30,7 @@ from parallax_runner.checkpoints.files import (
     step_in,
     step_of,
 )
-from parallax_runner.errors import CheckpointError
+from parallax_runner.errors import CheckpointError, Setting
 from parallax_runner.files.plain import reason_of, remove, replace
 
 
@@ -43,9 +43,8 @@ def prepare(folder: Path) -> tuple[str, ...]:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return tidy(folder)
     except OSError as error:
-        raise CheckpointError(
-            f"ckpt.dir={folder}: checkpoints cannot be written to this folder: {reason_of(error)}. Choose another "
-            "folder, or turn checkpoints off with ckpt=off"
+        raise CheckpointError(f"checkpoints cannot be written to this folder: {reason_of(error)}.").about(
+            Setting.of("ckpt.dir", folder), remedy="Choose another folder, or turn checkpoints off with ckpt=off"
         ) from error
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from parallax_runner.checkpoints.files import STEM, damage, files_of, list_checkpoints, sidecar_path, without_sidecar
 from parallax_runner.checkpoints.folder import tidy
 from parallax_runner.config.frozen import ckpt_dir_of
-from parallax_runner.errors import CheckpointError
+from parallax_runner.errors import CheckpointError, Setting
 from parallax_runner.files.literal_path import is_pattern
 from parallax_runner.files.plain import reason_of
 
@@ -36,8 +36,8 @@ def find_start(resume: str, folder: Path) -> Start:
     try:
         return _newest_of(folder) if resume == "auto" else _start_at(Path(resume), resume)
     except OSError as error:
-        key = f"ckpt.dir={folder}" if resume == "auto" else f"ckpt.resume={resume}"
-        raise CheckpointError(f"{key} cannot be read: {reason_of(error)}") from error
+        about = Setting.of("ckpt.dir", folder) if resume == "auto" else Setting("ckpt.resume", resume)
+        raise CheckpointError(f"this path cannot be read: {reason_of(error)}").about(about) from error
 
 
 def _newest_of(folder: Path) -> Start:
@@ -54,9 +54,9 @@ def _start_at(path: Path, resume: str) -> Start:
         if found.prefix is not None:
             return found
     raise CheckpointError(
-        f"ckpt.resume={resume}: there is no checkpoint at this path. Expected the prefix of a "
-        f"checkpoint (…/{STEM}-300), a folder of checkpoints, or a run directory"
-    )
+        "there is no checkpoint at this path. Expected the prefix of a checkpoint "
+        f"(…/{STEM}-300), a folder of checkpoints, or a run directory"
+    ).about(Setting.of("ckpt.resume", resume))
 
 
 def _named_by(run_dir: Path) -> Iterator[Path]:
@@ -97,9 +97,8 @@ def _names(prefixes: Sequence[Path]) -> str:
 
 def _whole(prefix: Path, resume: str) -> Path:
     if is_pattern(prefix.name):
-        raise CheckpointError(
-            f"ckpt.resume={resume}: TensorFlow treats «{prefix.name}» as a pattern. Rename the files of this "
-            "checkpoint to a name without * ? [ \\"
+        raise CheckpointError(f"TensorFlow treats «{prefix.name}» as a pattern.").about(
+            Setting.of("ckpt.resume", resume), remedy="Rename the files of this checkpoint to a name without * ? [ \\"
         )
     fault = damage(prefix)
     if fault is None:
@@ -113,4 +112,5 @@ def _whole(prefix: Path, resume: str) -> Path:
         if other
         else "There is no undamaged checkpoint in the same folder"
     )
-    raise CheckpointError(f"ckpt.resume={resume}: this checkpoint is damaged: {fault}. {remedy}")
+    about = Setting("ckpt.resume", resume)
+    raise CheckpointError(f"this checkpoint is damaged: {fault}.").about(about, remedy=remedy)

@@ -16,9 +16,9 @@ class Backend(ABC):
 
     Class attributes: `title` is its name in messages. `package` is the Python package that must have the same version
     on all hosts, or None. `op_types` is a regular expression for the types of its TensorFlow ops. `sent_dtypes` are the
-    names of the dtypes that its ops can move and sum, directly or as another dtype. `threads_remedy` is a sentence that
-    tells how to start MPI with MPI_THREAD_MULTIPLE. `variables` are the prefixes of the
-    environment variables that configure it, which processes on other hosts get too.
+    names of the dtypes that its ops can move and sum, directly or as another dtype. `threads_remedy` tells how to start
+    MPI with MPI_THREAD_MULTIPLE. `variables` are the prefixes of the environment variables that configure it, which
+    processes on other hosts get too.
     """
 
     title: str
@@ -26,7 +26,7 @@ class Backend(ABC):
     op_types: str
     sent_dtypes: frozenset[str]
     variables: tuple[str, ...] = ()
-    threads_remedy: str = "Use an MPI library that has threads"
+    threads_remedy: str = "use an MPI library that has threads"
 
     @abstractmethod
     def ops(self) -> BackendOps:

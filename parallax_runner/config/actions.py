@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parallax_runner.config.named_class import find_class, known_names
-from parallax_runner.config.schema import RunConfig
+
+if TYPE_CHECKING:
+    from parallax_runner.config.schema import RunConfig
 
 KEY = "action"
 BUILT_IN = {
@@ -40,3 +42,12 @@ def keys_of_other_actions(name: str) -> list[str]:
     own = action_named(name).own_keys
     others = (key for other in BUILT_IN for key in action_named(other).own_keys)
     return [key for key in dict.fromkeys(others) if key not in own]
+
+
+def owner_of(group: str) -> str:
+    """Returns the name of the built-in action to which the keys of a group belong. Raises LookupError if there is
+    none."""
+    for name in BUILT_IN:
+        if group in action_named(name).own_keys:
+            return name
+    raise LookupError(f"the keys of group {group} belong to no action")

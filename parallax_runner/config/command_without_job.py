@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from parallax_runner.config.actions import action_named
 from parallax_runner.config.compose import CONFIG_NAME, Composer, resolve
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import COMMAND_LINE, ConfigError, Setting
 
 SETS_ACTION = "action="
 
@@ -42,9 +42,8 @@ def command_without_job(arguments: argparse.Namespace) -> CommandWithoutJob | No
     if action.runs_a_job:
         return None
     if arguments.multirun:
-        raise ConfigError(
-            f"{SETS_ACTION}{names[-1]} (command line): this action needs one run_dir, which can be the folder of a "
-            "sweep; omit -m"
+        raise ConfigError("this action needs one run_dir, which can be the folder of a sweep").about(
+            Setting("action", names[-1], where=COMMAND_LINE), remedy="omit -m"
         )
     composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
     job = composer.job(arguments.overrides)

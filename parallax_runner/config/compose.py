@@ -30,9 +30,9 @@ from parallax_runner.config import environment, explain, job_folder
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.main_file import check_main_file
 from parallax_runner.config.master import Master, sweep_dir
-from parallax_runner.config.origins import COMMAND_LINE, ConfigFile, Origins
+from parallax_runner.config.origins import ConfigFile, Origins
 from parallax_runner.config.structured import STRUCTURED
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import COMMAND_LINE, ConfigError, Setting
 from parallax_runner.files.text_encoding import undecoded
 
 VERSION_BASE = "1.3"
@@ -111,7 +111,9 @@ class Composer:
         if self.config_dir is not None:
             folder = os.path.abspath(self.config_dir)
             if not os.path.isdir(folder):
-                raise ConfigError(f"--config-dir={self.config_dir} (command line): there is no such folder")
+                raise ConfigError("there is no such folder").about(
+                    Setting.of("--config-dir", self.config_dir, where=COMMAND_LINE)
+                )
             search_path.prepend("command-line", f"file://{folder}", anchor=SearchPathQuery(provider="schema"))
         self._loader = _Loader(search_path)
         self._repository = CachingConfigRepository(self._loader.repository)
@@ -140,7 +142,8 @@ class Composer:
                 return job
         for override in sweeping:
             if override.is_hydra_override():
-                raise ConfigError(f"{override.input_line} (command line): a sweep cannot vary Hydra's own settings")
+                about = Setting.typed(str(override.input_line))
+                raise ConfigError("a sweep cannot vary Hydra's own settings").about(about)
             _check_given_once(override, overrides)
         self._follow_searchpath(overrides)
         self._check_groups(overrides)
@@ -242,14 +245,17 @@ class Composer:
             return
         folders = given[0].value()
         if not isinstance(folders, list) or not all(isinstance(folder, str) for folder in folders):
-            raise ConfigError(f"{given[0].input_line} (command line): expected a list of folders, such as [FOLDER]")
+            about = Setting.typed(str(given[0].input_line))
+            raise ConfigError("expected a list of folders, such as [FOLDER]").about(about)
         search_path = copy.deepcopy(self._loader.config_search_path)
         for folder in folders:
             search_path.prepend(COMMAND_LINE, folder, anchor=SearchPathQuery(provider="schema"))
         self._repository.initialize_sources(search_path)
         for source in self._repository.get_sources():
             if source.provider == COMMAND_LINE and not source.available():
-                raise ConfigError(f"{SEARCHPATH}={source.full_path()} ({COMMAND_LINE}): there is no such folder")
+                raise ConfigError("there is no such folder").about(
+                    Setting.of(SEARCHPATH, source.full_path(), where=COMMAND_LINE)
+                )
 
     def _check_groups(self, overrides: Sequence[Override]) -> None:
         for override in overrides:

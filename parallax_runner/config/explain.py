@@ -2,9 +2,8 @@
 the expected value, and the nearest valid name."""
 
 import dataclasses
-import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, get_args, get_origin
 
 import yaml
@@ -15,11 +14,12 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from parallax_runner.config.frozen import plain
 from parallax_runner.config.location import conf_dir
-from parallax_runner.config.origins import COMMAND_LINE, Origins, flatten, readable
+from parallax_runner.config.origins import Origins, flatten, readable
 from parallax_runner.config.schema import FREE_GROUPS, REMOVED_KEYS, RunConfig, keys_of
 from parallax_runner.config.structured import STRUCTURED, optional_groups
-from parallax_runner.config.synonyms import choice_meant, key_meant, remedy
-from parallax_runner.errors import ConfigError
+from parallax_runner.config.suggestions import nearest, nearest_key, remedy_for_choice
+from parallax_runner.errors import COMMAND_LINE, ConfigError, Setting
+from parallax_runner.errors import written as written_plain
 
 ENV_COPY = "hydra.job.env_copy"
 MOST_CHARS = 400  # maximum length of user input in a message
@@ -29,55 +29,27 @@ _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str:
 def refusal(key: str, origins: Origins, expected: str, *, value: Any = None, hint: str | None = None) -> ConfigError:
     """Returns the error for one key. The message shows the value as written at the key's origin, and also `value` if
     the written value is an interpolation. Without an origin, the message shows only `value`."""
+    return ConfigError(f"{expected}.").about(setting_with_origin(key, origins, value=value), remedy=_suggestion(hint))
+
+
+def setting_with_origin(key: str, origins: Origins, *, value: Any = None) -> Setting:
+    """Returns a key for a message, with its value and its origin. `value` is as in `refusal`."""
     origin = origins.of(key)
-    where = origin.where if origin else "default"
-    told = shown(written(value if origin is None else origin.value))
-    if origin is not None and value is not None and "${" in told:
+    if origin is None:
+        return Setting(key, shown(written(value)), where="default")
+    told = shown(written(origin.value))
+    if value is not None and "${" in told:
         told += f" [{shown(written(value))}]"
-    suggestion = f" Did you mean {hint}?" if hint else ""
-    return ConfigError(f"{key}={told} ({where}): {expected}.{suggestion}")
+    return Setting(key, told, where=origin.where)
+
+
+def _suggestion(hint: str | None) -> str | None:
+    return None if hint is None else f"Did you mean {hint}?"
 
 
 def written(value: Any) -> str:
     """Returns a value as a user types it on a command line."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(plain(value))
-
-
-def nearest(word: str, valid: Iterable[str]) -> str | None:
-    """Returns the valid word that is most similar to `word`, ignoring case, or None if none is similar."""
-    words = {other.lower(): other for other in valid}
-    matches = difflib.get_close_matches(word.lower(), list(words), n=1, cutoff=0.5)
-    return words[matches[0]] if matches else None
-
-
-def nearest_key(key: str, known: Sequence[str]) -> str | None:
-    """Returns the known key that the user most likely meant, or None if no key is similar.
-
-    A key with the same name in another group has priority over a key with a similar name in the same group. If the
-    group has no keys, all keys are compared. Another program's name for a key is treated as the key's name.
-    """
-    parent, _, name = key.rpartition(".")
-    meant = key_meant(name)
-    if meant is not None and name not in {other.rpartition(".")[2] for other in known if not _is_of_hydra(other)}:
-        name = meant
-        if (key := f"{parent}.{name}" if parent else name) in known:
-            return key
-    elsewhere = [other for other in known if other.rpartition(".")[2] == name]
-    if elsewhere:
-        return nearest(key, elsewhere) or elsewhere[0]
-    beside = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == parent}
-    if beside:
-        match = nearest(name, beside)
-        return beside[match] if match is not None else None
-    return nearest(key, known)
-
-
-def _is_of_hydra(key: str) -> bool:
-    return key.startswith("hydra.")
+    return written_plain(plain(value))
 
 
 def known_keys(config: DictConfig) -> list[str]:
@@ -114,6 +86,8 @@ def describe(entry: "dataclasses.Field[Any]") -> str:
     text = "expected " + (" or ".join(names) or "another value")
     if "choices" in entry.metadata:
         text = "expected one of " + ", ".join(entry.metadata["choices"])
+    if "names" in entry.metadata:
+        text = f"expected one of {', '.join(entry.metadata['names'])}, or a class such as package.module.Class"
     if "minimum" in entry.metadata:
         text += f", at least {entry.metadata['minimum']}"
     if "maximum" in entry.metadata:
@@ -132,7 +106,9 @@ def syntax(line: str, error: Exception) -> ConfigError:
     detail = detail.replace("missing EQUAL", "missing '='").replace("'<EOF>'", "the end")
     if detail.startswith("LexerNoViableAlt"):
         detail = _unquoted(line, lines)
-    return ConfigError(f"{shown(line)} (command line): expected key=value in Hydra's override syntax: {shown(detail)}")
+    return ConfigError(f"expected key=value in Hydra's override syntax: {shown(detail)}").about(
+        Setting.typed(shown(line))
+    )
 
 
 def _unquoted(line: str, lines: Sequence[str]) -> str:
@@ -147,7 +123,7 @@ def _unquoted(line: str, lines: Sequence[str]) -> str:
 
 def unreadable_value(line: str, reason: str) -> ConfigError:
     """Returns the error for an override whose value cannot be read."""
-    return ConfigError(f"{shown(line)} (command line): the value cannot be read: {reason}")
+    return ConfigError(f"the value cannot be read: {reason}").about(Setting.typed(shown(line)))
 
 
 def shown(text: str) -> str:
@@ -159,43 +135,40 @@ def shown(text: str) -> str:
 def needs_multirun(override: Override) -> ConfigError:
     """Returns the error for several values without -m."""
     key, _, value = str(override.input_line).partition("=")
-    return ConfigError(
-        f"{key}={value} (command line): several values define a sweep, which needs -m (--multirun);"
-        f" write a list as {key}=[{value}]"
+    return ConfigError("several values define a sweep, which needs -m (--multirun)").about(
+        Setting(key, value, where=COMMAND_LINE), remedy=f"write a list as {key}=[{value}]"
     )
 
 
 def given_twice(swept: Override, other: Override) -> ConfigError:
     """Returns the error for a swept key that the command line sets a second time."""
-    return ConfigError(
-        f"{shown(str(swept.input_line))} (command line): {shown(str(other.input_line))} sets the same key; omit one of "
-        "them"
+    return ConfigError(f"{shown(str(other.input_line))} sets the same key").about(
+        Setting.typed(shown(str(swept.input_line))), remedy="omit one of them"
     )
 
 
 def sweep(lines: str, error: Exception) -> ConfigError:
     """Returns the error for a sweep that cannot be expanded into jobs."""
-    return ConfigError(f"{lines} (command line): this sweep cannot be expanded into jobs: {_first_line(error)}")
+    return ConfigError(f"this sweep cannot be expanded into jobs: {_first_line(error)}").about(Setting.typed(lines))
 
 
 def no_value(override: Override) -> ConfigError:
     """Returns the error for an empty range, or a pattern without matches."""
-    return ConfigError(f"{override.input_line}: the sweep has no values and therefore no jobs")
+    return ConfigError("the sweep has no values and therefore no jobs").about(Setting.typed(str(override.input_line)))
 
 
 def check_choice(override: Override, options: Sequence[str]) -> None:
     """Raises ConfigError for a choice that a group does not have."""
     group, value = override.key_or_group, override.value()
     if override.package is not None and not group.startswith("hydra/"):
-        raise ConfigError(
-            f"{override.input_line} (command line): the package of a group cannot be changed."
-            f" Did you mean {group}={written(value)}?"
+        raise ConfigError("the package of a group cannot be changed.").about(
+            Setting.typed(str(override.input_line)), remedy=_suggestion(f"{group}={written(value)}")
         )
     optional = group == "experiment" and value is None
     if optional or (isinstance(value, str) and value in options):
         check_sign(override)
         return
-    raise ConfigError(_unknown_choice(group, str(override.input_line).partition("=")[2], COMMAND_LINE, options))
+    raise _unknown_choice(group, str(override.input_line).partition("=")[2], COMMAND_LINE, options)
 
 
 def check_sign(override: Override) -> None:
@@ -205,13 +178,12 @@ def check_sign(override: Override) -> None:
         return
     is_of_package = (conf_dir() / group).is_dir()  # a user adds other groups with --config-dir
     if override.is_add() and is_of_package:
-        raise ConfigError(
-            f"{override.input_line} (command line): {group} always has a choice. Did you mean {group}={value}?"
+        raise ConfigError(f"{group} always has a choice.").about(
+            Setting.typed(str(override.input_line)), remedy=_suggestion(f"{group}={value}")
         )
     if not override.is_add() and not is_of_package:
-        raise ConfigError(
-            f"{override.input_line} (command line): {group} is a group of your own, which needs a plus sign. "
-            f"Did you mean +{group}={value}?"
+        raise ConfigError(f"{group} is a group of your own, which needs a plus sign.").about(
+            Setting.typed(str(override.input_line)), remedy=_suggestion(f"+{group}={value}")
         )
 
 
@@ -221,19 +193,15 @@ def check_removal(override: Override) -> None:
     top = override.key_or_group.split(".")[0]
     needed = {entry.name for entry in keys_of(RunConfig)}
     if top in needed and (top not in FREE_GROUPS or top == override.key_or_group):
-        raise ConfigError(
-            f"{override.input_line} (command line): {override.key_or_group} cannot be removed; set another value"
+        raise ConfigError(f"{override.key_or_group} cannot be removed").about(
+            Setting.typed(str(override.input_line)), remedy="set another value"
         )
 
 
-def _unknown_choice(group: str, value: str, where: str, options: Sequence[str]) -> str:
-    needed = remedy(group, value)
-    meant = choice_meant(group, value)
-    hint = meant if meant in options else nearest(value, options)
-    suggestion = f" Did you mean {group}={hint}?" if hint else ""
-    if needed is not None:
-        suggestion = f" {needed[0].upper()}{needed[1:]}."
-    return f"{group}={value} ({where}): no such choice; expected one of {', '.join(sorted(options))}.{suggestion}"
+def _unknown_choice(group: str, value: str, where: str, options: Sequence[str]) -> ConfigError:
+    return ConfigError(f"no such choice; expected one of {', '.join(sorted(options))}.").about(
+        Setting(group, value, where=where), remedy=remedy_for_choice(group, value, options)
+    )
 
 
 def unknown_key(key: str, origins: Origins, known: Sequence[str]) -> ConfigError:
@@ -344,9 +312,8 @@ def _missing_choice(error: MissingConfigException, origins: Origins) -> ConfigEr
     choice = (error.missing_cfg_file or "").removesuffix(".yaml")
     group, _, name = choice.rpartition("/")
     if not group:
-        return ConfigError(f"--config-name={name} (command line): there is no such file")
-    where = _in_defaults(group, name, origins)
-    return ConfigError(_unknown_choice(group, name, where, error.options or []))
+        return ConfigError("there is no such file").about(Setting.typed(f"--config-name={name}"))
+    return _unknown_choice(group, name, _in_defaults(group, name, origins), error.options or [])
 
 
 def _unused_override(file: str, group: str, origins: Origins, known: Sequence[str]) -> ConfigError:
@@ -360,13 +327,13 @@ def _unused_override(file: str, group: str, origins: Origins, known: Sequence[st
         ),
         (file, "?"),
     )
+    about = Setting(group, name, where=where)
     if group in known:
-        return ConfigError(
-            f"{group}={name} ({where}): the package of the group is missing; write /{group}@_global_.{group}"
+        return ConfigError("the package of the group is missing").about(
+            about, remedy=f"write /{group}@_global_.{group}"
         )
     hint = nearest(group, [key for key in known if "." not in key])
-    suggestion = f" Did you mean {hint}?" if hint else ""
-    return ConfigError(f"{group}={name} ({where}): there is no such group.{suggestion}")
+    return ConfigError("there is no such group.").about(about, remedy=_suggestion(hint))
 
 
 def _in_defaults(group: str, name: str, origins: Origins) -> str:

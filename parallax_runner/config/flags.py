@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from parallax_runner.config.compose import Composer
-from parallax_runner.config.explain import known_keys, nearest_key
-from parallax_runner.errors import ConfigError
+from parallax_runner.config.explain import known_keys
+from parallax_runner.config.suggestions import nearest_key
+from parallax_runner.errors import ConfigError, Setting
 
 VERSION_MEANING = "Show the version and the commit of parallax_runner, and exit"
 
@@ -42,8 +43,8 @@ class ShowVersion(argparse.Action):
 
 def _refusal(word: str, words: Sequence[str], parser: argparse.ArgumentParser) -> ConfigError:
     if not word.startswith("-"):
-        return ConfigError(
-            f"{word} (command line): a flag separates this setting from the others; write all flags before the settings"
+        return ConfigError("a flag separates this setting from the others").about(
+            Setting.typed(word), remedy="write all flags before the settings"
         )
     flags = [flag for action in parser._actions for flag in action.option_strings]
     name, has_value, value = word.lstrip("-").partition("=")
@@ -51,10 +52,10 @@ def _refusal(word: str, words: Sequence[str], parser: argparse.ArgumentParser) -
     if not has_value and behind and not behind[0].startswith("-") and "=" not in behind[0]:
         value, has_value = behind[0], " "
     key = nearest_key(name, known_keys(Composer().job([]).config))
-    typed = word if has_value != " " else f"{word} {value}"
+    about = Setting.typed(word if has_value != " " else f"{word} {value}")
     near = difflib.get_close_matches(f"--{name}", flags, n=1, cutoff=0.75)
     if near or key is None:
         hint = f"Did you mean {near[0]}?" if near else "Write settings as key=value; --help all shows all keys."
-        return ConfigError(f"{typed} (command line): there is no such flag. {hint}")
+        return ConfigError("there is no such flag.").about(about, remedy=hint)
     hint = f"Did you mean {key}={value or 'VALUE'}?"
-    return ConfigError(f"{typed} (command line): write settings as key=value, without dashes. {hint}")
+    return ConfigError("write settings as key=value, without dashes.").about(about, remedy=hint)

@@ -18,6 +18,7 @@ from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseExceptio
 from yaml import YAMLError
 
 from parallax_runner.config import environment, targets
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig, keys_of
 from parallax_runner.config.structured import STRUCTURED, group_in
 from parallax_runner.config.unused_keys import without_unused
@@ -132,17 +133,17 @@ def is_fit(config: RunConfig) -> bool:
 
 def has_epochs(config: RunConfig) -> bool:
     """Returns whether all ranks wait between epochs for the driver to decide how training continues."""
-    return is_fit(config) or (config.action == "train" and config.train.patience is not None)
+    return is_fit(config) or (action_of(config).trains and config.train.patience is not None)
 
 
 def keeps_epochs(config: RunConfig) -> bool:
     """Returns whether checkpoints contain the state of the epoch."""
-    return is_fit(config) and config.action == "train"
+    return is_fit(config) and bool(action_of(config).trains)
 
 
 def is_quiet(config: RunConfig) -> bool:
     """Returns whether the script has asked for a terminal that shows only warnings and errors."""
-    return is_fit(config) and config.action == "train" and config.model.get("verbose", 1) != 1
+    return is_fit(config) and action_of(config).trains and config.model.get("verbose", 1) != 1
 
 
 def shows_progress(config: RunConfig) -> bool:

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 from parallax_runner.config.explain import shown, written
 from parallax_runner.config.origins import Origins
+from parallax_runner.errors import Setting
 
 
-def setting_of(group: str, origins: Origins) -> str | None:
+def setting_of(group: str, origins: Origins) -> Setting | None:
     """Returns the setting that chooses or changes `group`, with its origin, or None if there is no such setting.
 
     Ignores the default in the main configuration, and the values in the file of the selected choice. Prefers a setting
@@ -15,17 +16,17 @@ def setting_of(group: str, origins: Origins) -> str | None:
     return next(_settings(group, origins), None)
 
 
-def _settings(group: str, origins: Origins) -> Iterator[str]:
+def _settings(group: str, origins: Origins) -> Iterator[Setting]:
     for override in reversed(origins.overrides):
         if _is_within(override.key_or_group, group):
-            yield f"{shown(str(override.input_line))} ({origins.giver})"
+            yield Setting.typed(shown(str(override.input_line)), where=origins.giver)
     for file in reversed(origins.files):
         for chosen, choice, where in file.defaults(overrides=True):
             if chosen == group:
-                yield f"{group}={choice} ({where})"
+                yield Setting(group, choice, where=where)
         for key in file.values if file.group != group else ():
             if _is_within(key, group) and not isinstance(file.values[key], dict):
-                yield f"{key}={shown(written(file.values[key]))} ({file.where(key)})"
+                yield Setting(key, shown(written(file.values[key])), where=file.where(key))
 
 
 def _is_within(key: str, group: str) -> bool:

@@ -10,7 +10,6 @@ from omegaconf import DictConfig
 
 from parallax_runner.config.comments import head_comment, key_comments
 from parallax_runner.config.compose import CONFIG_NAME, Composer, resolve
-from parallax_runner.config.explain import nearest
 from parallax_runner.config.key_meanings import (
     SCHEMA_GROUPS,
     KeyMeaning,
@@ -20,7 +19,8 @@ from parallax_runner.config.key_meanings import (
     value_of,
 )
 from parallax_runner.config.schema import FREE_GROUPS
-from parallax_runner.errors import ConfigError
+from parallax_runner.config.suggestions import nearest
+from parallax_runner.errors import ConfigError, Setting
 
 ALL = "all"
 WIDTH = 100  # in characters
@@ -39,8 +39,9 @@ def key_help(composer: Composer, topics: Sequence[str], overrides: Sequence[str]
         named = [key for key in keys if topic == ALL or key == topic or key.startswith(f"{topic}.")]
         if topic not in groups and not named:
             hint = nearest(topic, [*groups, *keys])
-            suggestion = "" if hint is None else f" Did you mean --help {hint}?"
-            raise ConfigError(f"--help {topic} (command line): there is no such group or key.{suggestion}")
+            suggestion = None if hint is None else f"Did you mean --help {hint}?"
+            about = Setting.typed(f"--help {topic}")
+            raise ConfigError("there is no such group or key.").about(about, remedy=suggestion)
         for group in groups if topic == ALL else [topic] if topic in groups else []:
             found += [*_choices(composer, group, choices[group]), ""]
         for key in named:

@@ -3,10 +3,7 @@
 from typing import Any
 
 from parallax_runner.config import rendezvous, slurm_allocation
-from parallax_runner.config.comm_mode import mode_of
-from parallax_runner.config.explain import nearest, refusal
-from parallax_runner.config.named_class import find_class, known_names
-from parallax_runner.config.origins import Origins
+from parallax_runner.config.named_class import find_class
 from parallax_runner.config.resource_info import read_hosts
 from parallax_runner.config.schema import RunConfig
 
@@ -34,21 +31,6 @@ def launcher_class(config: RunConfig) -> Any:
     """Returns the class of the launcher. Raises LookupError, with the reason as a sentence, if there is no such
     class."""
     return find_class(launcher_name(config), built_in=BUILT_IN, group=ENTRY_POINTS, base=BASE, other_names=[AUTO])
-
-
-def check_launcher(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError if the launcher does not exist or cannot start this run."""
-    name = config.cluster.launcher
-    try:
-        found = launcher_class(config)
-    except LookupError as error:
-        known = [AUTO, *known_names(BUILT_IN, ENTRY_POINTS)]
-        near = None if "." in name else nearest(name, known)
-        hint = None if near is None else f"{KEY}={near}"
-        raise refusal(KEY, origins, str(error), value=name, hint=hint) from error
-    reason = None if mode_of(config.comm).is_one_process else found.unfit(config, config.comm.name)
-    if reason is not None:
-        raise refusal(KEY, origins, reason, value=name)
 
 
 def names_other_hosts(config: RunConfig) -> bool:

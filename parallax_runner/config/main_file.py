@@ -7,7 +7,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from parallax_runner.config.origins import readable
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import COMMAND_LINE, ConfigError, Setting
 
 REMEDY = "To train again with a run's settings, repeat its command, or write them into a file in experiment/"
 # Keys that only the configuration that a run writes contains together. A main configuration has a defaults list.
@@ -20,13 +20,14 @@ def check_main_file(name: str, used: Path | None, config_dir: str | None) -> Non
     file = f"{name.removesuffix('.yaml')}.yaml"
     if used is None:
         if "/" in name:
-            raise ConfigError(f"--config-name={name} (command line): there is no such file. {REMEDY}")
+            raise ConfigError(f"there is no such file. {REMEDY}").about(
+                Setting.of("--config-name", name, where=COMMAND_LINE)
+            )
         return
     ignored = None if config_dir is None else Path(config_dir) / file
     if ignored is not None and ignored.is_file() and not ignored.samefile(used):
-        raise ConfigError(
-            f"--config-dir={config_dir} (command line): {readable(ignored)} would be ignored, because {used} has the "
-            f"same name; remove or rename it. {REMEDY}"
+        raise ConfigError(f"{readable(ignored)} would be ignored, because {used} has the same name").about(
+            Setting.of("--config-dir", config_dir, where=COMMAND_LINE), remedy=f"remove or rename it. {REMEDY}"
         )
     if _is_of_a_run(used):
         raise ConfigError(

@@ -12,7 +12,7 @@ import yaml
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-COMMAND_LINE = "command line"
+from parallax_runner.errors import COMMAND_LINE
 
 
 @dataclass(frozen=True)

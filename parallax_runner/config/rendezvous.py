@@ -1,11 +1,7 @@
-"""Checks `cluster.rendezvous`, the address at which processes that the user starts find the driver."""
+"""Reads `cluster.rendezvous`, the address at which processes that the user starts find the driver."""
 
 from urllib.parse import SplitResult, urlsplit
 
-from parallax_runner.config.comm_mode import mode_of
-from parallax_runner.config.explain import refusal
-from parallax_runner.config.origins import Origins
-from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import ConfigError
 
 LAUNCHER = "manual"
@@ -33,22 +29,3 @@ def split_address(address: str) -> SplitResult:
     if not is_complete.get(split.scheme):
         raise ConfigError(f"{address!r}: {EXPECTED}")
     return split
-
-
-def check_rendezvous(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError for an invalid address, or for settings that contradict it."""
-    cluster = config.cluster
-    if cluster.launcher != LAUNCHER:
-        return
-    if cluster.rendezvous is None:
-        raise refusal(KEY, origins, EXPECTED, value=None)
-    try:
-        split_address(cluster.rendezvous)
-    except ConfigError as error:
-        raise refusal(KEY, origins, str(error)) from error
-    if cluster.resource_info is not None:
-        needed = "under cluster=manual you choose the host of each process; omit this key"
-        raise refusal("cluster.resource_info", origins, needed, value=cluster.resource_info)
-    if mode_of(config.comm).is_one_process:
-        needed = "this mode runs one process, which the driver starts itself"
-        raise refusal("comm.name", origins, needed, value=config.comm.name, hint="cluster=local")

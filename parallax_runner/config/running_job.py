@@ -8,7 +8,8 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 
 from parallax_runner.config.compose import Composer
-from parallax_runner.config.origins import COMMAND_LINE, Origins
+from parallax_runner.config.origins import Origins
+from parallax_runner.errors import COMMAND_LINE
 
 _of_call: ContextVar[Origins | None] = ContextVar("_of_call", default=None)
 

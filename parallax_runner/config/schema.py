@@ -13,6 +13,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from parallax_runner.config.actions import BUILT_IN
 from parallax_runner.config.objective import DIRECTIONS
 
 MOST_PROCESSES = 100_000  # per role, so that a typing error cannot fill the memory with a list of processes
@@ -233,9 +234,7 @@ class RunConfig:
     """The whole configuration. `model`, `data` and `optimizer` contain `_target_` and its arguments, as in their
     files."""
 
-    action: str = field(
-        default=MISSING, metadata={"choices": ("train", "plan", "verify", "search", "simulate", "sync")}
-    )
+    action: str = field(default=MISSING, metadata={"names": tuple(BUILT_IN)})
     run_dir: str = MISSING
     redirect_path: str | None = None
     export_graph_path: str | None = None
@@ -264,5 +263,5 @@ def keys_of(schema: Any) -> "list[dataclasses.Field[Any]]":
 
 
 FREE_GROUPS = ("data", "optimizer", "model")
-# Keys of earlier versions, each with the error message for it.
-REMOVED_KEYS = {"comm.hot_rows": "this key was removed because copies of hot rows did not make steps faster; omit it"}
+# Keys of earlier versions, each with the sentence that the user who sets it sees: why it was removed, and what to do.
+REMOVED_KEYS: dict[str, str] = {}

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 
 from parallax_runner.config.schema import ClusterConfig
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 
 LAUNCHER = "slurm"
 # Matches one list of numbers in brackets. A name such as «rack[1-2]-n[01-12,20]» can contain several lists.
@@ -70,13 +70,17 @@ def host_lines(cluster: ClusterConfig, environ: Mapping[str, str] = os.environ) 
         counts = tasks_per_node(environ.get("SLURM_TASKS_PER_NODE") or f"1(x{len(names)})")
     if _is_in_step(environ) and len(counts) < len(names):
         raise ConfigError(
-            f"cluster.launcher=slurm: srun has started this process in a step with {len(counts)} of the {len(names)} "
-            "nodes of its job, and Slurm's variables describe only this step; start the command without srun, or with "
-            f"srun --nodes={len(names)}"
+            f"srun has started this process in a step with {len(counts)} of the {len(names)} "
+            "nodes of its job, and Slurm's variables describe only this step"
+        ).about(
+            Setting("cluster.launcher", "slurm"),
+            remedy=f"start the command without srun, or with srun --nodes={len(names)}",
         )
     if not names or len(names) != len(counts):
         told = {name: environ.get(name) for name in ("SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE")}
-        raise ConfigError(f"cluster.launcher=slurm: expected a number of tasks for each node, but Slurm set {told}")
+        raise ConfigError(f"expected a number of tasks for each node, but Slurm set {told}").about(
+            Setting("cluster.launcher", "slurm")
+        )
     return tuple(f"{name}: {','.join(map(str, range(count)))}" for name, count in zip(names, counts, strict=True))
 
 
@@ -90,7 +94,7 @@ def tasks_per_node(counts: str) -> list[int]:
     cannot be read."""
     found = [REPEATED.fullmatch(part) for part in counts.split(",")]
     if not all(found):
-        raise ConfigError(f"SLURM_TASKS_PER_NODE={counts!r}: expected numbers such as «2(x3),1»")
+        raise ConfigError("expected numbers such as «2(x3),1»").about(Setting("SLURM_TASKS_PER_NODE", repr(counts)))
     return [int(one[1]) for one in found if one for _ in range(int(one[2] or 1))]
 
 

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from parallax_runner.config.actions import action_named, action_of, owner_of
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.schema import (
     CkptConfig,
@@ -28,7 +29,7 @@ from parallax_runner.config.targets import SCRIPT
 KEPT: Any = object()  # in place of a value: nothing reads the key, so its value can stay
 OF_SLURM = ("nodes", "tasks_per_node", "time_limit", "submit", "follow", "sbatch_options")
 OF_MANUAL = ("rendezvous", "rendezvous_timeout_secs")
-UNTRAINED = ("search", "plan", "simulate")  # the actions without training steps of their own
+OF_ACTIONS = {"simulate": SimulateConfig}  # the groups of keys that belong to one action
 OF_SEARCH = ("min", "max", "steps_per_trial")
 PROFILED_BY = {"dir": ("steps", "range"), "steps": ("steps",), "range": ("range",), "worker": ("steps", "range")}
 
@@ -94,8 +95,7 @@ def _rendezvous(config: RunConfig) -> str | None:
 
 
 def _sending(config: RunConfig) -> str | None:
-    # A simulation applies the compression to all modes.
-    return _measuring(config) if config.action != "simulate" else None
+    return None if action_of(config).compares_modes else _measuring(config)
 
 
 def _measuring(config: RunConfig) -> str | None:
@@ -118,8 +118,7 @@ def _gathering(config: RunConfig) -> str | None:
 
 
 def _server_option(config: RunConfig) -> str | None:
-    # A simulation includes the modes with servers.
-    has_use = mode_of(config.comm).has_servers or config.action == "simulate"
+    has_use = mode_of(config.comm).has_servers or action_of(config).compares_modes
     return None if has_use else f"comm={config.comm.name} has no servers; this key needs comm=ps or comm=hybrid"
 
 
@@ -145,10 +144,11 @@ def _backup(config: RunConfig) -> str | None:
 
 
 def _search(config: RunConfig) -> str | None:
-    if config.action == "search" or config.partition.name == "fixed":  # the plan has a note on partition=fixed
+    action = action_of(config)
+    if action.searches_only or config.partition.name == "fixed":  # the plan has a note on partition=fixed
         return None
-    if config.action == "simulate":
-        return "action=simulate does not search"
+    if action.compares_modes:
+        return f"action={config.action} does not search"
     reason = (
         f"comm={config.comm.name} has no servers, so no variable is split; this choice needs comm=ps or comm=hybrid"
     )
@@ -156,7 +156,7 @@ def _search(config: RunConfig) -> str | None:
 
 
 def _profile(config: RunConfig) -> str | None:
-    return f"action={config.action} does not train" if config.action in UNTRAINED else None
+    return None if action_of(config).can_be_profiled else f"action={config.action} does not train"
 
 
 def _shards(config: RunConfig) -> str | None:
@@ -199,8 +199,17 @@ def _tracker_option(config: RunConfig) -> str | None:
     )
 
 
-def _simulation(config: RunConfig) -> str | None:
-    return None if config.action == "simulate" else f"action={config.action} does not simulate; add action=simulate"
+def _of_other_action(group: str) -> Callable[[RunConfig], str | None]:
+    """Returns the function that tells why a configuration does not use the keys of `group`, which belong to one
+    action."""
+
+    def reason(config: RunConfig) -> str | None:
+        if group in action_of(config).own_keys:
+            return None
+        owner = owner_of(group)
+        return f"action={config.action} does not {action_named(owner).purpose}; add action={owner}"
+
+    return reason
 
 
 def _profiled(name: str) -> Callable[[RunConfig], str | None]:
@@ -247,5 +256,9 @@ RULES = (
     *(Rule(f"profile.{name}", _profiled(name)) for name in _names(ProfileConfig, "name")),
     Rule("tracking.options", _tracker_option),
     *(Rule(f"tracking.{name}", _tracking) for name in _names(TrackingConfig, "enabled", "options")),
-    *(Rule(f"simulate.{name}", _simulation, _default(SimulateConfig, name)) for name in _names(SimulateConfig)),
+    *(
+        Rule(f"{group}.{name}", _of_other_action(group), _default(schema, name))
+        for group, schema in OF_ACTIONS.items()
+        for name in _names(schema)
+    ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
@@ -34,7 +35,7 @@ def _unused_uri(config: RunConfig, origins: Origins, environ: Mapping[str, str] 
     """Returns a note if the environment names a store and the user has not set `tracking.uri`, whose default names
     another store."""
     given, tracking = environ.get(TRACKING_URI), config.tracking
-    records = config.action == "train" and tracking.enabled and tracking.tracker == "mlflow"
+    records = action_of(config).trains and tracking.enabled and tracking.tracker == "mlflow"
     is_chosen = origins.keys_set("tracking.uri") or origins.chosen("tracking") is not None
     if not given or not records or is_chosen or tracking.uri in (None, given):
         return None

@@ -11,7 +11,7 @@ import numpy as np
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.data.draws import columns, keys, log_uniform, uniform
 from parallax_runner.data.generated import GeneratedDataset, check_sizes
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 
 FACTORS = 4  # latent factors of each id; two ids in an example interact through the dot product of their factors
 MEAN_LOGIT = -1.2  # about a quarter of the examples are clicks
@@ -32,12 +32,14 @@ def load(
     argument is out of range.
     """
     if dense_features < 1:
-        raise ConfigError(f"data.dense_features={dense_features}: expected 1 or more.")
+        raise ConfigError("expected 1 or more.").about(Setting.of("data.dense_features", dense_features))
     for number, cardinality in enumerate(cardinalities):
         if not 1 <= cardinality <= LARGEST_CARDINALITY:
-            raise ConfigError(f"data.cardinalities[{number}]={cardinality}: expected 1 to 2^48 ids.")
+            raise ConfigError("expected 1 to 2^48 ids.").about(
+                Setting.of("data.cardinalities", cardinality, item=number)
+            )
     if not cardinalities:
-        raise ConfigError("data.cardinalities=[]: expected at least one categorical feature.")
+        raise ConfigError("expected at least one categorical feature.").about(Setting("data.cardinalities", "[]"))
     check_sizes(examples, validation_examples)
     return GeneratedDataset(
         _Clicks.of(dense_features, cardinalities, seed).batch,

@@ -12,7 +12,7 @@ from parallax_runner.data.dataset import Feature
 from parallax_runner.data.digest import digest_of
 from parallax_runner.data.identity import CONTENT, EXAMPLES, Contents
 from parallax_runner.data.stream import epoch_order
-from parallax_runner.errors import DataError
+from parallax_runner.errors import DataError, Setting
 
 
 class Arrays:
@@ -39,7 +39,9 @@ class Arrays:
         self.train_size = self._rows // global_batch * global_batch
         self.validation_size = _rows(validation, "validation_data") if validation else 0
         if not self.train_size:
-            raise DataError(f"batch_size={global_batch}: there are {self._rows} examples, fewer than one batch")
+            raise DataError(f"there are {self._rows} examples, fewer than one batch").about(
+                Setting.of("batch_size", global_batch)
+            )
         self._train, self._validation = train, validation
         self.shuffle, self.seed = shuffle, seed
         self._orders: dict[int, np.ndarray] = {}

@@ -11,7 +11,7 @@ from parallax_runner.data.digest import digest_of
 from parallax_runner.data.identity import EXAMPLES, FIRST, FIRST_EXAMPLES, Contents
 from parallax_runner.data.memory import check_fits
 from parallax_runner.data.stream import ShuffledStream
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 
 _BYTES_PER_EXAMPLE = 3 * 8  # the orders of two epochs, and the sort keys of one epoch
 
@@ -70,9 +70,11 @@ def check_sizes(examples: int, validation_examples: int) -> None:
     """Raises ConfigError if a number of examples is out of range, or if the order of the examples does not fit in
     memory."""
     if examples < 1:
-        raise ConfigError(f"data.examples={examples}: expected at least 1 example to train on.")
+        raise ConfigError("expected at least 1 example to train on.").about(Setting.of("data.examples", examples))
     if validation_examples < 0:
-        raise ConfigError(f"data.validation_examples={validation_examples}: expected 0 (no validation) or more.")
+        raise ConfigError("expected 0 (no validation) or more.").about(
+            Setting.of("data.validation_examples", validation_examples)
+        )
     check_fits(
         _BYTES_PER_EXAMPLE * (examples + validation_examples),
         examples=examples,

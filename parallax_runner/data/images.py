@@ -8,7 +8,7 @@ import numpy as np
 from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.data.memory import check_fits
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 
 CHANNELS = 3
 
@@ -28,7 +28,7 @@ def load(*, image_size: int, classes: int, noise: float, examples: int, validati
         ("noise", noise, 0),
     ):
         if number < least:
-            raise ConfigError(f"data.{name}={number}: expected {least} or more.")
+            raise ConfigError(f"expected {least} or more.").about(Setting.of(f"data.{name}", number))
     check_fits(
         4 * CHANNELS * image_size**2 * (examples + validation_examples + classes),
         image_size=image_size,

@@ -7,7 +7,7 @@ import numpy as np
 from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.data.memory import check_fits
-from parallax_runner.errors import ConfigError, DataError
+from parallax_runner.errors import ConfigError, DataError, Setting
 
 SLOPE = 10.0
 INTERCEPT = -5.0
@@ -20,11 +20,13 @@ def load(*, examples: int, validation_examples: int, noise: float, seed: int) ->
     ConfigError if `validation_examples` or `noise` is negative.
     """
     if examples < 1:
-        raise DataError(f"data.examples={examples}: expected at least 1 example to train on.")
+        raise DataError("expected at least 1 example to train on.").about(Setting.of("data.examples", examples))
     if validation_examples < 0:
-        raise ConfigError(f"data.validation_examples={validation_examples}: expected 0 (no validation) or more.")
+        raise ConfigError("expected 0 (no validation) or more.").about(
+            Setting.of("data.validation_examples", validation_examples)
+        )
     if noise < 0:
-        raise ConfigError(f"data.noise={noise}: expected a standard deviation, 0 or more.")
+        raise ConfigError("expected a standard deviation, 0 or more.").about(Setting.of("data.noise", noise))
     # Memory is needed for intermediate float64 values of x and y, and for the order of an epoch.
     check_fits(4 * 8 * (examples + validation_examples), examples=examples, validation_examples=validation_examples)
     train_generator, validation_generator = np.random.default_rng(seed).spawn(2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psutil
 
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 
 
 def check_fits(needed_bytes: int, **sizes: int) -> None:
@@ -13,8 +13,6 @@ def check_fits(needed_bytes: int, **sizes: int) -> None:
     determine how much memory is needed."""
     has_bytes = psutil.virtual_memory().total
     if needed_bytes > has_bytes:
-        named = ", ".join(f"data.{key}={size}" for key, size in sizes.items())
         raise ConfigError(
-            f"{named}: this data needs {needed_bytes / 1e9:,.0f} GB, but this machine has {has_bytes / 1e9:,.0f} GB of "
-            "memory. Use smaller values"
-        )
+            f"this data needs {needed_bytes / 1e9:,.0f} GB, but this machine has {has_bytes / 1e9:,.0f} GB of memory."
+        ).about(*[Setting.of(f"data.{key}", size) for key, size in sizes.items()], remedy="Use smaller values")

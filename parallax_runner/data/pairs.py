@@ -11,7 +11,7 @@ from parallax_runner.data.dataset import Dataset
 from parallax_runner.data.draws import keys, log_uniform, log_uniform_probabilities, uniform
 from parallax_runner.data.generated import GeneratedDataset, check_sizes
 from parallax_runner.data.memory import check_fits
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 
 
 def load(
@@ -33,11 +33,11 @@ def load(
     """
     for name, number in (("queries", queries), ("items", items), ("clusters", clusters)):
         if number < 1:
-            raise ConfigError(f"data.{name}={number}: expected 1 or more.")
+            raise ConfigError("expected 1 or more.").about(Setting.of(f"data.{name}", number))
     if items % clusters:
-        raise ConfigError(f"data.items={items}: expected a multiple of data.clusters={clusters}.")
+        raise ConfigError(f"expected a multiple of data.clusters={clusters}.").about(Setting.of("data.items", items))
     if not 0 <= affinity <= 1:
-        raise ConfigError(f"data.affinity={affinity}: expected a fraction from 0 to 1.")
+        raise ConfigError("expected a fraction from 0 to 1.").about(Setting.of("data.affinity", affinity))
     check_sizes(examples, validation_examples)
     check_fits(4 * 8 * (queries + items), queries=queries, items=items)
     return GeneratedDataset(

@@ -9,7 +9,7 @@ from parallax_runner.data.files import find_files, refuse_special
 from parallax_runner.data.token_cache import load_corpus
 from parallax_runner.data.tokens import TextFile, Tokenizer
 from parallax_runner.data.windows import language_model_dataset
-from parallax_runner.errors import DataError
+from parallax_runner.errors import DataError, Setting
 
 WORDS = Tokenizer(name="words-1", split=str.split, decode_errors="strict")
 LOWERCASE_WORDS = Tokenizer(name="lowercase-words-1", split=lambda line: line.lower().split(), decode_errors="strict")
@@ -57,9 +57,13 @@ def _text_files(path: str, *, key: str) -> list[TextFile]:
     if root.is_dir():
         files = find_files(root)
         if not files:
-            raise DataError(f"{key}={path}: this directory is empty. Expected text files, plain or gzipped.")
+            raise DataError("this directory is empty. Expected text files, plain or gzipped.").about(
+                Setting.of(key, path)
+            )
         return files
     refuse_special(root)
     if root.is_file():
         return [TextFile(root.name, root)]
-    raise DataError(f"{key}={path}: no such file or directory. Expected a text file or a directory of text files.")
+    raise DataError("no such file or directory. Expected a text file or a directory of text files.").about(
+        Setting.of(key, path)
+    )

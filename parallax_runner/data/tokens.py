@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from parallax_runner.data.mapped_file import MappedFile
-from parallax_runner.errors import ConfigError, DataError
+from parallax_runner.errors import ConfigError, DataError, Setting
 
 END_OF_SENTENCE = "</s>"
 UNKNOWN = "<unk>"
@@ -67,8 +67,8 @@ def tokenize_files(
     Raises DataError if a file cannot be read, and ConfigError if `vocab_size` is too small.
     """
     if vocab_size < 3:
-        raise ConfigError(
-            f"data.vocab_size={vocab_size}: expected at least 3, to include {UNKNOWN}, {END_OF_SENTENCE} and a word."
+        raise ConfigError(f"expected at least 3, to include {UNKNOWN}, {END_OF_SENTENCE} and a word.").about(
+            Setting.of("data.vocab_size", vocab_size)
         )
     first_seen: defaultdict[str, int] = defaultdict(itertools.count().__next__)
     pieces = _read_pieces(files, tokenizer, first_seen)

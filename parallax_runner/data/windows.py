@@ -10,7 +10,7 @@ import numpy as np
 from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.data.tokens import LINES_PER_BLOCK, Corpus
-from parallax_runner.errors import ConfigError, DataError
+from parallax_runner.errors import ConfigError, DataError, Setting
 
 
 def language_model_dataset(
@@ -31,9 +31,11 @@ def language_model_dataset(
     `source` names the text in the error message, and `validation_source` the validation text if it is another one.
     """
     if sequence_length < 1:
-        raise ConfigError(f"data.sequence_length={sequence_length}: expected at least 1 word.")
+        raise ConfigError("expected at least 1 word.").about(Setting.of("data.sequence_length", sequence_length))
     if validation_examples < 0:
-        raise ConfigError(f"data.validation_examples={validation_examples}: expected 0 (no validation) or more.")
+        raise ConfigError("expected 0 (no validation) or more.").about(
+            Setting.of("data.validation_examples", validation_examples)
+        )
     train = cut_windows(corpus.train, sequence_length)
     if len(train) == 0:
         raise DataError(

@@ -8,7 +8,7 @@ from parallax_runner.data.dataset import Dataset
 from parallax_runner.data.memory import check_fits
 from parallax_runner.data.tokens import Corpus
 from parallax_runner.data.windows import language_model_dataset
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 
 
 def load(
@@ -27,15 +27,17 @@ def load(
     argument is out of range.
     """
     if vocab_size < 1:
-        raise ConfigError(f"data.vocab_size={vocab_size}: expected at least 1 word.")
+        raise ConfigError("expected at least 1 word.").about(Setting.of("data.vocab_size", vocab_size))
     if offset < 0:
-        raise ConfigError(f"data.offset={offset}: expected 0 or more.")
+        raise ConfigError("expected 0 or more.").about(Setting.of("data.offset", offset))
     if examples < 1:
-        raise ConfigError(f"data.examples={examples}: expected at least 1 example to train on.")
+        raise ConfigError("expected at least 1 example to train on.").about(Setting.of("data.examples", examples))
     if validation_examples < 0:
-        raise ConfigError(f"data.validation_examples={validation_examples}: expected 0 (no validation) or more.")
+        raise ConfigError("expected 0 (no validation) or more.").about(
+            Setting.of("data.validation_examples", validation_examples)
+        )
     if sequence_length < 1:
-        raise ConfigError(f"data.sequence_length={sequence_length}: expected at least 1 word.")
+        raise ConfigError("expected at least 1 word.").about(Setting.of("data.sequence_length", sequence_length))
     check_fits(
         3 * 8 * (vocab_size + (examples + validation_examples) * sequence_length),
         vocab_size=vocab_size,

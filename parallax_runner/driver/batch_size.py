@@ -7,7 +7,7 @@ import dataclasses
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 
 
 def with_batch_size(config: RunConfig, dataset: Dataset) -> RunConfig:
@@ -20,9 +20,9 @@ def with_batch_size(config: RunConfig, dataset: Dataset) -> RunConfig:
     whole = getattr(dataset, "global_batch", None)
     if whole is None:
         raise ConfigError(
-            "data.batch_size=null: expected an integer, at least 1; only the batch size of a tf.data.Dataset is known, "
+            "expected an integer, at least 1; only the batch size of a tf.data.Dataset is known, "
             f"but data._target_={config.data['_target_']} returned {type(dataset).__name__}"
-        )
+        ).about(Setting("data.batch_size", "null"))
     return dataclasses.replace(config, data={**config.data, "batch_size": replica_batch(config, whole)})
 
 

@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parallax_runner.config.actions import action_of
-from parallax_runner.config.choice_names import check_choice_names
 from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, as_typed, resolve_with_environment
 from parallax_runner.config.explain import refusal, shown
-from parallax_runner.config.hydra_settings import check_hydra
 from parallax_runner.config.master import Master
-from parallax_runner.config.origins import COMMAND_LINE
+from parallax_runner.config.rules.hydra import check_hydra
+from parallax_runner.config.rules.sweep import check_own_folders
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.unused_notes import unused
-from parallax_runner.config.validate import unwritable, validate, validate_sweep
-from parallax_runner.config.validate_routes import check_routes
+from parallax_runner.config.validate import validate
 from parallax_runner.driver.only_driver import check_only_driver
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import COMMAND_LINE, ConfigError, Setting
+from parallax_runner.files.access import unwritable
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
         return None
     reason = unwritable(command.dir)
     if reason is not None:
-        raise ConfigError(f"hydra.sweep.dir={shown(command.dir)}: {reason}")
+        raise ConfigError(reason).about(Setting.of("hydra.sweep.dir", shown(command.dir)))
     jobs = _validated(composer.jobs_of(command), needs_objective=not command.jobs_are_known)
     _check_driver(jobs[0].config)
     direction = [] if command.jobs_are_known else _direction_lines(next(composer.jobs_of(command)), jobs[0].config)
@@ -118,10 +117,7 @@ def _direction_lines(job: Job, config: RunConfig) -> list[str]:
 def validated(job: Job) -> RunConfig:
     """Returns the resolved configuration of a job. Raises ConfigError for the first error."""
     composed, found = resolve_with_environment(job)
-    config = dataclasses.replace(validate(composed, job.origins), from_environment=found)
-    check_routes(config, job.origins)
-    check_choice_names(job.origins)
-    return config
+    return dataclasses.replace(validate(composed, job.origins), from_environment=found)
 
 
 def checked_job(job: Job, giver: str = COMMAND_LINE) -> RunConfig:
@@ -130,8 +126,7 @@ def checked_job(job: Job, giver: str = COMMAND_LINE) -> RunConfig:
 
     Raises ConfigError for the first error."""
     config = validated(job)
-    notes = unused(config, job.origins)
-    _print({key: note.replace(f"({COMMAND_LINE})", f"({giver})") for key, note in notes.items()})
+    _print(unused(config, job.origins.given_by(giver)))
     return config
 
 
@@ -151,13 +146,14 @@ def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[Ch
         try:
             config = validated(job)
             check_hydra(hydra, job.origins, config.run_dir)
-            validate_sweep(config, job.origins, folders, values_are_known=not needs_objective)
+            check_own_folders(config, job.origins, folders, values_are_known=not needs_objective)
             if needs_objective and not action_of(config).trains:
                 raise refusal(
                     "action", job.origins, "this sweeper needs an objective, which only action=train provides"
                 )
         except ConfigError as error:
-            raise ConfigError(f"{job.title}{error}") from error
+            error.parts = dataclasses.replace(error.parts, job=job.title)
+            raise
         for key, note in unused(config, job.origins).items():
             notes.setdefault(key, f"{job.title}{note}")
         checked.append(CheckedJob(config, title, overrides))

@@ -12,7 +12,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.data.identity import Contents, differences, identity_of
 from parallax_runner.driver import report
-from parallax_runner.errors import CheckpointError
+from parallax_runner.errors import CheckpointError, Setting
 from parallax_runner.process.stage_times import stage
 
 
@@ -34,7 +34,7 @@ def settled_position(config: RunConfig, prefix: Path, identity: Contents) -> str
     sidecar, position = read_sidecar(prefix), config.ckpt.position
     changed = differences(sidecar.data, identity.training)
     if changed and position == "auto":
-        raise CheckpointError(_refusal(config, prefix, sidecar, changed))
+        raise _refusal(config, prefix, sidecar, changed)
     if position != "start":
         return position
     is_same = bool(sidecar.data) and not changed
@@ -50,14 +50,15 @@ def settled_position(config: RunConfig, prefix: Path, identity: Contents) -> str
     return "start"
 
 
-def _refusal(config: RunConfig, prefix: Path, sidecar: Sidecar, changed: list[str]) -> str:
+def _refusal(config: RunConfig, prefix: Path, sidecar: Sidecar, changed: list[str]) -> CheckpointError:
     def setting(value: str) -> str:
         line = f"ckpt.position={value}"
         return f'overrides=["{line}"]' if frozen.is_fit(config) else line
 
-    return (
-        f"ckpt.resume={config.ckpt.resume}: the training data has changed since checkpoint {prefix} was written "
-        f"({'; '.join(changed)}). Set {setting('start')} to begin the new data at its first example, or "
-        f"{setting('keep')} to continue at the checkpoint's position, example {sidecar.examples}; or restore the "
-        "earlier data"
+    return CheckpointError(
+        f"the training data has changed since checkpoint {prefix} was written ({'; '.join(changed)})."
+    ).about(
+        Setting.of("ckpt.resume", config.ckpt.resume),
+        remedy=f"Set {setting('start')} to begin the new data at its first example, or {setting('keep')} to continue "
+        f"at the checkpoint's position, example {sidecar.examples}; or restore the earlier data",
     )

@@ -10,7 +10,7 @@ from parallax_runner.config.objective import PERPLEXITY, VALIDATION_LOSS, Direct
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver import validation
-from parallax_runner.errors import ConfigError, PlanError
+from parallax_runner.errors import ConfigError, PlanError, Setting
 
 if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -27,7 +27,9 @@ def goal_of(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> G
         return by_model
     if not validation.is_possible(config, single, dataset):
         why = validation.why_not(config, single, dataset)
-        raise ConfigError(f"train.objective={config.train.objective} needs validations, but {why}")
+        raise ConfigError(f"this run cannot be validated: {why}").about(
+            Setting.of("train.objective", config.train.objective)
+        )
     return _named_by_user(config, _goals_of(single) | {by_model.metric or "loss": by_model})
 
 
@@ -66,17 +68,19 @@ def _named_by_user(config: RunConfig, goals: dict[str, Goal | None]) -> Goal:
         close = difflib.get_close_matches(name.removeprefix("val_").removeprefix("validation_"), goals, n=1)
         hint = f"; did you mean train.objective={close[0]}?" if close else ""
         known = ", ".join(sorted(goals))
-        raise ConfigError(f"train.objective={name}: validations of this model compute only {known}{hint}")
+        raise ConfigError(f"validations of this model compute only {known}{hint}").about(
+            Setting.of("train.objective", name)
+        )
     goal = goals[name]
     if goal is None and direction is None:
-        raise ConfigError(
-            f"train.objective={name}: the direction of this metric is unknown; add train.direction=maximize or minimize"
+        raise ConfigError("the direction of this metric is unknown").about(
+            Setting.of("train.objective", name), remedy="add train.direction=maximize or minimize"
         )
     if goal is None:
         return Goal(name, name, _direction(direction))
     if direction not in (None, goal.direction):
-        raise ConfigError(
-            f"train.direction={direction}: expected {goal.direction}, the direction of {name}; omit train.direction"
+        raise ConfigError(f"expected {goal.direction}, the direction of {name}").about(
+            Setting.of("train.direction", direction), remedy="omit train.direction"
         )
     return goal
 

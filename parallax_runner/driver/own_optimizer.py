@@ -42,4 +42,6 @@ def check_no_optimizer(origins: Origins, cause: str, remedy: str) -> None:
 
     setting = setting_of("optimizer", origins)
     if setting is not None:
-        raise ConfigError(f"{setting}: {cause}, which has its own optimizer; remove this setting, and {remedy}")
+        raise ConfigError(f"{cause}, which has its own optimizer").about(
+            setting, remedy=f"remove this setting, and {remedy}"
+        )

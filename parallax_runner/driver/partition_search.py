@@ -19,7 +19,7 @@ from parallax_runner.driver.make_plan import plan_run
 from parallax_runner.driver.partition_results import SearchSummary, track
 from parallax_runner.driver.prepared_run import PreparedRun
 from parallax_runner.driver.segments import Handler, Segments
-from parallax_runner.errors import PlanError, TrainingError
+from parallax_runner.errors import PlanError, Setting, TrainingError
 from parallax_runner.files.cache import cache_root
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
@@ -47,7 +47,9 @@ def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph) -> Plan:
     notes = []
     if allowed is None:
         if action.searches_only:
-            raise PlanError(f"action={config.action}: no sparse variable is on a server, so there is nothing to shard")
+            raise PlanError("no sparse variable is on a server, so there is nothing to shard").about(
+                Setting.of("action", config.action)
+            )
         notes.append("partition=search has no effect: no sparse variable is on a server")
     elif config.model["_target_"] == frozen.SCRIPT and QUEUE_RUNNERS in single.meta_graph.collection_def:
         raise PlanError(
@@ -96,7 +98,7 @@ class PartitionSearch(Segments):
     def trial_steps(self) -> int:
         """The number of steps in one trial, including warm-up."""
         steps = self._config.partition.steps_per_trial
-        assert steps is not None  # config/validate_partition.py
+        assert steps is not None  # config/rules/partition.py
         return WARM_UP_STEPS + steps
 
     def next_plan(self) -> Plan:
@@ -244,7 +246,7 @@ def with_partitions(config: RunConfig, partitions: int) -> RunConfig:
 def _range(config: RunConfig, plan: Plan) -> Range | None:
     """Returns the smallest and largest number of shards to try, and the number to start with. Returns None if the plan
     shards no variable. Raises PlanError if a variable has too few rows."""
-    assert config.partition.min is not None  # config/validate_partition.py
+    assert config.partition.min is not None  # config/rules/partition.py
     return range_of(plan, least=config.partition.min, most=config.partition.max)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.cluster_size import size_cluster
-from parallax_runner.config.late_refusals import name_origins
+from parallax_runner.config.error_origins import name_origins
 from parallax_runner.config.objective import Objective
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RunConfig

@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 
 from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_of
-from parallax_runner.config.late_refusals import with_origins
 from parallax_runner.config.objective import Objective
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver import report, validation
@@ -82,7 +81,6 @@ def _run_and_record(prepared: PreparedRun, request: Request, opened: _Opened) ->
         finally:
             state.segments.close()
     plan = state.segments.last_plan(prepared.plan)
-    result = _with_origins(result, config)
     if record is not None:
         record.end()
     with interrupts.noted():
@@ -186,16 +184,6 @@ def _with_result(
     if newest is not None:
         summary = dataclasses.replace(summary, ckpt_path=str(newest))
     return summary if result.failure is None else dataclasses.replace(summary, error=str(result.failure))
-
-
-def _with_origins(result: RunResult, config: RunConfig) -> RunResult:
-    """Returns the result. If the error message of a worker or server begins with settings, adds where each was set."""
-    failure = result.failure
-    if failure is None or not failure.recurs:
-        return result
-    return dataclasses.replace(
-        result, failure=dataclasses.replace(failure, reason=with_origins(failure.reason, config))
-    )
 
 
 def _last_words(result: RunResult) -> dict[int, dict[str, Any]]:

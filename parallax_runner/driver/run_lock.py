@@ -11,7 +11,7 @@ from pathlib import Path
 
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.files.locks import locked
 
 log = logging.getLogger(__name__)
@@ -33,9 +33,8 @@ def alone_in(run_dir: Path) -> Iterator[None]:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ConfigError(
-                f"run_dir={run_dir}: another run uses this directory; wait until that run ends, or set "
-                "hydra.run.dir=ANOTHER"
+            raise ConfigError("another run uses this directory").about(
+                Setting.of("run_dir", run_dir), remedy="wait until that run ends, or set hydra.run.dir=ANOTHER"
             ) from error
         except OSError as error:  # Some network file systems cannot lock folders.
             log.warning("%s cannot be locked: %s", run_dir, error)
@@ -61,9 +60,8 @@ def alone_in_checkpoints(config: RunConfig) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(folder / CHECKPOINT_LOCK, wait=False))
         except BlockingIOError as error:
-            raise ConfigError(
-                f"ckpt.dir={folder}: another run writes its checkpoints to this folder; wait until that run ends, or "
-                "set ckpt.dir=ANOTHER"
+            raise ConfigError("another run writes its checkpoints to this folder").about(
+                Setting.of("ckpt.dir", folder), remedy="wait until that run ends, or set ckpt.dir=ANOTHER"
             ) from error
         except OSError as error:  # some network file systems have no locks
             log.warning("%s cannot be locked: %s", folder, error)

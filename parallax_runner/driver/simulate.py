@@ -12,7 +12,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.cost_model import constants_of
 from parallax_runner.driver.recording import name_of_model
 from parallax_runner.driver.report import wide_console
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.files.whole import write_whole
 from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.cost import measured
@@ -72,6 +72,6 @@ def _given(path: str) -> Measured:
         return measured.load(Path(path).expanduser())
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"simulate.profile={path}: not a measurement ({error}); expected a file such as measured.json, which "
+            f"not a measurement ({error}); expected a file such as measured.json, which "
             "a run with comm.measure_rows=true writes to its run_dir"
-        ) from error
+        ).about(Setting.of("simulate.profile", path)) from error

@@ -21,7 +21,7 @@ from parallax_runner.config.frozen import needed_variables
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.slurm_allocation import LAUNCHER, job_id, sweep_job_id, warning_signal
-from parallax_runner.errors import LaunchError
+from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.files.regular import open_regular
 from parallax_runner.files.whole import write_whole
 from parallax_runner.launch.interrupts import Interrupts
@@ -76,9 +76,9 @@ def write_script(config: RunConfig, plan: Plan, run_dir: Path, command: str | No
     parallel_run.
     """
     if command is None or config.sweep.dir is not None:
-        raise LaunchError(
-            "cluster=slurm: a script or a job of a sweep is not submitted automatically; start a script in your own "
-            "sbatch job, and a sweep with hydra/launcher=submitit_slurm"
+        raise LaunchError("a script or a job of a sweep is not submitted automatically").about(
+            Setting("cluster", "slurm"),
+            remedy="start a script in your own sbatch job, and a sweep with hydra/launcher=submitit_slurm",
         )
     path = run_dir / SCRIPT
     write_whole(path, script(config, plan, run_dir, command))
@@ -120,8 +120,8 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
 def _log_pattern(run_dir: Path) -> str:
     """Returns the path of the job's log, in which Slurm replaces %j with the job's id, and %% with %."""
     if "\\" in str(run_dir):
-        raise LaunchError(
-            f"cluster=slurm: run_dir={run_dir}: Slurm drops backslashes from the path of a job's log; rename the folder"
+        raise LaunchError("Slurm drops backslashes from the path of a job's log").about(
+            Setting("cluster", "slurm"), Setting.of("run_dir", run_dir), remedy="rename the folder"
         )
     return f"{run_dir}/".replace("%", "%%") + LOG.format(job="%j")
 
@@ -134,9 +134,9 @@ def _quoted(value: str, name: str) -> str:
     """
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in value):
         raise LaunchError(
-            f"cluster=slurm: {SCRIPT} cannot contain {name}={value!r}: expected a value in UTF-8 without line breaks "
-            "and other control characters; rename the folder or change the option"
-        )
+            f"{SCRIPT} cannot contain {name}={value!r}: expected a value in UTF-8 without line breaks "
+            "and other control characters"
+        ).about(Setting("cluster", "slurm"), remedy="rename the folder or change the option")
     if PLAIN.fullmatch(value):
         return value
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
@@ -168,7 +168,7 @@ def submit(path: Path) -> str:
             f"cannot start sbatch: {error}; with cluster.submit=false, the driver only writes {path}"
         ) from error
     if done.returncode:
-        raise LaunchError(f"cluster=slurm: sbatch rejected {path}: {done.stderr.strip()}")
+        raise LaunchError(f"sbatch rejected {path}: {done.stderr.strip()}").about(Setting("cluster", "slurm"))
     return done.stdout.strip().partition(";")[0]
 
 
@@ -232,7 +232,7 @@ def standing_in(shown: str) -> tuple[str, int]:
     state = STATE.search(shown)
     exit_code = EXIT_CODE.search(shown)
     if state is None:
-        raise LaunchError(f"cluster=slurm: scontrol shows no state of the job: {shown!r}")
+        raise LaunchError(f"scontrol shows no state of the job: {shown!r}").about(Setting("cluster", "slurm"))
     return state[1], status_of(state[1], "0:0" if exit_code is None else exit_code[1])
 
 

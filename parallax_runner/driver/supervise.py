@@ -18,6 +18,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.slurm_allocation import sweep_job_id
 from parallax_runner.driver import phases, recovery, report
 from parallax_runner.driver.artifacts import RunArtifacts
+from parallax_runner.driver.failure_origins import with_origins
 from parallax_runner.driver.hosts_back import when_back
 from parallax_runner.driver.prepared_run import PreparedRun
 from parallax_runner.driver.run_state import RunState
@@ -81,6 +82,7 @@ def supervise(
             make_spec = functools.partial(launch_spec, config, plan, run_dir)
             spec = when_back(make_spec) if restarts.done else make_spec()
             result = processes.run(spec, on_message=on_message, on_stall=report.tell_stall, interrupts=interrupts)
+            result = with_origins(result, start.config)
             failure = restarts.failure_to_retry(result, was_stopped=interrupts.received)
             if failure is None:
                 if result.status == "finished":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, validates_at_least
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: D
         check_validation_loss(single)
     asked = config.train.validate_steps
     if asked is not None and not is_possible(config, single, dataset):
-        needing = f"train.validate_steps={asked} needs"
-        if config.train.patience is not None:
-            needing = f"train.patience={config.train.patience}, train.validate_steps={asked} need"
-        raise ConfigError(f"{needing} validations, but {why_not(config, single, dataset)}")
+        wanted = {"train.patience": config.train.patience, "train.validate_steps": asked}
+        raise ConfigError(f"this run cannot be validated: {why_not(config, single, dataset)}").about(
+            *[Setting.of(key, value) for key, value in wanted.items() if value is not None]
+        )
     if not lacks_examples(config, single, dataset) and not _lacks_all_examples(config, single, dataset):
         return plan
     note = f"this run is not validated: {_too_few(config, dataset)}"
@@ -63,9 +63,9 @@ def _check_batch(config: RunConfig, plan: Plan, dataset: Dataset) -> None:
     if whole is not None and size * plan.replicas != whole:
         part = f" = {whole // plan.replicas}" if whole % plan.replicas == 0 else ", which is not a whole number"
         raise ConfigError(
-            f"data.batch_size={size}: the data has batches of {whole} examples for all {plan.replicas} replicas "
+            f"the data has batches of {whole} examples for all {plan.replicas} replicas "
             f"together; expected {whole} / {plan.replicas}{part}"
-        )
+        ).about(Setting.of("data.batch_size", size))
 
 
 def why_not(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from parallax_runner.config.rendezvous import split_address
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.frontdoors.door import Task
 
 ENGINE = "GLOO"
@@ -42,9 +42,9 @@ def task_of(rendezvous: Mapping[str, Any], devices: Sequence[int] | None, *, on_
     if num_shards == 1:
         return None
     if devices is not None and len(devices) > 1:
-        raise ConfigError(
-            f"devices={list(devices)}: expected one device, because each shard is a process with one device. Start one "
-            "process per device, and set num_shards to the number of processes"
+        raise ConfigError("expected one device, because each shard is a process with one device.").about(
+            Setting.of("devices", list(devices)),
+            remedy="Start one process per device, and set num_shards to the number of processes",
         )
     address = str(rendezvous["kv_handler"])
     split_address(address)

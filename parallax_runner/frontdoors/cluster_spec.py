@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 
 from parallax_runner.config.rendezvous import split_address
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.frontdoors.door import FrontDoor, Task
 
 ROLES = {"ps": "server", "worker": "worker"}
@@ -38,15 +38,14 @@ class ClusterSpec(FrontDoor):
         if missing:
             raise ConfigError(f"{', '.join(missing)} missing: {EXPECTED}")
         if asked.job_name not in ROLES:
-            raise ConfigError(f"--job_name={asked.job_name}: {EXPECTED}")
+            raise ConfigError(f"{EXPECTED}").about(Setting.of("--job_name", asked.job_name))
         lists = {"worker": _hosts(asked.worker_hosts), "ps": _hosts(asked.ps_hosts)}
         index = number_of(asked.task_index)
         count = len(lists[asked.job_name])
         if index is None or index >= count:
             raise ConfigError(
-                f"--task_index={asked.task_index}: expected a number, at least 0 and less than {count}, the number of "
-                f"hosts in --{asked.job_name}_hosts"
-            )
+                f"expected a number, at least 0 and less than {count}, the number of hosts in --{asked.job_name}_hosts"
+            ).about(Setting.of("--task_index", asked.task_index))
         return Task(
             ROLES[asked.job_name],
             index,

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.frontdoors.door import FrontDoor, Task
 from parallax_runner.launch import bind_address
 
@@ -51,9 +51,8 @@ class Settings:
         """Returns the place of a trainer or pserver in the cluster. Raises ConfigError if the settings are invalid."""
         if self.trainer_id >= self.num_gradient_servers:
             raise ConfigError(
-                f"trainer_id={self.trainer_id}: expected an integer, at least 0 and less than "
-                f"num_gradient_servers={self.num_gradient_servers}"
-            )
+                f"expected an integer, at least 0 and less than num_gradient_servers={self.num_gradient_servers}"
+            ).about(Setting.of("trainer_id", self.trainer_id))
         return Task(
             role,
             self.trainer_id if role == "worker" else None,
@@ -73,10 +72,10 @@ class Settings:
         elsewhere = [host for host in self.pservers if host not in HERE]
         if role == "worker" and elsewhere:
             raise ConfigError(
-                f"pservers={','.join(self.pservers)}: on several machines, {RENDEZVOUS} must give all trainers and "
+                f"on several machines, {RENDEZVOUS} must give all trainers and "
                 "pservers the address at which they meet: file:///shared/folder, redis://host:port/prefix, or tcp:// "
                 "with the host and port of trainer 0"
-            )
+            ).about(Setting.of("pservers", ",".join(self.pservers)))
         return f"tcp://{bind_address.LOOPBACK}:{self.port}"
 
 
@@ -118,13 +117,13 @@ def _read(name: str, value: Any) -> Any:
     if isinstance(default, bool):
         truth = TRUTHS.get(str(value).lower())
         if truth is None:
-            raise ConfigError(f"{name}={value}: expected True or False")
+            raise ConfigError("expected True or False").about(Setting.of(name, value))
         return truth
     if isinstance(default, int):
         least = 0 if name in ("trainer_id", "ports_num_for_sparse") else 1
         text = str(value)
         if not (text.isascii() and text.isdigit() and int(text) >= least):
-            raise ConfigError(f"{name}={value}: expected an integer, at least {least}")
+            raise ConfigError(f"expected an integer, at least {least}").about(Setting.of(name, value))
         return int(text)
     if name == "pservers":
         # Ports in the list are ignored, because all ports follow from `port`.
@@ -138,6 +137,6 @@ def _address_of(interface: str) -> str:
     for address in known.get(interface, ()):
         if address.family == socket.AF_INET:
             return str(address.address)
-    raise ConfigError(
-        f"nics={interface}: expected an interface with an IPv4 address; this machine has {', '.join(known)}"
+    raise ConfigError(f"expected an interface with an IPv4 address; this machine has {', '.join(known)}").about(
+        Setting.of("nics", interface)
     )

@@ -6,10 +6,13 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from parallax_runner.errors import CaptureError, ConfigError, ParallaxError
+from parallax_runner.errors import CaptureError, ConfigError, ParallaxError, Setting
 from parallax_runner.process.user_code import place_of
+
+if TYPE_CHECKING:
+    from parallax_runner.config.origins import Origins
 
 # These errors come from a fault in the code or the machine, so no argument is blamed for them.
 _OF_CODE = (NameError, ImportError, AttributeError, NotImplementedError, SyntaxError, MemoryError, OSError)
@@ -86,9 +89,7 @@ def blamed(
             raise
         which = "this value" if len(keys) == 1 else "one of these values"
         reason = f"{content['_target_']} fails with {which} at {place_of(cause)}: {told}{takes}"
-        *others, last = keys
-        others = [str(_refusal(group, content, key, "")).removesuffix(": .") for key in others]
-        raise ConfigError(", ".join([*others, str(_refusal(group, content, last, reason))])) from error
+        raise ConfigError(f"{reason}.").about(*[_setting(group, content, key) for key in keys]) from error
 
 
 def _set_by_user(group: str, content: Mapping[str, Any]) -> list[str]:
@@ -147,15 +148,27 @@ def _taken(content: Mapping[str, Any], signature: inspect.Signature, given: Coll
     return f"{content['_target_']} takes {', '.join(others) or 'no arguments'}{beside}"
 
 
+def _setting(group: str, content: Mapping[str, Any], key: str) -> Setting:
+    """Returns an argument of a group with its origin."""
+    from parallax_runner.config.explain import setting_with_origin
+
+    return setting_with_origin(f"{group}.{key}", _origins(), value=content[key])
+
+
+def _origins() -> Origins:
+    from parallax_runner.config.origins import Origins
+    from parallax_runner.config.running_job import origins_of_running_job
+
+    return origins_of_running_job() or Origins([], [])
+
+
 def _refusal(
     group: str, content: Mapping[str, Any], key: str, reason: str, nearest_of: Collection[str] = ()
 ) -> ConfigError:
     # Imported here because workers do not need these modules: the driver has already reported any mistake.
-    from parallax_runner.config.explain import nearest, refusal, written
-    from parallax_runner.config.origins import Origins
-    from parallax_runner.config.running_job import origins_of_running_job
+    from parallax_runner.config.explain import refusal, written
+    from parallax_runner.config.suggestions import nearest
 
     hint = nearest(key, nearest_of)
-    origins = origins_of_running_job() or Origins([], [])
     hint = None if hint is None else f"{group}.{hint}={written(content[key])}"
-    return refusal(f"{group}.{key}", origins, reason, value=content[key], hint=hint)
+    return refusal(f"{group}.{key}", _origins(), reason, value=content[key], hint=hint)

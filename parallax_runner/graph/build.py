@@ -16,7 +16,7 @@ from parallax_runner.config.frozen import plain
 from parallax_runner.config.location import models_dir
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
-from parallax_runner.errors import ConfigError, DataError
+from parallax_runner.errors import ConfigError, DataError, Setting
 from parallax_runner.files.in_place import open_in_place
 from parallax_runner.graph.arguments import blamed, check_call, check_callable, check_names
 from parallax_runner.process.stage_times import stage
@@ -41,11 +41,12 @@ def load_dataset(config: RunConfig) -> Dataset:
     function = _find("data", config.data)
     arguments = {key: plain(value) for key, value in config.data.items() if key not in OWN_DATA_KEYS}
     check_call("data", arguments, function)
+    target = Setting("data._target_", config.data["_target_"])
     try:
-        with must_not_exit(f"data._target_={config.data['_target_']}", DataError), blamed("data", arguments, function):
+        with must_not_exit("", DataError, about=[target]), blamed("data", arguments, function):
             return _as_dataset(_unwrapped(lambda: instantiate(arguments)), config)
     except MemoryError as error:
-        raise DataError(f"data._target_={config.data['_target_']}: the data does not fit in memory: {error}") from error
+        raise DataError(f"the data does not fit in memory: {error}").about(target) from error
 
 
 def _as_dataset(made: Any, config: RunConfig) -> Dataset:
@@ -58,10 +59,10 @@ def _as_dataset(made: Any, config: RunConfig) -> Dataset:
         missing = [name for name in needed if not hasattr(made, name)]
         if missing:
             raise ConfigError(
-                f"data._target_={config.data['_target_']}: the function returned an object of type "
+                "the function returned an object of type "
                 f"{type(made).__name__} without {', '.join(missing)}; expected a tf.data.Dataset or a dataset as "
                 "described in docs/data.md"
-            )
+            ).about(Setting.of("data._target_", config.data["_target_"]))
         dataset: Dataset = made
         return dataset
     from parallax_runner.graph.tf_data.dataset import TfDataset
@@ -188,9 +189,11 @@ def _refuse_all_but_dense(config: RunConfig, dataset: Dataset) -> None:
     for name, feature in dataset.features.items():
         if feature.kind != "dense":
             raise ConfigError(
-                f"model._target_={config.model['_target_']} takes features, which must be dense, but «{name}» is "
-                f"{feature.kind}. Make the feature dense in the data, or name a function that takes no features and "
-                "returns a Keras model or a training step"
+                f"this function takes features, which must be dense, but «{name}» is {feature.kind}."
+            ).about(
+                Setting("model._target_", config.model["_target_"]),
+                remedy="Make the feature dense in the data, or name a function that takes no features and returns a "
+                "Keras model or a training step",
             )
 
 
@@ -228,12 +231,14 @@ def _find(group: str, content: Mapping[str, Any]) -> Any:
 
     target = content["_target_"]
     try:
-        with must_not_exit(f"{group}._target_={target}: cannot be imported", ConfigError):
+        with must_not_exit("cannot be imported", ConfigError, about=[Setting(f"{group}._target_", target)]):
             found = _locate(target)
     except (ImportError, ValueError) as error:
         cause = error.__cause__ or error
         reason = " ".join(str(cause).split()) or type(cause).__name__
-        raise ConfigError(f"{group}._target_={target}: cannot be imported: {type(cause).__name__}: {reason}") from error
+        raise ConfigError(f"cannot be imported: {type(cause).__name__}: {reason}").about(
+            Setting.of(f"{group}._target_", target)
+        ) from error
     check_callable(group, content, found)
     return found
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from parallax_runner.errors import LaunchError, ParallaxError
+from parallax_runner.errors import ErrorParts, LaunchError, ParallaxError
 from parallax_runner.launch import installation
 from parallax_runner.launch.blame import verdict
 from parallax_runner.launch.blame.first_death import DIED_SILENTLY, Failure, Member
@@ -280,7 +280,8 @@ class Attempt:
         try:
             order = self._on_message(message)
         except ParallaxError as error:
-            member.error, member.recurs, member.wanted_status = str(error), True, error.exit_status
+            member.error, member.parts = str(error), error.parts
+            member.recurs, member.wanted_status = True, error.exit_status
             member.lose(message.received_secs)
             return
         if isinstance(order, wire.Answer):
@@ -362,9 +363,21 @@ def _note_failure(member: Member, message: Message) -> None:
     if member.error is not None:  # the driver has refused it, so this error follows from the driver's reason
         return
     member.error = str(message.fields.get("error", "failed and gave no reason"))
+    member.parts = _parts_in(message.fields)
     member.traceback = str(message.fields.get("traceback", ""))
     member.recurs = bool(message.fields.get("recurs"))
     member.wanted_status = message.fields.get("exit_status")
+
+
+def _parts_in(fields: dict[str, Any]) -> ErrorParts | None:
+    """Returns the parts of an error of this package, or None for any other error."""
+    parts = fields.get("parts")
+    if parts is None:
+        return None
+    try:
+        return ErrorParts.from_json(parts)
+    except ValueError:  # the text of the error is still there
+        return None
 
 
 def _note_standing(member: Member, fields: dict[str, Any]) -> None:

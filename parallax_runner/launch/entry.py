@@ -72,7 +72,9 @@ def fail(
     # Report to the driver first, because writing to the log can fail, for example on a full disk.
     wanted = error.exit_status if isinstance(error, ScriptError) else None
     recurs = isinstance(error, ParallaxError) or is_of_storage(error)
-    client.fail(_told(error, log_path(run_dir, role, index)), trace, recurs=recurs, exit_status=wanted)
+    parts = error.parts if isinstance(error, ParallaxError) else None
+    told = _told(error, log_path(run_dir, role, index))
+    client.fail(told, trace, parts=parts, recurs=recurs, exit_status=wanted)
     with contextlib.suppress(OSError):
         print(trace, file=sys.stderr, flush=True)
     _flush()

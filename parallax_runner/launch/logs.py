@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.files.in_place import fault_of_place, open_in_place
 from parallax_runner.files.regular import open_regular
 
@@ -54,7 +54,9 @@ def _link_logs(run_dir: str | Path, path: str | Path | None) -> None:
     if path is None:
         return
     if logs.exists():
-        raise ConfigError(f"redirect_path={path}: {logs} contains an earlier run's logs: choose another run_dir")
+        raise ConfigError(f"{logs} contains an earlier run's logs: choose another run_dir").about(
+            Setting.of("redirect_path", path)
+        )
     Path(path).mkdir(parents=True, exist_ok=True)
     logs.parent.mkdir(parents=True, exist_ok=True)
     logs.symlink_to(Path(path).resolve(), target_is_directory=True)

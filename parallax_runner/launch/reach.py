@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from parallax_runner.errors import LaunchError
+from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.launch.hosts import Hosts
 from parallax_runner.launch.remote import RemoteCommand, check_command
 
@@ -66,7 +66,8 @@ class _Question:
         try:
             self._process = subprocess.Popen(self.argv, stdin=given, stdout=out, stderr=errors, start_new_session=True)
         except OSError as error:
-            raise LaunchError(f"cluster.remote_shell: cannot start {self.argv[0]}: {error}") from error
+            about = Setting("cluster.remote_shell", None)
+            raise LaunchError(f"cannot start {self.argv[0]}: {error}").about(about) from error
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from parallax_runner.analysis.variable_info import GradientKind, RowsWritten, VariableInfo
 from parallax_runner.collectives.chosen import backend
 from parallax_runner.config.schema import RoutesConfig
-from parallax_runner.errors import PlanError
+from parallax_runner.errors import PlanError, Setting
 from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.plan.plan import Plan, VariablePlan, WholeTable
 from parallax_runner.planning.choose import ADDED_UP, Choice, not_carried
@@ -30,7 +30,9 @@ def make_plan(request: PlanRequest) -> Plan:
     variables = cut_variables(request.variables, request.partitions, request.cut)
     if choice is None:
         if preset is None:
-            raise PlanError(f"comm={comm}: set comm.routes, which chooses the routes of dense and sparse gradients")
+            raise PlanError("set comm.routes, which chooses the routes of dense and sparse gradients").about(
+                Setting.of("comm", comm)
+            )
         choice = _by_preset(preset, variables, request)
     routes = choice.routes
     _refuse_what_ranks_cannot_send(variables, routes, comm)
@@ -111,17 +113,16 @@ def _refuse_what_ranks_cannot_send(variables: Sequence[VariableInfo], routes: Ma
     if (variable := not_carried(variables, routes)) is not None:
         other = "local" if _trained_as_none_can_add(variable) else "ps"
         raise PlanError(
-            f"comm={comm}: variable «{variable.name}» has dtype {variable.dtype}, which {backend().title} cannot send "
-            f"between ranks; choose comm={other}, or another dtype"
-        )
+            f"variable «{variable.name}» has dtype {variable.dtype}, which {backend().title} cannot send between ranks"
+        ).about(Setting.of("comm", comm), remedy=f"choose comm={other}, or another dtype")
 
 
 def _refuse_what_servers_cannot_add_up(served: Sequence[VariableInfo], comm: str) -> None:
     if (variable := next(filter(_trained_as_none_can_add, served), None)) is not None:
         raise PlanError(
-            f"comm={comm}: variable «{variable.name}» has dtype {variable.dtype}, for which TensorFlow's "
-            "servers cannot sum the gradients of several workers; choose comm=local, or another dtype"
-        )
+            f"variable «{variable.name}» has dtype {variable.dtype}, for which TensorFlow's "
+            "servers cannot sum the gradients of several workers"
+        ).about(Setting.of("comm", comm), remedy="choose comm=local, or another dtype")
 
 
 def _trained_as_none_can_add(variable: VariableInfo) -> bool:
@@ -135,15 +136,17 @@ def _reason(variable: VariableInfo, route: str, options: CommOptions) -> str:
 
 
 def _counters(variables: Sequence[VariableInfo], options: CommOptions) -> tuple[str, ...]:
-    option, remedy = ("comm.ps.backup_workers", "0") if options.sync else ("comm.sync=false", "comm.sync=true")
+    about, remedy = Setting("comm.sync", "false"), "comm.sync=true"
+    if options.sync:
+        about, remedy = Setting("comm.ps.backup_workers", None), "comm.ps.backup_workers=0"
     counters = [variable for variable in variables if variable.counts]
     for variable in counters:
         if variable.immovable_op is not None:
             raise PlanError(
-                f"{option}: variable «{variable.name}» counts the updates of all replicas on a server, but "
+                f"variable «{variable.name}» counts the updates of all replicas on a server, but "
                 f"«{variable.immovable_op}» uses this variable directly (in a branch, a loop or a function), or writes "
-                f"it before the gradients are computed; choose {remedy}"
-            )
+                "it before the gradients are computed"
+            ).about(about, remedy=f"choose {remedy}")
     return tuple(variable.name for variable in counters)
 
 
@@ -165,9 +168,9 @@ def _route(variable: VariableInfo, comm: str, preset: RoutesConfig, servers: int
     if route_named(preset.dense).is_collective:
         return route_of_kept(variable.gradient).name
     raise PlanError(
-        f"comm={comm}: variable «{variable.name}» cannot be on a server, because «{variable.immovable_op}» "
-        f"{variable.immovable_because or 'uses it directly'}. Otherwise, choose comm=hybrid or comm=mpi"
-    )
+        f"variable «{variable.name}» cannot be on a server, because «{variable.immovable_op}» "
+        f"{variable.immovable_because or 'uses it directly'}."
+    ).about(Setting.of("comm", comm), remedy="Otherwise, choose comm=hybrid or comm=mpi")
 
 
 def _notes(

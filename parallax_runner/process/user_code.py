@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from parallax_runner.errors import Interrupted, ParallaxError
+from parallax_runner.errors import Interrupted, ParallaxError, Setting
 
 _PROJECT = str(Path(__file__).parents[1])
 _NOT_THE_USERS = ("site-packages", "dist-packages", "<frozen ", sysconfig.get_path("stdlib"), _PROJECT)
@@ -17,9 +17,9 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
 @contextmanager
-def must_not_exit(what: str, error_type: type[ParallaxError]) -> Iterator[None]:
-    """Converts SystemExit and similar exceptions raised in the block to an error that names `what` and the line of the
-    user's code.
+def must_not_exit(what: str, error_type: type[ParallaxError], *, about: Sequence[Setting] = ()) -> Iterator[None]:
+    """Converts SystemExit and similar exceptions raised in the block to an error that names `what` and the line of
+    the user's code. `about` are the settings that the error is about.
 
     Without this conversion, the process would end silently with the user's exit status, which can be 0. Exceptions
     raised by signals are not converted, because a worker that was stopped by SIGINT can be started again.
@@ -29,7 +29,7 @@ def must_not_exit(what: str, error_type: type[ParallaxError]) -> Iterator[None]:
     except (Exception, Interrupted, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise error_type(f"{what}: {describe_exit(error)}") from error
+        raise error_type(f"{what}: {describe_exit(error)}".removeprefix(": ")).about(*about) from error
 
 
 def describe_exit(error: BaseException) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parallax_runner.comm.routes import traits_of_route
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.errors import PlanError
+from parallax_runner.errors import PlanError, Setting
 from parallax_runner.plan.plan import Plan, VariablePlan
 from parallax_runner.search.candidates import Range
 
@@ -38,12 +38,14 @@ def range_of(plan: Plan, *, least: int, most: int | None) -> Range | None:
     rows = largest.shape[0]
     wanted = max(len(variable.shards) for variable in cut)
     if most is not None and wanted > most:
-        raise PlanError(
-            f"partition.max={most}: the script's partitioner requests {wanted} pieces; choose at least {wanted}"
+        raise PlanError(f"the script's partitioner requests {wanted} pieces").about(
+            Setting.of("partition.max", most), remedy=f"choose at least {wanted}"
         )
     least = max(least, wanted)
     if least > rows:
-        raise PlanError(f"partition.min={least}: variable «{largest.name}» has {rows} rows; choose at most {rows}")
+        raise PlanError(f"variable «{largest.name}» has {rows} rows").about(
+            Setting.of("partition.min", least), remedy=f"choose at most {rows}"
+        )
     bound = max(least, PIECES_PER_SERVER * plan.servers) if most is None else most
     bound = min(bound, rows)
     return Range(start=min(max(least, plan.servers), bound), least=least, most=bound)

@@ -12,7 +12,7 @@ from typing import Any
 from parallax_runner.comm.routes import route_names
 from parallax_runner.config.comm_mode import CommMode, choices, mode_with
 from parallax_runner.config.schema import RoutesConfig
-from parallax_runner.errors import PlanError
+from parallax_runner.errors import PlanError, Setting
 from parallax_runner.plan.comm_options import CommOptions, PsOptions
 from parallax_runner.planning.cost.constants import Constants
 from parallax_runner.planning.cost.measured import Measured
@@ -107,7 +107,7 @@ def simulate(
             left_out.append(f"{comm} is omitted: {error}")
             points = [point for point in points if point.comm != comm]
     if not points:
-        raise PlanError(f"action=simulate: no mode can be modelled: {'; '.join(left_out)}")
+        raise PlanError(f"no mode can be modelled: {'; '.join(left_out)}").about(Setting("action", "simulate"))
     return Simulation(tuple(points), (*_assumptions(measured, constants, workers_per_host), *left_out))
 
 

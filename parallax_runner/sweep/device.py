@@ -8,12 +8,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from parallax_runner.config.gpus import detect_gpus
-from parallax_runner.errors import LaunchError
+from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.files.locks import locked
 from parallax_runner.files.plain import reason_of
 
 FOLDER = "devices"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+_SETTING = Setting("sweep.device_per_job", None)
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def own_gpu(sweep_dir: Path) -> Iterator[None]:
         gpu = next((gpu for gpu in gpus if _take(sweep_dir / FOLDER / f"gpu_{gpu}.lock", held)), None)
         if gpu is None:
             remedy = f"set hydra.launcher.n_jobs to at most {len(gpus)}"
-            raise LaunchError(f"sweep.device_per_job: every GPU of this machine already has a job; {remedy}")
+            raise LaunchError("every GPU of this machine already has a job").about(_SETTING, remedy=remedy)
         # `gpu` is an index into the list of GPUs that are visible to this process.
         os.environ[VISIBLE] = str(gpu) if before is None else before.split(",")[gpu].strip()
         try:
@@ -48,5 +49,6 @@ def _take(path: Path, held: ExitStack) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        raise LaunchError(f"sweep.device_per_job: {path} cannot be locked: {reason_of(error)}; remove it") from error
+        reason = f"{path} cannot be locked: {reason_of(error)}"
+        raise LaunchError(reason).about(_SETTING, remedy="remove it") from error
     return True

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from parallax_runner.errors import ExportError
+from parallax_runner.errors import ExportError, Setting
 from parallax_runner.files.plain import read_object, reason_of
 from parallax_runner.sweep.results import Result, text_in
 from parallax_runner.track.run_record import SUMMARY
@@ -25,7 +25,9 @@ def make_ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> str:
     """
     best = [one for one in ranked if one.rank is not None][:count]
     if len(best) < count:
-        raise ExportError(f"sweep.ensemble={count}: only {len(best)} of the sweep's jobs could be ranked")
+        raise ExportError(f"only {len(best)} of the sweep's jobs could be ranked").about(
+            Setting.of("sweep.ensemble", count)
+        )
     members = [_saved_model_of(one) for one in best]
     folder = sweep_dir / FOLDER
     done = subprocess.run(
@@ -33,7 +35,7 @@ def make_ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> str:
     )
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        raise ExportError(f"sweep.ensemble={count}: {reason.removeprefix('parallax_runner: ')}")
+        raise ExportError(reason.removeprefix("parallax_runner: ")).about(Setting.of("sweep.ensemble", count))
     names = done.stdout.strip().splitlines()[-1]
     return f"ensemble of {', '.join(one.job for one in best)}: mean of {names}; {folder}"
 

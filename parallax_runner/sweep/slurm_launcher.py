@@ -24,7 +24,7 @@ from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLaunche
 from parallax_runner.config import slurm_allocation
 from parallax_runner.config.launched_job import compose_launched
 from parallax_runner.driver.slurm_job import standing as standing_in_slurm
-from parallax_runner.errors import LaunchError
+from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.process.exit_status import tell
 from parallax_runner.sweep.job import value_for_sweeper
 from parallax_runner.sweep.ledger import SUBMITTED, Job, Ledger, Standing
@@ -105,7 +105,9 @@ class LedgerLauncher(SlurmLauncher):
             except (RuntimeError, OSError) as error:  # srun is missing, or sbatch refuses the job
                 cancel(one.job_id for one in made.values())
                 # Hydra would show a traceback for any other exception.
-                raise SystemExit(tell(LaunchError(f"hydra/launcher=submitit_slurm: {error}"))) from error
+                raise SystemExit(
+                    tell(LaunchError(str(error)).about(Setting("hydra/launcher", "submitit_slurm")))
+                ) from error
         if made:
             folder = next(iter(made.values())).paths.folder.parent
             ids = ", ".join(made[n].job_id for n in sorted(made))

@@ -16,7 +16,7 @@ from rich.console import Console
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.check import CheckedSweep
 from parallax_runner.driver.report import PLAIN_WIDTH
-from parallax_runner.errors import ConfigError, ExportError
+from parallax_runner.errors import ConfigError, ExportError, Setting
 from parallax_runner.files.credentials import without_password
 from parallax_runner.files.locks import locked
 from parallax_runner.files.plain import reason_of
@@ -159,19 +159,21 @@ def _check_nothing_runs(ledger: Ledger) -> None:
             raise _on_another_host(ledger, standing)
         runner = f"process {standing.pid}" if slurm_job is None else f"Slurm job {slurm_job}"
         ending = "end it" if slurm_job is None else f"end it with scancel {slurm_job}"
-        raise ConfigError(
-            f"hydra.sweep.dir={ledger.path.parent}: {runner} from an earlier start is still running "
-            f"{standing.job.name}. Wait until it ends, or {ending}"
+        raise ConfigError(f"{runner} from an earlier start is still running {standing.job.name}.").about(
+            Setting.of("hydra.sweep.dir", ledger.path.parent), remedy=f"Wait until it ends, or {ending}"
         )
 
 
 def _on_another_host(ledger: Ledger, standing: Standing) -> ConfigError:
     ended = shlex.quote(json.dumps({"event": HOST_ENDED, "host": standing.host}))
     return ConfigError(
-        f"hydra.sweep.dir={ledger.path.parent}: {standing.job.name} was started on host {standing.host} (process "
-        f"{standing.pid}), and this host cannot tell whether it is still running. Resume the sweep on "
+        f"{standing.job.name} was started on host {standing.host} (process "
+        f"{standing.pid}), and this host cannot tell whether it is still running."
+    ).about(
+        Setting.of("hydra.sweep.dir", ledger.path.parent),
+        remedy="Resume the sweep on "
         f"{standing.host}. If that host no longer runs it, add this to the record, and resume the sweep here:\n"
-        f"    echo {ended} >> {shlex.quote(str(ledger.path))}"
+        f"    echo {ended} >> {shlex.quote(str(ledger.path))}",
     )
 
 
@@ -182,13 +184,13 @@ def _only_one(sweep_dir: Path) -> Iterator[None]:
         try:
             stack.enter_context(locked(sweep_dir / LOCK, wait=False))
         except BlockingIOError as error:
-            raise ConfigError(
-                f"hydra.sweep.dir={sweep_dir}: another process is running this sweep. Wait until it ends, "
-                "or omit hydra.sweep.dir to start another sweep"
+            raise ConfigError("another process is running this sweep.").about(
+                Setting.of("hydra.sweep.dir", sweep_dir),
+                remedy="Wait until it ends, or omit hydra.sweep.dir to start another sweep",
             ) from error
         except OSError as error:
-            raise ConfigError(
-                f"hydra.sweep.dir={sweep_dir}: its lock file {LOCK} cannot be locked: {reason_of(error)}. Correct "
-                "this, or omit hydra.sweep.dir to start another sweep"
+            raise ConfigError(f"its lock file {LOCK} cannot be locked: {reason_of(error)}.").about(
+                Setting.of("hydra.sweep.dir", sweep_dir),
+                remedy="Correct this, or omit hydra.sweep.dir to start another sweep",
             ) from error
         yield

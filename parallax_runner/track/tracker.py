@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from parallax_runner.config.trackers import tracker_class
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 
 Status = Literal["finished", "failed", "interrupted"]
 
@@ -92,7 +92,9 @@ class Tracker:
     def sync(cls, folder: Path, given: Mapping[str, Any]) -> None:
         """Sends the unsent records of the runs in `folder` and its subfolders. `action=sync` calls this method. `given`
         contains the keys under `tracking` that the command line sets. Raises ConfigError or TrackingError."""
-        raise ConfigError(f"action=sync: {cls.__name__} stores no records to send later, so there is nothing to send")
+        raise ConfigError(f"{cls.__name__} stores no records to send later, so there is nothing to send").about(
+            Setting("action", "sync")
+        )
 
     @classmethod
     def run_id_in(cls, run_dir: Path) -> str | None:

@@ -6,7 +6,7 @@ import re
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.errors import PlanError
+from parallax_runner.errors import PlanError, Setting
 
 # Maps the names of server factories, as in TensorFlow's error message, to the names of protocols.
 NAMES = {
@@ -27,6 +27,6 @@ def check_protocol(protocol: str) -> None:
         factories = re.search(r"available server factories are: \[(.*)\]", str(error))
         names = re.findall(r"\w+", factories[1]) if factories else []
         listed = ", ".join(NAMES.get(name, name) for name in names) or "none"
-        raise PlanError(
-            f"comm.ps.protocol={protocol}: this TensorFlow build does not support it; expected one of: {listed}"
+        raise PlanError(f"this TensorFlow build does not support it; expected one of: {listed}").about(
+            Setting.of("comm.ps.protocol", protocol)
         ) from error

@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.part import CheckpointPart
 from parallax_runner.checkpoints.saver import CheckpointSaver
-from parallax_runner.errors import TrainingError
+from parallax_runner.errors import Setting, TrainingError
 from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
@@ -278,6 +278,6 @@ class StepRunner:
             self.control.report("skipped", step=step)
         if self._skipped_in_a_row == MAX_SKIPPED_IN_A_ROW:
             raise TrainingError(
-                f"train.on_nan=skip skipped the last {MAX_SKIPPED_IN_A_ROW} steps, up to step {step}, because their "
-                "losses or gradients were NaN or infinite. Check the data, or lower the learning rate"
-            )
+                f"the last {MAX_SKIPPED_IN_A_ROW} steps, up to step {step}, were skipped, because their losses or "
+                "gradients were NaN or infinite."
+            ).about(Setting("train.on_nan", "skip"), remedy="Check the data, or lower the learning rate")

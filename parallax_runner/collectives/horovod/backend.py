@@ -30,7 +30,7 @@ class Horovod(Backend):
     op_types = r"Horovod\w+"
     sent_dtypes = frozenset([*INTEGERS, *FLOATS])
     variables = ("HOROVOD_",)
-    threads_remedy = "Unset HOROVOD_MPI_THREADS_DISABLE"
+    threads_remedy = "unset HOROVOD_MPI_THREADS_DISABLE"
 
     def ops(self) -> BackendOps:
         """Imports TensorFlow and Horovod, and returns the ops."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.state import drawn_from, state_of
+from parallax_runner.driver.failure_origins import with_origins
 from parallax_runner.driver.hand_over import cache_dir_of, own_folder_in
 from parallax_runner.driver.jobs.child_job import require_finished, run_child_job
 from parallax_runner.errors import StorageError
@@ -93,7 +94,7 @@ def _trial(
         here = dataclasses.replace(here, model={**config.model, "first_process": str(folder)})
     with removed_at_end(folder), own_folder_in(cache_dir_of(config, shipment)) as data_folder:
         shipment.of_first_steps(measured.MOST_STEPS).write(folder, data_folder)
-        result = run_child_job(here, alone, module=MODULE, interrupts=interrupts)
+        result = with_origins(run_child_job(here, alone, module=MODULE, interrupts=interrupts), config)
     require_finished(result, "measure", folder)
     try:
         return measured.load(folder / measured.FILE_NAME)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from parallax_runner.errors import CaptureError
+from parallax_runner.errors import CaptureError, Setting
 from parallax_runner.graph.components import Specs
 from parallax_runner.graph.traced.trace import Steps
 
@@ -33,7 +33,9 @@ def keras_steps(model: Any, features: Specs, *, labels: Names, sample_weight: Na
     for key, names in (("labels", labels), ("sample_weight", sample_weight)):
         for name in _flat(names):
             if name not in features:
-                raise CaptureError(f"model.{key}={name}: the data has no such feature; it has {sorted(features)}")
+                raise CaptureError(f"the data has no such feature; it has {sorted(features)}").about(
+                    Setting.of(f"model.{key}", name)
+                )
     inputs = [name for name in features if name not in given]
 
     def batch(tensors: Mapping[str, Any]) -> tuple[Any, Any, Any]:

@@ -16,7 +16,7 @@ from unittest import mock
 
 import tensorflow as tf
 
-from parallax_runner.errors import CaptureError
+from parallax_runner.errors import CaptureError, Setting
 from parallax_runner.graph.traced.gradients import Recorded, TapeGradient
 from parallax_runner.graph.traced.row_formula import decays, slots_of, updated_rows
 from parallax_runner.graph.traced.row_probe import keeps_untouched_rows, works_by_row
@@ -32,11 +32,16 @@ class SparseUpdates(StrEnum):
     LAZY = "lazy"
 
 
+_LAZY = Setting("model.sparse_updates", SparseUpdates.LAZY)
+
+
 def sparse_updates_of(options: Mapping[str, Any]) -> SparseUpdates:
     """Returns the value of `sparse_updates` in the group `model`. Raises CaptureError if the value is unknown."""
     value = options.get("sparse_updates") or SparseUpdates.EXACT
     if value not in list(SparseUpdates):
-        raise CaptureError(f"model.sparse_updates={value}: expected one of {', '.join(SparseUpdates)}")
+        raise CaptureError(f"expected one of {', '.join(SparseUpdates)}").about(
+            Setting.of("model.sparse_updates", value)
+        )
     return SparseUpdates(value)
 
 
@@ -51,7 +56,7 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[Recorded]) -> Iterator
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
     from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-    refused: list[str] = []  # raised only outside Keras' branches, because these would add text to the message
+    refused: list[CaptureError] = []  # raised only outside Keras' branches, because these would add text to the message
     update_all, decay_all = TFOptimizer._backend_update_step, TFOptimizer._apply_weight_decay
 
     def update(this: Any, grads: Sequence[Any], variables: Sequence[Any], learning_rate: Any) -> None:
@@ -74,14 +79,17 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[Recorded]) -> Iterator
         kind = type(this).__name__
         if not is_sparse:
             refused.append(
-                f"model.sparse_updates=lazy: the gradient of «{variable.path}» is dense when {kind} uses it, "
-                "perhaps because of gradient_accumulation_steps or a custom train_step: choose exact, or keep the "
-                "gradient sparse"
+                CaptureError(
+                    f"the gradient of «{variable.path}» is dense when {kind} uses it, perhaps because of "
+                    "gradient_accumulation_steps or a custom train_step"
+                ).about(_LAZY, remedy="choose exact, or keep the gradient sparse")
             )
         elif not works_by_row(this, variable, learning_rate):
             refused.append(
-                f"model.sparse_updates=lazy: with {kind}, the update of a row of «{variable.path}» depends on other "
-                "rows, or writes other variables: choose exact, or another optimizer"
+                CaptureError(
+                    f"with {kind}, the update of a row of «{variable.path}» depends on other rows, or writes other "
+                    "variables"
+                ).about(_LAZY, remedy="choose exact, or another optimizer")
             )
         return not refused
 
@@ -112,7 +120,7 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[Recorded]) -> Iterator
         stack.enter_context(mock.patch.object(tf.IndexedSlices, "__mul__", _multiplied, create=True))
         yield
     if refused:
-        raise CaptureError(refused[0])
+        raise refused[0]
 
 
 def _divided(slices: tf.IndexedSlices, divisor: Any) -> tf.IndexedSlices:

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from parallax_runner.errors import ErrorParts
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.activity import STARTING, Activity
 from parallax_runner.launch.launchers.launcher import RankExit
@@ -32,9 +33,10 @@ class Member:
 
     `lost_secs` is the monotonic time of the first sign that the member ended prematurely. `exit_status` is the negative
     signal number if a signal killed the member, and None if unknown. `is_gone` is set if the member ran on another
-    machine and how it ended is unknown. `error` is the error that the process itself reported, and `recurs` means that
-    the error would occur again in another attempt. `wanted_status` is the exit status that the process requests for the
-    run. `verdict` is the driver's conclusion. The fields from `doing` onwards come from the last report of the process.
+    machine and how it ended is unknown. `error` is the error that the process itself reported, `parts` are its parts if
+    it is an error of this package, and `recurs` means that the error would occur again in another attempt.
+    `wanted_status` is the exit status that the process requests for the run. `verdict` is the driver's conclusion. The
+    fields from `doing` onwards come from the last report of the process.
     """
 
     role: str
@@ -47,6 +49,7 @@ class Member:
     exit_status: int | None = None
     is_gone: bool = False
     error: str | None = None
+    parts: ErrorParts | None = None
     traceback: str = ""
     recurs: bool = False
     wanted_status: int | None = None
@@ -79,7 +82,7 @@ class Failure:
     "mpirun", if that program failed; "driver" if there was no free port; "run" if no single process is to blame.
     `exit_status` is the negative signal number if a signal killed the process. `others` are the other processes that
     had not finished. `step` is the last step that any rank reported. `recurs` means that another attempt would fail in
-    the same way.
+    the same way. `parts` are the parts of the reason if the process reported an error of this package.
     """
 
     role: str
@@ -90,6 +93,7 @@ class Failure:
     pid: int | None = None
     exit_status: int | None = None
     recurs: bool = False
+    parts: ErrorParts | None = None
     wanted_status: int | None = None
     step: int | None = None
     others: tuple[Whereabouts, ...] = ()

@@ -66,6 +66,7 @@ def find_failure(
         pid=member.pid,
         exit_status=member.exit_status,
         recurs=member.recurs,
+        parts=member.parts,
         wanted_status=member.wanted_status,
         step=max((one.step for one in workers if one.step is not None), default=None),
         others=tuple(one.whereabouts() for one in everyone if one is not member and not one.done),

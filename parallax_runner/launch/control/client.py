@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import psutil
 
-from parallax_runner.errors import LaunchError
+from parallax_runner.errors import ErrorParts, LaunchError
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.activity import STARTING, Activity
 from parallax_runner.launch.watch.whereabouts import main_thread_place, python_in_graph
@@ -155,15 +155,23 @@ class ControlClient:
             raise ValueError(f"report kind {kind!r} is reserved for the protocol")
         self._send(kind, **fields)
 
-    def fail(self, error: str, traceback: str, *, recurs: bool = False, exit_status: int | None = None) -> None:
+    def fail(
+        self,
+        error: str,
+        traceback: str,
+        *,
+        parts: ErrorParts | None = None,
+        recurs: bool = False,
+        exit_status: int | None = None,
+    ) -> None:
         """Sends the last message of a process that fails. `error` is one line such as "ValueError: …".
 
-        `recurs` means that the error, such as a full disk, would occur again in a restarted run. `exit_status` is the
-        exit status for the run, or None for the usual exit status.
+        `parts` are the parts of that line, or None if it is not the message of a ParallaxError. `recurs` means that the
+        error, such as a full disk, would occur again in a restarted run. `exit_status` is the exit status for the run,
+        or None for the usual exit status.
         """
-        self._say_last(
-            wire.FAIL, error=error, traceback=traceback, recurs=recurs, exit_status=exit_status, **self._standing()
-        )
+        fields = {"error": error, "traceback": traceback, "recurs": recurs, "exit_status": exit_status}
+        self._say_last(wire.FAIL, parts=None if parts is None else parts.as_json(), **fields, **self._standing())
 
     def done(self, **fields: Any) -> None:
         """Sends the last message of a process that has finished its work. Waits until the driver has received it, for

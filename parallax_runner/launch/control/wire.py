@@ -78,7 +78,10 @@ _FIELDS: Mapping[str, Mapping[str, Any]] = {
     ADDRESS: {"address": str},
     STORE: {"address": str},
     PORT_TAKEN: {"address": str},
-    FAIL: {"error": str, "traceback": str, "recurs": bool, "exit_status": int | None, **_STANDING},
+    FAIL: {
+        **{"error": str, "parts": dict | None, "traceback": str, "recurs": bool, "exit_status": int | None},
+        **_STANDING,
+    },
     PROOF: {"rank": int | None, "world_size": int | None, "plan": str},
     INSTALLATION: {"versions": dict},
     LAST_STEP: {"step": int},

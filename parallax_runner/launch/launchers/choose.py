@@ -2,7 +2,7 @@
 
 from parallax_runner.config.launchers import launcher_class, launcher_name
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.errors import LaunchError
+from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.launch.launchers.direct import Direct
 from parallax_runner.launch.launchers.launcher import Launcher
 from parallax_runner.plan.plan import Plan
@@ -17,5 +17,5 @@ def launcher_of(config: RunConfig, plan: Plan) -> Launcher:
     # The configuration was validated with its own communication mode, but a calibration uses another mode.
     reason = found.unfit(config, plan.comm)
     if reason is not None:
-        raise LaunchError(f"cluster.launcher={launcher_name(config)}: {reason}")
+        raise LaunchError(reason).about(Setting.of("cluster.launcher", launcher_name(config)))
     return found.from_config(config, plan)

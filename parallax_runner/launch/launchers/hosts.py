@@ -12,7 +12,7 @@ from typing import Self
 from parallax_runner.config.launchers import names_other_hosts
 from parallax_runner.config.resource_info import read_hosts
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.errors import LaunchError
+from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.launch import preloaded, remote
 from parallax_runner.launch.hosts import Hosts, Place, find_hosts
 from parallax_runner.launch.job import Command, Job
@@ -106,5 +106,7 @@ def hosts_of(config: RunConfig, plan: Plan) -> Hosts:
     there is no route to the first other host."""
     found = find_hosts(places_of(config, plan), config.cluster.remote_shell)
     if found is None:
-        raise LaunchError("cluster.launcher=hosts: cluster.resource_info names no other host; choose auto or local")
+        raise LaunchError("cluster.resource_info names no other host").about(
+            Setting("cluster.launcher", "hosts"), remedy="choose auto or local"
+        )
     return found

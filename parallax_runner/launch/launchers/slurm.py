@@ -15,7 +15,7 @@ from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.resource_info import is_this_machine
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.slurm_allocation import job_id
-from parallax_runner.errors import LaunchError
+from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.launch import bind_address
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.hosts import Hosts, Place, way_to
@@ -40,9 +40,8 @@ class Slurm(OverHosts):
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:
         """Returns the launcher. Raises LaunchError outside an allocation, or if there is no route to another node."""
         if job_id() is None:
-            raise LaunchError(
-                "cluster.launcher=slurm: this process is not in a Slurm job (SLURM_JOB_ID is not set); start it with "
-                "sbatch or salloc"
+            raise LaunchError("this process is not in a Slurm job (SLURM_JOB_ID is not set)").about(
+                Setting("cluster.launcher", "slurm"), remedy="start it with sbatch or salloc"
             )
         return cls(allocated_hosts(config, plan), options_of_user(config))
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from parallax_runner.errors import LaunchError
+from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.launch import bind_address
 from parallax_runner.launch.manual.channel import Channel
 from parallax_runner.launch.manual.entry import Entry
@@ -79,9 +79,9 @@ class Claims:
                 return {role: [claim for claim in those if claim is not None] for role, those in seats.items()}
             for entry, since_secs in ended.items():
                 if time.monotonic() > since_secs + REPLACE_SECS:
-                    raise LaunchError(self._not_replaced(entry, missing))
+                    raise self._not_replaced(entry, missing)
             if time.monotonic() > deadline:
-                raise LaunchError(self._too_late(missing, timeout_secs))
+                raise self._too_late(missing, timeout_secs)
             if frozenset(missing) != said_of:
                 log.info("waiting at %s for %s", self._address, ", ".join(missing))
                 said_of = frozenset(missing)
@@ -159,21 +159,24 @@ class Claims:
         self._waits_secs[entry.id] = wait_secs
         self._again_secs[entry.id] = math.inf if is_gone else time.monotonic() + wait_secs
 
-    def _not_replaced(self, entry: Entry, missing: list[str]) -> str:
-        return (
-            f"cluster.rendezvous={self._address}: {entry} exited while the driver was waiting for the others, and "
-            f"no replacement registered within {REPLACE_SECS:g} s; missing: {', '.join(missing)}"
-        )
+    def _not_replaced(self, entry: Entry, missing: list[str]) -> LaunchError:
+        return LaunchError(
+            f"{entry} exited while the driver was waiting for the others, and no replacement registered within "
+            f"{REPLACE_SECS:g} s; missing: {', '.join(missing)}"
+        ).about(Setting("cluster.rendezvous", self._address))
 
-    def _too_late(self, missing: list[str], timeout_secs: float) -> str:
+    def _too_late(self, missing: list[str], timeout_secs: float) -> LaunchError:
         there = [str(claim.entry) for claim in self._claims.values()]
         beside = f"; registered: {', '.join(there)}" if there else "; no process has registered"
         lost = "; the store does not answer" if self._lost_secs is not None else ""
         useless = "".join(f"; {why}" for why in self._useless.values())
-        return (
-            f"cluster.rendezvous={self._address}: missing after {timeout_secs:g} s "
-            f"(cluster.rendezvous_timeout_secs): {', '.join(missing)}{beside}{useless}{lost}. Start the missing "
-            "processes with python -m parallax_runner.worker or .server, --rendezvous and the same secret"
+        return LaunchError(
+            f"missing after {timeout_secs:g} s (cluster.rendezvous_timeout_secs): {', '.join(missing)}{beside}"
+            f"{useless}{lost}."
+        ).about(
+            Setting("cluster.rendezvous", self._address),
+            remedy="Start the missing processes with python -m parallax_runner.worker or .server, --rendezvous and the "
+            "same secret",
         )
 
 

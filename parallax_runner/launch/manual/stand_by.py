@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.launch import guard
 from parallax_runner.launch.control.listener import Listener, affordable_strangers
 from parallax_runner.launch.family import end_family
@@ -137,7 +137,9 @@ def stand_by(role: str, rendezvous: str, index: int | None, *, address: str | No
     """
     if index is not None and index < 0:
         option = "--rank" if role == "worker" else "--index"
-        raise ConfigError(f"{option}={index}: expected a number from 0, or no {option} to let the driver choose")
+        raise ConfigError(f"expected a number from 0, or no {option} to let the driver choose").about(
+            Setting.of(option, index)
+        )
     logging.basicConfig(level=logging.INFO, format=f"parallax_runner.{role}: %(message)s")
     store = open_store(rendezvous, is_driver=False)
     host = address or store.own_host() or own_address.on_the_way_out()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from parallax_runner.collectives.chosen import backend
-from parallax_runner.errors import LaunchError
+from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.launch.block_signals import BLOCK_SIGNALS
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.hosts import Hosts
@@ -86,9 +86,8 @@ def check_mpi_is_chosen(environ: Mapping[str, str] = os.environ) -> None:
     crash."""
     name = backend().without_mpi_by(environ)
     if name is not None:
-        raise LaunchError(
-            f"{name}={environ[name]}: mpirun starts the workers of this run, and they exchange gradients through "
-            f"MPI; unset {name}, or use cluster=manual, whose workers use Gloo"
+        raise LaunchError("mpirun starts the workers of this run, and they exchange gradients through MPI").about(
+            Setting.of(name, environ[name]), remedy=f"unset {name}, or use cluster=manual, whose workers use Gloo"
         )
 
 

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from parallax_runner.config.tracking_uri import TRACKING_URI, password_remedy
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.files.credentials import MASK, has_credentials, masked_uri
 from parallax_runner.track.mlflow import journal as journals
 from parallax_runner.track.mlflow.journal import Header
@@ -27,12 +27,14 @@ def chosen_uri(configured: str | None) -> str:
         uri = os.environ.get(TRACKING_URI)
         if not uri:
             raise ConfigError(
-                f"tracking.uri=null: expected the store's URI in the environment variable {TRACKING_URI}, which is "
-                "not set. Set the variable, or set a store, such as tracking.uri=sqlite:///mlflow.db"
+                f"expected the store's URI in the environment variable {TRACKING_URI}, which is not set."
+            ).about(
+                Setting("tracking.uri", "null"),
+                remedy="Set the variable, or set a store, such as tracking.uri=sqlite:///mlflow.db",
             )
         return absolute_uri(uri)
     if has_credentials(configured):
-        raise ConfigError(f"tracking.uri={masked_uri(configured)}: {password_remedy(configured)}")
+        raise ConfigError(password_remedy(configured)).about(Setting.of("tracking.uri", masked_uri(configured)))
     return absolute_uri(configured)
 
 

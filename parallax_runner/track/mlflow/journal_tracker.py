@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from parallax_runner.config.hydra_quotes import quoted
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.files.credentials import masked_uri
 from parallax_runner.track.mlflow import journal as journals
 from parallax_runner.track.mlflow import outbox, runs
@@ -52,11 +52,13 @@ class JournalTracker(Tracker):
         try:
             self._held.enter_context(journals.writing(run_dir, wait_secs=journals.LOCK_WAIT_SECS))
         except BlockingIOError as error:
-            raise ConfigError(
-                f"run_dir={run_dir}: another run uses this directory. Wait until it ends, or set hydra.run.dir=ANOTHER"
+            raise ConfigError("another run uses this directory.").about(
+                Setting.of("run_dir", run_dir), remedy="Wait until it ends, or set hydra.run.dir=ANOTHER"
             ) from error
         except OSError as error:
-            raise ConfigError(f"run_dir={run_dir}: the journal cannot be written: {error}") from error
+            raise ConfigError(f"the journal cannot be written: {error}").about(
+                Setting.of("run_dir", run_dir)
+            ) from error
         before = journals.begun(run_dir)
         if goes_on and before:
             self._journal = Journal(before[-1])

@@ -9,8 +9,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from parallax_runner.config.tracking_uri import corrected_sqlite, is_in_memory
-from parallax_runner.config.validate import unwritable
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
+from parallax_runner.files.access import unwritable
 from parallax_runner.files.credentials import masked_uri
 from parallax_runner.files.regular import kind_of
 from parallax_runner.track.mlflow.store_lock import sqlite_path, sqlite_uri
@@ -23,20 +23,21 @@ _MAGIC = b"SQLite format 3\0"
 def check_store(uri: str | None, experiment: str) -> None:
     """Raises ConfigError if runs can never be recorded in this store. Does not check whether a server answers."""
     if not uri:
-        raise ConfigError(
-            f"tracking.uri={uri or ''!r} is empty. Set a store, such as sqlite:///mlflow.db, or set tracking=off"
+        raise ConfigError("expected the URI of a store").about(
+            Setting("tracking.uri", repr(uri or "")),
+            remedy="set a store, such as sqlite:///mlflow.db, or set tracking=off",
         )
     reason = _reason(uri)
     if reason is not None:
-        raise ConfigError(
-            f"tracking.uri={masked_uri(uri)} cannot be used: {reason}. "
-            "Use a writable store, such as sqlite:///mlflow.db, or set tracking=off"
+        raise ConfigError(f"this store cannot be used: {reason}.").about(
+            Setting("tracking.uri", masked_uri(uri)),
+            remedy="Use a writable store, such as sqlite:///mlflow.db, or set tracking=off",
         )
     database = sqlite_path(uri)
     if database is not None and _is_deleted(database, experiment):
-        raise ConfigError(
-            f"tracking.experiment={experiment} was deleted in MLflow: choose another name, "
-            f"or restore it with `mlflow experiments restore`"
+        raise ConfigError("this experiment was deleted in MLflow").about(
+            Setting("tracking.experiment", experiment),
+            remedy="choose another name, or restore it with `mlflow experiments restore`",
         )
 
 

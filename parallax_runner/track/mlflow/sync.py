@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from parallax_runner.errors import ConfigError, TrackingError
+from parallax_runner.errors import ConfigError, Setting, TrackingError
 from parallax_runner.files.credentials import masked_uri
 from parallax_runner.track.mlflow import journal as journals
 from parallax_runner.track.mlflow import runs
@@ -25,9 +25,8 @@ def sync(path: Path, uri: str | None = None) -> None:
     run_dirs = find_run_dirs(path)
     if not run_dirs:
         raise ConfigError(
-            f"run_dir={path}: there is no journal.jsonl at or below this path. Expected the folder of a recorded run "
-            "or of a sweep"
-        )
+            "there is no journal.jsonl at or below this path. Expected the folder of a recorded run or of a sweep"
+        ).about(Setting.of("run_dir", path))
     failures = [failure for run_dir in run_dirs if (failure := _sync_one(run_dir, uri)) is not None]
     if failures:
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""

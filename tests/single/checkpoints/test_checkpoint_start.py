@@ -216,11 +216,13 @@ def test_a_leftover_that_cannot_be_removed_is_told_once(
 
 def test_a_folder_that_cannot_be_read_is_no_empty_folder(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(CheckpointError, match=r"^ckpt\.dir=.*/loop cannot be read: Too many levels of symbolic links$"):
+    with pytest.raises(
+        CheckpointError, match=r"^ckpt\.dir=.*/loop: this path cannot be read: Too many levels of symbolic links$"
+    ):
         find_start("auto", tmp_path / "loop")
-    with pytest.raises(CheckpointError, match=r"^ckpt\.resume=.* cannot be read: "):
+    with pytest.raises(CheckpointError, match=r"^ckpt\.resume=.*: this path cannot be read: "):
         find_start(str(tmp_path / "loop"), tmp_path)
-    with pytest.raises(CheckpointError, match=r"^ckpt\.resume=.* cannot be read: File name too long"):
+    with pytest.raises(CheckpointError, match=r"^ckpt\.resume=.*: this path cannot be read: File name too long"):
         find_start(str(tmp_path / ("x" * 300)), tmp_path)
 
 

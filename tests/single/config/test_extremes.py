@@ -12,11 +12,11 @@ import pytest
 
 from parallax_runner.config.explain import MOST_CHARS, shown
 from parallax_runner.config.frozen import from_plain
-from parallax_runner.config.validate import unwritable
 from parallax_runner.errors import ConfigError
+from parallax_runner.files.access import unwritable
 from parallax_runner.graph.build import load_dataset
 from tests.single.config.in_process import answer
-from tests.single.config.test_config_messages import refused, run
+from tests.single.config.refused import refused, run
 
 LONG = "n" * 256
 CASES = {
@@ -34,7 +34,10 @@ CASES = {
         f"redirect_path={LONG} (command line): a name in the path has more than",
     ),
     "long path": ("hydra.run.dir=" + "a/" * 2500, "hydra.run.dir=a/a/", "the path is too long."),
-    "long name of a database": (f"tracking.uri=sqlite:///{LONG}", f"{LONG} cannot be used: File name too long"),
+    "long name of a database": (
+        f"tracking.uri=sqlite:///{LONG}",
+        f"{LONG}: this store cannot be used: File name too long",
+    ),
     "kernel": ("hydra.run.dir=/proc/x", "hydra.run.dir=/proc/x (command line): the folder /proc is not writable."),
     "kernel, a sweep": ("-m hydra.sweep.dir=/proc/x", "hydra.sweep.dir=/proc/x: the folder /proc is not writable"),
     "kernel, a database": ("tracking.uri=sqlite:////proc/x", "cannot be used: the folder /proc is not writable"),

@@ -64,9 +64,13 @@ def test_what_no_validation_finds_is_refused(single: SingleDeviceGraph, train: d
 
 
 def test_without_validation_nothing_can_be_chosen(single: SingleDeviceGraph) -> None:
-    with pytest.raises(ConfigError, match=r"objective=auc needs validations, but there are 12 .*data\.batch_size=13"):
+    with pytest.raises(
+        ConfigError, match=r"objective=auc: this run cannot be validated: there are 12 .*data\.batch_size=13"
+    ):
         goal(single, validation=12, objective="auc")
-    with pytest.raises(ConfigError, match=r"objective=loss needs validations, but the model has no validation_loss"):
+    with pytest.raises(
+        ConfigError, match=r"objective=loss: this run cannot be validated: the model has no validation_loss"
+    ):
         goal(dataclasses.replace(single, validation_loss=None), objective="loss")
 
 

@@ -137,7 +137,7 @@ def test_what_sbatch_reads_is_quoted_for_it(tmp_path: Path) -> None:
     assert asked["job-name"] == r'"a \"b\" %j $(e) #f"'
     assert asked["output"] == rf'"{tmp_path}/a \"b\" %%j $(e) #f/slurm-%j.log"'
     assert "#SBATCH \"--comment=c\\\\d 'e'\"" in text
-    with pytest.raises(LaunchError, match=r"run_dir=.*Slurm drops backslashes"):
+    with pytest.raises(LaunchError, match=r"cluster=slurm, run_dir=.*: Slurm drops backslashes"):
         slurm_job.script(config(), PLAN, tmp_path / "a\\b", COMMAND)
 
 

@@ -62,15 +62,17 @@ def test_what_cannot_be_validated_is_refused_where_it_was_asked_for(single: Sing
     asked = config(2, validate_steps=5)
     assert notes(asked, single, dataset(validation=2)) == PLAN.notes
     with pytest.raises(
-        ConfigError, match=r"train\.validate_steps=5 needs validations, but there is 1 .*data\.batch_size=2"
+        ConfigError, match=r"train\.validate_steps=5: this run cannot be validated: there is 1 .*data\.batch_size=2"
     ):
         notes(asked, single, dataset(validation=1))
     patient = from_plain({"data": {"batch_size": 2}, "train": {"validate_steps": 5, "patience": 3}})
-    told = r"train\.patience=3, train\.validate_steps=5 need validations, but there are no validation examples$"
+    told = (
+        r"train\.patience=3, train\.validate_steps=5: this run cannot be validated: there are no validation examples$"
+    )
     with pytest.raises(ConfigError, match=told):
         notes(patient, single, dataset(validation=0))
     with pytest.raises(
-        ConfigError, match=r"train\.validate_steps=5 needs validations, but the model has no validation_loss"
+        ConfigError, match=r"train\.validate_steps=5: this run cannot be validated: the model has no validation_loss"
     ):
         notes(asked, dataclasses.replace(single, validation_loss=None), dataset())
 

@@ -10,9 +10,9 @@ import pytest
 from parallax_runner.checkpoints import files as checkpoint_files
 from parallax_runner.checkpoints.start import find_start
 from parallax_runner.config.resource_info import read_hosts
-from parallax_runner.config.validate import unreadable
 from parallax_runner.data import text
 from parallax_runner.errors import CheckpointError, ConfigError, DataError
+from parallax_runner.files.access import unreadable
 from parallax_runner.files.regular import kind_of, read_regular
 from parallax_runner.planning.cost import measured
 from parallax_runner.track.mlflow.store_check import check_store

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from parallax_runner.errors import ErrorParts, Setting
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.server import ControlServer
 
+DATA_PATH = {"key": "data.path", "value": "x", "item": None, "where": None}
 CODE = """
 import os, signal, sys, time
 from pathlib import Path
+from parallax_runner.errors import DataError, Setting
 from parallax_runner.launch.entry import run_child
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it from their start
@@ -26,16 +29,21 @@ run_child("worker", 0, Path(sys.argv[1]), work)
 
 
 @pytest.mark.parametrize(
-    ("deed", "told"),
+    ("deed", "told", "parts"),
     [
-        ("sys.exit(0)", "the user's code: it ends the process at <string>:9: SystemExit: 0"),
-        ("sys.exit('no')", "the user's code: it ends the process at <string>:9: SystemExit: no"),
-        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", "interrupted by SIGINT"),
-        ("raise ValueError('x')", "ValueError: x"),
+        ("sys.exit(0)", "the user's code: it ends the process at <string>:10: SystemExit: 0", None),
+        ("sys.exit('no')", "the user's code: it ends the process at <string>:10: SystemExit: no", None),
+        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", "interrupted by SIGINT", None),
+        ("raise ValueError('x')", "ValueError: x", None),
+        (
+            "raise DataError('wrong').about(Setting('data.path', 'x'))",
+            "data.path=x: wrong",
+            ErrorParts("wrong", (Setting("data.path", "x"),)).as_json() | {"settings": [DATA_PATH]},
+        ),
     ],
 )
 def test_who_leaves_before_the_work_is_done_has_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str, told: str, parts: dict[str, object] | None
 ) -> None:
     control = ControlServer(workers=1, servers=0, host="127.0.0.1")
     monkeypatch.setenv(wire.CONTROL_ADDRESS, control.address)
@@ -45,7 +53,7 @@ def test_who_leaves_before_the_work_is_done_has_failed(
         while (message := control.next_message(20.0)) is not None and message.kind != wire.FAIL:
             assert message.kind != wire.CLOSED
         assert message is not None
-        assert message.fields["error"] == told
+        assert (message.fields["error"], message.fields["parts"]) == (told, parts)
         assert child.wait(20.0) == 1
     finally:
         child.kill()

@@ -13,7 +13,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from parallax_runner.errors import LaunchError
+from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.launch.manual import own_address, secret
 from parallax_runner.launch.manual.entry import Entry, signed
 from parallax_runner.launch.manual.stores.store import MOST_ENTRIES, MOST_ENTRY_BYTES, Store, StoreLostError
@@ -101,7 +101,7 @@ class Redis(Store):
         return f"{self._prefix}:{entry.role}:{entry.id}"
 
     def _failure(self, error: Exception) -> LaunchError:
-        return LaunchError(f"cluster.rendezvous: {self._wrong(error)}")
+        return LaunchError(self._wrong(error)).about(Setting("cluster.rendezvous", None))
 
     def _wrong(self, error: Exception) -> str:
         server = f"the Redis server at {self._host}:{self._port}"

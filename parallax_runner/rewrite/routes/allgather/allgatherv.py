@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.collectives import ops as collectives
 from parallax_runner.collectives.chosen import backend
-from parallax_runner.errors import CollectiveError
+from parallax_runner.errors import CollectiveError, Setting
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -26,15 +26,21 @@ def join() -> tuple[int, int]:
     """
     variable = backend().without_mpi_by(os.environ)
     if variable is not None:
-        raise _refusal(f"needs MPI, but {variable}=gloo connects the ranks through Gloo. Unset that variable")
+        raise _refusal(
+            f"this key needs MPI, but {variable}=gloo connects the ranks through Gloo", remedy="unset that variable"
+        )
     rank, size = collectives.join(may_fuse=False)
     if not collectives.runs_over_mpi():
-        raise _refusal(f"needs MPI, but {backend().title} connects the ranks without MPI. Start the ranks with mpirun")
+        raise _refusal(
+            f"this key needs MPI, but {backend().title} connects the ranks without MPI",
+            remedy="start the ranks with mpirun",
+        )
     if (communicator().rank, communicator().size) != (rank, size):
         found, title = f"{communicator().rank} of {communicator().size}", backend().title
         raise _refusal(
-            f"needs {title} and mpi4py to use the same MPI library, but rank {rank} of {size} in {title} is rank "
-            f"{found} in mpi4py. Build both with the same MPI library"
+            f"this key needs {title} and mpi4py to use the same MPI library, but rank "
+            f"{rank} of {size} in {title} is rank {found} in mpi4py",
+            remedy="build both with the same MPI library",
         )
     return rank, size
 
@@ -50,7 +56,9 @@ def communicator() -> MPI.Comm:
     from mpi4py import MPI
 
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        raise _refusal(f"needs MPI_THREAD_MULTIPLE, but MPI provides a lower level. {backend().threads_remedy}")
+        raise _refusal(
+            "this key needs MPI_THREAD_MULTIPLE, but MPI provides a lower level", remedy=backend().threads_remedy
+        )
     return MPI.COMM_WORLD.Dup()
 
 
@@ -94,5 +102,6 @@ def _gather(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return result
 
 
-def _refusal(reason: str) -> CollectiveError:
-    return CollectiveError(f"comm.mpi.use_allgatherv=true {reason}, or set comm.mpi.use_allgatherv=false")
+def _refusal(reason: str, *, remedy: str) -> CollectiveError:
+    key = "comm.mpi.use_allgatherv"
+    return CollectiveError(reason).about(Setting(key, "true"), remedy=f"{remedy}, or set {key}=false")

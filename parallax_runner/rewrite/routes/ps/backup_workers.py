@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.errors import PlanError
+from parallax_runner.errors import PlanError, Setting
 from parallax_runner.graph import edit
 from parallax_runner.graph.edit import is_write
 from parallax_runner.plan.plan import Route
@@ -47,7 +47,7 @@ def _refuse_own_updates(rewrite: Rewrite, ops: set[tf.Operation], held: tf.Tenso
     for op in sorted(ops & rewrite.region, key=lambda op: op.name):
         if is_write(op) and held.op in edit.ancestors([op]):
             raise PlanError(
-                f"comm.ps.backup_workers={rewrite.plan.options.backup_workers}: «{op.name}» updates each worker's "
+                f"«{op.name}» updates each worker's "
                 "own copy of a variable after the update on the servers, which only one worker runs. Run the op before "
                 "the update, or set comm.ps.backup_workers=0"
-            )
+            ).about(Setting.of("comm.ps.backup_workers", rewrite.plan.options.backup_workers))

@@ -1,11 +1,16 @@
 """The failure of an attempt, from its members and their logs."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from parallax_runner.errors import ErrorParts, Setting
+from parallax_runner.launch.attempt import _note_failure
 from parallax_runner.launch.blame.first_death import Member
 from parallax_runner.launch.blame.verdict import Logs, find_failure
+from parallax_runner.launch.control import wire
+from parallax_runner.launch.control.wire import Message
 from parallax_runner.launch.launchers.local import Local
 from parallax_runner.launch.logs import log_path
 
@@ -117,3 +122,20 @@ def test_a_limit_that_ended_a_worker_is_named(
     worker = member("worker", exit_status=exit_status)
     reason = find_failure([worker], [], None, RUN, logs, Local()).reason
     assert named in reason if named else reason.endswith(")")
+
+
+PARTS = ErrorParts("expected 1 or more", (Setting("data.items", "0"),))
+
+
+@pytest.mark.parametrize(
+    ("sent", "parts"), [(PARTS.as_json(), PARTS), (None, None), ({"reason": "x"}, None), ({"settings": [3]}, None)]
+)
+def test_the_parts_of_a_worker_s_error_arrive(
+    logs: Logs, sent: dict[str, Any] | None, parts: ErrorParts | None
+) -> None:
+    """What are no parts is left out, and the text stays."""
+    worker = member("worker")
+    fields = {"error": str(PARTS), "traceback": "", "parts": sent, "recurs": True, "exit_status": None}
+    _note_failure(worker, Message("worker", 0, "", wire.FAIL, fields, 10.0))
+    found = find_failure([worker], [], None, RUN, logs, Local())
+    assert (found.parts, str(found)) == (parts, "worker 0: data.items=0: expected 1 or more")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from parallax_runner.errors import LaunchError
+from parallax_runner.errors import ErrorParts, LaunchError, Setting
 from parallax_runner.launch.control import client as client_module
 from parallax_runner.launch.control import server as control_module
 from parallax_runner.launch.control import wire
@@ -212,6 +212,7 @@ def test_children_are_accepted_again_when_descriptors_are_free_again() -> None:
         (b"[" * 100_000 + b"\n", "not a control message: b'\\[\\[\\["),
         (b'{"kind": "last_step", "step": 1e999}\n', "'last_step' without a valid 'step'"),
         (b'{"kind": "address"}\n', "'address' without a valid 'address'"),
+        (b'{"kind": "fail", "error": "x", "parts": "y"}\n', "'fail' without a valid 'parts'"),
         (b'{"kind": "alive", "doing": 3}\n', "'alive' without a valid 'doing'"),
         (b'{"kind": "alive", "doing": {"kind": "NAP", "step": null}}\n', "not an activity: .*NAP"),
         (b'{"kind": "alive", "doing": {"kind": "STEP", "step": null}}\n', "STEP with step None"),
@@ -344,6 +345,12 @@ def test_the_last_words_say_whether_it_would_come_again(control: ControlServer) 
     client = quiet(ControlClient.connect(role="worker", index=0))
     client.fail("the disk is full", "", recurs=True)
     assert take(control, "fail").fields["recurs"] is True
+
+
+def test_the_last_words_have_the_parts_of_an_error(control: ControlServer) -> None:
+    parts = ErrorParts("wrong", (Setting("data.cardinalities", "0", item=1),), remedy="omit it")
+    quiet(ControlClient.connect(role="worker", index=0)).fail(str(parts), "", parts=parts)
+    assert ErrorParts.from_json(take(control, "fail").fields["parts"]) == parts
 
 
 def test_workers_leave_when_all_of_them_want_to(control: ControlServer) -> None:

@@ -54,7 +54,7 @@ def test_a_deleted_experiment_is_named(uri: str) -> None:
     check_store(uri, "gone")
     check_store(uri, "never seen")
     client.delete_experiment(experiment_id)
-    with pytest.raises(ConfigError, match=r"tracking\.experiment=gone was deleted"):
+    with pytest.raises(ConfigError, match=r"tracking\.experiment=gone: this experiment was deleted"):
         check_store(uri, "gone")
 
 

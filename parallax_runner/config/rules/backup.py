@@ -1,5 +1,6 @@
 """Checks `comm.ps.backup_workers` against other settings."""
 
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
@@ -24,9 +25,9 @@ def check_backup(config: RunConfig, origins: Origins) -> None:
     if comm.ps.replicate_variables:
         reason = "copies are refreshed after all workers' updates; expected 0 with comm.ps.replicate_variables=true"
         raise refusal(KEY, origins, reason, value=backup_workers)
-    if config.action == "verify":
+    if action_of(config).repeats_steps:
         reason = "timing determines which workers contribute to a step, so a comparison is not possible"
-        raise refusal(KEY, origins, f"{reason}; action=verify needs {KEY}=0", value=backup_workers)
+        raise refusal(KEY, origins, f"{reason}; action={config.action} needs {KEY}=0", value=backup_workers)
     if config.train.on_nan == "skip":
         reason = f"all workers must agree to skip a step, so {KEY} must be 0"
         raise refusal("train.on_nan", origins, reason, value="skip")

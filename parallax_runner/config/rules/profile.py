@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from parallax_runner.config.choice_names import check_choice_name
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.explain import refusal, written
 from parallax_runner.config.origins import Origins
+from parallax_runner.config.rules.choice_names import check_choice_name
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.config.unused_keys import UNTRAINED
 
 
 def check_profile(config: RunConfig, origins: Origins) -> None:
@@ -17,7 +17,7 @@ def check_profile(config: RunConfig, origins: Origins) -> None:
     check_choice_name("profile", origins)
     if profile.name == "off":
         return
-    if config.action in UNTRAINED and not (profile.steps or profile.range):
+    if not action_of(config).can_be_profiled and not (profile.steps or profile.range):
         return  # the choice has no effect, so it needs no steps; steps that are given are still checked
     if profile.dir is None:
         raise refusal("profile.dir", origins, "expected a folder", hint="profile.dir=${run_dir}/profile")

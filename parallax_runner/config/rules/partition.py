@@ -1,5 +1,6 @@
 """Checks that the settings of group `partition` are valid for its choice and for the choice of `comm`."""
 
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
@@ -10,9 +11,6 @@ def check_partition(config: RunConfig, origins: Origins) -> None:
     """Raises ConfigError for a search that is impossible, or whose settings are missing or contradict each other."""
     partition = config.partition
     if partition.name != "search":
-        if config.action == "search":
-            needed = "this action searches for a number of shards; add partition=search"
-            raise refusal("action", origins, needed, value="search")
         return
     chosen = "partition" if origins.of("partition") else "partition.name"
     if mode_of(config.comm).is_chosen_by_cost:
@@ -45,8 +43,8 @@ def _without_barrier(config: RunConfig) -> str | None:
         return "with comm.sync=false no worker waits for the others"
     if config.comm.ps.backup_workers:
         return f"with comm.ps.backup_workers={config.comm.ps.backup_workers} no step waits for all workers"
-    if config.action == "verify":
-        return "action=verify compares the steps of one unchanged plan"
+    if action_of(config).repeats_steps:
+        return f"action={config.action} compares the steps of one unchanged plan"
     return None
 
 

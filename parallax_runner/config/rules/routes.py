@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from parallax_runner.comm.routes import route_names
 from parallax_runner.config.comm_mode import choices, mode_of
-from parallax_runner.config.explain import nearest, refusal
+from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.suggestions import nearest
 
 
 def check_routes(config: RunConfig, origins: Origins) -> None:
@@ -15,9 +16,6 @@ def check_routes(config: RunConfig, origins: Origins) -> None:
     mode = mode_of(config.comm)
     if not mode.is_chosen_by_cost and mode.has_servers and config.cluster.servers < 1:
         raise refusal("cluster.servers", origins, f"comm={config.comm.name} needs at least 1 server", value=0)
-    if config.action == "search" and not mode.has_servers:
-        needed = f"comm={config.comm.name} has no servers, so no variable can be split; use comm=hybrid or comm=ps"
-        raise refusal("action", origins, needed, value="search")
 
 
 def _check_names(config: RunConfig, origins: Origins) -> None:

@@ -2,9 +2,10 @@
 
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
+from parallax_runner.config.schema import RunConfig
 
 
-def check_choice_names(origins: Origins) -> None:
+def check_choice_names(_: RunConfig, origins: Origins) -> None:
     """Raises ConfigError if `comm.name` or `partition.name` differs from the selected choice of its group.
 
     If a configuration sets its own `comm.routes`, `comm.name` can be any name."""

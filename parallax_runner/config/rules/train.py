@@ -1,0 +1,25 @@
+"""The keys of group `train` that other settings restrict."""
+
+from parallax_runner.config.explain import refusal
+from parallax_runner.config.origins import Origins
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.targets import SCRIPT
+
+
+def check_steps(config: RunConfig, origins: Origins) -> None:
+    """Raises ConfigError if the number of steps is missing. A script decides it by itself."""
+    is_script = config.model["_target_"] == SCRIPT
+    if config.train.steps is None and not is_script:
+        raise refusal("train.steps", origins, "expected an integer, at least 1")
+
+
+def check_skipped_steps(config: RunConfig, origins: Origins) -> None:
+    """Raises ConfigError if a step whose loss is not finite cannot be skipped by all workers at once."""
+    if config.train.on_nan != "skip":
+        return
+    if not config.comm.sync:
+        needed = "all workers must agree to skip a step, which needs comm.sync=true"
+        raise refusal("train.on_nan", origins, needed, value="skip")
+    if config.model["_target_"] == SCRIPT:
+        needed = "a script defines its own steps and may have several losses; use skip only with a model"
+        raise refusal("train.on_nan", origins, needed, value="skip")

@@ -1,0 +1,240 @@
+"""Settings that contradict each other."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.single.config.in_process import answer
+from tests.single.config.refused import refused, run, wrong_line
+
+CASES = {
+    "an ensemble of models that nobody keeps": (
+        "sweep.ensemble=2 tracking=off",
+        "sweep.ensemble=2 (command line)",
+        "it needs ckpt, tracking, and tracking.log_checkpoints=last, best or all",
+    ),
+    "one device for two workers": (
+        "sweep.device_per_job=true comm=mpi",
+        "sweep.device_per_job=true (command line)",
+        "use comm=local or cluster.workers=1",
+    ),
+    "an Allgatherv without MPI": (
+        "cluster=manual cluster.rendezvous=file:///shared/meet comm=mpi comm.mpi.use_allgatherv=true",
+        "cluster.launcher=manual",
+        "comm.mpi.use_allgatherv needs MPI, but this launcher's workers use Gloo; omit comm.mpi.use_allgatherv",
+    ),
+    "devices that are named already": (
+        "sweep.device_per_job=true comm=local cluster.resource_info=[localhost]",
+        "use cluster=local without resource_info",
+    ),
+    "an ensemble of plans": ("sweep.ensemble=2 action=plan", "sweep.ensemble=2", "use action=train"),
+    "search under auto": ("comm=auto partition=search", "partition=search", "comm=auto chooses routes itself"),
+    "search without synchronization": (
+        "comm=ps comm.sync=false partition=search",
+        "partition=search (command line)",
+        "with comm.sync=false no worker waits for the others",
+        "choose partition=fixed",
+    ),
+    "search with backup workers": (
+        "comm=ps comm.ps.backup_workers=1 action=search partition=search",
+        "partition=search (command line)",
+        "with comm.ps.backup_workers=1 no step waits for all workers",
+    ),
+    "search of a verification": (
+        "action=verify partition=search",
+        "partition=search (command line)",
+        "action=verify compares the steps of one unchanged plan",
+    ),
+    "asynchrony under auto": (
+        "comm=auto comm.sync=false",
+        "comm.sync=false",
+        "asynchronous training needs the servers of comm=ps",
+    ),
+    "launcher over no hosts": (
+        "comm=ps cluster.launcher=hosts",
+        "cluster.launcher=hosts (command line)",
+        "cluster.resource_info names no other host; choose auto or local",
+    ),
+    "launcher of this machine over hosts": (
+        "comm=ps cluster.launcher=local cluster.resource_info=[other.example] cluster.remote_shell=echo",
+        "cluster.launcher=local (command line)",
+        "cluster.resource_info names another host; choose auto or hosts",
+    ),
+    "script under auto": (
+        "model=script data=script model.path=train.py comm=auto",
+        "comm.name=auto",
+        "a script feeds its own data",
+    ),
+    "script that skips": (
+        "model=script data=script model.path=train.py train.on_nan=skip",
+        "train.on_nan=skip (command line)",
+        "a script defines its own steps",
+    ),
+    "sharded script": (
+        "model=script data=script model.path=train.py comm=sharded",
+        "a script may run ops on one worker",
+    ),
+    "async mpi": ("comm=mpi comm.sync=false", "comm.sync=false (command line)", "needs the servers of comm=ps"),
+    "async hybrid": ("comm=hybrid comm.sync=false", "comm.sync=false (command line)", "needs the servers of comm=ps"),
+    "async verify": (
+        "comm=ps comm.sync=false action=verify",
+        "comm.sync=false (command line)",
+        "so a comparison is not possible",
+    ),
+    "async skip": (
+        "comm=ps comm.sync=false train.on_nan=skip",
+        "train.on_nan=skip (command line)",
+        "which needs comm.sync=true",
+    ),
+    "backup of all": (
+        "comm=ps cluster.workers=2 comm.ps.backup_workers=2",
+        "comm.ps.backup_workers=2 (command line)",
+        "expected less than cluster.workers=2",
+    ),
+    "backup of one": ("comm=ps cluster.workers=1 comm.ps.backup_workers=1", "less than cluster.workers=1"),
+    "backup on listed hosts": (
+        "comm=ps cluster.resource_info=[localhost:0] comm.ps.backup_workers=1",
+        "expected less than cluster.workers=1",
+    ),
+    "backup of replicas": (
+        "comm=ps cluster.replicas_per_worker=2 comm.ps.backup_workers=1",
+        "comm.ps.backup_workers=1 (command line)",
+        "with cluster.replicas_per_worker=2",
+    ),
+    "backup and copies": (
+        "comm=ps cluster.workers=3 comm.ps.backup_workers=1 comm.ps.replicate_variables=true",
+        "comm.ps.backup_workers=1 (command line)",
+        "expected 0 with comm.ps.replicate_variables=true",
+    ),
+    "backup verify": ("comm=ps comm.ps.backup_workers=1 action=verify", "action=verify needs comm.ps.backup_workers=0"),
+    "backup skip": (
+        "comm=ps comm.ps.backup_workers=1 train.on_nan=skip",
+        "train.on_nan=skip (command line)",
+        "all workers must agree to skip a step, so comm.ps.backup_workers must be 0",
+    ),
+    "backup and validation": (
+        "comm=ps comm.ps.backup_workers=1 train.validate_steps=5",
+        "train.validate_steps=5 (command line)",
+        "comm.ps.backup_workers allows validation only at the end",
+    ),
+    "no hosts": ("cluster=hosts", "cluster.resource_info=??? (", "conf/cluster/hosts.yaml:"),
+    "hosts and a number": (
+        "cluster.resource_info=[localhost] cluster.workers=2",
+        "cluster.workers=2 (command line): cluster.resource_info",
+    ),
+    "no servers": ("comm=ps cluster.servers=0", "cluster.servers=0 (command line)", "needs at least 1 server"),
+    "search of an action under sharded": (
+        "comm=sharded action=search partition=search",
+        "action=search (command line)",
+        "comm=sharded has no servers, so no variable can be split",
+    ),
+    "mpirun's options": ("comm.mpi.mpirun_options=3", "comm.mpi.mpirun_options=3 (command line)", "a list of strings"),
+    "a choice without rows": (
+        "comm=auto comm.measure_rows=false",
+        "comm.measure_rows=false (command line)",
+        "comm=auto chooses routes by measured rows",
+    ),
+    "rows of a script": (
+        "comm=hybrid comm.measure_rows=true model=script model.path=train.py",
+        "comm.measure_rows=true (command line)",
+        "a script feeds its own data",
+    ),
+    "search of an action without servers": (
+        "comm=mpi action=search partition=search",
+        "action=search (command line)",
+        "comm=mpi has no servers",
+        "comm=hybrid",
+    ),
+    "bounds of a search without effect": (
+        "comm=mpi partition=search partition.min=4 partition.max=2",
+        "partition.max=2 (command line)",
+        "at least partition.min=4",
+    ),
+    "bounds of a search": (
+        "partition=search partition.min=4 partition.max=2",
+        "partition.max=2 (command line)",
+        "at least partition.min=4",
+    ),
+    "search from nowhere": ("partition=search partition.min=null", "partition.min=null (command line)", "an integer"),
+    "trial of one step": (
+        "partition=search partition.steps_per_trial=1",
+        "partition.steps_per_trial=1 (command line)",
+        "at least 2",
+    ),
+    "action without its search": ("action=search", "action=search (command line)", "add partition=search"),
+    "profile of no step": ("profile=steps profile.steps=[]", "profile.steps=[] (command line)", "at least one step"),
+    "profile without steps": ("profile=steps", "profile.steps=??? (", "conf/profile/steps.yaml:", "at least one step"),
+    "profile of a step too many": (
+        "profile=steps profile.steps=[5,201]",
+        "profile.steps=[5, 201] (command line)",
+        "from 1 to train.steps=200, but found 201",
+    ),
+    "profile of a step too many, without effect": (
+        "action=plan profile=steps profile.steps=[5,201]",
+        "profile.steps=[5, 201] (command line)",
+        "from 1 to train.steps=200, but found 201",
+    ),
+    "profile of step 0": ("profile=steps profile.steps=[0]", "profile.steps=[0] (command line)", "but found 0"),
+    "profile of a word": (
+        "profile=steps profile.steps=[a]",
+        "profile.steps=['a'] (command line)",
+        "expected a list of integers",
+    ),
+    "empty range": (
+        "profile=range profile.range=[5,5]",
+        "profile.range=[5, 5] (command line)",
+        "Did you mean profile.range=[5,6]?",
+    ),
+    "half a range": (
+        "profile=range profile.range=[5]",
+        "profile.range=[5] (command line)",
+        "the step after the last one",
+    ),
+    "range beyond the end": (
+        "profile=range profile.range=[195,202]",
+        "profile.range=[195, 202] (command line)",
+        "bounds from 1 to 201",
+    ),
+    "range before the start": (
+        "profile=range profile.range=[0,2]",
+        "profile.range=[0, 2] (command line)",
+        "bounds from 1",
+    ),
+    "profile of no worker": (
+        "profile=steps profile.steps=[1] profile.worker=2",
+        "profile.worker=2 (command line)",
+        "at most 1",
+    ),
+    "profile of a second worker alone": (
+        "comm=local profile=steps profile.steps=[1] profile.worker=1",
+        "profile.worker=1 (command line)",
+        "at most 0",
+    ),
+    "profile without a folder": (
+        "profile=steps profile.steps=[1] profile.dir=null",
+        "profile.dir=null (command line)",
+        "expected a folder",
+    ),
+    "profile of no worker of the hosts": (
+        "cluster.resource_info=[localhost:0] profile=steps profile.steps=[1] profile.worker=1",
+        "profile.worker=1 (command line)",
+        "at most 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_wrong_combination(name: str, tmp_path: Path) -> None:
+    wrong_line(CASES[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", ["search from nowhere"])
+def test_wrong_combination_as_a_user_types_it(name: str, tmp_path: Path) -> None:
+    wrong_line(CASES[name], tmp_path, respond=run)
+
+
+def test_no_gpu_to_share_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    message = refused(answer("sweep.device_per_job=true", "comm=local", cwd=tmp_path))
+    assert message.startswith("sweep.device_per_job=true (command line): ")
+    assert "this machine has no GPUs that jobs can use; omit this key" in message

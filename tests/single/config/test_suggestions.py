@@ -1,0 +1,46 @@
+"""Other programs' words: each leads to a choice or a key that there is, and that is not found without the table."""
+
+import pytest
+
+from parallax_runner.config.compose import Composer
+from parallax_runner.config.explain import known_keys
+from parallax_runner.config.location import conf_dir
+from parallax_runner.config.suggestions import OTHER_NAMES, nearest, nearest_key, plain_word, remedy_for_choice
+
+GROUPS = tuple(group for group in OTHER_NAMES if group is not None)
+
+
+def choices(group: str) -> list[str]:
+    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_word_means_a_choice(group: str) -> None:
+    words, options = OTHER_NAMES[group], choices(group)
+    assert words and set(words.values()) <= set(options)
+    assert not set(words) & set(options)
+    assert all(plain_word(word) == word for word in words)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_word_earns_its_place(group: str) -> None:
+    assert [word for word, choice in OTHER_NAMES[group].items() if nearest(word, choices(group)) == choice] == []
+
+
+def test_every_word_means_a_key() -> None:
+    keys = known_keys(Composer().job([]).config)
+    names = {key.rpartition(".")[2] for key in keys if not key.startswith("hydra.")}
+    words = OTHER_NAMES[None]
+    assert set(words.values()) <= names
+    assert not set(words) & {plain_word(name) for name in names}
+    assert all(plain_word(word) == word for word in words)
+
+
+def test_a_word_is_found_however_it_is_written() -> None:
+    assert remedy_for_choice("comm", "Parameter-Server", choices("comm")) == "Did you mean comm=ps?"
+    assert nearest_key("World_Size", ["cluster.workers", "cluster.servers"]) == "cluster.workers"
+
+
+def test_a_word_of_another_group_means_nothing() -> None:
+    assert remedy_for_choice("comm", "sgd", choices("comm")) is None
+    assert remedy_for_choice("comm", "csv", choices("comm")) is None
