@@ -44,7 +44,7 @@ class Verification:
     def run(self) -> dict[str, Any]:
         """Returns fields for the summary, including the comparison if all steps were done."""
         loop, total_steps = self.loop, self.config.train.total_steps
-        loop.runner.saver, loop.validates = None, False
+        loop.validates = False
         loop.feed = _OneReader(**{entry.name: getattr(loop.feed, entry.name) for entry in dataclasses.fields(Feed)})
         self._feeds = [dataclasses.replace(loop.feed, rank=rank) for rank in range(self.plan.workers)]
         self._order, self._ordered = loop.next_segment, Segment(self.start.step)
