@@ -16,7 +16,7 @@ def may_change(config: RunConfig, plan: Plan) -> bool:
     """Returns whether the number of pieces can change while a run's processes are running.
 
     A search is possible only if all ranks wait for each other in each step, because then no rank uses a variable
-    between two steps (config/validate_partition.py).
+    between two steps (config/rules/partition.py).
     """
     return config.partition.name == "search" and bool(_cut(plan))
 
