@@ -11,7 +11,7 @@ from parallax_runner.graph import edit
 from parallax_runner.graph.boundary import Boundary
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
-# Ops that can use a variable on a server, in addition to updates (rewrite/routes/ps/shards.py).
+# Ops that can use a variable on a server, in addition to updates (routes/ps/shards.py).
 SERVER_READS = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitializedOp"})
 # Parts of the types of ops that hand a variable to a branch, a loop or a function.
 HANDS_OVER = ("If", "While", "Case", "Call", "Switch", "Enter", "For", "Map")

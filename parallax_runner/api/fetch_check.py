@@ -14,7 +14,7 @@ from parallax_runner.errors import TrainingError
 from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
-from parallax_runner.rewrite.routes import needs_all_ranks, shared_variables
+from parallax_runner.routes.rewriting import needs_all_ranks, shared_variables
 
 log = logging.getLogger(__name__)
 

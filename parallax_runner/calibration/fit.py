@@ -8,8 +8,8 @@ import numpy as np
 
 from parallax_runner.calibration.samples import Sample
 from parallax_runner.planning.cost.constants import DEFAULTS, EXCHANGES, Constants, Exchange
-from parallax_runner.planning.routes.registry import all_routes
-from parallax_runner.planning.routes.route import Volume
+from parallax_runner.routes.registry import all_routes
+from parallax_runner.routes.route import Volume
 
 VOLUMES: dict[str, Volume] = {name: volume for route in all_routes() for name, volume in route.exchanges.items()}
 

@@ -101,7 +101,7 @@ class CheckpointOps:
         return found
 
     def _add_reads(self, pieces: list[Piece], distributed: DistributedGraph) -> None:
-        """Adds the read ops. If there is a mutex (rewrite/routes/ps/mutex.py), the mutex blocks updates from the first
+        """Adds the read ops. If there is a mutex (routes/ps/mutex.py), the mutex blocks updates from the first
         to the last read."""
         held, mutex = None, distributed.mutex
         if mutex is not None:

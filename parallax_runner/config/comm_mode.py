@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import yaml
 
-from parallax_runner.comm.routes import RouteTraits, route_names, traits_of_route
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.schema import CommConfig, RoutesConfig
+from parallax_runner.routes.traits import RouteTraits, route_names, traits_of_route
 
 
 @dataclass(frozen=True)

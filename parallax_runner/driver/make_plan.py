@@ -22,8 +22,8 @@ from parallax_runner.planning.decide import decided
 from parallax_runner.planning.explain import explain
 from parallax_runner.planning.placement import rows_matter
 from parallax_runner.planning.planner import make_plan
-from parallax_runner.planning.routes.local import ROUTE as LOCAL
 from parallax_runner.process.stage_times import stage
+from parallax_runner.routes.local.planning import ROUTE as LOCAL
 
 if TYPE_CHECKING:
     from parallax_runner.analysis.variable_info import VariableInfo

@@ -9,17 +9,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.comm.routes import traits_of_route
 from parallax_runner.files.regular import read_regular
 from parallax_runner.files.whole import write_whole
 from parallax_runner.plan.comm_options import CommOptions
+from parallax_runner.routes.traits import traits_of_route
 
 FORMAT = 1
 FILE_NAME = "plan.json"
 
 
 class Route(StrEnum):
-    """The names of the built-in routes (planning/routes/). `LOCAL` exchanges nothing."""
+    """The names of the built-in routes (routes/). `LOCAL` exchanges nothing."""
 
     ALLREDUCE = "allreduce"
     ALLGATHER = "allgather"

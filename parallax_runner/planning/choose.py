@@ -10,7 +10,7 @@ from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.collectives.chosen import backend
 from parallax_runner.plan.plan import RouteCost
 from parallax_runner.planning.cost.model import CostModel
-from parallax_runner.planning.routes.registry import all_routes, route_named, route_of_kept
+from parallax_runner.routes.registry import all_routes, route_named, route_of_kept
 
 # Dtypes that servers can sum. TensorFlow's accumulators have kernels for these dtypes, except for bfloat16, which is
 # summed as float32.

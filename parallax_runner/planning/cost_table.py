@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from parallax_runner.plan.plan import Plan, VariablePlan
-from parallax_runner.planning.routes.registry import all_routes
+from parallax_runner.routes.registry import all_routes
 
 
 def cost_table(plan: Plan) -> Table:

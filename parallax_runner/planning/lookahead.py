@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.plan.comm_options import CommOptions, Lookahead
 from parallax_runner.planning.plan_request import PlanRequest
-from parallax_runner.planning.routes.registry import route_named
+from parallax_runner.routes.registry import route_named
 
 
 def in_effect(request: PlanRequest) -> CommOptions:

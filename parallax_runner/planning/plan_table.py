@@ -6,7 +6,7 @@ from rich.table import Table
 
 from parallax_runner.plan.format_bytes import format_bytes
 from parallax_runner.plan.plan import Plan, VariablePlan
-from parallax_runner.planning.routes.registry import route_named
+from parallax_runner.routes.registry import route_named
 
 
 def plan_table(plan: Plan) -> Table:

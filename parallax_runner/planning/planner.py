@@ -16,9 +16,9 @@ from parallax_runner.planning.cut import cut_variables, refuse_more_pieces_than_
 from parallax_runner.planning.lookahead import in_effect, lookahead_notes
 from parallax_runner.planning.placement import held_unevenly, place
 from parallax_runner.planning.plan_request import PlanRequest
-from parallax_runner.planning.routes.allgather import ROUTE as ALLGATHER
-from parallax_runner.planning.routes.local import ROUTE as LOCAL
-from parallax_runner.planning.routes.registry import route_named, route_of_kept
+from parallax_runner.routes.allgather.planning import ROUTE as ALLGATHER
+from parallax_runner.routes.local.planning import ROUTE as LOCAL
+from parallax_runner.routes.registry import route_named, route_of_kept
 
 
 def make_plan(request: PlanRequest) -> Plan:

@@ -80,7 +80,7 @@ class LogicalVariable:
 @dataclass(frozen=True)
 class Admission:
     """Describes how a worker takes part in steps that can complete without some workers
-    (rewrite/routes/ps/admission.py).
+    (routes/ps/admission.py).
 
     `next_step` (int64) is fetched after a step. `next_step` waits until at least one step has been completed since this
     worker began its step, and returns the number of completed steps. After `close`, `next_step` returns CLOSED, and no

@@ -25,17 +25,19 @@ from parallax_runner.rewrite.exchange.count_bytes import count_sent_bytes
 from parallax_runner.rewrite.logical_variables import logical_variables
 from parallax_runner.rewrite.replica import start_replica
 from parallax_runner.rewrite.rewrite_pass import RewritePass, check_order
-from parallax_runner.rewrite.route import RouteRewriting
-from parallax_runner.rewrite.routes import needs_all_ranks, rewritings
 from parallax_runner.rewrite.schedule.send_early import send_early
 from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.routes.rewriting import RouteRewriting, needs_all_ranks, rewritings
 
 
 def order_of(routes: Collection[RouteRewriting]) -> tuple[RewritePass, ...]:
     """Returns the passes of `routes` together with the passes that every route needs.
 
-    Raises PassOrderError if a pass reads a field before another pass writes it.
+    Raises PassOrderError if a pass reads a field before another pass writes it, or declares an unknown field.
     """
+    for route in routes:
+        for one in route.passes:
+            one.check_state(route.state)
     passes = (
         *(check_fed_alike, merge_sparse_gradients, skip_deduplication),
         *(one for route in routes for one in route.exchange),

@@ -4,7 +4,7 @@ declarations."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from parallax_runner.errors import ParallaxError
@@ -21,8 +21,9 @@ class PassOrderError(ParallaxError):
 class RewritePass:
     """One pass over the state of a replica.
 
-    `reads` and `writes` name fields of `Rewrite`, other than the constant fields (`GIVEN`). A pass that only adds to a
-    field counts as a writer of the field, not as a reader.
+    `reads` and `writes` name fields of `Rewrite`, other than the constant fields (`GIVEN`), and fields of the state of
+    the pass's route, such as "PsState.pushes". A pass that only adds to a field counts as a writer of the field, not as
+    a reader.
     """
 
     run: Callable[[Rewrite], None]
@@ -30,14 +31,23 @@ class RewritePass:
     writes: frozenset[str]
 
     def __post_init__(self) -> None:
-        unknown = sorted((self.reads | self.writes) - FIELDS)
+        self.refuse_unknown(name for name in self.reads | self.writes if "." not in name)
+
+    def __call__(self, rewrite: Rewrite) -> None:
+        self.run(rewrite)
+
+    def check_state(self, state: type | None) -> None:
+        """Raises PassOrderError if the pass declares a field that the state of its route does not have."""
+        known = set() if state is None else {f"{state.__name__}.{one.name}" for one in dataclasses.fields(state)}
+        self.refuse_unknown(name for name in self.reads | self.writes if "." in name and name not in known)
+
+    def refuse_unknown(self, names: Iterable[str]) -> None:
+        """Raises PassOrderError for names that are no fields that passes change."""
+        unknown = sorted(set(names) - FIELDS)
         if unknown:
             raise PassOrderError(
                 f"pass {self.name} declares {', '.join(unknown)}, expected fields of Rewrite that passes change"
             )
-
-    def __call__(self, rewrite: Rewrite) -> None:
-        self.run(rewrite)
 
     @property
     def name(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import tensorflow.compat.v1 as tf
 
@@ -14,13 +14,14 @@ from parallax_runner.rewrite.distributed_graph import Admission, Ahead
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.placement import Placement
 
-if TYPE_CHECKING:
-    from parallax_runner.rewrite.routes.alltoall.known_ids import KnownIds
-    from parallax_runner.rewrite.routes.alltoall.lookahead_rows import Wave
+State = TypeVar("State")
 
 # No pass changes these fields.
 GIVEN = frozenset(
-    {"single", "plan", "rank", "graph", "region", "skip_nonfinite", "prefix", "device_type", "first_step", "siblings"}
+    {
+        *("single", "plan", "rank", "graph", "region", "skip_nonfinite", "prefix", "device_type", "first_step"),
+        *("siblings", "of_routes"),
+    }
 )
 # These fields have a value before the first pass, and passes change them.
 FROM_THE_START = frozenset({"gradients", "train_op"})
@@ -88,12 +89,8 @@ class Rewrite:
     same meaning as in `DistributedGraph`.
 
     `placements` contains the placement of each variable or slot that is not stored whole on every rank. `counters` are
-    the variables on server 0 that all replicas share. `pushes` maps a gradient's name to the tensors that are pushed in
-    its place, or to None if nothing is pushed. `pulled` maps a variable to the value that servers send for all reads of
-    the variable that have no control inputs. `updated` is an op that runs after all of a step's updates on servers.
-    `known_ids` lists the ids of rows that were looked up in variables that are spread over ranks. `row_orders` maps a
-    number of rows to the permutation that sorts rows collected from all ranks. `waves` lists the lookups in variables
-    that are spread over ranks whose rows can be requested during the previous step.
+    the variables on server 0 that all replicas share. `ahead` describes what a step requests for the next step, or is
+    None. `of_routes` contains what the passes of single routes share (`of_route`).
     """
 
     single: SingleDeviceGraph
@@ -117,13 +114,8 @@ class Rewrite:
     counters: set[str] = field(default_factory=set)
     initializers: Initializers = field(default_factory=Initializers)
     coordination: Coordination = field(default_factory=Coordination)
-    pushes: dict[str, tuple[tf.Tensor, tf.Tensor | None] | None] = field(default_factory=dict)
-    pulled: dict[str, tf.Tensor] = field(default_factory=dict)
-    updated: tf.Operation | None = None
-    known_ids: list[KnownIds] = field(default_factory=list)
-    waves: list[Wave] = field(default_factory=list)
     ahead: Ahead | None = None
-    row_orders: dict[int, tf.Tensor] = field(default_factory=dict)
+    of_routes: dict[type, object] = field(default_factory=dict, repr=False)
 
     @property
     def is_chief(self) -> bool:
@@ -138,6 +130,12 @@ class Rewrite:
         worker, number = divmod(self.rank, self.plan.replicas_per_worker)
         device = f"/device:{self.device_type}:{number}" if self.device_type else ""
         return f"/job:worker/task:{worker}{device}"
+
+    def of_route(self, kind: type[State]) -> State:
+        """Returns the state that the passes of one route share. `kind` is its `RouteRewriting.state`."""
+        found = self.of_routes.setdefault(kind, kind())
+        assert isinstance(found, kind)
+        return found
 
     def op(self, name: str) -> tf.Operation:
         """Returns this replica's copy of the op `name` of the single-device graph."""

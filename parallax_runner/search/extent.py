@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from parallax_runner.comm.routes import traits_of_route
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import PlanError, Setting
 from parallax_runner.plan.plan import Plan, VariablePlan
+from parallax_runner.routes.traits import traits_of_route
 from parallax_runner.search.candidates import Range
 
 # The default upper bound. Pieces are processed in parallel, and few servers have more cores than this.

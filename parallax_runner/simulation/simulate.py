@@ -9,7 +9,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from parallax_runner.comm.routes import route_names
 from parallax_runner.config.comm_mode import CommMode, choices, mode_with
 from parallax_runner.config.schema import RoutesConfig
 from parallax_runner.errors import PlanError, Setting
@@ -23,8 +22,9 @@ from parallax_runner.planning.decide import decided, with_options
 from parallax_runner.planning.lookahead import in_effect
 from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.planner import make_plan
-from parallax_runner.planning.routes.local import ROUTE as LOCAL
-from parallax_runner.planning.routes.registry import route_named
+from parallax_runner.routes.local.planning import ROUTE as LOCAL
+from parallax_runner.routes.registry import route_named
+from parallax_runner.routes.traits import route_names
 
 # Up to this maximum, every number of workers is simulated. If the maximum is larger, only the numbers shown in a table
 # are simulated.

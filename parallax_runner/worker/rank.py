@@ -39,11 +39,11 @@ from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.launch.proof import World, claim
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
-from parallax_runner.planning.routes.registry import lengths_vary, may_fuse, uses_collectives
 from parallax_runner.process.stage_times import stage
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
+from parallax_runner.routes.registry import lengths_vary, may_fuse, uses_collectives
 from parallax_runner.search.extent import may_change
 from parallax_runner.shipment.folder import folder_of
 from parallax_runner.shipment.received import Maker, Received
@@ -243,7 +243,7 @@ def _joined(plan: Plan, client: ControlClient) -> World:
         if wire.WITHOUT_MPIRUN in os.environ:
             stack.enter_context(exchanges.met(client, bind_address.host_named))
         if plan.options.use_allgatherv:
-            from parallax_runner.rewrite.routes.allgather import allgatherv
+            from parallax_runner.routes.allgather import allgatherv
 
             return World(*allgatherv.join())
         return World(*exchanges.join(lengths_vary=lengths_vary(plan), may_fuse=may_fuse(plan)))

@@ -20,7 +20,7 @@ from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
-from parallax_runner.rewrite.routes.ps.reshard import reshard
+from parallax_runner.routes.ps.reshard import reshard
 from parallax_runner.train.learning_rate import LearningRate
 from parallax_runner.train.segment import Graph, Segment
 

@@ -9,8 +9,8 @@ from unittest import mock
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.rewrite.routes.alltoall import lookahead_request
-from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange
+from parallax_runner.routes.alltoall import lookahead_request
+from parallax_runner.routes.alltoall.row_exchange import Exchange
 from parallax_runner.train.lookahead_steps import Batch, StepsAhead
 
 Method: TypeAlias = Callable[..., dict[tf.Tensor, Any]]

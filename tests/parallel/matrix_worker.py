@@ -18,8 +18,8 @@ from parallax_runner.launch.control.client import ControlClient, rank_from_envir
 from parallax_runner.launch.entry import run_child
 from parallax_runner.rewrite import passes
 from parallax_runner.rewrite.distributed_graph import DistributedGraph, Piece
-from parallax_runner.rewrite.routes.alltoall.over_ranks import RankRows
-from parallax_runner.rewrite.routes.ps.reshard import reshard
+from parallax_runner.routes.alltoall.over_ranks import RankRows
+from parallax_runner.routes.ps.reshard import reshard
 from parallax_runner.shipment.graph_file import VALUES, load_graph, save_graph
 from parallax_runner.shipment.stored_values import python_op, with_stored_values, write_values
 from parallax_runner.train.cluster import join_cluster

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parallax_runner.comm import routes as registry
 from parallax_runner.launch.launchers.local import Local
+from parallax_runner.routes import traits as registry
 from tests.parallel.cases import Case
 from tests.parallel.conftest import ROOT, Launched, launch
 from tests.parallel.test_equivalence import compared
@@ -25,7 +25,7 @@ FILES = {
     # The planning half.
     "toy_route/planning.py": """
 from parallax_runner.analysis.variable_info import GradientKind
-from parallax_runner.planning.routes.route import Paid, Route
+from parallax_runner.routes.route import Paid, Route
 
 class GatheredTwice(Route):
     name = "gathered_twice"
@@ -58,7 +58,7 @@ from parallax_runner.rewrite.every_route.merge import merge
 from parallax_runner.collectives import ops as collectives
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
-from parallax_runner.rewrite.route import RouteRewriting
+from parallax_runner.routes.rewriting import RouteRewriting
 
 @rewrite_pass(writes=["gradients", "replaced", "sent"])
 def gather(rewrite):

@@ -13,7 +13,7 @@ from parallax_runner.graph import edit
 from parallax_runner.graph.traced import capture_step, order, variables
 from parallax_runner.rewrite import replica
 from parallax_runner.rewrite.every_route import merge
-from parallax_runner.rewrite.routes.allgather import gather
+from parallax_runner.routes.allgather import gather
 
 
 def planted(fault: str | None) -> AbstractContextManager[Any]:

@@ -15,7 +15,7 @@ from parallax_runner.config.location import conf_dir
 from parallax_runner.planning.plan_table import plan_table
 from tests.single.planning.test_planner import DENSE
 from tests.single.plans import plan_of
-from tests.single.test_imports import STAGES
+from tests.single.test_imports import STAGES, stage_of
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -121,7 +121,8 @@ def test_design_notes_are_numbered_without_gaps() -> None:
 
 def stages_in(files: Sequence[str]) -> list[int]:
     """The positions of the stages that the files belong to."""
-    return [STAGES.index(Path(file).parts[1]) for file in files]
+    modules = [".".join(Path(file).with_suffix("").parts[1:]) for file in files]
+    return [STAGES.index(stage_of(module)) for module in modules]
 
 
 def test_the_reading_order_is_that_of_the_stages() -> None:
@@ -153,7 +154,8 @@ def test_stages_of_the_design_note_are_the_folders_in_their_order() -> None:
     rows = [codes(cell) for cell in re.findall(r"^\| [^|]+ \| (`\w+/`[^|]*) \|", STAGE_NOTE, re.MULTILINE)]
     folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
     named = [stage.removesuffix("/") for stage, *_ in rows]
-    assert named == [stage for stage in STAGES if stage in folders]
+    of_stages = [stage.split(".")[0] for stage in STAGES]
+    assert named == [stage for stage in of_stages if stage in folders]
     assert set(named) == folders
     assert {stage: inner for stage, *inner in rows} == {f"{stage}/": folders_of(stage) for stage in named}
     assert sum(len(inner) for _, *inner in rows) > 20

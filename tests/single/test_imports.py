@@ -9,16 +9,17 @@ from pathlib import Path
 import parallax_runner
 
 PACKAGE = Path(parallax_runner.__file__).parent
-# Each folder, and each module at the root, is a stage. docs/design/0002 says what each of them makes.
+# Each folder, and each module at the root, is a stage. docs/design/0002 says what each of them makes. A route is one
+# folder, whose modules belong to three stages (`stage_of`).
 STAGES = (
-    *("files", "errors", "process", "comm", "collectives", "config", "data", "graph", "analysis"),
+    *("files", "errors", "process", "routes.traits", "collectives", "config", "data", "graph", "analysis"),
     *("plan", "planning", "simulation", "search", "launch", "frontdoors"),
     *("rewrite", "shard", "metrics", "mpi_collectives"),
     *("profile", "checkpoints", "shipment", "export", "train", "verify", "calibration", "track"),
     *("worker", "server", "driver", "actions", "api", "sweep", "calibrate", "__main__", "__init__"),
 )
 WITHOUT_TENSORFLOW = (
-    *("files", "errors", "process", "comm", "collectives", "config", "data", "plan", "planning", "simulation"),
+    *("files", "errors", "process", "routes.traits", "collectives", "config", "data", "plan", "planning", "simulation"),
     *("search", "launch", "frontdoors", "calibration", "track", "driver", "actions", "sweep", "calibrate", "__main__"),
 )
 # The modules of these stages that have TensorFlow ops.
@@ -34,7 +35,7 @@ ONLY_IMPORTERS = {
     "mlflow": tuple(
         f"track.mlflow.{name}" for name in ("runs", "errors", "model", "checkpoint", "dataset", "logged_models")
     ),
-    "mpi4py": "rewrite.routes.allgather.allgatherv",
+    "mpi4py": "routes.allgather.allgatherv",
     "omegaconf": "config",
 }
 
@@ -65,7 +66,14 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def stage_of(module: str) -> str:
-    return module.split(".")[0]
+    top, *rest = module.split(".")
+    if top != "routes":
+        return top
+    is_package = not rest or (len(rest) == 1 and (PACKAGE / "routes" / rest[0]).is_dir())
+    if is_package or rest == ["traits"]:
+        return "routes.traits"
+    is_planning = rest in (["route"], ["registry"]) or rest[-1] == "planning"
+    return "planning" if is_planning else "rewrite"
 
 
 def is_without_tensorflow(module: str) -> bool:

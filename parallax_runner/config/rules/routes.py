@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from parallax_runner.comm.routes import route_names
 from parallax_runner.config.comm_mode import choices, mode_of
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.suggestions import nearest
+from parallax_runner.routes.traits import route_names
 
 
 def check_routes(config: RunConfig, origins: Origins) -> None:

@@ -1,2 +1,2 @@
 """The cost model that all routes share: measured constants, touched rows, server load, and the critical path of a step.
-The formulas for the individual routes are in planning/routes."""
+The formulas for the individual routes are in routes/*/planning.py."""

@@ -19,8 +19,8 @@ from parallax_runner.planning.cost.critical_path import Travel, critical_path_se
 from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.planning.cost.server_load import ServerLoad
 from parallax_runner.planning.cost.touched import Touched, touched_rows
-from parallax_runner.planning.routes.registry import route_named
-from parallax_runner.planning.routes.route import PaidOnce
+from parallax_runner.routes.registry import route_named
+from parallax_runner.routes.route import PaidOnce
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from parallax_runner.analysis.variable_info import VariableInfo
 from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.planning.cost.touched import Touched, touched_rows
-from parallax_runner.planning.routes.registry import route_named
+from parallax_runner.routes.registry import route_named
 
 
 def predict_sent_bytes(

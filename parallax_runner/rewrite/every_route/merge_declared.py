@@ -11,12 +11,12 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph import edit
 from parallax_runner.graph.devices import server_device
 from parallax_runner.graph.single_device_graph import Variable
-from parallax_runner.planning.routes.registry import uses_collectives
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.signals import announce, receive
 from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.routes.registry import uses_collectives
 
 
 @rewrite_pass(reads=["train_op"], writes=["step_ops", "sent"])

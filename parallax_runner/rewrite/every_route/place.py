@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.rewrite.routes import shared_variables
 from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.routes.rewriting import shared_variables
 
 
 def place_on_worker(rewrite: Rewrite) -> None:

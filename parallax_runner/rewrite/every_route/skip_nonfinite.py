@@ -13,12 +13,12 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph import edit
 from parallax_runner.graph.devices import server_device
 from parallax_runner.graph.edit import is_write
-from parallax_runner.planning.routes.registry import uses_collectives
 from parallax_runner.rewrite.exchange.compression import half_dtype
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.signals import announce, receive
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.routes.registry import uses_collectives
 
 GLOBAL_STEP = "global_step"
 

@@ -10,13 +10,13 @@ from types import ModuleType
 import pytest
 
 import parallax_runner
-from parallax_runner.comm import routes as registry
 from parallax_runner.config.comm_mode import CommMode, choices, mode_of, mode_with
 from parallax_runner.config.compose import Composer
 from parallax_runner.config.schema import CommConfig, RoutesConfig, RunConfig
 from parallax_runner.driver.check import validated
 from parallax_runner.errors import ConfigError
-from parallax_runner.planning.routes.registry import route_named
+from parallax_runner.routes import traits as registry
+from parallax_runner.routes.registry import route_named
 
 MODES = {
     "auto": CommMode(is_chosen_by_cost=True, has_servers=True, has_collectives=True),

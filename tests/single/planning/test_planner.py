@@ -17,7 +17,7 @@ from parallax_runner.plan.plan import Plan, Route, Shard
 from parallax_runner.planning.cost.measured import Measured, RowStatistics
 from parallax_runner.planning.cost.sent_bytes import predict_sent_bytes
 from parallax_runner.planning.cut import Cut
-from parallax_runner.planning.routes.registry import lengths_vary, may_fuse, uses_collectives
+from parallax_runner.routes.registry import lengths_vary, may_fuse, uses_collectives
 from tests.single.plans import plan_of, with_options
 
 

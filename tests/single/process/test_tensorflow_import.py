@@ -27,7 +27,7 @@ def test_a_rank_has_all_its_stages_without_keras() -> None:
     program = """
 from parallax_runner.worker import rank
 from parallax_runner.export import end_of_run
-from parallax_runner.rewrite.routes.allgather import allgatherv
+from parallax_runner.routes.allgather import allgatherv
 from parallax_runner.collectives.horovod import ops as hvd_ops
 import gc
 print('keras' in sys.modules, 'horovod' in sys.modules, gc.isenabled(), gc.get_freeze_count() > 100_000)

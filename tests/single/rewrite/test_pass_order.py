@@ -19,6 +19,8 @@ from parallax_runner.rewrite.passes import all_passes
 from parallax_runner.rewrite.replica import start_replica
 from parallax_runner.rewrite.rewrite_pass import FIELDS, PassOrderError, RewritePass, check_order, rewrite_pass
 from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.routes.ps.state import PsState
+from parallax_runner.routes.rewriting import rewritings
 from tests.single.plans import plan_of, with_options
 from tests.single.small_models import (
     FEATURES,
@@ -41,6 +43,43 @@ class RecordedRewrite(Rewrite):
         if name in FIELDS:
             object.__getattribute__(self, "looked_at").add(name)
         return object.__getattribute__(self, name)
+
+    def of_route(self, kind: type[Any]) -> Any:
+        if kind not in self.of_routes:
+            self.of_routes[kind] = state = kind()
+            state.__class__ = recording(kind, self)
+        return self.of_routes[kind]
+
+
+# The fields of the states that only the passes of one route share, by their names in declarations.
+OF_ROUTES = {
+    f"{route.state.__name__}.{one.name}": (route.state, one.name)
+    for route in rewritings()
+    if route.state is not None
+    for one in dataclasses.fields(route.state)
+}
+ALL_FIELDS = FIELDS | set(OF_ROUTES)
+
+
+def recording(kind: type[Any], rewrite: RecordedRewrite) -> type[Any]:
+    """A class of a route's state that records the fields that are looked at."""
+
+    class Recorded(kind):  # type: ignore[misc]
+        def __getattribute__(self, name: str) -> Any:
+            full_name = f"{kind.__name__}.{name}"
+            if full_name in OF_ROUTES:
+                rewrite.looked_at.add(full_name)
+            return object.__getattribute__(self, name)
+
+    return Recorded
+
+
+def value_of(rewrite: RecordedRewrite, field: str) -> Any:
+    """The value of a field of the state, or of the state of a route."""
+    if field not in OF_ROUTES:
+        return getattr(rewrite, field)
+    kind, name = OF_ROUTES[field]
+    return getattr(rewrite.of_route(kind), name)
 
 
 def contents(value: Any) -> Any:
@@ -82,14 +121,14 @@ def recorded(single: SingleDeviceGraph, plan: Plan) -> tuple[tf.Graph, list[Reco
 
 def run(one: RewritePass, graph: tf.Graph, replicas: Sequence[RecordedRewrite], used: Used) -> None:
     for rewrite in replicas:
-        before = [{name: contents(getattr(each, name)) for name in FIELDS} for each in replicas]
+        before = [{name: contents(value_of(each, name)) for name in ALL_FIELDS} for each in replicas]
         for each in replicas:
             each.looked_at = set()
         with graph.as_default(), tf.device(rewrite.worker_device):
             one(rewrite)
         for each, old in zip(replicas, before, strict=True):
             used.looked_at |= each.looked_at
-            used.changed |= {name for name in FIELDS if contents(getattr(each, name)) != old[name]}
+            used.changed |= {name for name in ALL_FIELDS if contents(value_of(each, name)) != old[name]}
 
 
 def faults(one: RewritePass, used: Used) -> list[str]:
@@ -188,11 +227,11 @@ def test_what_is_not_declared_is_found() -> None:
         assert rewrite.gradients and not rewrite.sent
         rewrite.gradients[0].values = tf.identity(rewrite.gradients[0].values)
         rewrite.coordination.leads = tf.constant(True)
-        assert not rewrite.pulled
+        assert not rewrite.of_route(PsState).pulled
 
     single, used = captured(), Used()
     run(hasty, *recorded(single, planned(single, "mpi")), used)
-    assert faults(hasty, used) == ["hasty reads pulled", "hasty writes coordination", "hasty writes gradients"]
+    assert faults(hasty, used) == ["hasty reads PsState.pulled", "hasty writes coordination", "hasty writes gradients"]
 
 
 def test_a_field_that_the_state_does_not_have_cannot_be_declared() -> None:
@@ -213,8 +252,8 @@ def test_a_field_that_the_state_does_not_have_cannot_be_declared() -> None:
     ("moved", "before", "message"),
     [
         ("update_on_servers", "shard_variables", "reads coordination, placements, which no earlier pass writes"),
-        ("replicate_dense_variables", "share_counters", "reads updated, which no earlier pass writes"),
-        ("update_own_rows", "spread_over_ranks", "reads known_ids, which no earlier pass writes"),
+        ("replicate_dense_variables", "share_counters", "reads PsState.updated, which no earlier pass writes"),
+        ("update_own_rows", "spread_over_ranks", "reads AlltoallState.known_ids, which no earlier pass writes"),
         ("send_early", "skip_nonfinite_steps", "reads .*sent.*, which the later pass skip_nonfinite_steps writes"),
     ],
 )

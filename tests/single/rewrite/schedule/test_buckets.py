@@ -12,7 +12,7 @@ from parallax_runner.graph.heavy_ops import heavy_ops
 from parallax_runner.plan.comm_options import Compression
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from parallax_runner.rewrite.routes.allreduce import dense as allreduce
+from parallax_runner.routes.allreduce import dense as allreduce
 from tests.single.plans import with_options
 from tests.single.small_models import WIDTH, Features, captured, planned
 

@@ -1,7 +1,0 @@
-"""The allreduce route, for dense gradients and for sparse gradients that are made dense before they are sent."""
-
-from parallax_runner.rewrite.route import RouteRewriting
-from parallax_runner.rewrite.routes.allreduce.dense import allreduce_dense_gradients
-from parallax_runner.rewrite.routes.allreduce.densified import allreduce_sparse_gradients
-
-REWRITING = RouteRewriting(exchange=(allreduce_dense_gradients, allreduce_sparse_gradients))

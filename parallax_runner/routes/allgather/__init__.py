@@ -1,0 +1,1 @@
+"""The allgather route: ranks exchange the rows that they touched."""

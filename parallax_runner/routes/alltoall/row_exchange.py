@@ -1,0 +1,226 @@
+"""Moves rows of several variables between the ranks that need them and the ranks that own them, in one exchange.
+
+Row i belongs to rank i mod ranks. The ids of all variables are sent in one message for each pair of ranks. Each
+variable's ids are offset by the number of rows of the variables before it, so an id also identifies its variable. Rows
+are sent in one message for each dtype.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.rewrite.exchange.compression import compress, decompress
+from parallax_runner.rewrite.exchange.sent import Sent
+from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.routes.alltoall.by_table import ByTable, count, cut, is_all
+
+
+@dataclass(frozen=True)
+class Table:
+    """Describes, for an exchange, a variable whose rows are spread over the ranks: a variable of the plan, or one of
+    its slots."""
+
+    variable: str
+    rows: int
+    row_shape: tuple[int, ...]
+    dtype: tf.DType
+
+
+@dataclass(frozen=True)
+class Side:
+    """The rows on one side of an exchange: the rows that this rank requests, or the rows that ranks request from it.
+
+    `ranks` (int32) contains the rank on the other side of each row. `counts` (int32 [ranks, tables]) counts the rows by
+    rank and table. In a message, the rows are ordered by rank, then by table, and then as in this object.
+    """
+
+    ranks: ByTable
+    counts: tf.Tensor
+
+    def of(self, members: Sequence[int]) -> Side:
+        """Returns the rows of the tables `members`."""
+        if is_all(members, len(self.ranks.parts)):
+            return self
+        return Side(self.ranks.of(members), tf.gather(self.counts, members, axis=1))
+
+    def marked(self, marks: tf.Tensor) -> Side:
+        """Returns the marked rows. `marks` (bool) is ordered by table."""
+        return side(tf.boolean_mask(self.ranks.whole, marks), self.count(marks))
+
+    def count(self, marks: tf.Tensor) -> tf.Tensor:
+        """Counts the marked rows by rank and table (int32 [ranks, tables])."""
+        return count_by_rank(self.ranks.whole, self.ranks.numbers, self.counts.shape, marks)
+
+    def places(self) -> ByTable:
+        """Returns the position of each row in a message (int32)."""
+        order = tf.dynamic_partition(tf.range(tf.size(self.ranks.whole)), self.ranks.whole, self.counts.shape[0])
+        return cut(tf.math.invert_permutation(tf.concat(order, axis=0)), self.ranks.lengths)
+
+
+def side(ranks: tf.Tensor, counts: tf.Tensor) -> Side:
+    """Returns a side. `ranks` contains the rank of each row, with the rows ordered by table. `counts` counts the rows
+    by rank and table."""
+    return Side(cut(ranks, tf.reduce_sum(counts, axis=0)), counts)
+
+
+def count_by_rank(
+    ranks: tf.Tensor, tables: tf.Tensor, shape: Sequence[int], marks: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Counts rows by rank and table (int32 `shape`), given the rank and the table of each row. Rows that `marks` (bool)
+    does not mark are left out."""
+    most_ranks, most_tables = shape
+    return tf.reshape(count(ranks * most_tables + tables, most_ranks * most_tables, marks), shape)
+
+
+@dataclass(frozen=True)
+class Message:
+    """Rows of the tables `members` that arrived together. Row i of a table is `rows[places[i]]`."""
+
+    members: tuple[int, ...]
+    rows: tf.Tensor
+    places: ByTable
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """An exchange of the rows of several tables.
+
+    `sent` are the rows that this rank requests, in ascending order of ids. `arrived` are the rows that ranks request
+    from this rank, in rank order, and `own` contains their positions within this rank's own rows. With `is_exact`, rows
+    are never compressed, even if the plan uses compression.
+    """
+
+    rewrite: Rewrite
+    name: str
+    tables: tuple[Table, ...]
+    sent: Side
+    arrived: Side
+    own: ByTable
+    is_exact: bool
+
+    def of(self, members: Sequence[int], *, name: str) -> Exchange:
+        """Returns the exchange restricted to the tables `members`. Its rows are exchanged under the name `name`."""
+        return dataclasses.replace(
+            self,
+            name=name,
+            tables=tuple(self.tables[member] for member in members),
+            sent=self.sent.of(members),
+            arrived=self.arrived.of(members),
+            own=self.own.of(members),
+        )
+
+    def part(self, sent: tf.Tensor, arrived: tf.Tensor, *, name: str) -> Exchange:
+        """Returns the part of the exchange for marked rows: the marked rows that this rank requests, and the marked
+        rows that are requested from it. The marks (bool) are ordered by table."""
+        marked = self.arrived.marked(arrived)
+        own = cut(tf.boolean_mask(self.own.whole, arrived), marked.ranks.lengths)
+        return dataclasses.replace(self, name=name, sent=self.sent.marked(sent), arrived=marked, own=own)
+
+    def to_owners(self, rows: Sequence[tf.Tensor]) -> list[Message]:
+        """Sends `rows[t]` (in the order of `sent`) to the owners. Returns the rows that arrive, in the order of
+        `arrived`."""
+        return self._travel(rows, self.sent, self.arrived, f"{self.name}/to_owners")
+
+    def from_owners(self, rows: Sequence[tf.Tensor]) -> list[Message]:
+        """Sends `rows[t]` (in the order of `arrived`) to the ranks that requested them. Returns the rows that arrive,
+        in the order of `sent`."""
+        return self._travel(rows, self.arrived, self.sent, f"{self.name}/from_owners")
+
+    def marks_from_owners(self, marks: tf.Tensor, *, name: str) -> tf.Tensor:
+        """Sends a mark for each row (bool, in the order of `arrived`) to the rank that requested the row. Returns the
+        marks that arrive, in the order of `sent`."""
+        tables = tuple(dataclasses.replace(table, row_shape=(), dtype=tf.uint8) for table in self.tables)
+        told = dataclasses.replace(self, name=name, tables=tables, is_exact=True)
+        (message,) = told.from_owners(cut(tf.cast(marks, tf.uint8), self.arrived.ranks.lengths).parts)
+        return tf.cast(tf.gather(message.rows, message.places.whole), tf.bool)
+
+    def _travel(self, rows: Sequence[tf.Tensor], source: Side, target: Side, name: str) -> list[Message]:
+        found = []
+        for dtype in dict.fromkeys(table.dtype for table in self.tables):
+            groups = [members for members in alike(self.tables) if self.tables[members[0]].dtype == dtype]
+            messages = [_message(source.of(members), [rows[member] for member in members]) for members in groups]
+            came = self._of_one_dtype(messages, groups, source, target, f"{name}/{dtype.name}")
+            for members, arrived in zip(groups, came, strict=True):
+                found.append(Message(tuple(members), arrived, target.of(members).places()))
+        return found
+
+    def _of_one_dtype(
+        self, messages: Sequence[tf.Tensor], groups: Sequence[Sequence[int]], source: Side, target: Side, name: str
+    ) -> list[tf.Tensor]:
+        """Sends the messages of all `groups` together. The rows of different groups differ in shape. Returns the
+        messages that arrive."""
+        packed = list(messages) if self.is_exact else [compress(self.rewrite, each) for each in messages]
+        members = [member for group in groups for member in group]
+        variables = [self.tables[member].variable for member in members]
+        counts = tf.gather(source.counts, members, axis=1)
+        if len(groups) == 1:
+            came = [swap(self.rewrite, packed[0], counts, variables, name=name)[0]]
+        else:
+            ranks = self.rewrite.plan.workers
+            widths = [each.shape[1:].num_elements() for each in packed]
+            together = _interleave(packed, _values_by_rank(source, groups, widths), ranks)
+            of_table = [width for width, group in zip(widths, groups, strict=True) for _ in group]
+            mixed, _ = swap(self.rewrite, together, counts * tf.constant(of_table), variables, name=name)
+            apart = _deinterleave(mixed, _values_by_rank(target, groups, widths), ranks)
+            came = [tf.reshape(flat, [-1, *one.shape[1:]]) for flat, one in zip(apart, packed, strict=True)]
+        if self.is_exact:
+            return came
+        return [decompress(self.rewrite, each, one.dtype) for each, one in zip(came, messages, strict=True)]
+
+
+def alike(tables: Sequence[Table]) -> list[list[int]]:
+    """Groups tables whose rows have the same dtype and shape, so that one tensor can contain the rows of all of
+    them."""
+    groups: dict[tuple[tf.DType, tuple[int, ...]], list[int]] = defaultdict(list)
+    for number, table in enumerate(tables):
+        groups[table.dtype, table.row_shape].append(number)
+    return list(groups.values())
+
+
+def swap(
+    rewrite: Rewrite, tensor: tf.Tensor, rows: tf.Tensor, variables: Sequence[str], *, name: str
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Runs `collectives.all_to_all` and counts the bytes that are sent to other ranks.
+
+    `tensor` has `rows[r, v]` (int32) rows for rank r and variable v, ordered by r and then by v.
+    """
+    from parallax_runner.collectives import ops as collectives
+
+    tensor = tf.identity(tensor)  # counted only if this exchange is in the step
+    came, came_counts = collectives.all_to_all(tensor, tf.reduce_sum(rows, axis=1), name=name)
+    came.set_shape([None, *tensor.shape[1:]])
+    came_counts.set_shape([rewrite.plan.workers])
+    of_others = (tf.reduce_sum(rows, axis=0) - rows[rewrite.rank]) * tensor.shape[1:].num_elements()
+    values = tf.unstack(of_others, num=len(variables))
+    rewrite.sent += [Sent(tensor, 1, variable, each) for variable, each in zip(variables, values, strict=True)]
+    return came, came_counts
+
+
+def _message(source: Side, rows: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns the rows of all tables in the order of a message."""
+    message = tf.dynamic_stitch(list(source.places().parts), list(rows))
+    message.set_shape([None, *rows[0].shape[1:]])
+    return message
+
+
+def _values_by_rank(side: Side, groups: Sequence[Sequence[int]], widths: Sequence[int]) -> tf.Tensor:
+    """Counts the values that are sent to each rank, or arrive from it, for each group (int32 [ranks, groups])."""
+    rows = [tf.reduce_sum(tf.gather(side.counts, members, axis=1), axis=1) for members in groups]
+    return tf.stack(rows, axis=1) * tf.constant(list(widths))
+
+
+def _interleave(messages: Sequence[tf.Tensor], counts: tf.Tensor, ranks: int) -> tf.Tensor:
+    """Returns the values of all messages: first all values for rank 0, then all values for rank 1, and so on."""
+    pieces = [tf.split(tf.reshape(each, [-1]), counts[:, number], num=ranks) for number, each in enumerate(messages)]
+    return tf.concat([of_message[rank] for rank in range(ranks) for of_message in pieces], axis=0)
+
+
+def _deinterleave(together: tf.Tensor, counts: tf.Tensor, ranks: int) -> list[tf.Tensor]:
+    messages = counts.shape[1]
+    pieces = tf.split(together, tf.reshape(counts, [-1]), num=ranks * messages)
+    return [tf.concat(pieces[number::messages], axis=0) for number in range(messages)]

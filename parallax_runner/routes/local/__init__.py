@@ -1,0 +1,1 @@
+"""The local route: gradients stay in their process."""

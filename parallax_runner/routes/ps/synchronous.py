@@ -1,0 +1,131 @@
+"""Pass: build a synchronous step on parameter servers.
+
+Every rank pushes. The chief takes the aggregates, runs the update on the servers and then releases the other ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+from parallax_runner.graph.devices import server_device
+from parallax_runner.graph.edit import is_write
+from parallax_runner.graph.observers import is_number
+from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite.exchange.sent import Sent
+from parallax_runner.rewrite.exchange.signals import announce, receive
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
+from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
+from parallax_runner.routes.ps.accumulate import accumulate_on_servers
+from parallax_runner.routes.ps.state import PsState
+
+
+@rewrite_pass(
+    reads=["gradients", "placements", "PsState.pushes", "coordination"],
+    writes=["train_op", "step_ops", "sent", "stands_for", "PsState.updated"],
+)
+def update_on_servers(rewrite: Rewrite) -> None:
+    """Moves the updates of variables on the ps route to the servers that hold the variables.
+
+    All ranks create the same ops, under the same names. Afterwards, only the chief keeps the ops on servers. The other
+    ranks wait for the chief instead.
+    """
+    if not rewrite.plan.options.waits_for_all or not rewrite.plan.by_route(Route.PS):
+        return
+    update = ShardedUpdate(rewrite=rewrite, values=dict(accumulate_on_servers(rewrite)))
+    update.visit_region()
+    update.visit_observers()
+    own = _own_roots(rewrite, update)
+    roots = sorted(own.union(_asked_for_a_number(rewrite, update, own)), key=lambda op: op.name)
+    followed = _needed_without(roots, update.server_ops)
+    crossings = [op for op in update.crossings if op in followed]
+    if rewrite.is_chief:
+        _lead(rewrite, crossings, update)
+    else:
+        _follow(rewrite, roots, crossings, update)
+
+
+def _own_roots(rewrite: Rewrite, update: ShardedUpdate) -> set[tf.Operation]:
+    """Returns the parts of the train op that a rank other than the chief runs: all parts except ops on servers.
+
+    The result includes the rank's own writes (global_step, dense updates) that the train op reaches only through ops on
+    servers.
+    """
+    copies = update.copies.get(rewrite.train_op)
+    needed = edit.ancestors(copies or [rewrite.train_op])
+    writes = [op for op in needed if op in rewrite.region and op not in update.server_ops and is_write(op)]
+    return {*([] if copies else [rewrite.train_op]), *writes}
+
+
+def _asked_for_a_number(rewrite: Rewrite, update: ShardedUpdate, roots: set[tf.Operation]) -> Iterator[tf.Operation]:
+    """Yields additional ops for ranks other than the chief to run, so that sessions can fetch the ops' results.
+    Replaces a sum on servers with its stand-in.
+
+    A session may never fetch these results, so only single numbers are sent for them. Omits ops that would need larger
+    values from servers, unless the step itself needs these values.
+    """
+    travels = _needed_without(roots, update.server_ops)
+    large = [op for op in update.crossings if op not in travels and not is_number(op.outputs[0].shape)]
+    behind_large = _behind(large, update.server_ops)
+    for op in map(rewrite.op, rewrite.single.asked):
+        if op in update.copies:
+            stand_in = rewrite.stands_for.get(op.outputs[0].name)
+            if stand_in is not None:
+                yield stand_in.op
+        elif op not in behind_large:
+            yield op
+
+
+def _behind(starts: Iterable[tf.Operation], server_ops: set[tf.Operation]) -> set[tf.Operation]:
+    """Returns `starts` and the ops that depend on them. Ignores dependencies through ops on servers."""
+    found: set[tf.Operation] = set()
+    stack = list(starts)
+    while stack:
+        op = stack.pop()
+        if op in found or op in server_ops:
+            continue
+        found.add(op)
+        stack += [consumer for output in op.outputs for consumer in output.consumers()] + op._control_outputs
+    return found
+
+
+def _needed_without(roots: Iterable[tf.Operation], server_ops: set[tf.Operation]) -> set[tf.Operation]:
+    """Returns the ops that the roots need, except ops that only the chief runs."""
+    found: set[tf.Operation] = set()
+    stack = list(roots)
+    while stack:
+        op = stack.pop()
+        if op in found or op in server_ops:
+            continue
+        found.add(op)
+        stack += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+    return found
+
+
+def _lead(rewrite: Rewrite, crossings: list[tf.Operation], update: ShardedUpdate) -> None:
+    for number, crossing in enumerate(crossings):
+        rewrite.step_ops += announce(rewrite, crossing.outputs[0], name=f"value_{number}")
+        rewrite.sent.append(Sent(crossing.outputs[0], rewrite.plan.replicas - 1, update.crossings[crossing]))
+    if rewrite.train_op in update.copies:
+        rewrite.train_op = tf.group(*update.copies[rewrite.train_op])
+    writes = [op for op in update.server_ops if not op.outputs]
+    with tf.control_dependencies(writes), tf.device(server_device(0)):
+        rewrite.of_route(PsState).updated = tf.no_op("updated")
+    with tf.control_dependencies([rewrite.of_route(PsState).updated]):
+        rewrite.step_ops += announce(rewrite, tf.constant(True), name="step")
+
+
+def _follow(rewrite: Rewrite, roots: list[tf.Operation], crossings: list[tf.Operation], update: ShardedUpdate) -> None:
+    for number, crossing in enumerate(crossings):
+        value = crossing.outputs[0]
+        received = receive(rewrite, value, name=f"value_{number}")
+        edit.reconnect(value, received, where=lambda consumer: consumer not in update.server_ops)
+    step_done = rewrite.of_route(PsState).updated = receive(rewrite, tf.constant(True), name="step").op
+    for op in _needed_without(roots, update.server_ops):
+        kept = [control for control in op.control_inputs if control not in update.server_ops]
+        if len(kept) < len(op.control_inputs):
+            edit.set_control_inputs(op, [*kept, step_done])
+    rewrite.train_op = tf.group(*roots, step_done)
