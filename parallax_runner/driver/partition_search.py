@@ -53,8 +53,10 @@ def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph) -> Plan:
         notes.append("partition=search has no effect: no sparse variable is on a server")
     elif config.model["_target_"] == frozen.SCRIPT and QUEUE_RUNNERS in single.meta_graph.collection_def:
         raise PlanError(
-            "partition=search: the script fills queues (tf.train.QueueRunner), which would close when the number of "
-            "shards changes; feed the batches or use tf.data, or choose partition=fixed"
+            "the script fills queues (tf.train.QueueRunner), which would close when the number of shards changes"
+        ).about(
+            Setting.of("partition", "search"),
+            remedy="feed the batches or use tf.data, or choose partition=fixed",
         )
     elif action.explains_plan:
         notes.append(f"partition=search starts with {allowed.start} and tries {allowed.least} to {allowed.most} shards")
@@ -180,9 +182,9 @@ class PartitionSearch(Segments):
         """Raises TrainingError if `action=search` has found no number, because a script ended too early."""
         if action_of(self._config).searches_only and self.choice is None:
             raise TrainingError(
-                f"action=search: the script ends after {step} steps, before a number of shards is chosen; a search "
-                f"takes at most {MOST_TRIALS} trials of {self.trial_steps} steps (partition.steps_per_trial)"
-            )
+                f"the script ends after {step} steps, before a number of shards is chosen; a search takes at most "
+                f"{MOST_TRIALS} trials of {self.trial_steps} steps (partition.steps_per_trial)"
+            ).about(Setting.of("action", self._config.action))
 
     def close(self) -> None:
         """Records the outcome of the search, even if the search was interrupted."""

@@ -71,7 +71,7 @@ def fail(
     trace = _trace(error, called_from)
     # Report to the driver first, because writing to the log can fail, for example on a full disk.
     wanted = error.exit_status if isinstance(error, ScriptError) else None
-    recurs = isinstance(error, ParallaxError) or is_of_storage(error)
+    recurs = isinstance(explained(error), ParallaxError) or is_of_storage(error)  # a limit stays, too
     parts = error.parts if isinstance(error, ParallaxError) else None
     told = _told(error, log_path(run_dir, role, index))
     client.fail(told, trace, parts=parts, recurs=recurs, exit_status=wanted)

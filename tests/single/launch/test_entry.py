@@ -13,6 +13,7 @@ from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.server import ControlServer
 
 DATA_PATH = {"key": "data.path", "value": "x", "item": None, "where": None}
+LIMIT = "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))"
 CODE = """
 import os, signal, sys, time
 from pathlib import Path
@@ -29,21 +30,28 @@ run_child("worker", 0, Path(sys.argv[1]), work)
 
 
 @pytest.mark.parametrize(
-    ("deed", "told", "parts"),
+    ("deed", "told", "parts", "recurs"),
     [
-        ("sys.exit(0)", "the user's code: it ends the process at <string>:10: SystemExit: 0", None),
-        ("sys.exit('no')", "the user's code: it ends the process at <string>:10: SystemExit: no", None),
-        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", "interrupted by SIGINT", None),
-        ("raise ValueError('x')", "ValueError: x", None),
+        ("sys.exit(0)", "the user's code: it ends the process at <string>:10: SystemExit: 0", None, False),
+        ("sys.exit('no')", "the user's code: it ends the process at <string>:10: SystemExit: no", None, False),
+        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", "interrupted by SIGINT", None, False),
+        ("raise ValueError('x')", "ValueError: x", None, False),
+        (
+            f"import resource; {LIMIT}; raise OSError('File too large')",
+            "OSError: File too large; size of a file: at most 1048576 KiB (ulimit -f); raise this limit",
+            None,
+            True,
+        ),
         (
             "raise DataError('wrong').about(Setting('data.path', 'x'))",
             "data.path=x: wrong",
             ErrorParts("wrong", (Setting("data.path", "x"),)).as_json() | {"settings": [DATA_PATH]},
+            True,
         ),
     ],
 )
 def test_who_leaves_before_the_work_is_done_has_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str, told: str, parts: dict[str, object] | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str, told: str, parts: dict[str, object] | None, recurs: bool
 ) -> None:
     control = ControlServer(workers=1, servers=0, host="127.0.0.1")
     monkeypatch.setenv(wire.CONTROL_ADDRESS, control.address)
@@ -53,7 +61,8 @@ def test_who_leaves_before_the_work_is_done_has_failed(
         while (message := control.next_message(20.0)) is not None and message.kind != wire.FAIL:
             assert message.kind != wire.CLOSED
         assert message is not None
-        assert (message.fields["error"], message.fields["parts"]) == (told, parts)
+        fields = message.fields
+        assert (fields["error"], fields["parts"], fields["recurs"]) == (told, parts, recurs)
         assert child.wait(20.0) == 1
     finally:
         child.kill()
