@@ -1,5 +1,4 @@
-"""The passes that turn a single-device graph into the graph of one rank, in order. Each pass is followed by a check of
-the graph."""
+"""The passes that turn a single-device graph into the graph of one rank, in order."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.every_route.fed_alike import check_fed_alike
 from parallax_runner.rewrite.every_route.finite_gradients import finite_gradients
 from parallax_runner.rewrite.every_route.initialize import initialize_alike, together
-from parallax_runner.rewrite.every_route.integrity import check
+from parallax_runner.rewrite.every_route.integrity import RewriteError, check
 from parallax_runner.rewrite.every_route.leave import leave_together
 from parallax_runner.rewrite.every_route.merge import merge_sparse_gradients
 from parallax_runner.rewrite.every_route.merge_declared import merge_declared_variables
@@ -72,7 +71,43 @@ def rewrite_for_rank(
     `seed` is train.seed. `first_step` is the global step at which the session starts. With `skip_nonfinite`, the update
     of a step is skipped if its loss or gradients contain NaN or infinity. If a worker has several replicas, each
     replica runs on its own device of type `device_type`.
+
+    The graph is checked once, after all passes. If it is wrong, the passes run again and the graph is checked after
+    each of them. Raises RewriteError, which names the pass that broke the graph.
     """
+
+    def begun() -> list[Rewrite]:
+        return _begun(
+            single,
+            plan,
+            worker=rank,
+            seed=seed,
+            first_step=first_step,
+            skip_nonfinite=skip_nonfinite,
+            device_type=device_type,
+        )
+
+    replicas = begun()
+    try:
+        _run_passes(replicas)
+    except RewriteError:
+        _run_passes(begun(), checks_each=True)
+        raise
+    with replicas[0].graph.as_default():
+        return _joined(replicas, worker=rank)
+
+
+def _begun(
+    single: SingleDeviceGraph,
+    plan: Plan,
+    *,
+    worker: int,
+    seed: int,
+    first_step: int,
+    skip_nonfinite: bool,
+    device_type: str,
+) -> list[Rewrite]:
+    """Returns the replicas of a worker in a new graph, before the first pass."""
     graph = tf.Graph()
     replicas: list[Rewrite] = []
     with graph.as_default():
@@ -81,7 +116,7 @@ def rewrite_for_rank(
                 single,
                 plan,
                 graph,
-                replica=rank * plan.replicas_per_worker + number,
+                replica=worker * plan.replicas_per_worker + number,
                 seed=seed,
                 first_step=first_step,
                 skip_nonfinite=skip_nonfinite,
@@ -92,14 +127,22 @@ def rewrite_for_rank(
             # different device.
             place_on_worker(rewrite)
             replicas.append(rewrite)
-        passes = all_passes()
-        updated_after = passes[passes.index(skip_nonfinite_steps) - 1]
-        for one in passes:
-            for rewrite in replicas:
-                with tf.device(rewrite.worker_device):
-                    one(rewrite)
-                check(rewrite, after=one.name, is_updated=one is updated_after)
-        return _joined(replicas, worker=rank)
+    return replicas
+
+
+def _run_passes(replicas: list[Rewrite], *, checks_each: bool = False) -> None:
+    """Runs all passes. Raises RewriteError if the graph is wrong: after each pass with `checks_each`, otherwise after
+    the last pass."""
+    passes = all_passes()
+    # After this pass, all updates are where their variables are.
+    updated_after = passes.index(skip_nonfinite_steps) - 1
+    for number, one in enumerate(passes):
+        is_checked = checks_each or one is passes[-1]
+        for rewrite in replicas:
+            with rewrite.graph.as_default(), tf.device(rewrite.worker_device):
+                one(rewrite)
+            if is_checked:
+                check(rewrite, after=one.name, is_updated=number >= updated_after)
 
 
 def _joined(replicas: list[Rewrite], *, worker: int) -> DistributedGraph:

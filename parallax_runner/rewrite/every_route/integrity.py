@@ -1,4 +1,4 @@
-"""Checks the graph after every pass, so that an error names the pass that caused it."""
+"""Checks the rewritten graph, and after each pass if it is wrong, so that the error names the pass that caused it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check(rewrite: Rewrite, *, after: str, is_updated: bool = False) -> None:
 def _needs_of_all(starts: Iterable[tf.Operation]) -> dict[tf.Operation, list[tf.Operation]]:
     """Returns `starts` and all ops that they depend on, each with its direct dependencies.
 
-    Reading an op's inputs is slow in TensorFlow, and this check runs after every pass, so each op is read once.
+    Reading an op's inputs is slow in TensorFlow, so each op is read once.
     """
     needs: dict[tf.Operation, list[tf.Operation]] = {}
     stack = list(starts)

@@ -17,11 +17,17 @@ from parallax_runner.track.tracker import NoTracker
 
 def test_shared_values_and_lists() -> None:
     configs = [
-        from_plain({"run_dir": "a", "train": {"seed": 1, "steps": 5}, "comm": {"name": "mpi"}}),
+        from_plain({"action": "train", "run_dir": "a", "train": {"seed": 1, "steps": 5}, "comm": {"name": "mpi"}}),
         from_plain(
-            {"run_dir": "b", "train": {"seed": 2, "steps": 5}, "comm": {"name": "mpi"}, "model": {"more": True}}
+            {
+                "action": "train",
+                "run_dir": "b",
+                "train": {"seed": 2, "steps": 5},
+                "comm": {"name": "mpi"},
+                "model": {"more": True},
+            }
         ),
-        from_plain({"run_dir": "c", "train": {"seed": 1, "steps": 5}, "comm": {"name": "mpi"}}),
+        from_plain({"action": "train", "run_dir": "c", "train": {"seed": 1, "steps": 5}, "comm": {"name": "mpi"}}),
     ]
     together = params(configs)
     assert (together["train.seed"], together["train.steps"], together["comm.name"]) == ('["1", "2"]', "5", "mpi")
