@@ -9,6 +9,7 @@ from parallax_runner.graph import edit
 from parallax_runner.rewrite import passes
 from parallax_runner.rewrite.every_route.integrity import RewriteError, check
 from parallax_runner.rewrite.replica import start_replica
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.state import Rewrite
 from tests.single.small_models import OPTIMIZERS, captured, clip, lookup_model, planned
 
@@ -121,9 +122,36 @@ def test_a_use_of_a_variable_that_has_moved_is_found(comm: str) -> None:
     assert lookup.name in str(caught.value)
 
 
-def test_every_pass_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_right_graph_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     checked = []
-    monkeypatch.setattr(passes, "check", lambda rewrite, *, after, is_updated: checked.append(after))
+    monkeypatch.setattr(passes, "check", lambda rewrite, *, after, is_updated: checked.append((after, is_updated)))
     single = captured()
     passes.rewrite_for_rank(single, planned(single, "local"), rank=0, seed=1)
-    assert checked == [one.name for one in passes.all_passes()]
+    assert checked == [(passes.all_passes()[-1].name, True)]
+
+
+def test_the_pass_that_broke_the_graph_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the passes have run once, they run again, with a check after each of them."""
+
+    @rewrite_pass(writes=["step_ops"])
+    def tie_a_knot(rewrite: Rewrite) -> None:
+        first, second = tf.no_op("first"), tf.no_op("second")
+        first._add_control_input(second)
+        second._add_control_input(first)
+        rewrite.step_ops.append(first)
+
+    names, checked = [one.name for one in passes.all_passes()], []
+    place = names.index("shard_variables")
+    broken = (*passes.all_passes()[:place], tie_a_knot, *passes.all_passes()[place:])
+    monkeypatch.setattr(passes, "all_passes", lambda: broken)
+    original = passes.check
+
+    def noted(rewrite: Rewrite, *, after: str, is_updated: bool) -> None:
+        checked.append(after)
+        original(rewrite, after=after, is_updated=is_updated)
+
+    monkeypatch.setattr(passes, "check", noted)
+    single = captured()
+    with pytest.raises(passes.RewriteError, match="after pass tie_a_knot: op «first» waits for itself"):
+        passes.rewrite_for_rank(single, planned(single, "local"), rank=0, seed=1)
+    assert checked == [names[-1], *names[:place], "tie_a_knot"]
