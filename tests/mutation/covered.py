@@ -73,6 +73,11 @@ class UnitRecord:
                 contexts |= self._contexts(file, None)
         return [test for test in self.tests if _executes(test, contexts)]
 
+    def tests_within(self, file: str) -> list[RecordedTest]:
+        """The tests that execute a line of a function of a file."""
+        contexts = self._contexts(file, None)
+        return [test for test in self.tests if _executes(test, contexts)]
+
     def _contexts(self, file: str, lines: set[int] | None) -> set[str]:
         """Of some lines, or of all lines within functions."""
         known = self.lines_of(file)

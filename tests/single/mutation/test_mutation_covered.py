@@ -4,6 +4,7 @@ import pytest
 
 from tests.mutation.covered import RecordedTest, Sources, UnitRecord
 from tests.mutation.faults import Fault
+from tests.mutation.of_file import tests_of_files as executing
 
 MODULE = "parallax_runner/m.py"
 USER = "parallax_runner/user.py"
@@ -47,6 +48,24 @@ def test_a_line_that_runs_at_import_counts_for_all_tests_that_use_the_module():
 def test_a_line_that_ran_outside_of_tests_counts_for_all_tests_that_use_the_module():
     lines = {MODULE: {5: {"", "t.py::direct"}}, USER: {5: {"t.py::by_user"}}}
     assert names(IN_FUNCTION, lines) == ["t.py::direct", "t.py::by_user"]
+
+
+def test_the_tests_of_a_file_execute_a_function_of_it() -> None:
+    lines = {MODULE: {1: {"t.py::other"}, 5: {"t.py::direct", "fixture run"}}, USER: {1: {"t.py::by_user"}}}
+    unit = UnitRecord(TESTS, (), Sources(TEXTS), lambda file: lines.get(file, {}))
+    assert [test.name for test in unit.tests_within(MODULE)] == ["t.py::direct", "t.py::by_fixture"]
+    assert unit.tests_within(USER) == []  # importing it is not executing it
+
+
+def test_the_tests_of_files_that_still_exist_are_run_cheap_ones_first() -> None:
+    here = "tests/single/mutation/test_mutation_covered.py"
+    tests = (
+        RecordedTest(f"{here}::dear", "u", 9.0),
+        RecordedTest(f"{here}::cheap", "u", 1.0),
+        RecordedTest("tests/gone.py::gone", "u", 1.0),
+    )
+    unit = UnitRecord(tests, (), Sources(TEXTS), lambda file: {5: {test.name for test in tests}})
+    assert executing([unit, unit], [MODULE]) == [f"{here}::cheap", f"{here}::dear"]
 
 
 def test_a_module_that_has_changed_must_be_recorded_again():
