@@ -74,14 +74,7 @@ class Verify(RunsSteps):
         """Repeats the steps of the rank on one device, and compares the variables."""
         from parallax_runner.worker.verification import Verification
 
-        return Verification(
-            loop=rank.loop,
-            checkpoints=rank.checkpoints,
-            single=rank.single,
-            plan=rank.plan,
-            config=rank.config,
-            start=rank.start,
-        ).run()
+        return Verification(rank).run()
 
 
 def _repeated(summary: RunSummary) -> str:

@@ -14,45 +14,37 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from rich.console import Console
 
-from parallax_runner.checkpoints.files import Sidecar
-from parallax_runner.checkpoints.ops import CheckpointOps
-from parallax_runner.config.schema import RunConfig
-from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.launch.control.activity import Activity, Kind
-from parallax_runner.plan.plan import Plan
 from parallax_runner.train.feed import Feed
-from parallax_runner.train.loop import Loop
 from parallax_runner.train.prefetch import Batches
 from parallax_runner.train.segment import Segment
 from parallax_runner.train.sessions import gpu_limits
 from parallax_runner.verify.compare import PART_STEPS, comparison_table
 from parallax_runner.verify.prove import Proof
+from parallax_runner.worker.rank_run import RankRun
 
 
 @dataclass
 class Verification:
-    """Trains with `loop` in parts of PART_STEPS steps. After each part, the chief repeats the part on one device and
+    """Trains `rank` in parts of PART_STEPS steps. After each part, the chief repeats the part on one device and
     compares the variables. Meanwhile, the other ranks wait in their next step."""
 
-    loop: Loop
-    checkpoints: CheckpointOps
-    single: SingleDeviceGraph
-    plan: Plan
-    config: RunConfig
-    start: Sidecar
+    rank: RankRun
 
     def run(self) -> dict[str, Any]:
         """Returns fields for the summary, including the comparison if all steps were done."""
-        loop, total_steps = self.loop, self.config.train.total_steps
+        loop, total_steps = self.rank.loop, self.rank.config.train.total_steps
         loop.validates = False
         loop.feed = _OneReader(**{entry.name: getattr(loop.feed, entry.name) for entry in dataclasses.fields(Feed)})
-        self._feeds = [dataclasses.replace(loop.feed, rank=rank) for rank in range(self.plan.workers)]
-        self._order, self._ordered = loop.next_segment, Segment(self.start.step)
-        self._compared, self._differs = self.start.step, list[int]()
+        self._feeds = [dataclasses.replace(loop.feed, rank=rank) for rank in range(self.rank.plan.workers)]
+        self._order, self._ordered = loop.next_segment, Segment(self.rank.start.step)
+        self._compared, self._differs = self.rank.start.step, list[int]()
         self._proof: Proof | None = None
         loop.next_segment = self._next
         with ExitStack() as self._cleanup:
-            outcome = loop.run(first_step=self.start.step, steps=total_steps, first_example=self.start.examples)
+            outcome = loop.run(
+                first_step=self.rank.start.step, steps=total_steps, first_example=self.rank.start.examples
+            )
             if outcome["steps"] == total_steps:
                 self._end_part(total_steps)
         if self._proof is None or outcome["steps"] < total_steps:  # training stopped early, so nothing is proven
@@ -64,7 +56,7 @@ class Verification:
 
     def _next(self, session: tf.Session, step: int, step_secs: list[float]) -> Segment | None:
         """Ends a part and begins the next one. If training has segments, no part crosses a segment boundary."""
-        values = self._end_part(step) if step > self.start.step else None
+        values = self._end_part(step) if step > self.rank.start.step else None
         if self._order is None:
             self._ordered = Segment(None)
         elif step == self._ordered.until:
@@ -81,14 +73,14 @@ class Verification:
     def _begin_part(self, values: Mapping[str, np.ndarray]) -> None:
         if self._proof is not None:
             self._proof.begin_part(values)
-        elif self.loop.runner.distributed.rank == 0:
+        elif self.rank.loop.runner.distributed.rank == 0:
             proof = Proof(
-                self.single,
-                self.plan,
-                seed=self.config.train.seed,
-                first_step=self.start.step,
+                self.rank.single,
+                self.rank.plan,
+                seed=self.rank.config.train.seed,
+                first_step=self.rank.start.step,
                 initial=values,
-                gpu_options=gpu_limits(self.config, rank=0).options(),
+                gpu_options=gpu_limits(self.rank.config, rank=0).options(),
             )
             self._proof = self._cleanup.enter_context(proof)
 
@@ -96,10 +88,11 @@ class Verification:
         """Compares the values after `step`, and returns them."""
         values = self._snapshot()
         if self._proof is not None:
-            self.loop.runner.control.doing = Activity(Kind.COMPARING)
-            size = self.loop.feed.global_batch
+            self.rank.loop.runner.control.doing = Activity(Kind.COMPARING)
+            size = self.rank.loop.feed.global_batch
             positions = [
-                self.start.examples + (number - self.start.step) * size for number in range(self._compared, step)
+                self.rank.start.examples + (number - self.rank.start.step) * size
+                for number in range(self._compared, step)
             ]
             batches = ([one for feed in self._feeds for one in feed.train_batches(where)] for where in positions)
             if not self._proof.add(batches, values) and not self._differs:
@@ -110,7 +103,7 @@ class Verification:
     def _snapshot(self) -> dict[str, np.ndarray]:
         """Returns all saved variables, or an empty dict on ranks other than the chief. All ranks must call this method
         after the same step."""
-        return self.checkpoints.snapshot(self.loop.runner.session)
+        return self.rank.checkpoints.snapshot(self.rank.loop.runner.session)
 
 
 @dataclass(frozen=True)
