@@ -322,20 +322,22 @@ class Attempt:
                 continue
             if child.exited_secs is None:
                 child.exited_secs = now
-                # The exit status of a program that starts all workers describes only that program, not the workers.
-                itself = child.members[-1]
-                itself.exit_status = status
-                itself.is_gone = itself is not self._program and status == self._launcher.lost_exit_status
-                if itself is self._program and status < 0:
-                    # The program itself was killed by a signal. If a worker had died, the program's status would be
-                    # positive.
-                    self._program.lose(now)
+                self._note_exit(child.members[-1], status, now)
             # Usually, a member is marked as lost when its connection ends. This check is for members that never had a
             # connection, and for members whose forked child keeps the connection open.
             if now - child.exited_secs > LAST_WORDS_SECS:
                 for member in child.members:
                     if not member.done and member is not self._program:
                         member.lose(child.exited_secs)
+
+    def _note_exit(self, itself: Member, status: int, now: float) -> None:
+        """Records the exit status of a process that the driver started. The status of a program that starts all workers
+        describes only that program, not the workers."""
+        itself.exit_status = status
+        itself.is_gone = itself is not self._program and status == self._launcher.lost_exit_status
+        if itself is self._program and status < 0:
+            # The program itself was killed by a signal. If a worker had died, the program's status would be positive.
+            itself.lose(now)
 
     def _look_at_clock(self) -> None:
         passed_secs = self._clock.tick()
