@@ -209,20 +209,12 @@ def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
 
 
 def _check(wanted: _Wanted) -> None:
-    model = wanted.model
-    for earlier in _finished:
-        if earlier.fault is not None:
-            raise StorageError(
-                f"fit: the workers of this call need the result of an earlier call, {earlier.stem}.npz, which was not "
-                f"written: {earlier.fault}; free disk space, and start the script again"
-            )
+    _refuse_lost_results()
     if not isinstance(wanted.epochs, int) or wanted.epochs < 1:
         raise ConfigError("expected an integer, at least 1").about(Setting("epochs", repr(wanted.epochs), where="fit"))
     check_frequency(wanted.validation_freq)
-    for name in ("validation_steps", "validation_batch_size"):
-        given = getattr(wanted, name)
-        if given is not None and (not isinstance(given, int) or given < 1):
-            raise ConfigError("expected an integer, at least 1, or None").about(Setting(name, repr(given), where="fit"))
+    _check_count("validation_steps", wanted.validation_steps)
+    _check_count("validation_batch_size", wanted.validation_batch_size)
     if wanted.verbose not in (0, 1, 2):
         raise ConfigError("expected 'auto', 0, 1 or 2").about(Setting("verbose", repr(wanted.verbose), where="fit"))
     if not isinstance(wanted.initial_epoch, int) or not 0 <= wanted.initial_epoch < wanted.epochs:
@@ -230,8 +222,25 @@ def _check(wanted: _Wanted) -> None:
             f"expected an integer, at least 0 and less than epochs={wanted.epochs}, because epochs is the number of "
             "the last epoch"
         ).about(Setting("initial_epoch", repr(wanted.initial_epoch), where="fit"))
-    if not getattr(model, "compiled", False):
+    if not getattr(wanted.model, "compiled", False):
         raise ConfigError("fit trains a compiled keras.Model; call model.compile(optimizer=…, loss=…) first")
+
+
+def _refuse_lost_results() -> None:
+    """Raises StorageError if the result of an earlier call was not written, because the workers need this result."""
+    for earlier in _finished:
+        if earlier.fault is not None:
+            raise StorageError(
+                f"fit: the workers of this call need the result of an earlier call, {earlier.stem}.npz, which was not "
+                f"written: {earlier.fault}; free disk space, and start the script again"
+            )
+
+
+def _check_count(name: str, given: Any) -> None:
+    if given is None:
+        return
+    if not isinstance(given, int) or given < 1:
+        raise ConfigError("expected an integer, at least 1, or None").about(Setting(name, repr(given), where="fit"))
 
 
 def _as_before(worker: Worker, model: Any) -> Any:
