@@ -275,11 +275,9 @@ def _drive(wanted: _Wanted, source: FitSource, steps_per_epoch: int | None) -> A
     is_validated = validates_at_least(dataset, 1)
     saves_epochs = any(map(reads_weights, callbacks))
     config, origins = _config(wanted, dataset, epoch_steps, is_validated=is_validated, saves_epochs=saves_epochs)
-    for note in notes:
-        print(f"parallax_runner: {note}", file=sys.stderr)
+    _print(notes)
     checkpoints = Path(config.ckpt.folder).resolve()
-    number = 1 + sum(earlier.stem.parent == checkpoints for earlier in _finished)
-    call = Call(checkpoints, number, wanted.initial_epoch, wanted.epochs, epoch_steps)
+    call = Call(checkpoints, _next_number(checkpoints), wanted.initial_epoch, wanted.epochs, epoch_steps)
     if is_finished(call, config, model):
         return _as_finished(call.stem, model, callbacks)
     config = with_resume(config, call)
@@ -288,8 +286,9 @@ def _drive(wanted: _Wanted, source: FitSource, steps_per_epoch: int | None) -> A
 
     def epochs(record: RunRecord, resumes_from: Path | None) -> Epochs:
         def validation_logs(epoch: int) -> dict[str, float]:
-            is_due = is_validated and ends_with_validation(epoch + 1, wanted.validation_freq)
-            return dict(record.last_validation_metrics) if is_due else {}
+            if not is_validated or not ends_with_validation(epoch + 1, wanted.validation_freq):
+                return {}
+            return dict(record.last_validation_metrics)
 
         calls = FitCalls(
             model,
@@ -323,6 +322,16 @@ def _drive(wanted: _Wanted, source: FitSource, steps_per_epoch: int | None) -> A
     for number in late_signals:  # the training is complete, but the signal also asks the script to end
         signal.raise_signal(number)
     return calls.history
+
+
+def _print(notes: Sequence[str]) -> None:
+    for note in notes:
+        print(f"parallax_runner: {note}", file=sys.stderr)
+
+
+def _next_number(checkpoints: Path) -> int:
+    """Returns the number of the next call among the calls of this process with the same folder of checkpoints."""
+    return 1 + sum(earlier.stem.parent == checkpoints for earlier in _finished)
 
 
 def _check_action(job: Job) -> None:

@@ -1,5 +1,6 @@
 """Reads `cluster.resource_info`: the hosts of a run, and the GPUs or CPU slots that the run uses on each host."""
 
+import functools
 import ipaddress
 import re
 import socket
@@ -59,7 +60,7 @@ def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[in
     """
     hosts: list[Host] = []
     seen: dict[str, tuple[str, int]] = {}
-    found: tuple[int, ...] | None = None
+    gpus = functools.cache(gpus)  # this machine may have no line, and its GPUs are then not looked for
     for number, line in enumerate(lines, start=1):
         content = line.partition("#")[0].strip()
         if not content:
@@ -74,9 +75,7 @@ def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[in
         if key in seen:
             raise _repeated(name, place, *seen[key], where=where)
         seen[key] = (name, number)
-        if found is None and here:
-            found = gpus()
-        slots = _slots(ids, place, (found or ()) if here else ())
+        slots = _slots(ids, place, gpus() if here else ())
         hosts.append(Host(name=name, slots=slots, is_here=here))
     if not hosts:
         raise ConfigError(f"{where}: no host found; {FORMAT}")
