@@ -39,26 +39,42 @@ def main() -> int:
         if text is not None:
             print(text)
             return 0
-        shows_only = arguments.hydra_help or arguments.info or arguments.shell_completion
-        if arguments.hydra_help or arguments.info:  # reports errors before Hydra does
-            composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
-            composer.command(arguments.overrides, multirun=arguments.multirun)
-        if arguments.hydra_help:  # Hydra composes only its own settings here and rejects other keys
-            sys.argv[1:] = [word for word in sys.argv[1:] if word not in arguments.overrides]
-        sweep = None if shows_only else check(arguments)
-        command = None if shows_only else command_without_job(arguments)
-        if command is not None:
-            command.action.run_command(command)
-            return 0
-        register_schema()
-        if sweep is not None:
-            return _sweep(sweep, arguments.overrides)
-        if arguments.hydra_help:
-            return _hydra_help()
-        _hydra(arguments.overrides)
+        if arguments.hydra_help or arguments.info or arguments.shell_completion:
+            return _show(arguments)
+        return _run(arguments)
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return tell(error)
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    """Lets Hydra print its help, its information, or a script for shell completion. No job runs."""
+    if arguments.hydra_help or arguments.info:  # reports errors before Hydra does
+        _composer(arguments).command(arguments.overrides, multirun=arguments.multirun)
+    register_schema()
+    if arguments.hydra_help:
+        # Hydra composes only its own settings here and rejects other keys.
+        sys.argv[1:] = [word for word in sys.argv[1:] if word not in arguments.overrides]
+        return _hydra_help()
+    _hydra(arguments.overrides)
     return 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Checks all jobs, and runs them."""
+    sweep = check(arguments)
+    command = command_without_job(arguments)
+    if command is not None:
+        command.action.run_command(command)
+        return 0
+    register_schema()
+    if sweep is not None:
+        return _sweep(sweep, arguments.overrides)
+    _hydra(arguments.overrides)
+    return 0
+
+
+def _composer(arguments: argparse.Namespace) -> Composer:
+    return Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
 
 
 def command() -> int:
@@ -76,8 +92,7 @@ def answer(arguments: argparse.Namespace) -> str | None:
         completion.show_hydra_a_line_it_knows()
         return completion.script(arguments.overrides)
     if arguments.help:
-        composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
-        return help_text(composer, arguments.overrides, resolved=arguments.resolve)
+        return help_text(_composer(arguments), arguments.overrides, resolved=arguments.resolve)
     return None
 
 
@@ -133,6 +148,11 @@ def parse() -> argparse.Namespace:
         words = [word for word in sys.argv if word not in ("-m", "--multirun")]
         sys.argv[:] = first_job(words, arguments.overrides)
         arguments = parsed(parser, sys.argv[1:])
+    _check_flags(arguments)
+    return arguments
+
+
+def _check_flags(arguments: argparse.Namespace) -> None:
     asked = [arguments.run, arguments.multirun, arguments.cfg, arguments.shell_completion, arguments.info]
     if sum(map(bool, asked)) > 1:
         raise ConfigError("only one of --run, --multirun, --cfg, --info and --shell-completion can be given")
@@ -145,7 +165,6 @@ def parse() -> argparse.Namespace:
             Setting.of("--experimental-rerun", arguments.experimental_rerun, where=COMMAND_LINE),
             remedy="repeat the run's command",
         )
-    return arguments
 
 
 if __name__ == "__main__":

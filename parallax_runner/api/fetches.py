@@ -65,7 +65,9 @@ class Translator:
             return self._composite([fetch.indices, fetch.values, fetch.dense_shape], lambda v: tf.SparseTensorValue(*v))
         if isinstance(fetch, str) and self._is_partitioned(fetch.removesuffix(":0")):
             return self._variable(fetch.removesuffix(":0"))
-        element = self.element(fetch)
+        return self._leaf_of_element(self.element(fetch))
+
+    def _leaf_of_element(self, element: tf.Tensor | tf.Operation) -> Leaf:
         if isinstance(element, tf.Operation):
             return self._variable(element.name) if element.type in VARIABLES else self._op(element.name)
         if element.op.type in VARIABLES:
@@ -179,11 +181,7 @@ def flatten(fetches: Any, leaf: Callable[[Any], Leaf], leaves: list[Leaf]) -> Ca
     """Appends the leaves of a nest of lists, tuples, named tuples and dicts to `leaves`. Returns a function that builds
     a nest of the same structure from values."""
     if isinstance(fetches, Mapping):
-        makers = {key: flatten(value, leaf, leaves) for key, value in fetches.items()}
-        kind: Callable[..., Any] = type(fetches) if isinstance(fetches, dict) else dict
-        if isinstance(fetches, defaultdict):
-            kind = partial(kind, fetches.default_factory)
-        return lambda values: kind((key, make(values)) for key, make in makers.items())
+        return _flatten_mapping(fetches, leaf, leaves)
     if isinstance(fetches, list | tuple) and not isinstance(fetches, tf.IndexedSlices | tf.SparseTensor):
         parts = [flatten(value, leaf, leaves) for value in fetches]
         if hasattr(fetches, "_fields"):
@@ -192,3 +190,13 @@ def flatten(fetches: Any, leaf: Callable[[Any], Leaf], leaves: list[Leaf]) -> Ca
     number = len(leaves)
     leaves.append(leaf(fetches))
     return lambda values: values[number]
+
+
+def _flatten_mapping(
+    fetches: Mapping[Any, Any], leaf: Callable[[Any], Leaf], leaves: list[Leaf]
+) -> Callable[[Sequence[Any]], Any]:
+    makers = {key: flatten(value, leaf, leaves) for key, value in fetches.items()}
+    kind: Callable[..., Any] = type(fetches) if isinstance(fetches, dict) else dict
+    if isinstance(fetches, defaultdict):
+        kind = partial(kind, fetches.default_factory)
+    return lambda values: kind((key, make(values)) for key, make in makers.items())

@@ -7,18 +7,19 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from parallax_runner.api import fit_result
 from parallax_runner.api.callback_state import BestWeights
+from parallax_runner.api.fit_arguments import Arguments, check_arguments
 from parallax_runner.api.fit_callbacks import FitCalls, rate_variable, reads_weights, usable
 from parallax_runner.api.fit_data import dataset_of
 from parallax_runner.api.fit_edge import in_users_process
 from parallax_runner.api.fit_source import FitSource
 from parallax_runner.api.fit_start import Call, is_finished, resume_epochs, with_resume
-from parallax_runner.api.fit_validation import check_frequency, ends_with_validation, epochs_between
+from parallax_runner.api.fit_validation import ends_with_validation, epochs_between
 from parallax_runner.api.one_by_one import cluster_lines, join_or_refuse
 from parallax_runner.api.overrides import value_of
 from parallax_runner.api.own_groups import check_not_arguments, check_own_groups
@@ -86,7 +87,7 @@ def fit(
     Ends the process here in a worker, in a surplus task of `srun`, and in a process with TF_CONFIG that is not rank 0:
     no exception, `finally` block or later line of the script runs there.
     """
-    wanted = _Wanted(
+    wanted = Arguments(
         model=model,
         epochs=epochs,
         initial_epoch=initial_epoch,
@@ -119,7 +120,8 @@ def fit(
 
     if worker is None:
         check_outside_workers("fit")
-        _check(wanted)
+        _refuse_lost_results()
+        check_arguments(wanted)
         check_own_groups(overrides, "fit", USABLE)
         join_or_refuse(lambda: _resolved(wanted).cluster, once=ONCE)
         made = source()
@@ -145,14 +147,14 @@ def _listed(callbacks: Sequence[Any] | Any | None) -> list[Any]:
     return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
 
 
-def _is_exact(wanted: _Wanted, worker: Worker | None) -> bool:
+def _is_exact(wanted: Arguments, worker: Worker | None) -> bool:
     """Returns whether `data.resume` requires data whose order can be repeated."""
     if worker is not None:
         return bool(worker.config.data["resume"] != APPROXIMATE)
     return bool(_resolved(wanted).data.resume != APPROXIMATE)
 
 
-def _resolved(wanted: _Wanted) -> Any:
+def _resolved(wanted: Arguments) -> Any:
     """Returns the configuration of the run before the data is read, without the settings that depend on the data."""
     from parallax_runner.config.compose import resolve
 
@@ -188,19 +190,6 @@ class _Finished:
 _finished: list[_Finished] = []
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    model: Any
-    epochs: int
-    initial_epoch: int
-    validation_freq: int | list[int]
-    validation_steps: int | None
-    validation_batch_size: int | None
-    verbose: int | str
-    callbacks: Sequence[Any]
-    lines: list[str] = field(default_factory=list)
-
-
 def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
     """The target of `model=fit`, which works only through `fit`. Raises ConfigError."""
     raise ConfigError("the model comes from a script that calls fit").about(
@@ -208,30 +197,14 @@ def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
     )
 
 
-def _check(wanted: _Wanted) -> None:
-    model = wanted.model
+def _refuse_lost_results() -> None:
+    """Raises StorageError if the result of an earlier call was not written, because the workers need this result."""
     for earlier in _finished:
         if earlier.fault is not None:
             raise StorageError(
                 f"fit: the workers of this call need the result of an earlier call, {earlier.stem}.npz, which was not "
                 f"written: {earlier.fault}; free disk space, and start the script again"
             )
-    if not isinstance(wanted.epochs, int) or wanted.epochs < 1:
-        raise ConfigError("expected an integer, at least 1").about(Setting("epochs", repr(wanted.epochs), where="fit"))
-    check_frequency(wanted.validation_freq)
-    for name in ("validation_steps", "validation_batch_size"):
-        given = getattr(wanted, name)
-        if given is not None and (not isinstance(given, int) or given < 1):
-            raise ConfigError("expected an integer, at least 1, or None").about(Setting(name, repr(given), where="fit"))
-    if wanted.verbose not in (0, 1, 2):
-        raise ConfigError("expected 'auto', 0, 1 or 2").about(Setting("verbose", repr(wanted.verbose), where="fit"))
-    if not isinstance(wanted.initial_epoch, int) or not 0 <= wanted.initial_epoch < wanted.epochs:
-        raise ConfigError(
-            f"expected an integer, at least 0 and less than epochs={wanted.epochs}, because epochs is the number of "
-            "the last epoch"
-        ).about(Setting("initial_epoch", repr(wanted.initial_epoch), where="fit"))
-    if not getattr(model, "compiled", False):
-        raise ConfigError("fit trains a compiled keras.Model; call model.compile(optimizer=…, loss=…) first")
 
 
 def _as_before(worker: Worker, model: Any) -> Any:
@@ -255,7 +228,7 @@ def _work(worker: Worker, make_source: Callable[[], FitSource]) -> NoReturn:
     work_and_leave(worker, make_source)
 
 
-def _drive(wanted: _Wanted, source: FitSource, steps_per_epoch: int | None) -> Any:
+def _drive(wanted: Arguments, source: FitSource, steps_per_epoch: int | None) -> Any:
     from parallax_runner.config.running_job import job_of_call
     from parallax_runner.driver.pipeline import drive
 
@@ -266,11 +239,9 @@ def _drive(wanted: _Wanted, source: FitSource, steps_per_epoch: int | None) -> A
     is_validated = validates_at_least(dataset, 1)
     saves_epochs = any(map(reads_weights, callbacks))
     config, origins = _config(wanted, dataset, epoch_steps, is_validated=is_validated, saves_epochs=saves_epochs)
-    for note in notes:
-        print(f"parallax_runner: {note}", file=sys.stderr)
+    _print(notes)
     checkpoints = Path(config.ckpt.folder).resolve()
-    number = 1 + sum(earlier.stem.parent == checkpoints for earlier in _finished)
-    call = Call(checkpoints, number, wanted.initial_epoch, wanted.epochs, epoch_steps)
+    call = Call(checkpoints, _next_number(checkpoints), wanted.initial_epoch, wanted.epochs, epoch_steps)
     if is_finished(call, config, model):
         return _as_finished(call.stem, model, callbacks)
     config = with_resume(config, call)
@@ -279,8 +250,9 @@ def _drive(wanted: _Wanted, source: FitSource, steps_per_epoch: int | None) -> A
 
     def epochs(record: RunRecord, resumes_from: Path | None) -> Epochs:
         def validation_logs(epoch: int) -> dict[str, float]:
-            is_due = is_validated and ends_with_validation(epoch + 1, wanted.validation_freq)
-            return dict(record.last_validation_metrics) if is_due else {}
+            if not is_validated or not ends_with_validation(epoch + 1, wanted.validation_freq):
+                return {}
+            return dict(record.last_validation_metrics)
 
         calls = FitCalls(
             model,
@@ -316,6 +288,16 @@ def _drive(wanted: _Wanted, source: FitSource, steps_per_epoch: int | None) -> A
     return calls.history
 
 
+def _print(notes: Sequence[str]) -> None:
+    for note in notes:
+        print(f"parallax_runner: {note}", file=sys.stderr)
+
+
+def _next_number(checkpoints: Path) -> int:
+    """Returns the number of the next call among the calls of this process with the same folder of checkpoints."""
+    return 1 + sum(earlier.stem.parent == checkpoints for earlier in _finished)
+
+
 def _check_action(job: Job) -> None:
     """Raises ConfigError for an action that `fit` does not support."""
     from parallax_runner.config.explain import refusal
@@ -329,14 +311,14 @@ def _check_action(job: Job) -> None:
         raise refusal("action", job.origins, f"fit supports only {', '.join(supported)}")
 
 
-def _epoch_steps(wanted: _Wanted, dataset: Any) -> int:
+def _epoch_steps(wanted: Arguments, dataset: Any) -> int:
     """Returns the number of steps in an epoch. A plan does not depend on it, so it does not read all examples."""
     if getattr(dataset, "is_counted_by_reading", False) and not action_of(_resolved(wanted)).runs_steps:
         return PLACEHOLDER
     return int(dataset.train_size // dataset.global_batch)
 
 
-def _composed(wanted: _Wanted, lines: Sequence[str]) -> Job:
+def _composed(wanted: Arguments, lines: Sequence[str]) -> Job:
     """Composes the configuration from `lines`, the overrides of the call, and the overrides that restart the script."""
     from parallax_runner.config.compose import Composer
 
@@ -358,7 +340,7 @@ def _blamed_on_fit() -> Iterator[None]:
 
 
 def _config(
-    wanted: _Wanted, dataset: Any, epoch_steps: int, *, is_validated: bool, saves_epochs: bool
+    wanted: Arguments, dataset: Any, epoch_steps: int, *, is_validated: bool, saves_epochs: bool
 ) -> tuple[RunConfig, Origins]:
     """Composes the configuration of the run, and the origins of its settings. Raises ConfigError if the configuration
     is invalid or a batch cannot be divided equally."""

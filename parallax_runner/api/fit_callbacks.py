@@ -53,24 +53,31 @@ def usable(callbacks: Iterable[Any]) -> tuple[list[Any], list[str]]:
     kept, notes = [], []
     for callback in callbacks:
         kind = type(callback).__name__
-        if is_keras_own(callback) and kind in REFUSED:
-            raise ConfigError(f"callbacks: {kind} {REFUSED[kind]}")
-        if is_keras_own(callback) and kind == "TensorBoard" and importlib.util.find_spec("tensorboard") is None:
-            raise ConfigError(
-                "callbacks: TensorBoard needs the package tensorboard, which is not installed: install it "
-                "(pip install tensorboard), or omit the callback"
-            )
         if is_keras_own(callback) and kind in REPLACED:
             notes.append(f"callbacks: {kind} is not called: {REPLACED[kind]}")
-            continue
-        methods = batch_methods(callback)
-        if methods and not (is_keras_own(callback) and kind in ALLOWED):
-            raise ConfigError(
-                f"callbacks: {kind} overrides {', '.join(methods)}, but callbacks are called only between epochs: "
-                "within an epoch, ranks do not wait for the driver. Use on_epoch_end and a smaller steps_per_epoch"
-            )
-        kept.append(callback)
+        else:
+            _check_usable(callback)
+            kept.append(callback)
     return kept, notes
+
+
+def _check_usable(callback: Any) -> None:
+    kind, is_own = type(callback).__name__, is_keras_own(callback)
+    if is_own and kind in REFUSED:
+        raise ConfigError(f"callbacks: {kind} {REFUSED[kind]}")
+    if is_own and kind == "TensorBoard" and importlib.util.find_spec("tensorboard") is None:
+        raise ConfigError(
+            "callbacks: TensorBoard needs the package tensorboard, which is not installed: install it "
+            "(pip install tensorboard), or omit the callback"
+        )
+    if is_own and kind in ALLOWED:
+        return
+    methods = batch_methods(callback)
+    if methods:
+        raise ConfigError(
+            f"callbacks: {kind} overrides {', '.join(methods)}, but callbacks are called only between epochs: "
+            "within an epoch, ranks do not wait for the driver. Use on_epoch_end and a smaller steps_per_epoch"
+        )
 
 
 def is_keras_own(callback: Any) -> bool:

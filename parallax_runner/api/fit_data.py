@@ -42,23 +42,20 @@ def dataset_of(
         raise ConfigError(
             "validation_batch_size (fit): a tf.data.Dataset already has a batch size; remove this argument"
         )
-    validation_batch = validation_batch_size or batch_size or KERAS_BATCH
+    array_batch = batch_size or KERAS_BATCH
+    validation_batch = validation_batch_size or array_batch
     if isinstance(x, tf.data.Dataset):
         _refuse_for_dataset(validation_split, y=y, sample_weight=sample_weight, batch_size=batch_size)
-        from parallax_runner.graph.tf_data.dataset import TfDataset
-
-        weighted = x if class_weight is None else _weighted(x, class_weight)
-        validation = None
-        if validation_data is not None:
-            validation = as_dataset(weighted, validation_data, batch_size=validation_batch, steps=validation_steps)
-        found = TfDataset.of(
-            weighted, validation, exact=is_exact(), is_counted=steps_per_epoch is None, pass_steps=pass_steps
+        return _of_tf_data(
+            x,
+            class_weight,
+            validation_data,
+            validation_batch=validation_batch,
+            validation_steps=validation_steps,
+            steps_per_epoch=steps_per_epoch,
+            is_exact=is_exact,
+            pass_steps=pass_steps,
         )
-        if found.is_endless and steps_per_epoch is None:
-            raise ConfigError("the data never ends").about(
-                Setting("steps_per_epoch", "None", where="fit"), remedy="set the number of steps per epoch"
-            )
-        return found
     from parallax_runner.data.from_arrays import arrays_dataset
 
     x, y, sample_weight = readable(x, "x"), readable(y, "y"), readable(sample_weight, "sample_weight")
@@ -72,11 +69,39 @@ def dataset_of(
         x,
         y,
         sample_weight,
-        batch_size=batch_size or KERAS_BATCH,
+        batch_size=array_batch,
         shuffle=shuffle,
         validation=validation_data,
         floatx=keras.config.floatx(),
     )
+
+
+def _of_tf_data(
+    train: Any,
+    class_weight: dict[int, float] | None,
+    validation_data: Any,
+    *,
+    validation_batch: int,
+    validation_steps: int | None,
+    steps_per_epoch: int | None,
+    is_exact: Callable[[], bool],
+    pass_steps: int | None,
+) -> Any:
+    """Returns the dataset for `train`, a `tf.data.Dataset`. The arguments are those of `dataset_of`."""
+    from parallax_runner.graph.tf_data.dataset import TfDataset
+
+    weighted = train if class_weight is None else _weighted(train, class_weight)
+    validation = None
+    if validation_data is not None:
+        validation = as_dataset(weighted, validation_data, batch_size=validation_batch, steps=validation_steps)
+    found = TfDataset.of(
+        weighted, validation, exact=is_exact(), is_counted=steps_per_epoch is None, pass_steps=pass_steps
+    )
+    if found.is_endless and steps_per_epoch is None:
+        raise ConfigError("the data never ends").about(
+            Setting("steps_per_epoch", "None", where="fit"), remedy="set the number of steps per epoch"
+        )
+    return found
 
 
 def _refuse_for_dataset(validation_split: float, **contained: Any) -> None:

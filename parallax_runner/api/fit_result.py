@@ -137,10 +137,12 @@ def as_json(value: Any, depth: int = MOST_DEPTH) -> Any:
     than `depth` times."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if depth and isinstance(value, Mapping):
+    if not depth:
+        return str(value)
+    if isinstance(value, Mapping):
         return {str(name): as_json(inner, depth - 1) for name, inner in value.items()}
-    if depth and isinstance(value, list | tuple):
+    if isinstance(value, list | tuple):
         return [as_json(inner, depth - 1) for inner in value]
-    if depth and hasattr(value, "__array__"):
+    if hasattr(value, "__array__"):
         return as_json(np.asarray(value).tolist(), depth - 1)
     return str(value)

@@ -99,12 +99,7 @@ class Hooks:
                 fetched = asked.fetches is not None
                 makers.append(flatten(asked.fetches, translator.leaf, all_leaves) if fetched else None)
                 own = translator.feeds_of_all(asked.feed_dict)
-                twice = [tensor.name for tensor in own if tensor in fed or tensor in feeds]
-                if twice:  # the first replica has the same names as the script's graph
-                    name = min(twice, key=len)
-                    raise RuntimeError(
-                        f"{type(hook).__name__} feeds «{name}», but another hook or the script also feeds it"
-                    )
+                _refuse_fed_twice(hook, own, {**feeds, **fed})
                 fed |= own
                 if asked.options is not None:
                     options = _merged(options, asked.options)
@@ -122,6 +117,16 @@ class Hooks:
         with self._runner.graph.as_default():
             for hook in self._hooks:
                 hook.end(self._session)
+
+
+def _refuse_fed_twice(
+    hook: tf.train.SessionRunHook, own: Mapping[tf.Tensor, Any], fed: Mapping[tf.Tensor, Any]
+) -> None:
+    """Raises RuntimeError if a hook feeds a tensor that is already in `fed`."""
+    twice = [tensor.name for tensor in own if tensor in fed]
+    if twice:  # the first replica has the same names as the script's graph
+        name = min(twice, key=len)
+        raise RuntimeError(f"{type(hook).__name__} feeds «{name}», but another hook or the script also feeds it")
 
 
 def _merged(options: tf.RunOptions | None, asked: tf.RunOptions) -> tf.RunOptions:

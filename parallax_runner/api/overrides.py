@@ -43,9 +43,7 @@ def overrides_of(
         *_profile(config.profile_config),
     ]
     if resource_info is not None:
-        is_file = isinstance(resource_info, str | os.PathLike) and "\n" not in str(resource_info)
-        given: Any = _absolute(str(resource_info)) if is_file else resource_info
-        lines.append(f"cluster.resource_info={value_of(given)}")
+        lines.append(f"cluster.resource_info={value_of(_hosts(resource_info))}")
     if config.search_partitions and has_partitioner:
         lines.append("partition=search")
     for key in ("redirect_path", "export_graph_path"):
@@ -59,6 +57,13 @@ def overrides_of(
     elif isinstance(config.tracking, str):
         lines.append(f"tracking.uri={value_of(config.tracking)}")
     return [*lines, *config.overrides]
+
+
+def _hosts(resource_info: str | Sequence[str]) -> Any:
+    """Returns the absolute path of a file of hosts. Text with several lines, and a list of lines, are returned as they
+    are."""
+    is_file = isinstance(resource_info, str | os.PathLike) and "\n" not in str(resource_info)
+    return _absolute(str(resource_info)) if is_file else resource_info
 
 
 def _comm(run_option: Any) -> str:
@@ -77,7 +82,7 @@ def _comm(run_option: Any) -> str:
 
 def _communication(config: Config, *, comm: str, sync: bool) -> Iterator[str]:
     ps, mpi = config.communication_config.ps_config, config.communication_config.mpi_config
-    waits_for_all = sync and not any(line.startswith(BACKUP) and line != f"{BACKUP}0" for line in config.overrides)
+    waits_for_all = sync and not any(map(_has_backup_workers, config.overrides))
     mode = mode_with(choices()[comm])
     for option in PS_OPTIONS if mode.has_servers else ():
         is_used = mode.is_all_on_servers or option not in ALL_ON_SERVERS_ONLY
@@ -87,6 +92,10 @@ def _communication(config: Config, *, comm: str, sync: bool) -> Iterator[str]:
         yield "comm.mpi.use_allgatherv=true"
     if mpi.mpirun_options:
         yield f"comm.mpi.mpirun_options={value_of(mpi.mpirun_options)}"
+
+
+def _has_backup_workers(line: str) -> bool:
+    return line.startswith(BACKUP) and line != f"{BACKUP}0"
 
 
 def _checkpoints(config: Config) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import tensorflow.compat.v1 as tf
@@ -73,19 +73,20 @@ class Session:
     ) -> Values:
         """Returns a list for each leaf, with one value per replica. Runs a step if one of the leaves needs an
         update."""
-        updates = self._steps.updates_needed(name for leaf in leaves for name in leaf.needs)
+        needs = [name for leaf in leaves for name in leaf.needs]
+        updates = self._steps.updates_needed(needs)
         is_whole = updates == self._steps.updates
         if updates and not is_whole:
             self._fetch_check.check_part(updates)
         tensors = [tensor for leaf in leaves for replica in leaf.tensors for tensor in replica]
-        self._fetch_check.check_fetches([name for leaf in leaves for name in leaf.needs], tensors, updates=updates)
+        self._fetch_check.check_fetches(needs, tensors, updates=updates)
         ops = self._ops(leaves, is_whole=is_whole)
         if updates:
             fetched = self._run_step([tensors, ops], dict(feeds), options, run_metadata, is_whole=is_whole)[0]
         else:
             fetched = self.tf_session.run([tensors, ops], dict(feeds), options=options, run_metadata=run_metadata)[0]
         each = iter(fetched)
-        return [[leaf.make([next(each) for _ in replica]) for replica in leaf.tensors] for leaf in leaves]
+        return [_values_of(leaf, each) for leaf in leaves]
 
     def should_stop(self) -> bool:
         """Returns whether to stop, because a hook or the driver has requested a stop or because all steps are done."""
@@ -161,3 +162,8 @@ class Session:
     @property
     def _has_trained(self) -> bool:
         return self.runner.step > self.runner.first_step
+
+
+def _values_of(leaf: Leaf, fetched: Iterator[Any]) -> list[Any]:
+    """Returns the value of a leaf in each replica. Takes the values of the leaf's tensors from `fetched`."""
+    return [leaf.make([next(fetched) for _ in replica]) for replica in leaf.tensors]

@@ -38,8 +38,7 @@ def mode_with(routes: RoutesConfig | None) -> CommMode:
     """Returns the properties of a choice with these routes. A route that `check_routes` rejects adds no properties."""
     if routes is None:
         return CommMode(is_chosen_by_cost=True, has_servers=True, has_collectives=True)
-    known = route_names()
-    both = [traits_of_route(name) if name in known else RouteTraits() for name in (routes.dense, routes.sparse)]
+    both = [_traits(name) for name in (routes.dense, routes.sparse)]
     has_collectives = any(route.is_collective for route in both)
     return CommMode(
         is_one_process=all(route.sends_nothing for route in both),
@@ -49,6 +48,10 @@ def mode_with(routes: RoutesConfig | None) -> CommMode:
         gathers=has_collectives and any(route.leads_to_gathering for route in both),
         needs_all_ranks=any(route.needs_all_ranks for route in both),
     )
+
+
+def _traits(name: str) -> RouteTraits:
+    return traits_of_route(name) if name in route_names() else RouteTraits()
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import io
 import re
 import textwrap
 import tokenize
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from parallax_runner.config.structured import group_in
@@ -49,25 +49,14 @@ def key_comments(text: str) -> dict[str, str]:
 def class_comments(kind: Any, prefix: str = "") -> dict[str, str]:
     """Returns the comment on each field of a dataclass and its nested dataclasses, by dotted name."""
     source = textwrap.dedent(inspect.getsource(kind))
-    by_line = {
-        token.start[0]: token.string
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
-    lines = source.splitlines()
+    comments = _SourceComments.of(source)
     found: dict[str, str] = {}
     (definition,) = ast.parse(source).body
     assert isinstance(definition, ast.ClassDef)
     for statement in definition.body:
         if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
             continue
-        above: list[str] = []
-        number = statement.lineno - 1
-        while number in by_line and lines[number - 1].lstrip().startswith("#"):
-            above.insert(0, by_line[number])
-            number -= 1
-        behind = [by_line[statement.end_lineno]] if statement.end_lineno in by_line else []
-        comment = _joined([*above, *behind])
+        comment = comments.on(statement)
         if comment:
             found[prefix + statement.target.id] = comment
     for entry in dataclasses.fields(kind):
@@ -75,6 +64,34 @@ def class_comments(kind: Any, prefix: str = "") -> dict[str, str]:
         if inner is not None:
             found |= class_comments(inner, f"{prefix}{entry.name}.")
     return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _SourceComments:
+    """The comments in Python source, by line number. Line numbers start at 1."""
+
+    lines: Sequence[str]
+    by_line: Mapping[int, str]
+
+    @classmethod
+    def of(cls, source: str) -> _SourceComments:
+        by_line: dict[int, str] = {}
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == tokenize.COMMENT:
+                by_line[token.start[0]] = token.string
+        return cls(source.splitlines(), by_line)
+
+    def on(self, statement: ast.stmt) -> str:
+        """Returns the text of the comment lines above a statement and of the comment after it."""
+        comments: list[str] = []
+        number = statement.lineno - 1
+        while number in self.by_line and self.lines[number - 1].lstrip().startswith("#"):
+            comments.insert(0, self.by_line[number])
+            number -= 1
+        behind = self.by_line.get(statement.end_lineno or 0)
+        if behind is not None:
+            comments.append(behind)
+        return _joined(comments)
 
 
 def _head(text: str) -> str:

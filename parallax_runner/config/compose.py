@@ -141,10 +141,7 @@ class Composer:
             if _mode(job.config, job.origins) != RunMode.MULTIRUN:
                 return job
         for override in sweeping:
-            if override.is_hydra_override():
-                about = Setting.typed(str(override.input_line))
-                raise ConfigError("a sweep cannot vary Hydra's own settings").about(about)
-            _check_given_once(override, overrides)
+            _check_swept(override, overrides)
         self._follow_searchpath(overrides)
         self._check_groups(overrides)
         try:
@@ -209,12 +206,11 @@ class Composer:
         typed: Any = OmegaConf.to_container(hydra.overrides.task, resolve=False)
         overrides = self._parse([*parameters, *typed])
         if not master.jobs_are_known:
-            return 2 * [[str(one.input_line) for one in overrides if not one.is_sweep_override()]]
+            return 2 * [_lines(overrides, swept=False)]
         try:
             batches = BasicSweeper.split_arguments(overrides, None)[0]
         except COMPOSITION_ERRORS as error:
-            lines = " ".join(str(one.input_line) for one in overrides if one.is_sweep_override())
-            raise explain.sweep(lines, error) from error
+            raise explain.sweep(" ".join(_lines(overrides, swept=True)), error) from error
         if not batches:
             raise explain.no_value(next(one for one in overrides if _names_no_value(one)))
         return batches
@@ -243,10 +239,7 @@ class Composer:
         given = [override for override in overrides if override.get_key_element() == SEARCHPATH]
         if not given:
             return
-        folders = given[0].value()
-        if not isinstance(folders, list) or not all(isinstance(folder, str) for folder in folders):
-            about = Setting.typed(str(given[0].input_line))
-            raise ConfigError("expected a list of folders, such as [FOLDER]").about(about)
+        folders = _folders(given[0])
         search_path = copy.deepcopy(self._loader.config_search_path)
         for folder in folders:
             search_path.prepend(COMMAND_LINE, folder, anchor=SearchPathQuery(provider="schema"))
@@ -288,13 +281,7 @@ class Composer:
     def _explain(self, error: Exception, overrides: Sequence[Override]) -> ConfigError:
         """Returns the error for a failed composition. Determines the known keys and the origins only from the group
         choices."""
-        choices = [
-            str(override.input_line)
-            for override in overrides
-            if (self._repository.group_exists(override.key_or_group) or override.key_or_group == SEARCHPATH)
-            and not override.is_sweep_override()
-            and not isinstance(override.value(), dict)
-        ]
+        choices = [str(override.input_line) for override in overrides if self._adds_files(override)]
         try:
             listed = self._loader.compute_defaults_list(self.config_name, choices, RunMode.RUN)
             files = self._files(listed.defaults)
@@ -308,6 +295,13 @@ class Composer:
         except COMPOSITION_ERRORS:
             keys = explain.known_keys(OmegaConf.structured(STRUCTURED))
         return explain.composition(error, Origins(overrides, files), keys)
+
+    def _adds_files(self, override: Override) -> bool:
+        """Returns whether an override selects one choice of a group, or folders that contain choices."""
+        is_of_files = override.key_or_group == SEARCHPATH or self._repository.group_exists(override.key_or_group)
+        if not is_of_files or override.is_sweep_override():
+            return False
+        return not isinstance(override.value(), dict)
 
 
 def resolve(job: Job) -> DictConfig:
@@ -363,6 +357,28 @@ def _check_given_once(swept: Override, overrides: Sequence[Override]) -> None:
     for other in overrides:
         if other is not swept and other.get_key_element() == swept.get_key_element():
             raise explain.given_twice(swept, other)
+
+
+def _check_swept(override: Override, overrides: Sequence[Override]) -> None:
+    """Raises ConfigError if a sweep cannot vary this key."""
+    if override.is_hydra_override():
+        about = Setting.typed(str(override.input_line))
+        raise ConfigError("a sweep cannot vary Hydra's own settings").about(about)
+    _check_given_once(override, overrides)
+
+
+def _lines(overrides: Sequence[Override], *, swept: bool) -> list[str]:
+    """Returns the overrides that define a sweep, or the other overrides, as they were typed."""
+    return [str(one.input_line) for one in overrides if one.is_sweep_override() == swept]
+
+
+def _folders(searchpath: Override) -> list[str]:
+    """Returns the folders in `hydra.searchpath=[...]`."""
+    folders = searchpath.value()
+    if not isinstance(folders, list) or not all(isinstance(folder, str) for folder in folders):
+        about = Setting.typed(str(searchpath.input_line))
+        raise ConfigError("expected a list of folders, such as [FOLDER]").about(about)
+    return folders
 
 
 def _names_no_value(override: Override) -> bool:

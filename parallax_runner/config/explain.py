@@ -3,7 +3,7 @@ the expected value, and the nearest valid name."""
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args, get_origin
 
 import yaml
@@ -24,6 +24,7 @@ from parallax_runner.errors import written as written_plain
 ENV_COPY = "hydra.job.env_copy"
 MOST_CHARS = 400  # maximum length of user input in a message
 _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string", dict: "a mapping"}
+_LIMITS = {"minimum": "at least", "maximum": "at most", "above": "greater than"}
 
 
 def refusal(key: str, origins: Origins, expected: str, *, value: Any = None, hint: str | None = None) -> ConfigError:
@@ -76,27 +77,35 @@ def expectation(key: str) -> str | None:
 
 def describe(entry: "dataclasses.Field[Any]") -> str:
     """Returns a description of the value that a field of the schema expects."""
-    types = [*get_args(entry.type)] if get_origin(entry.type) is not dict else [dict]
-    types = types or [entry.type]
-    names = [_TYPE_NAMES[one] for one in types if one in _TYPE_NAMES]
-    if any(dataclasses.is_dataclass(one) for one in types):
-        names.append("a mapping")
-    if get_origin(entry.type) is list:
-        names = [f"a list of {_TYPE_NAMES[one].split()[1]}s" for one in types]
-    text = "expected " + (" or ".join(names) or "another value")
+    types = _types_of(entry)
+    text = f"expected {_kinds(entry, types)}"
     if "choices" in entry.metadata:
         text = "expected one of " + ", ".join(entry.metadata["choices"])
     if "names" in entry.metadata:
         text = f"expected one of {', '.join(entry.metadata['names'])}, or a class such as package.module.Class"
-    if "minimum" in entry.metadata:
-        text += f", at least {entry.metadata['minimum']}"
-    if "maximum" in entry.metadata:
-        text += f", at most {entry.metadata['maximum']}"
-    if "above" in entry.metadata:
-        text += f", greater than {entry.metadata['above']}"
+    for name, phrase in _LIMITS.items():
+        if name in entry.metadata:
+            text += f", {phrase} {entry.metadata[name]}"
     if type(None) in types:
         text += ", or null"
     return text
+
+
+def _types_of(entry: "dataclasses.Field[Any]") -> list[Any]:
+    """Returns the types in a union, the type of a list's items, or the field's only type."""
+    if get_origin(entry.type) is dict:
+        return [dict]
+    return list(get_args(entry.type)) or [entry.type]
+
+
+def _kinds(entry: "dataclasses.Field[Any]", types: Sequence[Any]) -> str:
+    if get_origin(entry.type) is list:
+        names = [f"a list of {_TYPE_NAMES[one].split()[1]}s" for one in types]
+        return " or ".join(names)
+    names = [_TYPE_NAMES[one] for one in types if one in _TYPE_NAMES]
+    if any(dataclasses.is_dataclass(one) for one in types):
+        names.append("a mapping")
+    return " or ".join(names) or "another value"
 
 
 def syntax(line: str, error: Exception) -> ConfigError:
@@ -209,19 +218,24 @@ def unknown_key(key: str, origins: Origins, known: Sequence[str]) -> ConfigError
     if key in REMOVED_KEYS:
         return refusal(key, origins, REMOVED_KEYS[key])
     parent = key.rpartition(".")[0]
+    value = _value(key, origins)
     if parent == "tracking.tags":
-        return refusal(key, origins, "a new tag needs a plus sign", hint=f"+{key}={written(_value(key, origins))}")
+        return refusal(key, origins, "a new tag needs a plus sign", hint=f"+{key}={written(value)}")
     hint = nearest_key(key, known)
-    beside = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == parent]
+    beside = _names_below(parent, known)
     if not beside and parent in dict(optional_groups(STRUCTURED)):
         group = parent.partition(".")[0]
         reason = f"{parent} is null under this choice of {group}, so no key below it can be set; choose another {group}"
         return refusal(key, origins, reason)
     place = f"; {parent} has {', '.join(beside)}" if parent and beside else " or group"
-    value = _value(key, origins)
-    if hint is not None and value is not None and not isinstance(value, dict):
+    can_be_written = value is not None and not isinstance(value, dict)
+    if hint is not None and can_be_written:
         hint = f"{hint}={written(value)}"
     return refusal(key, origins, f"unknown key{place}", hint=hint)
+
+
+def _names_below(parent: str, known: Sequence[str]) -> list[str]:
+    return [key.rpartition(".")[2] for key in known if key.rpartition(".")[0] == parent]
 
 
 def _value(key: str, origins: Origins) -> Any:
@@ -239,13 +253,7 @@ def composition(error: Exception, origins: Origins, known: Sequence[str]) -> Con
     if (misplaced := _misplaced(origins)) is not None:
         return misplaced
     if isinstance(inner, OmegaConfBaseException) and inner.full_key:
-        key = str(inner.full_key).partition("[")[0]  # the key of the list, without the index of its item
-        deeper = [name for name in origins.given(key) if name not in known]
-        if isinstance(inner, ConfigKeyError | ConfigAttributeError) and key not in known:
-            return unknown_key(key if origins.of(key) or not deeper else deeper[-1], origins, known)
-        if deeper:  # a key below a key with a plain value
-            return unknown_key(deeper[-1], origins, known)
-        return refusal(key, origins, expectation(key) or _first_line(inner))
+        return _refused_value(inner, origins, known)
     if type(error) is KeyError and origins.of(ENV_COPY) is not None:
         return refusal(ENV_COPY, origins, f"the environment variable {error} is not set")
     unused = re.match(r"In '(.+)': Could not override '([^'@]+)", str(error))
@@ -257,24 +265,50 @@ def composition(error: Exception, origins: Origins, known: Sequence[str]) -> Con
     return ConfigError(f"configuration: {_first_line(error)}")
 
 
+def _refused_value(error: OmegaConfBaseException, origins: Origins, known: Sequence[str]) -> ConfigError:
+    """Returns the error for a key that OmegaConf refuses. `error` names the key."""
+    key = str(error.full_key).partition("[")[0]  # the key of the list, without the index of its item
+    deeper = [name for name in origins.given(key) if name not in known]
+    is_unknown = isinstance(error, ConfigKeyError | ConfigAttributeError) and key not in known
+    if is_unknown and origins.of(key):
+        return unknown_key(key, origins, known)
+    if deeper:  # a key below an unknown key, or below a key with a plain value
+        return unknown_key(deeper[-1], origins, known)
+    if is_unknown:
+        return unknown_key(key, origins, known)
+    return refusal(key, origins, expectation(key) or _first_line(error))
+
+
 def unresolvable(error: OmegaConfBaseException, config: DictConfig, origins: Origins) -> ConfigError:
     """Returns the error for a `${...}` that cannot be resolved. The error names the key, which OmegaConf's own error
     may not do."""
-    failed: dict[str, OmegaConfBaseException] = {}
     written_as = {key: str(value) for key, value in flatten(OmegaConf.to_container(config, resolve=False))}
-    for key, value in written_as.items():
-        try:
-            if "${" in value:
-                OmegaConf.select(config, key)
-        except OmegaConfBaseException as fault:
-            failed[key] = fault
+    failed = _failed_references(config, written_as)
     if not failed:
         return ConfigError(f"configuration: {_first_line(error)}")
     # A key that refers to another failed key is not the cause, unless the two keys refer to each other.
     first = [key for key in failed if not any(f"${{{other}}}" in written_as[key] for other in failed)]
-    given = [key for key in failed if (origin := origins.of(key)) and origin.where == COMMAND_LINE]
+    given = [key for key in failed if _is_typed(key, origins)]
     key = [*first, *given, *failed][0]
     return refusal(key, origins, f"the reference cannot be resolved: {_first_line(failed[key])}")
+
+
+def _failed_references(config: DictConfig, written_as: Mapping[str, str]) -> dict[str, OmegaConfBaseException]:
+    """Returns the keys whose `${...}` cannot be resolved, with OmegaConf's errors."""
+    failed: dict[str, OmegaConfBaseException] = {}
+    for key, value in written_as.items():
+        if "${" not in value:
+            continue
+        try:
+            OmegaConf.select(config, key)
+        except OmegaConfBaseException as fault:
+            failed[key] = fault
+    return failed
+
+
+def _is_typed(key: str, origins: Origins) -> bool:
+    origin = origins.of(key)
+    return origin is not None and origin.where == COMMAND_LINE
 
 
 def _inner(error: Exception) -> Exception:

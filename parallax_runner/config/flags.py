@@ -46,16 +46,24 @@ def _refusal(word: str, words: Sequence[str], parser: argparse.ArgumentParser) -
         return ConfigError("a flag separates this setting from the others").about(
             Setting.typed(word), remedy="write all flags before the settings"
         )
-    flags = [flag for action in parser._actions for flag in action.option_strings]
     name, has_value, value = word.lstrip("-").partition("=")
-    behind = words[words.index(word) + 1 :]
-    if not has_value and behind and not behind[0].startswith("-") and "=" not in behind[0]:
-        value, has_value = behind[0], " "
+    behind = None if has_value else _value_behind(word, words)
+    about = Setting.typed(word if behind is None else f"{word} {behind}")
     key = nearest_key(name, known_keys(Composer().job([]).config))
-    about = Setting.typed(word if has_value != " " else f"{word} {value}")
+    flags = [flag for action in parser._actions for flag in action.option_strings]
     near = difflib.get_close_matches(f"--{name}", flags, n=1, cutoff=0.75)
-    if near or key is None:
-        hint = f"Did you mean {near[0]}?" if near else "Write settings as key=value; --help all shows all keys."
-        return ConfigError("there is no such flag.").about(about, remedy=hint)
-    hint = f"Did you mean {key}={value or 'VALUE'}?"
+    if near:
+        return ConfigError("there is no such flag.").about(about, remedy=f"Did you mean {near[0]}?")
+    if key is None:
+        remedy = "Write settings as key=value; --help all shows all keys."
+        return ConfigError("there is no such flag.").about(about, remedy=remedy)
+    hint = f"Did you mean {key}={behind or value or 'VALUE'}?"
     return ConfigError("write settings as key=value, without dashes.").about(about, remedy=hint)
+
+
+def _value_behind(word: str, words: Sequence[str]) -> str | None:
+    """Returns the word after `word` if it can be a value, as in `--key value`."""
+    behind = words[words.index(word) + 1 :]
+    if not behind or behind[0].startswith("-") or "=" in behind[0]:
+        return None
+    return behind[0]

@@ -27,13 +27,12 @@ def explained(overrides: Sequence[str], job_file: str) -> Iterator[None]:
         raise
     except Exception as error:
         is_of_job = any(frame.f_code.co_filename == job_file for frame, _ in traceback.walk_tb(error.__traceback__))
+        if is_of_job:
+            raise
         given = [word for word in overrides if word.lstrip("+~").startswith("hydra")]
-        if not is_of_job and given:
-            told = " ".join(str(error).split()).rstrip(".")
-            fails = f"Hydra fails with {'this setting' if len(given) == 1 else 'these settings'}"
-            about = Setting.typed(shown(" ".join(given)))
-            raise ConfigError(f"{fails}: {type(error).__name__}: {shown(told)}").about(about) from error
-        if not is_of_job and is_of_storage(error):
+        if given:
+            raise _refusal(given, error) from error
+        if is_of_storage(error):
             raise StorageError(f"Hydra cannot create the run directory: {error}") from error
         raise
     finally:
@@ -41,3 +40,11 @@ def explained(overrides: Sequence[str], job_file: str) -> Iterator[None]:
             os.environ.pop(FULL_ERROR, None)
         else:
             os.environ[FULL_ERROR] = before
+
+
+def _refusal(given: Sequence[str], error: Exception) -> ConfigError:
+    """Returns the error for the Hydra settings `given`, with which Hydra fails."""
+    told = " ".join(str(error).split()).rstrip(".")
+    fails = f"Hydra fails with {'this setting' if len(given) == 1 else 'these settings'}"
+    about = Setting.typed(shown(" ".join(given)))
+    return ConfigError(f"{fails}: {type(error).__name__}: {shown(told)}").about(about)

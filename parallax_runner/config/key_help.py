@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from hydra.core.object_type import ObjectType
 from omegaconf import DictConfig
@@ -32,22 +32,44 @@ def key_help(composer: Composer, topics: Sequence[str], overrides: Sequence[str]
     job = composer.job(overrides)
     choices = dict(job.config.hydra.runtime.choices)
     config = resolve(job) if resolved else job.config
-    groups = [group for group in choices if not group.startswith("hydra/") and group != "hydra"]
-    keys = {key: lines for group in ["", *groups] for key, lines in _keys(composer, group, choices, config)}
+    groups = [group for group in choices if not _is_of_hydra(group)]
+    keys: dict[str, list[str]] = {}
+    for group in ["", *groups]:
+        keys |= dict(_keys(composer, group, choices, config))
     found: list[str] = []
     for topic in topics:
-        named = [key for key in keys if topic == ALL or key == topic or key.startswith(f"{topic}.")]
-        if topic not in groups and not named:
-            hint = nearest(topic, [*groups, *keys])
-            suggestion = None if hint is None else f"Did you mean --help {hint}?"
-            about = Setting.typed(f"--help {topic}")
-            raise ConfigError("there is no such group or key.").about(about, remedy=suggestion)
-        for group in groups if topic == ALL else [topic] if topic in groups else []:
+        topic_groups = _groups_named(topic, groups)
+        topic_keys = _keys_named(topic, keys)
+        if not topic_groups and not topic_keys:
+            raise _no_topic(topic, [*groups, *keys])
+        for group in topic_groups:
             found += [*_choices(composer, group, choices[group]), ""]
-        for key in named:
+        for key in topic_keys:
             found += keys[key]
         found.append("")
     return "\n".join(found).rstrip()
+
+
+def _is_of_hydra(group: str) -> bool:
+    return group == "hydra" or group.startswith("hydra/")
+
+
+def _groups_named(topic: str, groups: Sequence[str]) -> Sequence[str]:
+    if topic == ALL:
+        return groups
+    return [topic] if topic in groups else []
+
+
+def _keys_named(topic: str, keys: Iterable[str]) -> list[str]:
+    if topic == ALL:
+        return list(keys)
+    return [key for key in keys if key == topic or key.startswith(f"{topic}.")]
+
+
+def _no_topic(topic: str, known: Sequence[str]) -> ConfigError:
+    hint = nearest(topic, known)
+    suggestion = None if hint is None else f"Did you mean --help {hint}?"
+    return ConfigError("there is no such group or key.").about(Setting.typed(f"--help {topic}"), remedy=suggestion)
 
 
 def _choices(composer: Composer, group: str, chosen: str | None) -> Iterator[str]:

@@ -130,11 +130,18 @@ class Origins:
         for override in reversed(self._assignments if is_group else ()):
             if override.key_or_group == group and isinstance(override.value(), str):
                 return Origin(self.giver, override.value())
-        for only_overrides in (True, False) if with_defaults else (True,):
-            for file in reversed(self.files):
-                for other, choice, where in file.defaults(overrides=only_overrides):
-                    if other == group:
-                        return Origin(where, choice)
+        origin = self._chosen_in_files(group, overrides=True)
+        if origin is None and with_defaults:
+            return self._chosen_in_files(group, overrides=False)
+        return origin
+
+    def _chosen_in_files(self, group: str, *, overrides: bool) -> Origin | None:
+        """Returns the last entry of a defaults list that selects a choice of `group`, or None. `overrides` is the
+        argument of `ConfigFile.defaults`."""
+        for file in reversed(self.files):
+            for other, choice, where in file.defaults(overrides=overrides):
+                if other == group:
+                    return Origin(where, choice)
         return None
 
     def given(self, prefix: str = "") -> list[str]:

@@ -1,5 +1,6 @@
 """Reads `cluster.resource_info`: the hosts of a run, and the GPUs or CPU slots that the run uses on each host."""
 
+import functools
 import ipaddress
 import re
 import socket
@@ -59,7 +60,7 @@ def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[in
     """
     hosts: list[Host] = []
     seen: dict[str, tuple[str, int]] = {}
-    found: tuple[int, ...] | None = None
+    gpus = functools.cache(gpus)  # this machine may have no line, and its GPUs are then not looked for
     for number, line in enumerate(lines, start=1):
         content = line.partition("#")[0].strip()
         if not content:
@@ -67,26 +68,33 @@ def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[in
         place = f"{where}:{number}"
         name, ids = _split(content, place)
         here = is_this_machine(name)
-        if not here and _is_ipv6(name):
-            raise ConfigError(
-                f"{place}: host {name!r}: only this machine can have an IPv6 address here; give a name or IPv4 address"
-            )
+        if not here:
+            _refuse_ipv6(name, place)
         # All names of this machine refer to the same host.
         key = "" if here else name.lower()
         if key in seen:
-            first, line_number = seen[key]
-            other = "" if first == name else f" (as {first!r})"
-            raise ConfigError(
-                f"{place}: host {name!r} already has a line, {where}:{line_number}{other}; put all its ids on one line"
-            )
+            raise _repeated(name, place, *seen[key], where=where)
         seen[key] = (name, number)
-        if found is None and here:
-            found = gpus()
-        slots = _slots(ids, place, (found or ()) if here else ())
+        slots = _slots(ids, place, gpus() if here else ())
         hosts.append(Host(name=name, slots=slots, is_here=here))
     if not hosts:
         raise ConfigError(f"{where}: no host found; {FORMAT}")
     return hosts
+
+
+def _refuse_ipv6(name: str, place: str) -> None:
+    if _is_ipv6(name):
+        raise ConfigError(
+            f"{place}: host {name!r}: only this machine can have an IPv6 address here; give a name or IPv4 address"
+        )
+
+
+def _repeated(name: str, place: str, first: str, first_line: int, *, where: str) -> ConfigError:
+    """Returns the error for a host that line `first_line` already names, as `first`."""
+    other = "" if first == name else f" (as {first!r})"
+    return ConfigError(
+        f"{place}: host {name!r} already has a line, {where}:{first_line}{other}; put all its ids on one line"
+    )
 
 
 def listed_slots(lines: Sequence[str]) -> tuple[int, ...]:

@@ -1,10 +1,11 @@
 """Builds the command that resumes a run: the command that started the run, with the same run directory."""
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import OmegaConf
@@ -32,7 +33,15 @@ def resume_command(run_dir: Path, *, has_own_checkpoint: bool, resume: str) -> s
     """
     if is_of_call() or not HydraConfig.initialized():
         return None
-    hydra = HydraConfig.get()
+    overrides = _of_single_run(HydraConfig.get())
+    if has_own_checkpoint:
+        overrides = _from_own_checkpoint(overrides, resume)
+    words = ["python", "-m", "parallax_runner", *_options(), *overrides, f"hydra.run.dir={quoted(readable(run_dir))}"]
+    return without_password(shlex.join(words))
+
+
+def _of_single_run(hydra: HydraConf) -> list[str]:
+    """Returns the overrides that start the same job as a single run."""
     overrides, of_hydra = _as_written(hydra.overrides.task), _as_written(hydra.overrides.hydra)
     # Hydra itself adds hydra.mode if neither a file nor the user sets it. An experiment can set the mode of a sweep.
     keys = [_key(one) for one in of_hydra]
@@ -42,15 +51,16 @@ def resume_command(run_dir: Path, *, has_own_checkpoint: bool, resume: str) -> s
     else:
         overrides += [one for one in of_hydra if _key(one) == "hydra.searchpath"]
         says_run = "hydra.mode" not in keys
-    if says_run:
-        overrides.append("hydra.mode=RUN")
-    if has_own_checkpoint:
-        given = [one for one in overrides if _key(one) == _RESUME_KEY]
-        overrides = [one for one in overrides if _key(one) not in (_RESUME_KEY, _POSITION_KEY)]
-        if resume != "auto" and not given:
-            overrides.append(f"{_RESUME_KEY}=auto")
-    words = ["python", "-m", "parallax_runner", *_options(), *overrides, f"hydra.run.dir={quoted(readable(run_dir))}"]
-    return without_password(shlex.join(words))
+    return [*overrides, "hydra.mode=RUN"] if says_run else overrides
+
+
+def _from_own_checkpoint(overrides: Sequence[str], resume: str) -> list[str]:
+    """Returns the overrides of a run that continues from its own newest checkpoint."""
+    given = [one for one in overrides if _key(one) == _RESUME_KEY]
+    others = [one for one in overrides if _key(one) not in (_RESUME_KEY, _POSITION_KEY)]
+    if resume == "auto" or given:
+        return others
+    return [*others, f"{_RESUME_KEY}=auto"]
 
 
 def _as_written(overrides: Any) -> list[str]:

@@ -69,12 +69,10 @@ def nearest_key(key: str, known: Sequence[str]) -> str | None:
     A key with the same name in another group has priority over a key with a similar name in the same group. If the
     group has no keys, all keys are compared. Another program's name for a key is treated as the key's name.
     """
+    key = _translated(key, known)
+    if key in known:
+        return key
     parent, _, name = key.rpartition(".")
-    meant = OTHER_NAMES[None].get(plain_word(name))
-    if meant is not None and name not in {_last(other) for other in known if not other.startswith("hydra.")}:
-        name = meant
-        if (key := f"{parent}.{name}" if parent else name) in known:
-            return key
     elsewhere = [other for other in known if _last(other) == name]
     if elsewhere:
         return nearest(key, elsewhere) or elsewhere[0]
@@ -83,6 +81,16 @@ def nearest_key(key: str, known: Sequence[str]) -> str | None:
         match = nearest(name, beside)
         return beside[match] if match is not None else None
     return nearest(key, known)
+
+
+def _translated(key: str, known: Sequence[str]) -> str:
+    """Returns the key with another program's name for it replaced by this project's name."""
+    parent, _, name = key.rpartition(".")
+    meant = OTHER_NAMES[None].get(plain_word(name))
+    names = {_last(other) for other in known if not other.startswith("hydra.")}
+    if meant is None or name in names:
+        return key
+    return f"{parent}.{meant}" if parent else meant
 
 
 def _last(key: str) -> str:

@@ -168,18 +168,23 @@ def tell_end(
     variables that the command needs. After a failure, also prints the last output of the failed process and what the
     other processes were doing."""
     if failure is not None:
-        last_lines = "".join(f"    {line}\n" for line in failure.last_lines)
-        said = f"its last lines:\n{last_lines}" if last_lines else "it printed nothing\n"
-        if failure.recurs:  # The message explains the error, and the traceback is in the log.
-            said = ""
-        others = "".join(f"    {line}\n" for line in describe(failure.others))
-        meanwhile = f"meanwhile:\n{others}" if others else ""
-        print(f"parallax_runner: {failure}\n{said}{meanwhile}logs: {run_dir / 'logs'}", file=sys.stderr)
+        _tell_failure(failure, run_dir)
     elif summary.status != "finished":
         print(f"parallax_runner: {summary.error or summary.status}; {run_dir}", file=sys.stderr)
-    if summary.status != "finished" and resume_command is not None:
+    if summary.status == "finished":
+        print(action_named(summary.action).told_at_end(summary, run_dir), file=sys.stderr)
+        return
+    if resume_command is not None:
         needs = f" (needs the environment variables {', '.join(variables)})" if variables else ""
         print(f"{_saved(summary.ckpt_path)}to continue{needs}:\n    {resume_command}", file=sys.stderr)
-    if summary.status != "finished":
-        return
-    print(action_named(summary.action).told_at_end(summary, run_dir), file=sys.stderr)
+
+
+def _tell_failure(failure: Failure, run_dir: Path) -> None:
+    """Prints a failure, the last output of the failed process, and what the other processes were doing."""
+    last_lines = "".join(f"    {line}\n" for line in failure.last_lines)
+    said = f"its last lines:\n{last_lines}" if last_lines else "it printed nothing\n"
+    if failure.recurs:  # The message explains the error, and the traceback is in the log.
+        said = ""
+    others = "".join(f"    {line}\n" for line in describe(failure.others))
+    meanwhile = f"meanwhile:\n{others}" if others else ""
+    print(f"parallax_runner: {failure}\n{said}{meanwhile}logs: {run_dir / 'logs'}", file=sys.stderr)

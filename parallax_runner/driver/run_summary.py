@@ -163,14 +163,11 @@ def with_training(
     """Returns the summary with the results of training, from the run's record and the ranks' last messages (`done`, by
     rank). `before` is the summary of an earlier run in the same folder."""
     chief = done.get(0, {})
-    steps, loss_first, loss_last = chief.get("steps", record.last_step), record.loss_first, record.loss_last
-    if loss_last is None and record.unknown_loss is None and before.get("steps") == steps:
-        # The earlier run completed all steps, but was killed before it could end.
-        loss_first, loss_last = before.get("loss_first"), before.get("loss_last")
+    steps = chief.get("steps", record.last_step)
+    loss_first, loss_last = _losses(record, steps, before)
     observed = histogram_of(record.staleness)
     if record.contributors is not None:
         observed |= counts_of(record.dropped, record.workers)
-    sent = [entry["sent_bytes_per_step"] for entry in done.values() if entry.get("sent_bytes_per_step") is not None]
     rates = record.rates(chief.get("steps_per_sec"))
     summary = dataclasses.replace(
         summary,
@@ -182,7 +179,7 @@ def with_training(
         loss_last=loss_last,
         unknown_loss=record.unknown_loss,
         startup_secs=record.startup_secs,
-        sent_bytes_per_step=sum(sent) / len(sent) if sent else None,
+        sent_bytes_per_step=_mean_sent_bytes(done),
         export=ExportSummary(chief["saved_model"], chief["saved_model_error"]) if "saved_model" in chief else None,
         keras=KerasSummary(chief["keras_model"], chief["keras_model_error"]) if "keras_model" in chief else None,
         observed=_named_flat(observed),
@@ -191,6 +188,20 @@ def with_training(
         compared=_compared(record, loss_last) if action_named(summary.action).trains else None,
     )
     return with_verification(summary, chief["comparison"]) if "comparison" in chief else summary
+
+
+def _losses(record: RunRecord, steps: int, before: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Returns the first and the last loss of the run."""
+    if record.loss_last is None and record.unknown_loss is None and before.get("steps") == steps:
+        # The earlier run completed all steps, but was killed before it could end.
+        return before.get("loss_first"), before.get("loss_last")
+    return record.loss_first, record.loss_last
+
+
+def _mean_sent_bytes(done: Mapping[int, Mapping[str, Any]]) -> float | None:
+    """Returns the mean over the ranks of the bytes that a rank sent per step, or None if no rank reports it."""
+    sent = [entry["sent_bytes_per_step"] for entry in done.values() if entry.get("sent_bytes_per_step") is not None]
+    return sum(sent) / len(sent) if sent else None
 
 
 def _compared(record: RunRecord, loss_last: float | None) -> ObjectiveSummary:

@@ -120,16 +120,21 @@ def _read(name: str, value: Any) -> Any:
             raise ConfigError("expected True or False").about(Setting.of(name, value))
         return truth
     if isinstance(default, int):
-        least = 0 if name in ("trainer_id", "ports_num_for_sparse") else 1
-        text = str(value)
-        if not (text.isascii() and text.isdigit() and int(text) >= least):
-            raise ConfigError(f"expected an integer, at least {least}").about(Setting.of(name, value))
-        return int(text)
+        return _integer(name, value)
     if name == "pservers":
         # Ports in the list are ignored, because all ports follow from `port`.
         hosts = value.split(",") if isinstance(value, str) else list(value)
         return tuple(str(host).strip().partition(":")[0] for host in hosts)
     return str(value)
+
+
+def _integer(name: str, value: Any) -> int:
+    least = 0 if name in ("trainer_id", "ports_num_for_sparse") else 1
+    text = str(value)
+    is_integer = text.isascii() and text.isdigit()
+    if not is_integer or int(text) < least:
+        raise ConfigError(f"expected an integer, at least {least}").about(Setting.of(name, value))
+    return int(text)
 
 
 def _address_of(interface: str) -> str:

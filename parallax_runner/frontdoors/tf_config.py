@@ -57,13 +57,17 @@ def _cluster(content: Any) -> Mapping[str, Sequence[str]]:
     if not isinstance(cluster, dict) or not cluster:
         raise _refusal("it has no cluster")
     for job, hosts in cluster.items():
-        if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
-            raise _refusal(f"the cluster's {job} is {hosts!r}, not a list of addresses")
-        if job not in (*WORKERS, SERVERS, EVALUATOR):
-            raise _refusal(f"the cluster has a job {job!r}; known jobs are {', '.join((*WORKERS, SERVERS))}")
+        _check_job(job, hosts)
     if sum(len(cluster.get(job, ())) for job in WORKERS[:2]) > 1:
         raise _refusal("the cluster has more than one chief")
     return cluster
+
+
+def _check_job(job: Any, hosts: Any) -> None:
+    if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
+        raise _refusal(f"the cluster's {job} is {hosts!r}, not a list of addresses")
+    if job not in (*WORKERS, SERVERS, EVALUATOR):
+        raise _refusal(f"the cluster has a job {job!r}; known jobs are {', '.join((*WORKERS, SERVERS))}")
 
 
 def _task(content: Mapping[str, Any], cluster: Mapping[str, Sequence[str]]) -> tuple[str, int]:

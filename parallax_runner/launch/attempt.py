@@ -10,8 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from parallax_runner.errors import ErrorParts, LaunchError, ParallaxError
-from parallax_runner.launch import installation
+from parallax_runner.errors import LaunchError, ParallaxError
 from parallax_runner.launch.blame import verdict
 from parallax_runner.launch.blame.first_death import DIED_SILENTLY, Failure, Member
 from parallax_runner.launch.blame.verdict import Logs
@@ -21,6 +20,7 @@ from parallax_runner.launch.control.wire import Message
 from parallax_runner.launch.family import end_family
 from parallax_runner.launch.job import Command, LaunchSpec
 from parallax_runner.launch.logs import log_path
+from parallax_runner.launch.member_reports import RECORDED, refuse
 from parallax_runner.launch.proof import LaunchProof, surplus
 from parallax_runner.launch.spawn import spawn
 from parallax_runner.launch.watch import silence
@@ -252,25 +252,14 @@ class Attempt:
             return
         member = (self._workers if message.role == "worker" else self._servers)[message.index]
         member.silent_secs = 0.0
-        if message.kind == wire.HELLO:
-            member.said_hello, member.connected, member.host = True, True, message.host
-            member.pid = message.fields.get("pid")
-        elif message.kind in (wire.ALIVE, wire.STANDS):
-            _note_standing(member, message.fields)
+        if message.kind in RECORDED:
+            RECORDED[message.kind](member, message)
         elif message.kind == wire.DONE:
             self._take_done(member, message)
-        elif message.kind == wire.FAIL:
-            _note_failure(member, message)
-        elif message.kind == wire.INSTALLATION:
-            _refuse(member, message, installation.fault_of(message.fields["versions"], installation.versions()))
         elif message.kind == wire.PROOF:
             self._take_proof(member, message)
         elif message.kind == wire.PORT_TAKEN:
             self.taken_address = str(message.fields.get("address"))
-        elif message.kind == wire.CLOSED:
-            member.connected = False
-            if not member.done:
-                member.lose(message.received_secs)
         if message.kind not in _INTERNAL_KINDS:
             self._tell(message, member)
 
@@ -294,7 +283,7 @@ class Attempt:
         fault = self._launcher.misplaced(message.role, message.index, message.host) or self._proof.take(
             message.role, message.index, message.fields
         )
-        _refuse(member, message, fault)
+        refuse(member, message, fault)
         if self._proof.is_complete:
             self._control.tell_proven()
 
@@ -322,20 +311,22 @@ class Attempt:
                 continue
             if child.exited_secs is None:
                 child.exited_secs = now
-                # The exit status of a program that starts all workers describes only that program, not the workers.
-                itself = child.members[-1]
-                itself.exit_status = status
-                itself.is_gone = itself is not self._program and status == self._launcher.lost_exit_status
-                if itself is self._program and status < 0:
-                    # The program itself was killed by a signal. If a worker had died, the program's status would be
-                    # positive.
-                    self._program.lose(now)
+                self._note_exit(child.members[-1], status, now)
             # Usually, a member is marked as lost when its connection ends. This check is for members that never had a
             # connection, and for members whose forked child keeps the connection open.
             if now - child.exited_secs > LAST_WORDS_SECS:
                 for member in child.members:
                     if not member.done and member is not self._program:
                         member.lose(child.exited_secs)
+
+    def _note_exit(self, itself: Member, status: int, now: float) -> None:
+        """Records the exit status of a process that the driver started. The status of a program that starts all workers
+        describes only that program, not the workers."""
+        itself.exit_status = status
+        itself.is_gone = itself is not self._program and status == self._launcher.lost_exit_status
+        if itself is self._program and status < 0:
+            # The program itself was killed by a signal. If a worker had died, the program's status would be positive.
+            itself.lose(now)
 
     def _look_at_clock(self) -> None:
         passed_secs = self._clock.tick()
@@ -348,41 +339,3 @@ class Attempt:
         self._stopped.look(started, passed_secs)
         self._stall.look(self._workers, passed_secs)
         silence.judge((*self._workers, *self._servers), self._spec.hang_timeout_secs)
-
-
-def _refuse(member: Member, message: Message, fault: str | None) -> None:
-    """Marks a process as lost if there is a fault. A restarted run would have the same fault."""
-    if fault is not None:
-        member.error, member.recurs = fault, True
-        member.lose(message.received_secs)
-
-
-def _note_failure(member: Member, message: Message) -> None:
-    _note_standing(member, message.fields)
-    member.lose(message.received_secs)
-    if member.error is not None:  # the driver has refused it, so this error follows from the driver's reason
-        return
-    member.error = str(message.fields.get("error", "failed and gave no reason"))
-    member.parts = _parts_in(message.fields)
-    member.traceback = str(message.fields.get("traceback", ""))
-    member.recurs = bool(message.fields.get("recurs"))
-    member.wanted_status = message.fields.get("exit_status")
-
-
-def _parts_in(fields: dict[str, Any]) -> ErrorParts | None:
-    """Returns the parts of an error of this package, or None for any other error."""
-    parts = fields.get("parts")
-    if parts is None:
-        return None
-    try:
-        return ErrorParts.from_json(parts)
-    except ValueError:  # the text of the error is still there
-        return None
-
-
-def _note_standing(member: Member, fields: dict[str, Any]) -> None:
-    member.doing = fields.get("doing", member.doing)
-    member.doing_secs = fields.get("doing_secs", member.doing_secs)
-    member.step = fields.get("step", member.step)
-    member.where = fields.get("where", member.where)
-    member.inside = fields.get("inside", member.inside)

@@ -32,19 +32,28 @@ def end_family(children: Iterable[Popen[bytes]], secret: str, hurry: Callable[[]
     `hurry()` returns True. Returns when all these processes have exited, or at the latest 2 s after the first SIGKILL.
     A stopped process cannot handle SIGTERM, so it receives SIGKILL at once."""
     children = list(children)
+    pids = [child.pid for child in children]
     for number, patience_secs in ((signal.SIGTERM, TERM_SECS), (signal.SIGKILL, KILL_SECS)):
         signalled: set[psutil.Process] = set()
         deadline = time.monotonic() + patience_secs
         while time.monotonic() < deadline and not (number == signal.SIGTERM and hurry()):
             # List the processes again each time, because a process may have forked while the previous list was created.
-            family = find_family([child.pid for child in children], secret)
-            if not family and all(child.poll() is not None for child in children):
+            family = find_family(pids, secret)
+            if not family and _have_exited(children):
                 return
             for process in set(family) - signalled:
                 _signal(process, number)
             signalled |= set(family)
             time.sleep(_POLL_SECS)
-    log.error("still running after SIGKILL: %s", ", ".join(f"pid {process.pid}" for process in signalled) or "unknown")
+    log.error("still running after SIGKILL: %s", _pids(signalled) or "unknown")
+
+
+def _have_exited(children: Iterable[Popen[bytes]]) -> bool:
+    return all(child.poll() is not None for child in children)
+
+
+def _pids(processes: Iterable[psutil.Process]) -> str:
+    return ", ".join(f"pid {process.pid}" for process in processes)
 
 
 def _belongs(process: psutil.Process, sessions: set[int], secret: str) -> bool:

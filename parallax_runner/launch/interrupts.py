@@ -119,9 +119,14 @@ class Interrupts:
         elif (self.first_signal, number, self.again) == (signal.SIGHUP, signal.SIGTERM, False):
             self.first_signal, self._press_secs = number, now
         elif number != signal.SIGHUP and now - self._press_secs > SAME_PRESS_SECS:
-            # A supervising driver may hang, for example on a terminal that accepts no output.
-            is_held_up = self.again and now - self._again_secs > FORCED_END_SECS
-            if not self._supervised or is_held_up:
-                os._exit(self.exit_status)
-            if not self.again:
-                self.again, self._again_secs = True, now
+            self._note_again(now)
+
+    def _note_again(self, now: float) -> None:
+        """Ends this process at once if it does not supervise a run, or if it does not react to an earlier second
+        signal."""
+        # A supervising driver may hang, for example on a terminal that accepts no output.
+        is_held_up = self.again and now - self._again_secs > FORCED_END_SECS
+        if not self._supervised or is_held_up:
+            os._exit(self.exit_status)
+        if not self.again:
+            self.again, self._again_secs = True, now

@@ -101,18 +101,9 @@ def _supervise(
     if interrupts.received:
         return _interrupted(attempt, interrupts)
     attempt.start()
-
-    def is_over() -> bool:
-        return (
-            interrupts.received
-            or attempt.taken_address is not None
-            or attempt.workers_done()
-            or attempt.first_lost_secs() is not None
-        )
-
-    while not is_over():
-        attempt.pump(lambda: is_over() or attempt.has_stall_news())
-        if not is_over():
+    while not _is_over(attempt, interrupts):
+        attempt.pump(lambda: _is_over(attempt, interrupts) or attempt.has_stall_news())
+        if not _is_over(attempt, interrupts):
             _tell_stall(attempt, on_stall)
     if attempt.workers_done():
         return _close(attempt, interrupts)
@@ -121,6 +112,15 @@ def _supervise(
     if attempt.taken_address is not None:
         return None
     return _settle(attempt, interrupts)
+
+
+def _is_over(attempt: Attempt, interrupts: Interrupts) -> bool:
+    return (
+        interrupts.received
+        or attempt.taken_address is not None
+        or attempt.workers_done()
+        or attempt.first_lost_secs() is not None
+    )
 
 
 def _tell_stall(attempt: Attempt, on_stall: Callable[[str], None] | None) -> None:

@@ -105,12 +105,18 @@ def outcome_table(outcome: Outcome) -> Table:
     sending = sorted((one for one in outcome.variables if _size(one) != 0), key=_size, reverse=True)
     for one in sending[:MAX_ROWS]:
         _add_bytes(table, f"{one.name} by {one.route}", one.predicted_sent_bytes, one.measured_sent_bytes)
-    if others := sending[MAX_ROWS:]:
-        predicted = _total([one.predicted_sent_bytes for one in others])
-        _add_bytes(table, f"{len(others)} others", predicted, _total([one.measured_sent_bytes for one in others]))
+    _add_others(table, sending[MAX_ROWS:])
     if outcome.measured_other_bytes:
         _add_bytes(table, "not assigned to a variable", 0, outcome.measured_other_bytes)
     return table
+
+
+def _add_others(table: Table, others: Sequence[VariableOutcome]) -> None:
+    """Adds a row with the total bytes of the variables that have no row of their own."""
+    if others:
+        predicted = _total([one.predicted_sent_bytes for one in others])
+        measured = _total([one.measured_sent_bytes for one in others])
+        _add_bytes(table, f"{len(others)} others", predicted, measured)
 
 
 def _add_bytes(table: Table, name: str, predicted: float | None, measured: float | None) -> None:

@@ -22,8 +22,7 @@ def advice(plan: Plan, variables: Sequence[VariableInfo], model: CostModel, auto
     `model` is the cost model for the plan's own `comm`, and `auto` is the cost model for `comm=auto` on the same
     cluster.
     """
-    is_auto = plan.comm == name_by_cost()
-    if is_auto or plan.workers < 2 or not plan.options.waits_for_all or plan.replicas_per_worker > 1:
+    if plan.comm == name_by_cost() or not _is_covered(plan):
         return None
     own = {planned.name: planned.route for planned in plan.variables}
     choice = choose_routes(variables, auto).routes
@@ -39,6 +38,11 @@ def advice(plan: Plan, variables: Sequence[VariableInfo], model: CostModel, auto
         "" if plan.rows_measured else ". This estimate uses only shapes; comm.measure_rows=true measures steps first"
     )
     return f"{chosen}: {told}{bounds}"
+
+
+def _is_covered(plan: Plan) -> bool:
+    """Returns whether workers exchange something in the plan's steps, and the cost model covers these steps."""
+    return plan.workers > 1 and plan.options.waits_for_all and plan.replicas_per_worker == 1
 
 
 def _saved(

@@ -118,18 +118,46 @@ def _routes(
     """
     chosen: dict[str, str] = {}
     for variable in variables:
-        possible = possible_routes(variable, model.cluster.servers)
-        owners = [route for route in possible if route_named(route).has_owners]
-        if variable.server is not None:  # the variable's device scope names a server
-            possible = tuple(route for route in owners if route_named(route).on_servers) or possible
-        routes = [route for route in possible if route in family or route_named(route).sends_nothing]
-        costs = {route: cost_of(cost) for route in routes if (cost := model.cost(variable, route)) is not None}
-        if not costs:  # the number of rows is unknown, so rows are sent to their owner
-            routes = [route for route in routes if route in owners or not set(owners) & set(possible)]
-        if not routes:
+        route = _cheapest_route(variable, model, family, cost_of)
+        if route is None:
             return None
-        chosen[variable.name] = min(costs, key=lambda route: costs[route]) if costs else routes[-1]
+        chosen[variable.name] = route
     return chosen
+
+
+def _cheapest_route(
+    variable: VariableInfo, model: CostModel, family: tuple[str, ...], cost_of: Callable[[RouteCost], float]
+) -> str | None:
+    """Returns the variable's cheapest route within a family, or None for the reasons that `_routes` gives."""
+    possible = _possible_in_scope(variable, model.cluster.servers)
+    routes = [route for route in possible if route in family or route_named(route).sends_nothing]
+    costs = _known_costs(variable, model, routes)
+    if costs:
+        return min(costs, key=lambda route: cost_of(costs[route]))
+    # The number of rows is unknown, so rows are sent to their owner.
+    if _with_owners(possible):
+        routes = _with_owners(routes)
+    return routes[-1] if routes else None
+
+
+def _possible_in_scope(variable: VariableInfo, servers: int) -> Sequence[str]:
+    """Returns the routes that the variable can take. If its device scope names a server, these are the routes with
+    servers, if there are any."""
+    possible = possible_routes(variable, servers)
+    if variable.server is None:
+        return possible
+    on_servers = [route for route in _with_owners(possible) if route_named(route).on_servers]
+    return on_servers or possible
+
+
+def _with_owners(routes: Sequence[str]) -> list[str]:
+    return [route for route in routes if route_named(route).has_owners]
+
+
+def _known_costs(variable: VariableInfo, model: CostModel, routes: Sequence[str]) -> dict[str, RouteCost]:
+    """Returns the variable's cost with each route. Routes whose cost is unknown are omitted."""
+    costs = {route: model.cost(variable, route) for route in routes}
+    return {route: cost for route, cost in costs.items() if cost is not None}
 
 
 def _dense_where_alike(
@@ -173,17 +201,23 @@ def _reason(variable: VariableInfo, model: CostModel, route: str) -> str:
     if route_named(route).sends_nothing:
         return route_named(route).reason(variable)
     possible = possible_routes(variable, model.cluster.servers)
-    costs = {other: cost.secs for other in possible if (cost := model.cost(variable, other)) is not None}
-    if route not in costs:
+    secs = {other: cost.secs for other, cost in _known_costs(variable, model, possible).items()}
+    if route not in secs:
         return "sparse, with an unknown number of rows touched in a step: rows are sent to their owner"
-    told = ", ".join(f"{other} {1000 * secs:.3g} ms" for other, secs in costs.items() if other != route)
-    touched = model.touched(variable)
-    rows = ""
-    if variable.gradient is GradientKind.SPARSE and touched is not None:
-        share = touched.share_of(variable)
-        rows = f"; a step touches {'at most ' if touched.is_bound else ''}{100 * share:.3g} % of the rows"
-        is_dense = route_named(route).kept_gradient is GradientKind.DENSE
-        if is_dense and costs[route] > min(costs.values()) and _nearly_all_touched(variable, model):
-            rows += ", and each rank touches nearly all of them, so the dense route is hardly slower"
+    told = ", ".join(f"{other} {1000 * secs[other]:.3g} ms" for other in secs if other != route)
     others = f"; {told}" if told else ""
-    return f"{1000 * costs[route]:.3g} ms a step with {route}{others}{rows}"
+    rows = _told_of_rows(variable, model)
+    is_dense = route_named(route).kept_gradient is GradientKind.DENSE
+    is_slower = secs[route] > min(secs.values())
+    if is_dense and is_slower and _nearly_all_touched(variable, model):
+        rows += ", and each rank touches nearly all of them, so the dense route is hardly slower"
+    return f"{1000 * secs[route]:.3g} ms a step with {route}{others}{rows}"
+
+
+def _told_of_rows(variable: VariableInfo, model: CostModel) -> str:
+    """Returns the part of a reason that states the fraction of touched rows, if it is known."""
+    touched = model.touched(variable)
+    if variable.gradient is not GradientKind.SPARSE or touched is None:
+        return ""
+    bound = "at most " if touched.is_bound else ""
+    return f"; a step touches {bound}{100 * touched.share_of(variable):.3g} % of the rows"

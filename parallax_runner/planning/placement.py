@@ -88,10 +88,20 @@ def rows_matter(plan: Plan) -> bool:
     variable that is unevenly distributed, or a dense variable that could have its own server.
     """
     served = [variable for variable in plan.variables if variable.shards]
-    counts = [Counter(shard.server for shard in one.shards) for one in served if one.gradient == GradientKind.SPARSE]
-    is_uneven = any(len({count[server] for server in range(plan.servers)}) > 1 for count in counts)
-    has_dense = any(one.gradient == GradientKind.DENSE for one in served)
-    return plan.servers > 1 and len(served) > 1 and bool(counts) and (is_uneven or has_dense)
+    if plan.servers <= 1 or len(served) <= 1:
+        return False
+    kinds = {variable.gradient for variable in served}
+    if GradientKind.SPARSE not in kinds:
+        return False
+    if GradientKind.DENSE in kinds:
+        return True
+    return any(_is_uneven(one.shards, plan.servers) for one in served if one.gradient == GradientKind.SPARSE)
+
+
+def _is_uneven(shards: Sequence[Shard], servers: int) -> bool:
+    """Returns whether some servers have more of the shards than others."""
+    by_server = Counter(shard.server for shard in shards)
+    return len({by_server[server] for server in range(servers)}) > 1
 
 
 def served_bytes(

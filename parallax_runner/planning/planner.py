@@ -26,14 +26,9 @@ def make_plan(request: PlanRequest) -> Plan:
 
     Raises PlanError if a variable would have more shards than rows (never with Cut.BY_BYTES), or if a route is unknown.
     """
-    comm, options, preset, choice = request.comm, request.options, request.routes, request.choice
+    comm, options, preset = request.comm, request.options, request.routes
     variables = cut_variables(request.variables, request.partitions, request.cut)
-    if choice is None:
-        if preset is None:
-            raise PlanError("set comm.routes, which chooses the routes of dense and sparse gradients").about(
-                Setting.of("comm", comm)
-            )
-        choice = _by_preset(preset, variables, request)
+    choice = request.choice or _by_preset(variables, request)
     routes = choice.routes
     _refuse_what_ranks_cannot_send(variables, routes, comm)
     used = in_effect(request)
@@ -62,6 +57,7 @@ def make_plan(request: PlanRequest) -> Plan:
     )
     notes = [*choice.notes, *_notes(variables, request, preset, routes)]
     notes += _notes_on_repeated_ids(variables)
+    notes += _notes_on_slow_exchanges(request, routes)
     notes += _notes_on_options(request, routes, served)
     notes += lookahead_notes(variables, routes, request)
     notes += _notes_on_whole_tables(planned, served, options)
@@ -77,12 +73,17 @@ def make_plan(request: PlanRequest) -> Plan:
         replicas_per_worker=request.replicas_per_worker,
         options=options,
         differ_unmerged=tuple(variable.name for variable in variables if variable.nonlinear_op),
-        counters=() if options.waits_for_all else _counters(variables, options),
+        counters=_counters(variables, options),
     )
 
 
-def _by_preset(preset: RoutesConfig, variables: Sequence[VariableInfo], request: PlanRequest) -> Choice:
-    """Returns the routes that a preset chooses for the variables, and the reasons for these routes."""
+def _by_preset(variables: Sequence[VariableInfo], request: PlanRequest) -> Choice:
+    """Returns the routes that the preset chooses for the variables, and the reasons for these routes."""
+    preset = request.routes
+    if preset is None:
+        raise PlanError("set comm.routes, which chooses the routes of dense and sparse gradients").about(
+            Setting.of("comm", request.comm)
+        )
     routes = {variable.name: _route(variable, request.comm, preset, request.servers) for variable in variables}
     reasons = {variable.name: _reason(variable, routes[variable.name], request.options) for variable in variables}
     return Choice(routes, reasons)
@@ -136,6 +137,9 @@ def _reason(variable: VariableInfo, route: str, options: CommOptions) -> str:
 
 
 def _counters(variables: Sequence[VariableInfo], options: CommOptions) -> tuple[str, ...]:
+    """Returns the names of the variables that count the updates of all replicas on a server."""
+    if options.waits_for_all:
+        return ()
     about, remedy = Setting("comm.sync", "false"), "comm.sync=true"
     if options.sync:
         about, remedy = Setting("comm.ps.backup_workers", None), "comm.ps.backup_workers=0"
@@ -182,19 +186,29 @@ def _notes(
     notes = _notes_on_mixed(request.comm, preset, kinds, set(routes.values()))
     if request.partitions > 1 and not splits:
         notes.append(f"partition.num={request.partitions} has no effect: no sparse variable is on a server")
-    notes += [
-        f"«{variable.name}» stays whole on every rank, because «{variable.immovable_op}» "
-        f"{variable.immovable_because or 'uses it directly'}"
-        for variable in variables
-        if _is_mixed(preset) and variable.immovable_op and variable.gradient is GradientKind.SPARSE
-    ]
-    notes += [
-        f"the device scope of «{variable.name}» names /job:ps/task:{variable.server}, but the variable stays with the "
-        f"ranks: {_kept(routes[variable.name])}"
-        for variable in variables
-        if variable.server is not None and variable.name not in on_servers
-    ]
+    if _is_mixed(preset):
+        notes += _notes_on_immovable(variables)
+    notes += _notes_on_device_scopes(variables, routes)
     return notes
+
+
+def _notes_on_immovable(variables: Sequence[VariableInfo]) -> Iterator[str]:
+    for variable in variables:
+        if variable.immovable_op and variable.gradient is GradientKind.SPARSE:
+            yield (
+                f"«{variable.name}» stays whole on every rank, because «{variable.immovable_op}» "
+                f"{variable.immovable_because or 'uses it directly'}"
+            )
+
+
+def _notes_on_device_scopes(variables: Sequence[VariableInfo], routes: Mapping[str, str]) -> Iterator[str]:
+    for variable in variables:
+        route = routes[variable.name]
+        if variable.server is not None and not route_named(route).on_servers:
+            yield (
+                f"the device scope of «{variable.name}» names /job:ps/task:{variable.server}, but the variable stays "
+                f"with the ranks: {_kept(route)}"
+            )
 
 
 def _notes_on_repeated_ids(variables: Sequence[VariableInfo]) -> Iterator[str]:
@@ -204,34 +218,47 @@ def _notes_on_repeated_ids(variables: Sequence[VariableInfo]) -> Iterator[str]:
     if not differ:
         return
     dense = [variable for variable in variables if variable.gradient is GradientKind.DENSE]
-    is_every = bool(dense) and all(variable.nonlinear_op for variable in dense)
-    names = ", ".join(f"«{variable.name}»" for variable in differ if not (is_every and variable in dense))
-    others = f"{' and ' * bool(names)}every variable with a dense gradient" if is_every else ""
     yield (
-        f"the update of {names}{others} is not linear in the sparse gradient (first nonlinear op: "
+        f"the update of {_listed(differ, dense)} is not linear in the sparse gradient (first nonlinear op: "
         f"«{differ[0].nonlinear_op}»): in every mode, rows with the same id are merged first; stock TensorFlow and "
         "Keras do not merge them, so their results differ if a batch repeats an id (docs/repeated-ids.md)"
     )
 
 
+def _listed(differ: Sequence[VariableInfo], dense: Sequence[VariableInfo]) -> str:
+    """Returns the names of the variables in `differ`. If all variables in `dense` differ, they are not named one by
+    one."""
+    is_every = bool(dense) and all(variable.nonlinear_op for variable in dense)
+    named = [variable for variable in differ if variable not in dense] if is_every else differ
+    parts = [", ".join(f"«{variable.name}»" for variable in named)] if named else []
+    if is_every:
+        parts.append("every variable with a dense gradient")
+    return " and ".join(parts)
+
+
+def _notes_on_slow_exchanges(request: PlanRequest, routes: Mapping[str, str]) -> Iterator[str]:
+    """Yields a note if collectives between several workers are slow, because mpirun did not start the workers."""
+    has_collectives = any(route_named(route).is_collective for route in routes.values())
+    if not has_collectives or request.workers == 1 or not request.without_mpirun:
+        return
+    note = backend().note_without_mpirun
+    if note is not None:
+        yield note
+
+
 def _notes_on_options(request: PlanRequest, routes: Mapping[str, str], served: Sequence[VariableInfo]) -> Iterator[str]:
-    """Yields notes about slow exchanges without mpirun, and about each option that has no effect in this plan."""
+    """Yields a note about each option that has no effect in this plan."""
     options = request.options
-    if (
-        request.without_mpirun
-        and request.workers > 1
-        and any(route_named(route).is_collective for route in routes.values())
-    ):
-        note = backend().note_without_mpirun
-        if note is not None:
-            yield note
     if options.use_allgatherv and ALLGATHER.name not in routes.values():
         yield "comm.mpi.use_allgatherv=true has no effect: no sparse gradient is gathered among the ranks"
-    if options.ps.replicate_variables and not any(one.gradient is GradientKind.DENSE for one in served):
+    serves_dense = any(one.gradient is GradientKind.DENSE for one in served)
+    if options.ps.replicate_variables and not serves_dense:
         yield "comm.ps.replicate_variables=true has no effect: no dense variable is on a server"
-    if not options.ps.local_aggregation and (request.replicas_per_worker == 1 or not options.sync):
-        why = "a worker has one replica" if request.replicas_per_worker == 1 else "each replica pushes immediately"
-        yield f"comm.ps.local_aggregation=false has no effect: {why}"
+    if not options.ps.local_aggregation:
+        if request.replicas_per_worker == 1:
+            yield "comm.ps.local_aggregation=false has no effect: a worker has one replica"
+        elif not options.sync:
+            yield "comm.ps.local_aggregation=false has no effect: each replica pushes immediately"
 
 
 def _is_mixed(preset: RoutesConfig | None) -> bool:

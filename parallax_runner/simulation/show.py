@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
@@ -10,6 +12,9 @@ from parallax_runner.config.comm_mode import name_by_cost
 from parallax_runner.files.whole import writing_whole
 from parallax_runner.plan.format_bytes import format_bytes
 from parallax_runner.simulation.simulate import Point, Simulation, shown_numbers
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 SIZE_INCHES = (11.0, 4.5)
 HEAD = (
@@ -74,16 +79,9 @@ def draw(simulation: Simulation, path: Path, title: str) -> None:
     has_words = all(point.words_per_sec is not None for point in simulation.points)
     for comm in simulation.comms:
         points = [point for point in simulation.points if point.comm == comm]
-        workers = [point.workers for point in points]
-        rates = [(point.words_per_sec if has_words else point.examples_per_sec) or 0.0 for point in points]
         style = "--" if comm == name_by_cost() else "-"
-        left.plot(workers, rates, style, label=comm)
-        right.plot(workers, [100 * point.efficiency for point in points], style, label=comm)
-    alone = next(point for point in simulation.points if point.workers == 1)
-    most = max(point.workers for point in simulation.points)
-    rate = (alone.words_per_sec if has_words else alone.examples_per_sec) or 0.0
-    left.plot([1, most], [rate, rate * most], ":", color="0.5", label="ideal")
-    right.plot([1, most], [100, 100], ":", color="0.5", label="ideal")
+        _draw_mode(points, left, right, style=style, in_words=has_words)
+    _draw_ideal(simulation, left, right, in_words=has_words)
     left.set(xlabel="workers", ylabel="words/s" if has_words else "examples/s")
     right.set(xlabel="workers", ylabel="% of ideal throughput")
     for axes in (left, right):
@@ -94,6 +92,29 @@ def draw(simulation: Simulation, path: Path, title: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with writing_whole(path) as file:
         figure.savefig(file, format="png", dpi=100)
+
+
+def _draw_mode(points: Sequence[Point], throughput: Axes, efficiency: Axes, *, style: str, in_words: bool) -> None:
+    """Draws the lines of the communication mode to which all points belong."""
+    workers = [point.workers for point in points]
+    rates = [_rate(point, in_words=in_words) for point in points]
+    percents = [100 * point.efficiency for point in points]
+    throughput.plot(workers, rates, style, label=points[0].comm)
+    efficiency.plot(workers, percents, style, label=points[0].comm)
+
+
+def _rate(point: Point, *, in_words: bool) -> float:
+    """Returns words or examples per second, or 0.0 if the number is unknown."""
+    rate = point.words_per_sec if in_words else point.examples_per_sec
+    return rate or 0.0
+
+
+def _draw_ideal(simulation: Simulation, throughput: Axes, efficiency: Axes, *, in_words: bool) -> None:
+    alone = next(point for point in simulation.points if point.workers == 1)
+    most = max(point.workers for point in simulation.points)
+    rate = _rate(alone, in_words=in_words)
+    throughput.plot([1, most], [rate, rate * most], ":", color="0.5", label="ideal")
+    efficiency.plot([1, most], [100, 100], ":", color="0.5", label="ideal")
 
 
 def _row(point: Point) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,23 +152,11 @@ def _point(comm: str, model: CostModel) -> Point:
     if workers == 1:  # one device, regardless of `comm`
         routes = dict.fromkeys((variable.name for variable in variables), LOCAL.name)
     else:
-        request = PlanRequest(
-            comm=comm,
-            variables=variables,
-            fingerprint=measured.fingerprint,
-            workers=workers,
-            servers=model.cluster.servers,
-            options=model.options,
-            spans_hosts=model.cluster.hosts > 1,
-        )
-        request = decided(request, model)
-        model = with_options(model, in_effect(request))
-        routes = {planned.name: planned.route for planned in make_plan(request).variables}
+        model, routes = _planned(comm, measured, model)
     compute_secs, step_secs = model.compute_secs(), model.step_secs(variables, routes)
     if compute_secs is None or step_secs is None:
         raise PlanError("simulate: the number of rows that a step touches is unknown; measure the graph again")
     step_secs = measured.step_secs if workers == 1 else step_secs
-    costs = [model.cost(variable, routes[variable.name]) for variable in variables]
     examples_per_sec = workers * measured.batch_size / step_secs
     words = measured.words_per_example
     return Point(
@@ -180,9 +169,31 @@ def _point(comm: str, model: CostModel) -> Point:
         examples_per_sec=examples_per_sec,
         words_per_sec=None if words is None else words * examples_per_sec,
         efficiency=measured.step_secs / step_secs,
-        sent_bytes=sum(cost.sent_bytes for cost in costs if cost is not None),
+        sent_bytes=_sent_bytes(measured, model, routes),
         routes=dict(Counter(route for route in routes.values() if not route_named(route).sends_nothing)),
     )
+
+
+def _planned(comm: str, measured: Measured, model: CostModel) -> tuple[CostModel, dict[str, str]]:
+    """Returns the routes of the plan for several workers, and the cost model with the options that the plan uses."""
+    request = PlanRequest(
+        comm=comm,
+        variables=measured.variables,
+        fingerprint=measured.fingerprint,
+        workers=model.cluster.workers,
+        servers=model.cluster.servers,
+        options=model.options,
+        spans_hosts=model.cluster.hosts > 1,
+    )
+    request = decided(request, model)
+    plan = make_plan(request)
+    return with_options(model, in_effect(request)), {planned.name: planned.route for planned in plan.variables}
+
+
+def _sent_bytes(measured: Measured, model: CostModel, routes: Mapping[str, str]) -> int:
+    """Returns the bytes that a rank sends per step. Variables whose cost is unknown are not counted."""
+    costs = [model.cost(variable, routes[variable.name]) for variable in measured.variables]
+    return sum(cost.sent_bytes for cost in costs if cost is not None)
 
 
 def _assumptions(measured: Measured, constants: Constants, workers_per_host: int) -> tuple[str, ...]:

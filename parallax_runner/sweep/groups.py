@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from parallax_runner.sweep.results import Result
@@ -26,13 +26,24 @@ def grouped(results: Sequence[Result]) -> list[Group]:
     value for the first key form a group. All jobs of a sweep over a single key form one group.
     """
     values = [dict(override.partition("=")[::2] for override in one.overrides) for one in results]
-    swept = [
-        key for key in dict.fromkeys(key for one in values for key in one) if len({v.get(key) for v in values}) > 1
-    ]
-    without_seed = [key for key in swept if key != SEED]
-    several = without_seed if SEED in swept else swept[:1]
-    shared = several if len(swept) > 1 else []
+    shared = _shared_keys(_swept_keys(values))
     found: dict[str, list[Result]] = {}
     for one, own in zip(results, values, strict=True):
-        found.setdefault(" ".join(f"{key}={own[key]}" for key in shared if key in own), []).append(one)
+        name = " ".join(f"{key}={own[key]}" for key in shared if key in own)
+        found.setdefault(name, []).append(one)
     return [Group(name, tuple(jobs)) for name, jobs in found.items()]
+
+
+def _swept_keys(values: Sequence[Mapping[str, str]]) -> list[str]:
+    """Returns the keys whose values differ between jobs. `values` has the keys and values of each job."""
+    keys = dict.fromkeys(key for one in values for key in one)
+    return [key for key in keys if len({one.get(key) for one in values}) > 1]
+
+
+def _shared_keys(swept: Sequence[str]) -> Sequence[str]:
+    """Returns the keys whose values the jobs of a group share."""
+    if len(swept) <= 1:
+        return []
+    if SEED in swept:
+        return [key for key in swept if key != SEED]
+    return swept[:1]

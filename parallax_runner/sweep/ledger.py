@@ -172,22 +172,38 @@ class Ledger:
 
 def account(events: Sequence[Event], damaged_lines: int = 0) -> Account:
     """Computes the account from a list of events."""
-    starts = [number for number, event in enumerate(events) if event.kind == SWEEP_STARTED]
-    begin = starts[-1] if starts else 0
-    present = events[begin:]
+    present = _since_last_start(events)
     finished = [event for event in events if event.kind == "finished" and event.objective is not None]
     first = finished[0] if finished else Event("finished")
-    driver = events[begin].process if starts else None
+    stops = [event.exit_status for event in present if _stops(event)]
     return Account(
         _standings(_Last.of(events)),
-        tuple(event.objective for event in finished if event.objective is not None),
+        _objectives(finished),
         first.objective_name,
         first.direction,
         failed_status=max((event.exit_status for event in present if event.kind == "failed"), default=0),
-        stop_status=next((event.exit_status for event in present if _stops(event)), 0),
-        driver_pid=0 if driver is None else driver.pid,
+        stop_status=stops[0] if stops else 0,
+        driver_pid=_driver_pid(present),
         damaged_lines=damaged_lines,
     )
+
+
+def _objectives(finished: Sequence[Event]) -> tuple[float, ...]:
+    return tuple(event.objective for event in finished if event.objective is not None)
+
+
+def _since_last_start(events: Sequence[Event]) -> Sequence[Event]:
+    """Returns the events since the most recent start of the sweep, or all events if no start is recorded."""
+    starts = [number for number, event in enumerate(events) if event.kind == SWEEP_STARTED]
+    return events[starts[-1] :] if starts else events
+
+
+def _driver_pid(present: Sequence[Event]) -> int:
+    """Returns the id of the process that started the sweep, or 0 if it is unknown."""
+    if not present or present[0].kind != SWEEP_STARTED:
+        return 0
+    process = present[0].process
+    return 0 if process is None else process.pid
 
 
 def _stops(event: Event) -> bool:

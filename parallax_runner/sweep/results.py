@@ -47,14 +47,27 @@ class Result:
 def rank(account: Account, planned: Iterable[Job]) -> list[Result]:
     """Returns all jobs in the ledger and all planned jobs. Ranked jobs come first, from best to worst, and the other
     jobs follow. No job is ranked if the jobs' objectives have different names, such as a loss and a perplexity."""
-    jobs = {name: standing.job for name, standing in account.standings.items()}
-    order = {job.name: job for job in planned} | jobs
-    unranked = [_result(account, job) for job in order.values()]
-    finished = [one for one in unranked if _is_number(one.objective) and one.status == "finished"]
+    unranked = [_result(account, job) for job in _jobs(account, planned)]
+    finished = [one for one in unranked if _has_result(one)]
     sign = -1 if direction_of(finished) == "maximize" else 1
-    ranked = sorted(finished if len(_names_of(finished)) <= 1 else (), key=lambda one: (one.objective or 0.0) * sign)
+    ranked = sorted(finished if len(_names_of(finished)) <= 1 else (), key=lambda one: _objective(one) * sign)
     others = [one for one in unranked if one not in ranked]
     return [_with_rank(one, number) for number, one in enumerate(ranked, start=1)] + others
+
+
+def _jobs(account: Account, planned: Iterable[Job]) -> Iterable[Job]:
+    """Returns the planned jobs and the jobs in the ledger, each once."""
+    jobs = {job.name: job for job in planned}
+    jobs |= {name: standing.job for name, standing in account.standings.items()}
+    return jobs.values()
+
+
+def _has_result(one: Result) -> bool:
+    return one.status == "finished" and _is_number(one.objective)
+
+
+def _objective(one: Result) -> float:
+    return one.objective or 0.0
 
 
 def save(results: Sequence[Result], sweep_dir: Path, status: str) -> Path:

@@ -25,14 +25,19 @@ def far(account: Account, planned: Sequence[tuple[Job, RunConfig]]) -> str | Non
     started = [(job, config) for job, config in planned if job.name in account.standings]
     if not started:
         return None
-    unfinished = [(job, config) for job, config in started if not account.has_finished(job)]
-    steps = [step for job, config in unfinished if (step := _step_in(config)) is not None]
-    parts = [
-        f"{len(started) - len(unfinished)} finished",
-        *([_continuing(sorted(steps))] if steps else []),
-        f"{len(planned) - len(started) + len(unfinished) - len(steps)} to do",
-    ]
+    unfinished = [config for job, config in started if not account.has_finished(job)]
+    steps = _steps_in(unfinished)
+    parts = [f"{len(started) - len(unfinished)} finished"]
+    if steps:
+        parts.append(_continuing(sorted(steps)))
+    parts.append(f"{len(planned) - len(started) + len(unfinished) - len(steps)} to do")
     return ", ".join(parts)
+
+
+def _steps_in(configs: Sequence[RunConfig]) -> list[int]:
+    """Returns the steps from which jobs continue. Jobs that begin at the first step are omitted."""
+    steps = [_step_in(config) for config in configs]
+    return [step for step in steps if step is not None]
 
 
 def _continuing(steps: Sequence[int]) -> str:

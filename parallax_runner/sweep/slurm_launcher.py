@@ -59,17 +59,18 @@ class LedgerLauncher(SlurmLauncher):
         """
         assert self.config is not None
         ledger = Ledger(Path(str(self.config.hydra.sweep.dir)))
-        jobs = [self._composed(overrides, initial_job_idx + n) for n, overrides in enumerate(job_overrides)]
-        ended = {n: skipped for n, (job, _) in enumerate(jobs) if (skipped := ledger.skip_finished(job)) is not None}
+        composed = [self._composed(overrides, initial_job_idx + n) for n, overrides in enumerate(job_overrides)]
+        jobs = [job for job, _ in composed]
+        ended = _finished_before(jobs, ledger)
         submitted = self._submit(
             {n: list(job_overrides[n]) for n in range(len(jobs)) if n not in ended},
             initial_job_idx,
-            [size for _, size in jobs],
+            [size for _, size in composed],
         )
         for n, slurm_job in submitted.items():
-            ledger.append(SUBMITTED, jobs[n][0], slurm_job=slurm_job.job_id)
+            ledger.append(SUBMITTED, jobs[n], slurm_job=slurm_job.job_id)
         for n in _until_ended(submitted, ledger):
-            ended[n] = _end_of(jobs[n][0], submitted[n], ledger, fail_fast=self.config.sweep.fail_fast)
+            ended[n] = _end_of(jobs[n], submitted[n], ledger, fail_fast=self.config.sweep.fail_fast)
             _tell(ended[n], submitted[n])
         self._raise_stop(ledger, list(ended.values()))
         values = [value_for_sweeper(ended[n], ledger, self.config.hydra) for n in range(len(jobs))]
@@ -152,10 +153,24 @@ def _until_ended(submitted: dict[int, submitit.Job[Any]], ledger: Ledger) -> Ite
             is_stopping = True
             ledger.append("stop", exit_status=128 + noted.signal)
             cancel(waiting.values())
-        queue = Queue()
-        for n in [n for n, job in waiting.items() if not queue.may_have(job)]:
+        for n in _ended_in_queue(waiting):
             del waiting[n]
             yield n
+
+
+def _ended_in_queue(waiting: dict[int, str]) -> list[int]:
+    queue = Queue()
+    return [n for n, slurm_job in waiting.items() if not queue.may_have(slurm_job)]
+
+
+def _finished_before(jobs: Sequence[Job], ledger: Ledger) -> dict[int, Standing]:
+    """Returns the standings of the jobs that have already finished, by number, and records that they are skipped."""
+    found: dict[int, Standing] = {}
+    for n, job in enumerate(jobs):
+        standing = ledger.skip_finished(job)
+        if standing is not None:
+            found[n] = standing
+    return found
 
 
 def _end_of(job: Job, slurm_job: submitit.Job[Any], ledger: Ledger, *, fail_fast: bool) -> Standing:
@@ -166,17 +181,19 @@ def _end_of(job: Job, slurm_job: submitit.Job[Any], ledger: Ledger, *, fail_fast
     """
     own, account = slurm_job.job_id, ledger.read()
     found = account.standings.get(job.name)
-    has_begun = found is not None and found.slurm_job == own
-    if found is not None and has_begun and (found.exit_status or found.status == "finished"):
-        return found
-    if account.stop_status and not has_begun:
+    if found is not None and found.slurm_job == own:
+        has_outcome = found.exit_status != 0 or found.status == "finished"
+        if has_outcome:
+            return found
+    elif account.stop_status:
         return Standing(job, "interrupted", 0, exit_status=account.stop_status)
-    if fail_fast and account.failed_status and not has_begun:
+    elif fail_fast and account.failed_status:
         return Standing(job, "failed", 0, exit_status=account.failed_status)
-    state, exit_status = standing_in_slurm(own)
+    state, known_status = standing_in_slurm(own)
+    exit_status = known_status or 1
     error = f"Slurm job {own} ended in state {state} and left no result; log: {_log_of(slurm_job)}"
-    ledger.append("failed", job, exit_status=exit_status or 1, error=error, slurm_job=own)
-    return Standing(job, "failed", 0, exit_status=exit_status or 1, error=error, slurm_job=own)
+    ledger.append("failed", job, exit_status=exit_status, error=error, slurm_job=own)
+    return Standing(job, "failed", 0, exit_status=exit_status, error=error, slurm_job=own)
 
 
 def _tell(standing: Standing, slurm_job: submitit.Job[Any]) -> None:

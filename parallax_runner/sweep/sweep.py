@@ -24,7 +24,7 @@ from parallax_runner.process.exit_status import INTERRUPTED, tell
 from parallax_runner.sweep import parent, plot, results, resumed
 from parallax_runner.sweep.ensemble import make_ensemble
 from parallax_runner.sweep.events import HOST_ENDED
-from parallax_runner.sweep.ledger import Job, Ledger, Standing
+from parallax_runner.sweep.ledger import Account, Job, Ledger, Standing
 from parallax_runner.sweep.results import Result
 from parallax_runner.sweep.signals import Forwarder, ends_job, handled
 from parallax_runner.track.tracker import Status
@@ -54,9 +54,9 @@ def run_sweep(sweep: CheckedSweep, again: Sequence[str], launch: Callable[[], No
         with _signals(sweep, ledger):
             launch_status = _status_of(launch)
         account = ledger.read()
-        stop_status = account.stop_status or (launch_status if launch_status in INTERRUPTED else 0)
+        stop_status = _stop_status(account, launch_status)
         status = stop_status or max(account.failed_status, launch_status)
-        outcome: Status = "interrupted" if stop_status else "failed" if status else "finished"
+        outcome = _outcome(stop_status, status)
         ranked = results.rank(account, planned)
         try:
             saved = _saved(ranked, sweep.dir, outcome)
@@ -69,6 +69,19 @@ def run_sweep(sweep: CheckedSweep, again: Sequence[str], launch: Callable[[], No
         finally:
             tracker.end(outcome)
     return status
+
+
+def _outcome(stop_status: int, status: int) -> Status:
+    if stop_status:
+        return "interrupted"
+    return "failed" if status else "finished"
+
+
+def _stop_status(account: Account, launch_status: int) -> int:
+    """Returns the exit status of a stopped sweep, or 0 if the sweep was not stopped."""
+    if launch_status in INTERRUPTED:
+        return account.stop_status or launch_status
+    return account.stop_status
 
 
 def _tell_before(ledger: Ledger, planned: Sequence[tuple[Job, RunConfig]]) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from parallax_runner.files.whole import writing_whole
@@ -89,15 +90,13 @@ def _draw(
     for (line_name, points), style in zip(lines.items(), itertools.cycle(["-", "--"])):
         steps, values = zip(*points, strict=True)
         shown = [value if math.isfinite(value) else math.nan for value in values]
-        axes.plot(
-            steps, shown, style, marker="o" if len(points) <= MARKED_POINTS else "", markersize=3, label=line_name
-        )
+        marker = "o" if len(points) <= MARKED_POINTS else ""
+        axes.plot(steps, shown, style, marker=marker, markersize=3, label=line_name)
     axes.set(xlabel="step", ylabel=label)
     axes.set_title(title, fontsize="small")
     axes.grid(alpha=0.3)
-    if from_zero:
-        axes.set_ylim(0, axes.dataLim.y1 * (1 + MARGIN) or 1)
-    elif (limits := calm_limits(value for points in lines.values() for _, value in points)) is not None:
+    limits = _limits(axes, lines, from_zero=from_zero)
+    if limits is not None:
         axes.set_ylim(*limits)
     if len(lines) > 1:
         axes.legend()
@@ -106,3 +105,10 @@ def _draw(
     with writing_whole(path) as file:
         figure.savefig(file, format="png", dpi=100)
     return path
+
+
+def _limits(axes: Axes, lines: Mapping[str, Points], *, from_zero: bool) -> tuple[float, float] | None:
+    """Returns the range of the vertical axis, or None for Matplotlib's own range."""
+    if from_zero:
+        return 0.0, axes.dataLim.y1 * (1 + MARGIN) or 1
+    return calm_limits(value for points in lines.values() for _, value in points)

@@ -101,11 +101,7 @@ class RunRecord:
             if loss is not None:
                 self._losses[step - len(losses) + 1 + offset][rank] = loss
         self._note_times(rank, step_secs)
-        means = {
-            number: statistics.fmean(by_rank.values())
-            for number, by_rank in sorted(self._losses.items())
-            if len(by_rank) == (self.contributors or self.workers)
-        }
+        means = self._means_of_complete_steps()
         step = max(means, default=-1)
         if step <= self.last_step:
             return
@@ -117,6 +113,12 @@ class RunRecord:
             self.loss_last = means[step]
         steps_per_sec = len(losses) / secs if secs > 0 else None
         self._show(step, self.loss_last, steps_per_sec)
+
+    def _means_of_complete_steps(self) -> dict[int, float]:
+        """Returns the mean loss of each step for which all contributing ranks have reported, by step."""
+        reports = self.contributors or self.workers
+        complete = {number: by_rank for number, by_rank in self._losses.items() if len(by_rank) == reports}
+        return {number: statistics.fmean(by_rank.values()) for number, by_rank in sorted(complete.items())}
 
     def _note_times(self, rank: int, step_secs: list[float]) -> None:
         self._recent_step_secs += step_secs

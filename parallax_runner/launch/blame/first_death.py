@@ -113,17 +113,28 @@ def first_lost(members: Sequence[Member], rank_exit: RankExit | None) -> Member:
     launcher names is blamed, unless the driver knows why the first lost member ended. In all other cases, the first
     lost member is blamed.
     """
-    lost = [(member.lost_secs, member) for member in members if member.lost_secs is not None]
-    lost.sort(key=lambda pair: pair[0])
-    start_secs = lost[0][0] if lost else 0.0
-    near = [member for secs, member in lost if secs <= start_secs + FOLLOW_SECS]
+    near = _lost_together(members)
     if not near:
         raise ValueError("no member is lost")
+    first = near[0]
     killed = [member for member in near if not _explained(member) and _killed_by_outsider(member)]
     if killed:
         return killed[0]
-    named = [member for member in near if rank_exit and (member.role, member.index) == ("worker", rank_exit.rank)]
-    return named[0] if named and not _explained(near[0]) else near[0]
+    if rank_exit is None or _explained(first):
+        return first
+    named = ("worker", rank_exit.rank)
+    return next((member for member in near if (member.role, member.index) == named), first)
+
+
+def _lost_together(members: Sequence[Member]) -> list[Member]:
+    """Returns the members that were lost first, or within FOLLOW_SECS after the first loss, in the order of their
+    losses."""
+    lost = [(member.lost_secs, member) for member in members if member.lost_secs is not None]
+    lost.sort(key=lambda pair: pair[0])
+    if not lost:
+        return []
+    latest_secs = lost[0][0] + FOLLOW_SECS
+    return [member for secs, member in lost if secs <= latest_secs]
 
 
 def reason_of(member: Member) -> str:

@@ -46,17 +46,10 @@ def find_failure(
     workers, or None if each worker was started separately. If no single process is to blame, the lost member is
     `run`."""
     output = "" if program is None else "\n".join(logs.tail(program.role, 0, OUTPUT_LINES))
-    rank_exit = launcher.rank_exit(output)
-    if rank_exit is not None and rank_exit.rank < len(workers):
-        named = workers[rank_exit.rank]
-        named.exit_status = rank_exit.exit_status
-        named.lose(time.monotonic())
-    everyone = [*workers, *servers]
-    member = first_lost([*everyone, *([program] if program else []), run], rank_exit)
-    if program is not None and program.exit_status and member.role == "worker" and _explains_nothing(member):
-        member = _gone_peer(workers, launcher.lost_peer(output)) or program
+    member = _blamed(workers, servers, program, run, output, launcher)
     last_words = _last_words(member, logs, output, launcher)
     hint = _hint(member, workers, program, "\n".join((output, *last_words)), launcher)
+    others = [one for one in (*workers, *servers) if one is not member and not one.done]
     return Failure(
         member.role,
         member.index,
@@ -69,8 +62,31 @@ def find_failure(
         parts=member.parts,
         wanted_status=member.wanted_status,
         step=max((one.step for one in workers if one.step is not None), default=None),
-        others=tuple(one.whereabouts() for one in everyone if one is not member and not one.done),
+        others=tuple(one.whereabouts() for one in others),
     )
+
+
+def _blamed(
+    workers: Sequence[Member],
+    servers: Sequence[Member],
+    program: Member | None,
+    run: Member,
+    output: str,
+    launcher: Launcher,
+) -> Member:
+    """Returns the member to blame. The arguments are those of `find_failure`, and `output` is the program's output."""
+    rank_exit = launcher.rank_exit(output)
+    if rank_exit is not None and rank_exit.rank < len(workers):
+        named = workers[rank_exit.rank]
+        named.exit_status = rank_exit.exit_status
+        named.lose(time.monotonic())
+    programs = [] if program is None else [program]
+    member = first_lost([*workers, *servers, *programs, run], rank_exit)
+    if program is None or not program.exit_status:
+        return member
+    if member.role == "worker" and _explains_nothing(member):
+        return _gone_peer(workers, launcher.lost_peer(output)) or program
+    return member
 
 
 def _hint(member: Member, workers: Sequence[Member], program: Member | None, output: str, launcher: Launcher) -> str:

@@ -61,6 +61,8 @@ class ControlClient:
         self._states: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._all_left = threading.Event()
         self._proven = threading.Event()
+        # The messages that only report that something has happened.
+        self._awaited = {wire.PROVEN: self._proven, wire.ALL_LEFT: self._all_left, wire.HEARD: self._heard}
         self.stop_requested = threading.Event()
         self.last_step: int | None = None
         self.step: int | None = None
@@ -256,7 +258,9 @@ class ControlClient:
         self._heard.set()
 
     def _take(self, kind: str, fields: dict[str, Any]) -> None:
-        if kind == wire.CLUSTER:
+        if kind in self._awaited:
+            self._awaited[kind].set()
+        elif kind == wire.CLUSTER:
             self._cluster = fields["addresses"]
             self._cluster_known.set()
         elif kind == wire.STORE:
@@ -265,10 +269,6 @@ class ControlClient:
             self.last_step = int(fields["step"])
             self._last_step_known.set()
             self._send(wire.LAST_STEP_KNOWN)
-        elif kind == wire.PROVEN:
-            self._proven.set()
-        elif kind == wire.ALL_LEFT:
-            self._all_left.set()
         elif kind == wire.STOP:
             self.stop_requested.set()
             self._orders.put(None)
@@ -277,13 +277,16 @@ class ControlClient:
         elif kind == wire.STATE:
             self._states.put(fields["state"])
         elif kind == wire.WHERE:
-            place, inside = main_thread_place(), python_in_graph()
-            if fields.get("stacks"):
-                os.write(STDERR, b"the Python stacks of this process, which the driver requested:\n")
-                faulthandler.dump_traceback(STDERR)
-            self._send(wire.STANDS, where=place, inside=inside, **self._standing())
-        elif kind == wire.HEARD:
-            self._heard.set()
+            self._tell_where(with_stacks=bool(fields.get("stacks")))
+
+    def _tell_where(self, *, with_stacks: bool) -> None:
+        """Tells the driver what this process is executing. With `with_stacks`, first writes the Python stacks to the
+        process's log."""
+        place, inside = main_thread_place(), python_in_graph()
+        if with_stacks:
+            os.write(STDERR, b"the Python stacks of this process, which the driver requested:\n")
+            faulthandler.dump_traceback(STDERR)
+        self._send(wire.STANDS, where=place, inside=inside, **self._standing())
 
 
 def _forget(connection: socket.socket) -> None:

@@ -37,8 +37,14 @@ class _Pace:
     starts: bool = True
     step_secs: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
-    def ended(self, step: int) -> None:
-        passed = max(1, step - (self.step or 0)) if self.step is not None else 1
+    def pass_time(self, step: int | None, counted_secs: float) -> None:
+        """Records that `step` is now the last finished step, after `counted_secs` more seconds."""
+        self.idle_secs += counted_secs
+        if step is not None and step != self.step:
+            self._end(step)
+
+    def _end(self, step: int) -> None:
+        passed = 1 if self.step is None else max(1, step - self.step)
         self.step_secs.append(self.idle_secs / passed)
         self.step, self.idle_secs, self.starts = step, 0.0, False
 
@@ -66,15 +72,11 @@ class StallWatch:
 
     def look(self, workers: Iterable[Member], passed_secs: float) -> None:
         """Records what the workers report now, `passed_secs` seconds after the last call."""
-        active = [one for one in workers if one.connected and not one.done and one.lost_secs is None]
+        active = [one for one in workers if _is_active(one)]
         self._paces = {one.index: self._paces.get(one.index, _Pace()) for one in active}
         counts = any(one.doing.is_in_step for one in active) and all(_may_wait(one.doing) for one in active)
         for one in active:
-            pace = self._paces[one.index]
-            if counts:
-                pace.idle_secs += passed_secs
-            if one.step is not None and one.step != pace.step:
-                pace.ended(one.step)
+            self._paces[one.index].pass_time(one.step, passed_secs if counts else 0.0)
 
     def begin_again(self) -> None:
         """Resets the step times when the plan changes, because the next step includes compilation and warm-up again."""
@@ -114,8 +116,10 @@ class StallWatch:
             self._noticed_secs = idle_secs
             return f"no step for {idle_secs:.0f} s; {describe_stall(active, together=together)}"
         alone = self._hang_alone()
-        if not alone:
-            return None
+        return self._news_of_alone(alone, active) if alone else None
+
+    def _news_of_alone(self, alone: Sequence[int], active: Sequence[Member]) -> str:
+        """Returns the sentence about the workers `alone`, which hang while the others continue."""
         self._alone |= {index: self._paces[index].step for index in alone}
         stuck = [one for one in active if one.index in alone]
         secs = min(self._paces[index].idle_secs for index in alone)
@@ -173,12 +177,21 @@ def _held_up(workers: Sequence[Member], *, together: bool) -> list[Member]:
     if not together:
         return busy
     in_script = [one for one in busy if one.doing.is_in_script]
-    if in_script:
-        return in_script
-    first = min((_number(one) for one in busy), default=0)
-    behind = [one for one in busy if _number(one) == first]
+    return in_script or _furthest_behind(busy)
+
+
+def _furthest_behind(workers: Sequence[Member]) -> list[Member]:
+    """Returns the workers in the earliest step. If possible, returns only those that do not report where they are, or
+    else only those that do more than wait for TensorFlow."""
+    first = min((_number(one) for one in workers), default=0)
+    behind = [one for one in workers if _number(one) == first]
     silent = [one for one in behind if one.where is None]
-    return silent or [one for one in behind if not _only_waits(one)] or behind
+    active = [one for one in behind if not _only_waits(one)]
+    return silent or active or behind
+
+
+def _is_active(one: Member) -> bool:
+    return one.connected and not one.done and one.lost_secs is None
 
 
 def _only_waits(one: Member) -> bool:

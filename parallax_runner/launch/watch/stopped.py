@@ -56,11 +56,18 @@ class StoppedWatch:
             connected = {one.pid for one in others if one.connected}
             for child in leader.children():
                 if child.pid not in connected and (how := STOPPED.get(child.status())):
-                    rank = child.environ().get(self._rank_variable, "")
-                    if rank.isdecimal() and int(rank) < len(others):
-                        yield child, others[int(rank)], f"the process {how}"
-                    else:
+                    worker = self._worker_in(child, others)
+                    if worker is None:
                         yield child, itself, f"{child.name()} (pid {child.pid}), its child process, {how}"
+                    else:
+                        yield child, worker, f"the process {how}"
         except psutil.Error:
             # The process has ended, and its exit status will show the reason.
             return
+
+    def _worker_in(self, child: psutil.Process, workers: Sequence[Member]) -> Member | None:
+        """Returns the worker whose rank is in the child's environment, or None if the child is not a worker."""
+        rank = child.environ().get(self._rank_variable, "")
+        if rank.isdecimal() and int(rank) < len(workers):
+            return workers[int(rank)]
+        return None

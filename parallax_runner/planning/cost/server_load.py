@@ -42,12 +42,9 @@ class ServerLoad:
         variables are placed together, as with comm=ps. Otherwise each kind is placed as if servers held nothing else.
         """
         servers, per_byte, ps = max(1, servers), _secs_per_byte(constants), ps or PsOptions()
-        kinds = (GradientKind.DENSE, GradientKind.SPARSE)
-        movable = [one for one in variables if one.gradient in kinds and one.immovable_op is None]
-        groups = [movable] if together else [[one for one in movable if one.gradient is kind] for kind in kinds]
         shares: dict[GradientKind, float] = {}
         shards: dict[str, int] = {}
-        for group in groups:
+        for group in _groups(variables, together=together):
             placed = place(group, servers, measured, ps)
             shards |= {name: len(own) for name, own in placed.items()}
             secs = [0.0] * servers
@@ -58,6 +55,15 @@ class ServerLoad:
             if any(secs):
                 shares |= dict.fromkeys((one.gradient for one in group), max(secs) / sum(secs))
         return cls(shares, shards)
+
+
+def _groups(variables: Sequence[VariableInfo], *, together: bool) -> list[list[VariableInfo]]:
+    """Returns the variables that can be on servers, in the groups that are placed one by one."""
+    kinds = (GradientKind.DENSE, GradientKind.SPARSE)
+    movable = [one for one in variables if one.gradient in kinds and one.immovable_op is None]
+    if together:
+        return [movable]
+    return [[one for one in movable if one.gradient is kind] for kind in kinds]
 
 
 def _secs_per_byte(constants: Constants) -> dict[GradientKind, float]:

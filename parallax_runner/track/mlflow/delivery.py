@@ -195,9 +195,7 @@ class Delivery:
     def _send(self, run: StoreRun, entries: list[dict[str, Any]]) -> None:
         kind, first = entries[0]["kind"], entries[0]
         if kind in _TOGETHER:
-            points = [point for entry in entries if entry["kind"] == "metrics" for point in self._points(entry)]
-            run.log(points, _merged(entries, "params"), _merged(entries, "tags"))
-            self._log_of_models(run, points)
+            self._send_together(run, entries)
         elif kind == "start":
             run.set_running()
         elif kind == "end":
@@ -207,13 +205,27 @@ class Delivery:
         elif kind == "dataset":
             self._datasets = self._known_datasets() | named(first)
             run.log_dataset(first)
-        elif kind in ("artifact", "event") and self._has_successor():
-            self._pass_over_files()
         elif kind in ("artifact", "event"):
-            self._send_files(run, first)
-            if kind == "event" and (made := step_of(first)) is not None:
-                self._models.setdefault(made, self._known_datasets())
-                self._log_of_models(run, list(self._last_points.values()))
+            self._send_with_files(run, first)
+
+    def _send_together(self, run: StoreRun, entries: list[dict[str, Any]]) -> None:
+        points: list[Point] = []
+        for entry in entries:
+            if entry["kind"] == "metrics":
+                points += self._points(entry)
+        run.log(points, _merged(entries, "params"), _merged(entries, "tags"))
+        self._log_of_models(run, points)
+
+    def _send_with_files(self, run: StoreRun, entry: dict[str, Any]) -> None:
+        """Sends an artifact or an event, unless a later run has replaced its files."""
+        if self._has_successor():
+            self._pass_over_files()
+            return
+        self._send_files(run, entry)
+        made = step_of(entry) if entry["kind"] == "event" else None
+        if made is not None:
+            self._models.setdefault(made, self._known_datasets())
+            self._log_of_models(run, list(self._last_points.values()))
 
     def _log_of_models(self, run: StoreRun, points: Iterable[Point]) -> None:
         """Adds points to the logged models of their steps during a run. At the end of the run, `_send` reads all points

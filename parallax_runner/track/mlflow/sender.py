@@ -104,8 +104,7 @@ class Sender:
             # Read the flag first, so that every entry that was appended before the flag was set is sent below.
             finishing = self._finishing.is_set()
             try:
-                while not self._abandoned.is_set() and delivery.send_next():
-                    self._recover()
+                self._send_waiting(delivery)
                 if finishing and not self._abandoned.is_set():
                     self.all_sent = True
                     return
@@ -125,6 +124,11 @@ class Sender:
                 self._abandoned.wait(min(pause_secs, 0.5))
             else:
                 self._finishing.wait(pause_secs)
+
+    def _send_waiting(self, delivery: Delivery) -> None:
+        """Sends all entries that the journal has now, unless sending is abandoned."""
+        while not self._abandoned.is_set() and delivery.send_next():
+            self._recover()
 
     def _recover(self) -> None:
         if self.trouble is not None:

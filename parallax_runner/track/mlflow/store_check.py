@@ -52,19 +52,28 @@ def _reason(uri: str) -> str | None:
     if not separator and uri != "databricks":
         return "it has no scheme. MLflow stores runs in databases and on servers, and no longer in folders"
     scheme = scheme.lower().partition("+")[0]
-    if scheme not in SCHEMES and scheme not in {one.name for one in entry_points(group="mlflow.tracking_store")}:
+    if scheme not in SCHEMES and scheme not in _schemes_of_plugins():
         return f"expected one of the schemes {', '.join(f'{one}:' for one in SCHEMES)}, got {scheme}:"
     if scheme in ("http", "https") and not rest.strip("/"):
         return "it contains no host"
+    return _reason_against_database(uri)
+
+
+def _schemes_of_plugins() -> set[str]:
+    return {one.name for one in entry_points(group="mlflow.tracking_store")}
+
+
+def _reason_against_database(uri: str) -> str | None:
+    """Returns why a SQLite database cannot be used, or None if it can, or if `uri` names no SQLite database."""
     if is_in_memory(uri):
         return "this database is in memory, so nothing would be kept"
     if (meant := corrected_sqlite(uri)) is not None:  # a URI from the environment is not checked earlier
         return f"expected a path after three slashes: {meant}"
     database = sqlite_path(uri)
-    return None if database is None else _reason_against(database)
+    return None if database is None else _reason_against_file(database)
 
 
-def _reason_against(database: Path) -> str | None:
+def _reason_against_file(database: Path) -> str | None:
     if not database.parent.is_dir():
         return f"the folder {database.parent} does not exist"
     reason = unwritable(str(database.parent))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from parallax_runner.errors import ConfigError, Setting, TrackingError
@@ -50,7 +51,7 @@ def _sync_one(run_dir: Path, uri: str | None) -> str | None:
         for path in begun:
             check_owner(path)
         _end_if_killed(run_dir)
-        waiting = sum(unsent(path, None if uri is None else addressed(path, uri)) for path in begun)
+        waiting = _unsent_to(uri, begun)
         for path in begun:
             _send(path, uri)
     except BlockingIOError:
@@ -63,10 +64,20 @@ def _sync_one(run_dir: Path, uri: str | None) -> str | None:
         return f"{run_dir}: {waiting} entries cannot be sent: {error}"
     except (OSError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         return f"{run_dir}: its journal cannot be sent and may be damaged: {type(error).__name__}: {error}"
-    told = f"{waiting} entries sent" if waiting else "nothing to send"
-    store = masked_uri(uri or journals.read_header(begun[-1]).uri)
-    print(f"{run_dir}: {told}; MLflow run {read_run_id(run_dir)} in {store}")
+    _tell_sent(run_dir, waiting, uri or journals.read_header(begun[-1]).uri)
     return None
+
+
+def _unsent_to(uri: str | None, begun: Sequence[Path]) -> int:
+    """Returns the number of entries that have not been sent to `uri`, or to the journals' own store."""
+    if uri is None:
+        return sum(unsent(path) for path in begun)
+    return sum(unsent(path, addressed(path, uri)) for path in begun)
+
+
+def _tell_sent(run_dir: Path, sent: int, uri: str) -> None:
+    told = f"{sent} entries sent" if sent else "nothing to send"
+    print(f"{run_dir}: {told}; MLflow run {read_run_id(run_dir)} in {masked_uri(uri)}")
 
 
 def _send(path: Path, uri: str | None) -> None:

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from parallax_runner.errors import ErrorParts, Setting
-from parallax_runner.launch.attempt import _note_failure
 from parallax_runner.launch.blame.first_death import Member
 from parallax_runner.launch.blame.verdict import Logs, find_failure
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.wire import Message
 from parallax_runner.launch.launchers.local import Local
 from parallax_runner.launch.logs import log_path
+from parallax_runner.launch.member_reports import note_failure
 
 DAEMON = "ORTE has lost communication with a remote daemon."
 RUN = Member("run", 0)
@@ -136,6 +136,6 @@ def test_the_parts_of_a_worker_s_error_arrive(
     """What are no parts is left out, and the text stays."""
     worker = member("worker")
     fields = {"error": str(PARTS), "traceback": "", "parts": sent, "recurs": True, "exit_status": None}
-    _note_failure(worker, Message("worker", 0, "", wire.FAIL, fields, 10.0))
+    note_failure(worker, Message("worker", 0, "", wire.FAIL, fields, 10.0))
     found = find_failure([worker], [], None, RUN, logs, Local())
     assert (found.parts, str(found)) == (parts, "worker 0: data.items=0: expected 1 or more")
