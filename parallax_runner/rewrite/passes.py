@@ -10,23 +10,18 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.every_route.fed_alike import check_fed_alike
-from parallax_runner.rewrite.every_route.finite_gradients import finite_gradients
-from parallax_runner.rewrite.every_route.initialize import initialize_alike, together
 from parallax_runner.rewrite.every_route.integrity import RewriteError, check
-from parallax_runner.rewrite.every_route.leave import leave_together
 from parallax_runner.rewrite.every_route.merge import merge_sparse_gradients
 from parallax_runner.rewrite.every_route.merge_declared import merge_declared_variables
 from parallax_runner.rewrite.every_route.place import place_on_worker
 from parallax_runner.rewrite.every_route.skip_deduplication import skip_deduplication
 from parallax_runner.rewrite.every_route.skip_nonfinite import skip_nonfinite_steps
-from parallax_runner.rewrite.every_route.votes import add_votes
-from parallax_runner.rewrite.exchange.count_bytes import count_sent_bytes
-from parallax_runner.rewrite.logical_variables import logical_variables
+from parallax_runner.rewrite.join_replicas import joined
 from parallax_runner.rewrite.replica import start_replica
 from parallax_runner.rewrite.rewrite_pass import RewritePass, check_order
 from parallax_runner.rewrite.schedule.send_early import send_early
 from parallax_runner.rewrite.state import Rewrite
-from parallax_runner.routes.rewriting import RouteRewriting, needs_all_ranks, rewritings
+from parallax_runner.routes.rewriting import RouteRewriting, rewritings
 
 
 def order_of(routes: Collection[RouteRewriting]) -> tuple[RewritePass, ...]:
@@ -94,7 +89,7 @@ def rewrite_for_rank(
         _run_passes(begun(), checks_each=True)
         raise
     with replicas[0].graph.as_default():
-        return _joined(replicas, worker=rank)
+        return joined(replicas, worker=rank)
 
 
 def _begun(
@@ -143,69 +138,3 @@ def _run_passes(replicas: list[Rewrite], *, checks_each: bool = False) -> None:
                 one(rewrite)
             if is_checked:
                 check(rewrite, after=one.name, is_updated=number >= updated_after)
-
-
-def _joined(replicas: list[Rewrite], *, worker: int) -> DistributedGraph:
-    """Joins the rewritten replicas of a worker into one graph."""
-    first = replicas[0]
-    single = first.single
-    sent_bytes = tf.add_n([count_sent_bytes(rewrite) for rewrite in replicas], name="sent_bytes")
-    initialization = together([initialize_alike(rewrite) for rewrite in replicas])
-    train_op = tf.group(*[op for rewrite in replicas for op in (rewrite.train_op, *rewrite.step_ops)], name="step")
-    losses = [rewrite.tensor(single.loss) for rewrite in replicas]
-    loss = losses[0] if len(losses) == 1 else tf.add_n(losses) / tf.cast(len(losses), losses[0].dtype)
-    metric_sums = tuple(
-        tf.add_n([rewrite.tensor(name) for rewrite in replicas]) if len(replicas) > 1 else first.tensor(name)
-        for name in (single.metrics.tensors if single.metrics else ())
-    )
-    stale = [one.coordination.staleness for one in replicas if one.coordination.staleness is not None]
-    may_start = [one.coordination.may_start for one in replicas if one.coordination.may_start is not None]
-    staleness = tf.stack(stale) if stale else None
-    bounded = tf.group(*may_start) if may_start else None
-    leave = leave_together(first)
-    vote, votes = add_votes(first) if needs_all_ranks(first.plan) else (None, None)
-    place_on_worker(first)
-    return DistributedGraph(
-        graph=first.graph,
-        prefixes=tuple(rewrite.prefix for rewrite in replicas),
-        features=tuple(
-            {name: rewrite.tensor(tensor) for name, tensor in single.features.items()} for rewrite in replicas
-        ),
-        validation_features={name: first.tensor(tensor) for name, tensor in single.evaluated_by.items()},
-        validates_any_size=single.validates_any_size,
-        stands_for={name: tensor for rewrite in replicas for name, tensor in rewrite.stands_for.items()},
-        loss=loss,
-        train_op=train_op,
-        validation_loss=first.tensor(single.validation_loss) if single.validation_loss else None,
-        metric_sums=metric_sums,
-        validation_metric_sums=tuple(
-            first.tensor(name) for name in (single.validation_metrics.tensors if single.validation_metrics else ())
-        ),
-        initialize=initialization.initialize,
-        open_inputs=initialization.open_inputs,
-        open_late_inputs=initialization.open_late_inputs,
-        release=initialization.release,
-        wait=initialization.wait,
-        agree=initialization.agree,
-        sent_bytes=sent_bytes,
-        applied=first.applied,
-        variables=logical_variables(first),
-        copies=tuple(
-            variable
-            for rewrite in replicas[1:]
-            for variable in logical_variables(rewrite)
-            if not any(piece.is_shared for piece in variable.pieces)
-        ),
-        rank=worker,
-        device=first.worker_device,
-        finite_gradients=finite_gradients(replicas),
-        with_gradients=tuple(gradient.variable for gradient in single.gradients),
-        vote=vote,
-        votes=votes,
-        ahead=first.ahead,
-        mutex=first.coordination.mutex,
-        staleness=staleness,
-        may_start=bounded,
-        leave=leave,
-        admission=first.coordination.admission,
-    )

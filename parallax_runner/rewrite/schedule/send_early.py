@@ -100,21 +100,31 @@ def _departures(
     of dense gradients or of rows), or a sparse gradient that is sent to a server.
     """
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
-    together: dict[tf.Operation, dict[str, tf.Tensor]] = defaultdict(dict)
-    sent = [one for one in rewrite.sent if one.variable is None or rewrite.single.part_of(one.variable) == part]
-    for tensor in (one.tensor for one in sent if one.tensor.op in step):
-        for sender in _sent_by(tensor) or [tensor.op]:
-            together[sender][tensor.name] = tensor
+    together = _sent_together(rewrite, part, step)
     heavy = list(heavy_ops(step))
     marks = marks_behind(step, _marked(rewrite, step, backward, heavy))
     found = []
     for sender, departing in together.items():
         needed = functools.reduce(or_, (marks[tensor.op] for tensor in departing.values()))
         gradients = SPARSE | DENSE if is_exchange(sender.type) else SPARSE
-        if needed & gradients and not needed & HINDRANCE:
+        is_hindered = needed & HINDRANCE
+        if needed & gradients and not is_hindered:
             needed_heavy = {heavy[number] for number in positions(needed >> FIRST_HEAVY)}
             found.append((needed_heavy, [departing[name] for name in sorted(departing)]))
     return sorted(found, key=lambda departure: (len(departure[0]), departure[1][0].name))
+
+
+def _sent_together(rewrite: Rewrite, part: int, step: set[tf.Operation]) -> dict[tf.Operation, dict[str, tf.Tensor]]:
+    """Returns the tensors of one part of the variables that a step sends, by name, for each collective that sends them.
+    A tensor that no collective sends stands alone."""
+    together: dict[tf.Operation, dict[str, tf.Tensor]] = defaultdict(dict)
+    for one in rewrite.sent:
+        is_of_part = one.variable is None or rewrite.single.part_of(one.variable) == part
+        if not is_of_part or one.tensor.op not in step:
+            continue
+        for sender in _sent_by(one.tensor) or [one.tensor.op]:
+            together[sender][one.tensor.name] = one.tensor
+    return together
 
 
 def _marked(

@@ -9,7 +9,7 @@ the copies for its own rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import tensorflow.compat.v1 as tf
@@ -224,17 +224,13 @@ class ShardedUpdate:
 
     def _by_ids(self, op: tf.Operation, inputs: list[Value], placement: Placement, number: int) -> dict[int, tf.Tensor]:
         """Returns the ids and rows that the copy of an update by ids reads for shard `number`, by input index."""
-        names = [argument.name for argument in op.op_def.input_arg]
-        (ids_at,) = (at for at, name in enumerate(names) if name in IDS)
-        (rows_at,) = (at for at, name in enumerate(names) if name in ROWS)
+        ids_at, rows_at = _input_named(op, IDS), _input_named(op, ROWS)
         ids, rows = inputs[ids_at], inputs[rows_at]
         own_ids = ids if isinstance(ids, ShardedValue) and ids.is_ids_in(placement) else None
         if own_ids is not None:
-            if not isinstance(rows, ShardedValue):
-                if rows.shape.rank == 0:
-                    return {ids_at: own_ids.parts[number], rows_at: rows}
-            elif _is_beside(rows, own_ids):
-                return {ids_at: own_ids.parts[number], rows_at: rows.parts[number]}
+            own_rows = _rows_beside(own_ids, rows, number)
+            if own_rows is not None:
+                return {ids_at: own_ids.parts[number], rows_at: own_rows}
         all_ids, all_rows = (self.whole(each) if isinstance(each, ShardedValue) else each for each in (ids, rows))
         flat_ids = tf.reshape(all_ids, [-1])  # ids from an accumulator have no known rank
         is_here, places = _in_shard(flat_ids, placement.shards[number])
@@ -391,6 +387,20 @@ def _is_made_of(content: Content, inputs: Sequence[Value]) -> bool:
     if isinstance(content, OfList):
         return any(value.origin is not None for value in sharded if isinstance(value.content, OfList))
     return bool(sharded) and all(value.origin is not None for value in sharded)
+
+
+def _input_named(op: tf.Operation, names: Collection[str]) -> int:
+    """Returns the index of the only input of an op that has one of these names."""
+    (found,) = (at for at, argument in enumerate(op.op_def.input_arg) if argument.name in names)
+    return found
+
+
+def _rows_beside(own_ids: ShardedValue, rows: Value, number: int) -> tf.Tensor | None:
+    """Returns the rows for the ids of shard `number`, or None if the rows are not sharded like the ids. One scalar
+    stands for all rows."""
+    if isinstance(rows, ShardedValue):
+        return rows.parts[number] if _is_beside(rows, own_ids) else None
+    return rows if rows.shape.rank == 0 else None
 
 
 def _is_beside(rows: ShardedValue, ids: ShardedValue) -> bool:

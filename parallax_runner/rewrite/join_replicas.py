@@ -1,0 +1,125 @@
+"""Joins the rewritten replicas of a worker into one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.rewrite.distributed_graph import DistributedGraph, LogicalVariable
+from parallax_runner.rewrite.every_route.finite_gradients import finite_gradients
+from parallax_runner.rewrite.every_route.initialize import initialize_alike, together
+from parallax_runner.rewrite.every_route.leave import leave_together
+from parallax_runner.rewrite.every_route.place import place_on_worker
+from parallax_runner.rewrite.every_route.votes import add_votes
+from parallax_runner.rewrite.exchange.count_bytes import count_sent_bytes
+from parallax_runner.rewrite.logical_variables import logical_variables
+from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.routes.rewriting import needs_all_ranks
+
+
+def joined(replicas: Sequence[Rewrite], *, worker: int) -> DistributedGraph:
+    """Returns the graph of worker `worker`, all of whose replicas have been rewritten in one graph.
+
+    The order in which ops are made is part of their names, which all ranks must agree on.
+    """
+    first = replicas[0]
+    single = first.single
+    sent_bytes = tf.add_n([count_sent_bytes(rewrite) for rewrite in replicas], name="sent_bytes")
+    initialization = together([initialize_alike(rewrite) for rewrite in replicas])
+    train_op = tf.group(*_ops_of_step(replicas), name="step")
+    loss = _mean_loss(replicas)
+    metric_sums = _metric_sums(replicas)
+    staleness = _staleness(replicas)
+    may_start = _may_start(replicas)
+    leave = leave_together(first)
+    vote, votes = add_votes(first) if needs_all_ranks(first.plan) else (None, None)
+    place_on_worker(first)
+    return DistributedGraph(
+        graph=first.graph,
+        prefixes=tuple(rewrite.prefix for rewrite in replicas),
+        features=tuple(_tensors(rewrite, single.features) for rewrite in replicas),
+        validation_features=_tensors(first, single.evaluated_by),
+        validates_any_size=single.validates_any_size,
+        stands_for=_stands_for(replicas),
+        loss=loss,
+        train_op=train_op,
+        validation_loss=None if single.validation_loss is None else first.tensor(single.validation_loss),
+        metric_sums=metric_sums,
+        validation_metric_sums=_validation_metric_sums(first, single),
+        initialize=initialization.initialize,
+        open_inputs=initialization.open_inputs,
+        open_late_inputs=initialization.open_late_inputs,
+        release=initialization.release,
+        wait=initialization.wait,
+        agree=initialization.agree,
+        sent_bytes=sent_bytes,
+        applied=first.applied,
+        variables=logical_variables(first),
+        copies=_copies(replicas),
+        rank=worker,
+        device=first.worker_device,
+        finite_gradients=finite_gradients(list(replicas)),
+        with_gradients=tuple(gradient.variable for gradient in single.gradients),
+        vote=vote,
+        votes=votes,
+        ahead=first.ahead,
+        mutex=first.coordination.mutex,
+        staleness=staleness,
+        may_start=may_start,
+        leave=leave,
+        admission=first.coordination.admission,
+    )
+
+
+def _ops_of_step(replicas: Sequence[Rewrite]) -> list[tf.Operation]:
+    return [op for rewrite in replicas for op in (rewrite.train_op, *rewrite.step_ops)]
+
+
+def _mean_loss(replicas: Sequence[Rewrite]) -> tf.Tensor:
+    losses = [rewrite.tensor(rewrite.single.loss) for rewrite in replicas]
+    if len(losses) == 1:
+        return losses[0]
+    return tf.add_n(losses) / tf.cast(len(losses), losses[0].dtype)
+
+
+def _metric_sums(replicas: Sequence[Rewrite]) -> tuple[tf.Tensor, ...]:
+    """Returns what the batches of all replicas add to the sums of the metrics."""
+    metrics = replicas[0].single.metrics
+    if metrics is None:
+        return ()
+    if len(replicas) == 1:
+        return tuple(replicas[0].tensor(name) for name in metrics.tensors)
+    return tuple(tf.add_n([rewrite.tensor(name) for rewrite in replicas]) for name in metrics.tensors)
+
+
+def _validation_metric_sums(first: Rewrite, single: SingleDeviceGraph) -> tuple[tf.Tensor, ...]:
+    if single.validation_metrics is None:
+        return ()
+    return tuple(first.tensor(name) for name in single.validation_metrics.tensors)
+
+
+def _staleness(replicas: Sequence[Rewrite]) -> tf.Tensor | None:
+    found = [one.coordination.staleness for one in replicas if one.coordination.staleness is not None]
+    return tf.stack(found) if found else None
+
+
+def _may_start(replicas: Sequence[Rewrite]) -> tf.Operation | None:
+    found = [one.coordination.may_start for one in replicas if one.coordination.may_start is not None]
+    return tf.group(*found) if found else None
+
+
+def _tensors(rewrite: Rewrite, names: Mapping[str, str]) -> dict[str, tf.Tensor]:
+    """Returns a replica's copies of tensors of the single-device graph, by the same keys."""
+    return {key: rewrite.tensor(name) for key, name in names.items()}
+
+
+def _stands_for(replicas: Sequence[Rewrite]) -> dict[str, tf.Tensor]:
+    return {name: tensor for rewrite in replicas for name, tensor in rewrite.stands_for.items()}
+
+
+def _copies(replicas: Sequence[Rewrite]) -> tuple[LogicalVariable, ...]:
+    """Returns the variables of the other replicas that do not share them with the first replica."""
+    others = [variable for rewrite in replicas[1:] for variable in logical_variables(rewrite)]
+    return tuple(variable for variable in others if not any(piece.is_shared for piece in variable.pieces))
