@@ -25,8 +25,6 @@ from tests.parallel.matrix import AXES, BASIC, COMPRESSED, FAULTY, MATRIX, SHORT
 from tests.parallel.traced_cases import OF_OWN_BATCH
 
 TOLERANCE = 1e-8
-# One table of this model has float32, so the order in which its gradients are added up changes the result.
-TOLERANCES = {"two_waves": 1e-6}
 RANKS = 2  # for three ranks see test_equivalence_of_3_ranks.py
 
 pytestmark = pytest.mark.timeout(1800)  # the first tests wait for the launches
@@ -61,8 +59,7 @@ def compared(case: Case, launched: Launches) -> tuple[Comparison, list[float]]:
         losses.append(float(np.mean(reference.step([case.batch(step, rank) for rank in range(replicas)]))))
     expected = reference.values()
     reference.close()
-    tolerance = TOLERANCES.get(case.model, TOLERANCE)
-    return compare(runs.arrays(case, "final"), expected, tolerance=tolerance), losses
+    return compare(runs.arrays(case, "final"), expected, tolerance=TOLERANCE), losses
 
 
 def test_the_matrix_covers_all_pairs() -> None:
@@ -80,7 +77,7 @@ def test_equals_one_device(case: Case, launched: Launches) -> None:
     comparison, losses = compared(case, launched)
     assert comparison.ok, (comparison.first_difference, comparison.missing, comparison.unexpected)
     by_rank = [launched[case.ranks].arrays(case, "losses", rank)["losses"] for rank in range(case.ranks)]
-    np.testing.assert_allclose(np.mean(by_rank, axis=0), losses, rtol=comparison.tolerance)
+    np.testing.assert_allclose(np.mean(by_rank, axis=0), losses, rtol=1e-8)
 
 
 @pytest.mark.cases([case for case in MATRIX if case.optimizer in KERAS and case.replicas == 1])
