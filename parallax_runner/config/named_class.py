@@ -15,8 +15,7 @@ def find_class(
 
     Raises LookupError with the reason as a sentence.
     """
-    entries = entry_points(group=group, name=name)
-    path = built_in.get(name) or next((entry.value.replace(":", ".") for entry in entries), name)
+    path = built_in.get(name) or _registered(name, group) or name
     module, _, attribute = path.rpartition(".")
     if not module:
         known = ", ".join([*other_names, *known_names(built_in, group)])
@@ -28,6 +27,12 @@ def find_class(
     if not isinstance(found, type) or base not in (f"{one.__module__}.{one.__qualname__}" for one in found.__mro__):
         raise LookupError(f"expected a class that extends {base}")
     return found
+
+
+def _registered(name: str, group: str) -> str | None:
+    """Returns the dotted path that another package registers under this name, or None if there is none."""
+    entries = entry_points(group=group, name=name)
+    return next((entry.value.replace(":", ".") for entry in entries), None)
 
 
 def known_names(built_in: Mapping[str, str], group: str) -> list[str]:
