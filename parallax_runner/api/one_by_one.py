@@ -9,8 +9,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from parallax_runner.config import rendezvous, slurm_allocation
+from parallax_runner.config import slurm_allocation
 from parallax_runner.config.launched_processes import TF_CONFIG, World, worlds
+from parallax_runner.config.launchers import declared_by
 from parallax_runner.config.schema import ClusterConfig
 from parallax_runner.driver.only_driver import check_outside_workers, check_started_once, is_surplus
 from parallax_runner.errors import ConfigError, LaunchError, ParallaxError, Setting
@@ -61,7 +62,7 @@ def join_or_refuse(read_cluster: Callable[[], ClusterConfig], *, once: str) -> N
     if not found and not slurm_allocation.is_surplus_task():
         return
     cluster = read_cluster()
-    if cluster.launcher == rendezvous.LAUNCHER:  # set by the user, or by `take_part`
+    if declared_by(cluster.launcher).processes_stand_by:  # set by the user, or by `take_part`
         return
     if found and found[0].variable == TF_CONFIG:
         _join(found[0], cluster)

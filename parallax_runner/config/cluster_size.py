@@ -3,22 +3,24 @@
 import dataclasses
 from collections.abc import Sequence
 
-from parallax_runner.config import rendezvous, slurm_allocation
 from parallax_runner.config.comm_mode import CommMode, mode_of
 from parallax_runner.config.gpus import detect_gpus
+from parallax_runner.config.launchers import declared_by
 from parallax_runner.config.resource_info import Host, listed_slots, read_hosts
 from parallax_runner.config.schema import ClusterConfig, RunConfig
 
 
 def size_cluster(config: RunConfig) -> RunConfig:
     """Returns the configuration with the numbers of processes that `cluster.resource_info` implies.
-    `cluster.resource_info` becomes a list of lines that contain all ids; under Slurm, the job determines these lines.
+    `cluster.resource_info` becomes a list of lines that contain all ids. Without it, a launcher that has an allocation
+    determines these lines.
 
     Raises ConfigError if `cluster.resource_info` or the variables of the Slurm job cannot be read.
     """
     lines = config.cluster.resource_info
-    if config.cluster.launcher == slurm_allocation.LAUNCHER and lines is None:
-        lines = slurm_allocation.host_lines(config.cluster)
+    # The driver starts the process of a mode with one process itself, whatever the launcher is.
+    if lines is None and not mode_of(config.comm).is_one_process:
+        lines = declared_by(config.cluster.launcher).host_lines(config.cluster)
     if lines is None:
         return config
     hosts = read_hosts(lines)
@@ -35,7 +37,9 @@ def size_cluster(config: RunConfig) -> RunConfig:
 
 def spans_hosts(cluster: ClusterConfig) -> bool:
     """Returns whether the workers can be on several hosts. This is always true for processes that the user starts."""
-    return cluster.launcher == rendezvous.LAUNCHER or len(cluster.resource_info or ()) > 1
+    if declared_by(cluster.launcher).processes_stand_by:
+        return True
+    return len(cluster.resource_info or ()) > 1
 
 
 def devices_of_worker(cluster: ClusterConfig) -> dict[str, int]:

@@ -14,13 +14,20 @@ from typing import Any
 
 from parallax_runner.config.structured import group_in
 
+OTHER_NAMES = "# Other names:"
 KEY = re.compile(r"^( *)([\w.]+):(?: |$)")
 TRAILING = re.compile(r"\s#\s(.*)$")
 
 
 def head_comment(text: str) -> str:
-    """Returns the comment at the top of a YAML file, without Hydra's `# @package`."""
-    return _joined(line for line in _head(text).splitlines() if not line.startswith("# @package"))
+    """Returns the comment at the top of a YAML file, without the lines that a program reads."""
+    return _joined(line for line in _head(text).splitlines() if not line.startswith(("# @package", OTHER_NAMES)))
+
+
+def listed_names(text: str) -> list[str]:
+    """Returns the other names of a choice, which the comment at the top of its file lists."""
+    lines = [line for line in _head(text).splitlines() if line.startswith(OTHER_NAMES)]
+    return [name.strip() for line in lines for name in line.removeprefix(OTHER_NAMES).split(",")]
 
 
 def key_comments(text: str) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from parallax_runner.config import rendezvous, slurm_allocation
 from parallax_runner.config.named_class import find_class
 from parallax_runner.config.resource_info import read_hosts
 from parallax_runner.config.schema import RunConfig
@@ -12,8 +11,8 @@ AUTO = "auto"
 BUILT_IN = {
     "local": "parallax_runner.launch.launchers.local.Local",
     "hosts": "parallax_runner.launch.launchers.hosts.OverHosts",
-    slurm_allocation.LAUNCHER: "parallax_runner.launch.launchers.slurm.Slurm",
-    rendezvous.LAUNCHER: "parallax_runner.launch.launchers.manual.Manual",
+    "slurm": "parallax_runner.launch.launchers.slurm.Slurm",
+    "manual": "parallax_runner.launch.launchers.manual.Manual",
 }
 ENTRY_POINTS = "parallax_runner.launchers"
 BASE = "parallax_runner.launch.launchers.launcher.Launcher"
@@ -30,7 +29,31 @@ def launcher_name(config: RunConfig) -> str:
 def launcher_class(config: RunConfig) -> Any:
     """Returns the class of the launcher. Raises LookupError, with the reason as a sentence, if there is no such
     class."""
-    return find_class(launcher_name(config), built_in=BUILT_IN, group=ENTRY_POINTS, base=BASE, other_names=[AUTO])
+    return _find(launcher_name(config))
+
+
+def declared_by(name: str) -> Any:
+    """Returns the class whose attributes and class methods tell what the rules and the driver ask about the launcher
+    that `cluster.launcher` names. `auto` chooses between `local` and `hosts`, which declare the same. A name without a
+    class declares nothing, because a rule of its own refuses it."""
+    try:
+        return _find("local" if name == AUTO else name)
+    except LookupError:
+        return _find(BASE)
+
+
+def is_chosen(name: str) -> bool:
+    """Returns whether the user has chosen the launcher, whose name is `cluster.launcher`."""
+    return name != AUTO
+
+
+def owner_of_key(key: str) -> str | None:
+    """Returns the name of the built-in launcher that alone uses a key of `cluster`, or None if there is none."""
+    return next((name for name in BUILT_IN if key in _find(name).own_keys), None)
+
+
+def _find(name: str) -> Any:
+    return find_class(name, built_in=BUILT_IN, group=ENTRY_POINTS, base=BASE, other_names=[AUTO])
 
 
 def names_other_hosts(config: RunConfig) -> bool:

@@ -4,7 +4,6 @@ from urllib.parse import SplitResult, urlsplit
 
 from parallax_runner.errors import ConfigError
 
-LAUNCHER = "manual"
 KEY = "cluster.rendezvous"
 EXPECTED = "expected file:///shared/folder, tcp://host:port or redis://host:port/prefix"
 

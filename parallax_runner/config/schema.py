@@ -144,6 +144,7 @@ class ClusterConfig:
     threads_per_worker: int = field(default=MISSING, metadata={"minimum": 1, "unit": "threads"})
     resource_info: str | tuple[str, ...] | None = MISSING
     launcher: str = "auto"
+    options: dict[str, Any] = field(default_factory=dict)  # for launchers from other packages
     remote_shell: str = "ssh"
     gpu_memory_fraction: float | None = field(default=None, metadata={"above": 0, "unit": "share"})
     allow_growth: bool = False

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from parallax_runner.config.schema import ClusterConfig
 from parallax_runner.errors import ConfigError, Setting
 
-LAUNCHER = "slurm"
 # Matches one list of numbers in brackets. A name such as «rack[1-2]-n[01-12,20]» can contain several lists.
 BRACKETS = re.compile(r"\[([0-9,-]+)\]")
 REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")

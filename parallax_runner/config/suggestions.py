@@ -5,30 +5,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-# Words of other programs, in lower case without separators, that `nearest` does not match to this program's name: the
-# choices of groups and, under None, the last parts of keys, which may occur in several groups.
-OTHER_NAMES: dict[str | None, dict[str, str]] = {
-    "model": {
-        **{"languagemodel": "lm", "rnn": "lm", "dlrm": "dlrm_keras", "cnn": "resnet"},
-        **{"recommender": "two_tower", "retrieval": "two_tower", "linear": "simple", "regression": "simple"},
-    },
-    "optimizer": {"sgd": "gradient_descent", "gd": "gradient_descent", "nesterov": "momentum"},
-    "data": {
-        **{"criteo": "clicks", "ctr": "clicks", "lm1b": "text", "corpus": "text", "file": "text", "files": "text"},
-        **{"synthetic": "zipf", "cifar": "images", "cifar10": "images"},
-    },
-    "comm": {
-        **{"horovod": "mpi", "allreduce": "mpi", "nccl": "mpi", "parameterserver": "ps", "alltoall": "sharded"},
-        **{"single": "local", "none": "local"},
-    },
-    None: {
-        **{"lr": "learning_rate", "rate": "learning_rate", "stepsize": "learning_rate"},
-        **{"bs": "batch_size", "batch": "batch_size"},
-        **{"numsteps": "steps", "maxsteps": "steps", "trainsteps": "steps", "iterations": "steps"},
-        **{"numworkers": "workers", "worldsize": "workers", "nproc": "workers", "np": "workers"},
-        **{"numservers": "servers", "numps": "servers", "hosts": "resource_info", "hostfile": "resource_info"},
-        **{"outputdir": "run_dir", "outdir": "run_dir", "logdir": "run_dir"},
-    },
+from parallax_runner.config.comments import listed_names
+from parallax_runner.config.location import conf_dir
+
+# Words of other programs, in lower case without separators, that `nearest` does not match to this program's name for
+# the last part of a key. The key may occur in several groups. The words for choices are in the choices' own files.
+OTHER_KEYS = {
+    **{"lr": "learning_rate", "rate": "learning_rate", "stepsize": "learning_rate"},
+    **{"bs": "batch_size", "batch": "batch_size"},
+    **{"numsteps": "steps", "maxsteps": "steps", "trainsteps": "steps", "iterations": "steps"},
+    **{"numworkers": "workers", "worldsize": "workers", "nproc": "workers", "np": "workers"},
+    **{"numservers": "servers", "numps": "servers", "hosts": "resource_info", "hostfile": "resource_info"},
+    **{"outputdir": "run_dir", "outdir": "run_dir", "logdir": "run_dir"},
 }
 _OWN_READER = (
     "No choice reads these files; write FOLDER/data/mine.yaml with _target_: package.module.function, the function's "
@@ -56,11 +44,20 @@ def nearest(word: str, valid: Iterable[str]) -> str | None:
 def remedy_for_choice(group: str, word: str, options: Sequence[str]) -> str | None:
     """Returns the remedy for a word that is not a choice of the group, or None if there is none."""
     plain = plain_word(word)
-    if (told := REMEDIES.get(group, {}).get(plain)) is not None:
-        return told
-    meant = OTHER_NAMES.get(group, {}).get(plain)
-    choice = meant if meant in options else nearest(word, options)
+    choice = other_names(group).get(plain)
+    if choice not in options:
+        told = REMEDIES.get(group, {}).get(plain)
+        if told is not None:
+            return told
+        choice = nearest(word, options)
     return None if choice is None else f"Did you mean {group}={choice}?"
+
+
+def other_names(group: str) -> dict[str, str]:
+    """Returns other programs' words for this program's choices of a group, in lower case without separators. The
+    comment at the top of a choice's file lists them in a line such as «# Other names: criteo, ctr»."""
+    files = sorted((conf_dir() / group).glob("*.yaml"))
+    return {word: file.stem for file in files for word in listed_names(file.read_text(encoding="utf-8"))}
 
 
 def nearest_key(key: str, known: Sequence[str]) -> str | None:
@@ -86,7 +83,7 @@ def nearest_key(key: str, known: Sequence[str]) -> str | None:
 def _translated(key: str, known: Sequence[str]) -> str:
     """Returns the key with another program's name for it replaced by this project's name."""
     parent, _, name = key.rpartition(".")
-    meant = OTHER_NAMES[None].get(plain_word(name))
+    meant = OTHER_KEYS.get(plain_word(name))
     names = {_last(other) for other in known if not other.startswith("hydra.")}
     if meant is None or name in names:
         return key

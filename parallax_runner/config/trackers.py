@@ -17,3 +17,12 @@ def tracker_class(name: str) -> Any:
     """Returns the class with this name. Raises LookupError, with the reason as a sentence, if there is no such
     class."""
     return find_class(name, built_in=BUILT_IN, group=ENTRY_POINTS, base=BASE)
+
+
+def declared_by(name: str) -> Any:
+    """Returns the class whose attributes tell what the rules ask about a tracker. A name without a class declares
+    nothing, because a rule of its own refuses it."""
+    try:
+        return tracker_class(name)
+    except LookupError:
+        return tracker_class(BASE)

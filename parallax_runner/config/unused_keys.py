@@ -11,10 +11,12 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from parallax_runner.config import launchers, trackers
 from parallax_runner.config.actions import action_named, action_of, owner_of
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.schema import (
     CkptConfig,
+    ClusterConfig,
     CommConfig,
     MpiConfig,
     PartitionConfig,
@@ -27,8 +29,6 @@ from parallax_runner.config.schema import (
 from parallax_runner.config.targets import SCRIPT
 
 KEPT: Any = object()  # in place of a value: nothing reads the key, so its value can stay
-OF_SLURM = ("nodes", "tasks_per_node", "time_limit", "submit", "follow", "sbatch_options")
-OF_MANUAL = ("rendezvous", "rendezvous_timeout_secs")
 OF_ACTIONS = {"simulate": SimulateConfig}  # the groups of keys that belong to one action
 OF_SEARCH = ("min", "max", "steps_per_trial")
 PROFILED_BY = {"dir": ("steps", "range"), "steps": ("steps",), "range": ("range",), "worker": ("steps", "range")}
@@ -81,17 +81,28 @@ def _replicas(config: RunConfig) -> str | None:
 
 
 def _launcher(config: RunConfig) -> str | None:
-    is_needless = mode_of(config.comm).is_one_process and config.cluster.launcher != "auto"
+    is_needless = mode_of(config.comm).is_one_process and launchers.is_chosen(config.cluster.launcher)
     return f"under comm={config.comm.name} the driver starts the only process itself" if is_needless else None
 
 
-def _submission(config: RunConfig) -> str | None:
-    return None if config.cluster.launcher == "slurm" else "it is only for Slurm jobs and needs cluster=slurm"
+def _launcher_option(config: RunConfig) -> str | None:
+    name = config.cluster.launcher
+    if not launchers.declared_by(name).has_options:
+        return f"cluster.launcher={name} has no options"
+    return _launcher(config)
 
 
-def _rendezvous(config: RunConfig) -> str | None:
-    needed = "it is only for processes that you start yourself and needs cluster=manual"
-    return None if config.cluster.launcher == "manual" else needed
+def _of_other_launcher(name: str) -> Callable[[RunConfig], str | None]:
+    """Returns the function that tells why a configuration does not use a key of `cluster`, if the key belongs to one
+    launcher."""
+
+    def reason(config: RunConfig) -> str | None:
+        owner = launchers.owner_of_key(name)
+        if owner is None or name in launchers.declared_by(config.cluster.launcher).own_keys:
+            return None
+        return f"it is only for {launchers.declared_by(owner).keys_are_for} and needs cluster={owner}"
+
+    return reason
 
 
 def _sending(config: RunConfig) -> str | None:
@@ -194,9 +205,10 @@ def _tracking(config: RunConfig) -> str | None:
 
 
 def _tracker_option(config: RunConfig) -> str | None:
-    return _tracking(config) or (
-        "tracking.tracker=mlflow has no options" if config.tracking.tracker == "mlflow" else None
-    )
+    if not config.tracking.enabled:
+        return _tracking(config)
+    name = config.tracking.tracker
+    return None if trackers.declared_by(name).has_options else f"tracking.tracker={name} has no options"
 
 
 def _of_other_action(group: str) -> Callable[[RunConfig], str | None]:
@@ -237,8 +249,8 @@ RULES = (
     Rule("cluster.servers", _servers),
     Rule("cluster.replicas_per_worker", _replicas, 1),
     Rule("cluster.launcher", _launcher),
-    *(Rule(f"cluster.{name}", _submission) for name in OF_SLURM),
-    *(Rule(f"cluster.{name}", _rendezvous) for name in OF_MANUAL),
+    Rule("cluster.options", _launcher_option),
+    *(Rule(f"cluster.{name}", _of_other_launcher(name)) for name in _names(ClusterConfig)),
     Rule("comm.compression", _sending, _default(CommConfig, "compression")),
     Rule("comm.measure_rows", _measuring, _default(CommConfig, "measure_rows")),
     Rule("comm.average_sparse", _averaging, _default(CommConfig, "average_sparse")),

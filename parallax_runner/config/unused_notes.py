@@ -9,7 +9,7 @@ from parallax_runner.config.actions import action_of
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.config.tracking_uri import TRACKING_URI
+from parallax_runner.config.trackers import declared_by
 from parallax_runner.config.unused_keys import KEPT, RULES
 
 
@@ -34,13 +34,16 @@ def unused(config: RunConfig, origins: Origins) -> dict[str, str]:
 def _unused_uri(config: RunConfig, origins: Origins, environ: Mapping[str, str] = os.environ) -> str | None:
     """Returns a note if the environment names a store and the user has not set `tracking.uri`, whose default names
     another store."""
-    given, tracking = environ.get(TRACKING_URI), config.tracking
-    records = action_of(config).trains and tracking.enabled and tracking.tracker == "mlflow"
+    tracking = config.tracking
+    if not tracking.enabled or not action_of(config).trains:
+        return None
+    variable = declared_by(tracking.tracker).uri_variable
+    given = None if variable is None else environ.get(variable)
     is_chosen = origins.keys_set("tracking.uri") or origins.chosen("tracking") is not None
-    if not given or not records or is_chosen or tracking.uri in (None, given):
+    if not given or is_chosen or tracking.uri in (None, given):
         return None
     return (
-        f"{TRACKING_URI} (environment): this variable has no effect, because tracking.uri={tracking.uri}; to use the "
+        f"{variable} (environment): this variable has no effect, because tracking.uri={tracking.uri}; to use the "
         "variable, set tracking.uri=null"
     )
 

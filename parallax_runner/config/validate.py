@@ -20,7 +20,6 @@ from parallax_runner.config.rules.learning_rates import check_learning_rates
 from parallax_runner.config.rules.partition import check_barrier, check_partition
 from parallax_runner.config.rules.profile import check_profile
 from parallax_runner.config.rules.routes import check_routes
-from parallax_runner.config.rules.slurm import check_slurm
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.unused_keys import without_unused
 
@@ -37,9 +36,8 @@ class Rule(NamedTuple):
 RULES = (
     Rule(train.check_steps),
     Rule(cluster.check_gpu_memory),
-    Rule(check_slurm),
+    Rule(launcher.check_settings),
     Rule(cluster.check_hosts),
-    Rule(launcher.check_rendezvous),
     Rule(comm.check_asynchrony),
     Rule(train.check_skipped_steps),
     Rule(comm.check_mpirun_options),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from parallax_runner.config import rendezvous, slurm_allocation
-from parallax_runner.config.launched_processes import World, is_sruns_step, worlds
+from parallax_runner.config.launched_processes import World, worlds
+from parallax_runner.config.launchers import declared_by
 from parallax_runner.errors import ConfigError, LaunchError
 from parallax_runner.launch.control import wire
 
@@ -39,22 +39,22 @@ def check_started_once(launcher: str, *, once: str = ONCE, environ: Mapping[str,
     """Raises ConfigError if this process is one of several that another launcher has started, each of which would
     start a run of its own.
 
-    `launcher` is the run's `cluster.launcher`. Under `manual`, workers accept only one driver. Under `slurm`, one task
-    of `srun` is the driver, and the others end (`is_surplus`). `once` tells the user how to start the training
-    once.
+    `launcher` is the run's `cluster.launcher`. Processes that stand by accept only one driver. Of the tasks that the
+    launcher's scheduler has started, one is the driver, and the others end (`is_surplus`). `once` tells the user how to
+    start the training once.
     """
-    if launcher == rendezvous.LAUNCHER:
+    declared = declared_by(launcher)
+    if declared.processes_stand_by:
         return
-    takes_one_task = launcher == slurm_allocation.LAUNCHER
-    found = [world for world in worlds(environ) if not (takes_one_task and is_sruns_step(world, environ))]
+    found = [world for world in worlds(environ) if not declared.takes_one_of(world, environ)]
     if found:
         raise _refusal(found[0], once)
 
 
 def is_surplus(launcher: str) -> bool:
-    """Returns whether `srun` has started several tasks and this process is not the driver. `launcher` is the run's
-    `cluster.launcher`."""
-    return launcher == slurm_allocation.LAUNCHER and slurm_allocation.is_surplus_task()
+    """Returns whether the launcher's scheduler has started several tasks and this process is not the driver. `launcher`
+    is the run's `cluster.launcher`."""
+    return bool(declared_by(launcher).is_surplus())
 
 
 def _refusal(world: World, once: str) -> ConfigError:

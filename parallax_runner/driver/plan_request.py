@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from parallax_runner.analysis.variable_info import VariableInfo
-from parallax_runner.config import rendezvous
 from parallax_runner.config.cluster_size import spans_hosts
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.frozen import is_fit, is_of_script
+from parallax_runner.config.launchers import declared_by
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.cost.measured import Measured
@@ -35,7 +35,7 @@ def plan_request(
         preset=config.comm.routes,
         spans_hosts=spans_hosts(config.cluster),
         script_runs_steps=is_of_script(config) and not is_fit(config),
-        without_mpirun=config.cluster.launcher == rendezvous.LAUNCHER,
+        without_mpirun=declared_by(config.cluster.launcher).without_mpirun,
     )
 
 

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.frozen import needed_variables
+from parallax_runner.config.launchers import declared_by
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.config.slurm_allocation import LAUNCHER, job_id, sweep_job_id, warning_signal
+from parallax_runner.config.slurm_allocation import job_id, sweep_job_id, warning_signal
 from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.files.regular import open_regular
 from parallax_runner.files.whole import write_whole
@@ -55,7 +56,9 @@ WAITING = frozenset({"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPEND
 
 def is_to_submit(config: RunConfig) -> bool:
     """Returns whether this run must be submitted to Slurm. Returns False inside a Slurm job."""
-    return config.cluster.launcher == LAUNCHER and job_id() is None and action_of(config).runs_steps
+    if job_id() is not None or not action_of(config).runs_steps:
+        return False
+    return bool(declared_by(config.cluster.launcher).runs_slurm_job)
 
 
 def submitted(request: Request, planned: PlannedRun) -> bool:
@@ -247,7 +250,7 @@ def status_of(state: str, exit_code: str) -> int:
 
 def ending_signals(config: RunConfig) -> tuple[signal.Signals, ...]:
     """Returns the additional signals that end a run in a Slurm job."""
-    is_warned = config.cluster.launcher == LAUNCHER and job_id() is not None
+    is_warned = job_id() is not None and declared_by(config.cluster.launcher).runs_slurm_job
     return (warning_signal(),) if is_warned or sweep_job_id() is not None else ()
 
 

@@ -21,8 +21,8 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
 from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher
 
-from parallax_runner.config import slurm_allocation
 from parallax_runner.config.launched_job import compose_launched
+from parallax_runner.config.launchers import declared_by
 from parallax_runner.driver.slurm_job import standing as standing_in_slurm
 from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.process.exit_status import tell
@@ -83,7 +83,7 @@ class LedgerLauncher(SlurmLauncher):
         """Returns a job, and the size of its allocation if its configuration specifies one."""
         job = compose_launched(self.hydra_context.config_loader, self.config, overrides, number)
         size = {}
-        if job.config.cluster.launcher == slurm_allocation.LAUNCHER:
+        if declared_by(job.config.cluster.launcher).runs_slurm_job:
             given = tuple(line.partition("=")[0] for line in job.hydra_overrides)
             size = {key: getattr(job.config.cluster, key) for key in SIZES if f"hydra.launcher.{key}" not in given}
         return Job.of(Path(str(self.config.hydra.sweep.dir)), job.config.run_dir, job.title, job.overrides), size

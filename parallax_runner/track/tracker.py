@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from parallax_runner.config.trackers import tracker_class
 from parallax_runner.errors import ConfigError, Setting
@@ -81,7 +81,18 @@ class Tracker:
     `sync` and the constructor may raise. A ConfigError leads to exit status 2. An exception in any other method is
     printed once as a note, and the run continues (`track/careful.py`). The methods must not make the driver wait.
     Import the server's package inside methods, because workers and the configuration check import the class too.
+
+    Class attributes:
+        has_options: it reads `tracking.options`, the untyped keys of trackers from other packages.
+        needs_experiment: it needs `tracking.experiment`.
+        stores_in_database: `tracking.uri` can name an SQLite database, which must be a file.
+        uri_variable: the environment variable with the URI of its store for `tracking.uri=null`, or None.
     """
+
+    has_options: ClassVar[bool] = True
+    needs_experiment: ClassVar[bool] = False
+    stores_in_database: ClassVar[bool] = False
+    uri_variable: ClassVar[str | None] = None
 
     @classmethod
     def check(cls, config: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ import re
 import subprocess
 import sys
 
+from parallax_runner.config.explain import refusal
 from parallax_runner.launch import bind_address, preloaded
 from parallax_runner.launch.job import Command
 from parallax_runner.launch.launchers.launcher import Launcher, RankExit
@@ -30,16 +31,31 @@ class ForkAll(Launcher):
     program = "fork_all"
     rank_variable = "FORK_ALL_RANK"
 
+    def __init__(self, nice):
+        self.nice = nice
+
+    @classmethod
+    def check_config(cls, config, origins):
+        nice = config.cluster.options.get("nice")
+        if nice not in range(20):
+            raise refusal("cluster.options.nice", origins, "expected an integer from 0 to 19", value=nice)
+
+    @classmethod
+    def from_config(cls, config, plan):
+        return cls(config.cluster.options["nice"])
+
     def workers(self, job, cleanup):
         env = job.env | preloaded.environment() | {bind_address.TOWARDS: self.address}
-        return [Command([sys.executable, "-m", __name__, str(job.workers), *job.worker_argv()], env)]
+        argv = [sys.executable, "-m", __name__, str(self.nice), str(job.workers), *job.worker_argv()]
+        return [Command(argv, env)]
 
     def rank_exit(self, output):
         found = ENDED.search(output)
         return RankExit(int(found[1]), int(found[2])) if found else None
 
 
-def main(count, argv):
+def main(nice, count, argv):
+    os.nice(nice)
     workers = {}
     for rank in range(count):
         process = subprocess.Popen(argv, env=os.environ | {ForkAll.rank_variable: str(rank)})
@@ -54,12 +70,14 @@ def main(count, argv):
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))
 '''
 CLUSTER = """
 defaults:
   - local
 launcher: forked_workers.ForkAll
+options:
+  nice: 5
 """
 ARGUMENTS = ("cluster=mine", "comm=ps", "model=simple", "data=linear", "optimizer=gradient_descent", "tracking=off")
 FOUND_BY = ("dotted path", "entry point")
@@ -90,9 +108,11 @@ def test_both_workers_train(trained: Run) -> None:
     assert (trained.summary["steps"], trained.summary["workers"]) == (4, 2)
     assert trained.log_names() == {"driver.log", "fork_all.log", "server_0.log", "worker_0.log", "worker_1.log"}
     driver = (trained.run_dir / "logs" / "driver.log").read_text()
-    assert "-m forked_workers 2 " in driver and "mpirun" not in driver
-    launcher = yaml.safe_load((trained.run_dir / "config.yaml").read_text())["cluster"]["launcher"]
-    assert launcher in ("forked_workers.ForkAll", "fork_all")
+    assert "-m forked_workers 5 2 " in driver and "mpirun" not in driver
+    cluster = yaml.safe_load((trained.run_dir / "config.yaml").read_text())["cluster"]
+    assert cluster["launcher"] in ("forked_workers.ForkAll", "fork_all")
+    assert cluster["options"] == {"nice": 5}
+    assert "has no effect" not in trained.stderr
 
 
 def worker(running: Running, rank: int) -> psutil.Process:
@@ -124,3 +144,11 @@ def test_gradients_that_need_mpi_are_refused(tmp_path: Path) -> None:
     run = launch("--config-dir", "myconf", *ARGUMENTS, "comm=mpi", cwd=tmp_path, python_path=tmp_path)
     assert run.exit_status == 2
     assert "cluster.launcher=forked_workers.ForkAll (myconf/cluster/mine.yaml:4): it does not start MPI" in run.stderr
+
+
+def test_its_options_are_checked_before_anything_starts(tmp_path: Path) -> None:
+    install(tmp_path, is_entry_point=True)
+    run = launch("--config-dir", "myconf", *ARGUMENTS, "cluster.options.nice=40", cwd=tmp_path, python_path=tmp_path)
+    assert run.exit_status == 2
+    run.expect_nothing_started()
+    assert "cluster.options.nice=40 (command line): expected an integer from 0 to 19" in run.stderr

@@ -32,6 +32,7 @@ LIST_ITEM = re.compile(r"( *)(?:[-*]|\d+\.) ")
 OF_THE_EXAMPLE = {"models/bigram.py", "conf/model/bigram.yaml"}
 # Files that a page tells its reader to write, or that belong to another project.
 OF_OTHERS = {"bigram.py", "bigram.yaml", "jsonl.yaml", "jsonl_tracker.py", "mine.yaml", "sign.py", "sign.yaml"} | {
+    *("csv_points.py", "points.yaml"),
     "setup.py",  # Horovod's, in design note 0001
     "models.py",  # a user's, in design note 0036
 }

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
-from parallax_runner.config import slurm_allocation
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.explain import refusal, written
 from parallax_runner.config.origins import Origins
@@ -27,7 +26,7 @@ def check_gpu_memory(config: RunConfig, origins: Origins) -> None:
 def check_hosts(config: RunConfig, origins: Origins) -> None:
     """Raises ConfigError for hosts that cannot be read, or that contradict other settings."""
     lines = config.cluster.resource_info
-    if lines is None or config.cluster.launcher == slurm_allocation.LAUNCHER:
+    if lines is None:
         return
     _check_kind(lines, origins)
     refuse_numbers(config, origins, f"{KEY}={written(lines)} already sets this number; omit one of the two keys")

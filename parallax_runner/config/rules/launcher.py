@@ -1,13 +1,17 @@
-"""The launcher that `cluster.launcher` names, and the address at which `cluster.launcher=manual` waits."""
+"""The launcher that `cluster.launcher` names. The rules of one launcher are in its class."""
 
-from parallax_runner.config import launchers, rendezvous
+from parallax_runner.config import launchers
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.named_class import known_names
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.suggestions import nearest
-from parallax_runner.errors import ConfigError
+
+
+def check_settings(config: RunConfig, origins: Origins) -> None:
+    """Raises ConfigError for settings that contradict the launcher."""
+    launchers.declared_by(config.cluster.launcher).check_config(config, origins)
 
 
 def check_launcher(config: RunConfig, origins: Origins) -> None:
@@ -25,22 +29,3 @@ def check_launcher(config: RunConfig, origins: Origins) -> None:
     reason = found.unfit(config, config.comm.name)
     if reason is not None:
         raise refusal(key, origins, reason, value=name)
-
-
-def check_rendezvous(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError for an invalid address, or for settings that contradict it."""
-    cluster = config.cluster
-    if cluster.launcher != rendezvous.LAUNCHER:
-        return
-    if cluster.rendezvous is None:
-        raise refusal(rendezvous.KEY, origins, rendezvous.EXPECTED, value=None)
-    try:
-        rendezvous.split_address(cluster.rendezvous)
-    except ConfigError as error:
-        raise refusal(rendezvous.KEY, origins, str(error)) from error
-    if cluster.resource_info is not None:
-        needed = "under cluster=manual you choose the host of each process; omit this key"
-        raise refusal("cluster.resource_info", origins, needed, value=cluster.resource_info)
-    if mode_of(config.comm).is_one_process:
-        needed = "this mode runs one process, which the driver starts itself"
-        raise refusal("comm.name", origins, needed, value=config.comm.name, hint="cluster=local")

@@ -7,6 +7,7 @@ from parallax_runner.config.actions import action_of
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.gpus import detect_gpus
+from parallax_runner.config.launchers import is_chosen
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
 
@@ -31,7 +32,7 @@ def check_device_per_job(config: RunConfig, origins: Origins) -> None:
     key, cluster = "sweep.device_per_job", config.cluster
     if not config.sweep.device_per_job:
         return
-    if cluster.resource_info is not None or cluster.launcher != "auto":
+    if cluster.resource_info is not None or is_chosen(cluster.launcher):
         needed = "the cluster settings already place a job's processes; use cluster=local without resource_info"
         raise refusal(key, origins, needed, value=True)
     if not mode_of(config.comm).is_one_process and cluster.workers * cluster.replicas_per_worker > 1:

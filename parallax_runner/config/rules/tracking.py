@@ -5,7 +5,7 @@ from parallax_runner.config.named_class import known_names
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.suggestions import nearest
-from parallax_runner.config.trackers import BUILT_IN, ENTRY_POINTS, KEY, tracker_class
+from parallax_runner.config.trackers import BUILT_IN, ENTRY_POINTS, KEY, declared_by, tracker_class
 from parallax_runner.config.tracking_uri import corrected_sqlite, is_in_memory, password_remedy
 from parallax_runner.files.credentials import has_credentials, masked_uri
 
@@ -16,12 +16,12 @@ def check_tracker(config: RunConfig, origins: Origins) -> None:
     if not config.tracking.enabled:
         return
     try:
-        tracker_class(name)
+        found = tracker_class(name)
     except LookupError as error:
         near = None if "." in name else nearest(name, known_names(BUILT_IN, ENTRY_POINTS))
         hint = None if near is None else f"{KEY}={near}"
         raise refusal(KEY, origins, str(error), value=name, hint=hint) from error
-    if name in BUILT_IN and config.tracking.experiment is None:
+    if found.needs_experiment and config.tracking.experiment is None:
         raise refusal("tracking.experiment", origins, "expected a string", value="null")
 
 
@@ -32,7 +32,7 @@ def check_tracking_uri(config: RunConfig, origins: Origins) -> None:
         return
     if has_credentials(uri):
         raise refusal(key, origins, password_remedy(uri), value=masked_uri(uri))
-    if config.tracking.tracker not in BUILT_IN:
+    if not declared_by(config.tracking.tracker).stores_in_database:
         return
     if is_in_memory(uri):
         reason = "this database is in memory, so nothing would be kept; give a path after three slashes"

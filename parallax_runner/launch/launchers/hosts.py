@@ -26,6 +26,7 @@ class OverHosts(Mpirun):
     """Fills the hosts with ranks in order. Server i runs on host i modulo the number of hosts."""
 
     hosts: Hosts
+    has_options = False
     lost_exit_status = 255  # of ssh itself, if the connection ends
 
     def __init__(self, hosts: Hosts, options: Sequence[str] = ()) -> None:

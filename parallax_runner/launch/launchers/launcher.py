@@ -1,17 +1,20 @@
-"""The launcher interface. The driver uses it to start the processes of a run and to find out how they ended."""
+"""The launcher interface. The driver uses it to start the processes of a run and to find out how they ended. The
+configuration and the driver ask a launcher's class what it needs, and compare no names."""
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
 from parallax_runner.config.comm_mode import mode_of
-from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.launched_processes import World
+from parallax_runner.config.origins import Origins
+from parallax_runner.config.schema import ClusterConfig, RunConfig
 from parallax_runner.launch import bind_address, preloaded
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.job import Command, Job
@@ -50,6 +53,43 @@ class Launcher(ABC):
     # The exit status of the local command that stands in for a remote process, if the remote process ended without
     # reporting its status.
     lost_exit_status: ClassVar[int | None] = None
+    # The keys of `cluster` that only this launcher uses, and what they are for, as in «it is only for Slurm jobs».
+    own_keys: ClassVar[tuple[str, ...]] = ()
+    keys_are_for: ClassVar[str] = "this launcher"
+    # Whether it reads `cluster.options`, the untyped keys of launchers from other packages.
+    has_options: ClassVar[bool] = True
+    # Whether the run is a Slurm job. Outside of one, the driver writes and submits the job. In one, the signal that
+    # Slurm sends before the time limit ends the run.
+    runs_slurm_job: ClassVar[bool] = False
+    # Whether the user or another program starts the workers and servers, on any hosts. They stand by for the driver,
+    # and accept only one.
+    processes_stand_by: ClassVar[bool] = False
+    # Whether the ranks find each other without mpirun and then have collectives (`Backend.without_mpirun`).
+    without_mpirun: ClassVar[bool] = False
+
+    @classmethod
+    def check_config(cls, config: RunConfig, origins: Origins) -> None:
+        """Raises ConfigError if settings contradict this launcher. Also called for a mode with one process, which the
+        driver starts itself."""
+        return
+
+    @classmethod
+    def host_lines(cls, cluster: ClusterConfig) -> tuple[str, ...] | None:
+        """Returns the hosts of an allocation as lines of `cluster.resource_info`, which determine the numbers of
+        processes. Returns None if the configuration determines the hosts. Raises ConfigError if the allocation cannot
+        be read."""
+        return None
+
+    @classmethod
+    def takes_one_of(cls, world: World, environ: Mapping[str, str]) -> bool:
+        """Returns whether this launcher's scheduler has started the processes of `world`, so that one of them is the
+        driver and the others end (`is_surplus`). In any other world, each process would start a run of its own."""
+        return False
+
+    @classmethod
+    def is_surplus(cls) -> bool:
+        """Returns whether this process is one of several tasks of this launcher's scheduler, and not the driver."""
+        return False
 
     @classmethod
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:

@@ -11,6 +11,8 @@ from parallax_runner.plan.plan import Plan
 class Local(Mpirun):
     """Runs all processes on this machine. None of them accepts connections from other machines."""
 
+    has_options = False
+
     @classmethod
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:
         """Returns the launcher with the user's mpirun options."""

@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import Self
 
 from parallax_runner.collectives.chosen import backend
+from parallax_runner.config.comm_mode import mode_of
+from parallax_runner.config.explain import refusal
+from parallax_runner.config.origins import Origins
+from parallax_runner.config.rendezvous import EXPECTED, KEY, split_address
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.errors import ConfigError
 from parallax_runner.launch import bind_address, preloaded, remote
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.job import Command, Job
@@ -28,6 +33,11 @@ class Manual(Launcher):
     it. Ranks find each other without MPI."""
 
     lost_exit_status = LOST
+    own_keys = ("rendezvous", "rendezvous_timeout_secs")
+    keys_are_for = "processes that you start yourself"
+    has_options = False
+    processes_stand_by = True
+    without_mpirun = True
 
     def __init__(self, rendezvous: str, timeout_secs: float, run_dir: str, workers: int, servers: int) -> None:
         self._rendezvous, self._timeout_secs, self._run_dir = rendezvous, timeout_secs, run_dir
@@ -39,6 +49,23 @@ class Manual(Launcher):
         """Returns the launcher without waiting for the processes. `check` waits for them later."""
         cluster = config.cluster
         return cls(str(cluster.rendezvous), cluster.rendezvous_timeout_secs, config.run_dir, plan.workers, plan.servers)
+
+    @classmethod
+    def check_config(cls, config: RunConfig, origins: Origins) -> None:
+        """Raises ConfigError for an invalid address, or for settings that contradict it."""
+        cluster = config.cluster
+        if cluster.rendezvous is None:
+            raise refusal(KEY, origins, EXPECTED, value=None)
+        try:
+            split_address(cluster.rendezvous)
+        except ConfigError as error:
+            raise refusal(KEY, origins, str(error)) from error
+        if cluster.resource_info is not None:
+            needed = "under cluster=manual you choose the host of each process; omit this key"
+            raise refusal("cluster.resource_info", origins, needed, value=cluster.resource_info)
+        if mode_of(config.comm).is_one_process:
+            needed = "this mode runs one process, which the driver starts itself"
+            raise refusal("comm.name", origins, needed, value=config.comm.name, hint="cluster=local")
 
     @classmethod
     def unfit(cls, config: RunConfig, comm: str) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.config.tracking_uri import TRACKING_URI
 from parallax_runner.files.credentials import masked_uri
 from parallax_runner.track.mlflow import journal as journals
 from parallax_runner.track.mlflow.continuing import Continuation, continuation
@@ -24,6 +25,11 @@ log = logging.getLogger(__name__)
 
 class MlflowTracker(JournalTracker):
     """Records a run in the journal of the run's directory. The journal is then sent to the store `tracking.uri`."""
+
+    has_options = False
+    needs_experiment = True
+    stores_in_database = True
+    uri_variable = TRACKING_URI
 
     @classmethod
     def check(cls, config: Mapping[str, Any]) -> None:

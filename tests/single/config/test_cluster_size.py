@@ -135,7 +135,7 @@ WRONG_WITH_SEVERAL_HOSTS = {
         "comm=ps",
         "cluster.resource_info=['localhost: 0,1',there.example]",
     ),
-    "comm/local.yaml:2): this mode runs one process on this machine, but cluster.resource_info lists another host": (
+    "comm/local.yaml:3): this mode runs one process on this machine, but cluster.resource_info lists another host": (
         "comm=local",
         "cluster.resource_info=[there.example]",
     ),

@@ -26,7 +26,8 @@ MODES = {
     "ps": CommMode(has_servers=True, is_all_on_servers=True),
     "sharded": CommMode(has_collectives=True, needs_all_ranks=True),
 }
-ASKED = re.compile(r"\b(comm|route)(\.name)?$")
+# A choice of `comm`, a route, an action, a launcher or a tracker, or the function of a data source.
+ASKED = re.compile(r"\b((comm|route|action|launcher|tracker)(\.name)?|data(\['_target_'\]|\.get\('_target_'.*\)))$")
 PACKAGE = Path(parallax_runner.__file__).parent
 
 
@@ -108,7 +109,7 @@ def test_a_name_counts_until_its_routes_are_refused() -> None:
 
 
 def named_in(text: str) -> Iterator[str]:
-    """The comparisons of a choice of `comm`, or of a route, with names."""
+    """The comparisons of a choice of `comm`, or of something else that other packages can provide, with names."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
@@ -124,7 +125,7 @@ def is_name(node: ast.expr) -> bool:
     return is_text or bool(re.fullmatch(r"(.*\.)?[A-Z_]+(\.name)?", ast.unparse(node)))
 
 
-def test_no_rule_asks_for_the_name_of_a_choice_or_a_route() -> None:
+def test_no_rule_asks_for_a_name() -> None:
     paths = list(PACKAGE.rglob("*.py"))
     assert len(paths) > 400
     found = {str(path.relative_to(PACKAGE)): list(named_in(path.read_text(encoding="utf-8"))) for path in paths}
@@ -141,6 +142,12 @@ d = 'ps' == variable.route
 e = route in {Route.PS, Route.LOCAL}
 f = wanted.route == LOCAL.name
 g = route.name in used or comm in comms
+h = config.action == 'train' or action in ('plan', 'sync') or action != other
+i = cluster.launcher == slurm_allocation.LAUNCHER or launcher != 'auto' or launcher is None
+j = config.tracking.tracker not in BUILT_IN
+k = config.data['_target_'] == 'parallax_runner.data.text.load'
+l = 'x.load' == data.get('_target_', '') or data['_target_'] == function
+m = config.model['_target_'] == SCRIPT
 """
     assert set(named_in(rules)) == {
         "config.comm.name == 'ps'",
@@ -149,4 +156,11 @@ g = route.name in used or comm in comms
         "'ps' == variable.route",
         "route in {Route.PS, Route.LOCAL}",
         "wanted.route == LOCAL.name",
+        "config.action == 'train'",
+        "action in ('plan', 'sync')",
+        "cluster.launcher == slurm_allocation.LAUNCHER",
+        "launcher != 'auto'",
+        "config.tracking.tracker not in BUILT_IN",
+        "config.data['_target_'] == 'parallax_runner.data.text.load'",
+        "'x.load' == data.get('_target_', '')",
     }

@@ -1,13 +1,24 @@
 """Other programs' words: each leads to a choice or a key that there is, and that is not found without the table."""
 
+from pathlib import Path
+
 import pytest
 
+from parallax_runner.config import suggestions
+from parallax_runner.config.comments import head_comment
 from parallax_runner.config.compose import Composer
 from parallax_runner.config.explain import known_keys
 from parallax_runner.config.location import conf_dir
-from parallax_runner.config.suggestions import OTHER_NAMES, nearest, nearest_key, plain_word, remedy_for_choice
+from parallax_runner.config.suggestions import (
+    OTHER_KEYS,
+    nearest,
+    nearest_key,
+    other_names,
+    plain_word,
+    remedy_for_choice,
+)
 
-GROUPS = tuple(group for group in OTHER_NAMES if group is not None)
+GROUPS = ("model", "optimizer", "data", "comm")
 
 
 def choices(group: str) -> list[str]:
@@ -16,7 +27,7 @@ def choices(group: str) -> list[str]:
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_word_means_a_choice(group: str) -> None:
-    words, options = OTHER_NAMES[group], choices(group)
+    words, options = other_names(group), choices(group)
     assert words and set(words.values()) <= set(options)
     assert not set(words) & set(options)
     assert all(plain_word(word) == word for word in words)
@@ -24,13 +35,13 @@ def test_every_word_means_a_choice(group: str) -> None:
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_word_earns_its_place(group: str) -> None:
-    assert [word for word, choice in OTHER_NAMES[group].items() if nearest(word, choices(group)) == choice] == []
+    assert [word for word, choice in other_names(group).items() if nearest(word, choices(group)) == choice] == []
 
 
 def test_every_word_means_a_key() -> None:
     keys = known_keys(Composer().job([]).config)
     names = {key.rpartition(".")[2] for key in keys if not key.startswith("hydra.")}
-    words = OTHER_NAMES[None]
+    words = OTHER_KEYS
     assert set(words.values()) <= names
     assert not set(words) & {plain_word(name) for name in names}
     assert all(plain_word(word) == word for word in words)
@@ -44,3 +55,15 @@ def test_a_word_is_found_however_it_is_written() -> None:
 def test_a_word_of_another_group_means_nothing() -> None:
     assert remedy_for_choice("comm", "sgd", choices("comm")) is None
     assert remedy_for_choice("comm", "csv", choices("comm")) is None
+
+
+def test_a_choice_is_found_by_the_words_in_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by a word that otherwise tells how to read such a file."""
+    table = tmp_path / "data" / "table.yaml"
+    table.parent.mkdir()
+    table.write_text("# Rows of a table.\n# Other names: parquet, arrow\n_target_: x.load\n")
+    monkeypatch.setattr(suggestions, "conf_dir", lambda: tmp_path)
+    assert head_comment(table.read_text()) == "Rows of a table."
+    for word in ("Parquet", "arrow"):
+        assert remedy_for_choice("data", word, ["table", "text"]) == "Did you mean data=table?"
+    assert str(remedy_for_choice("data", "csv", ["table", "text"])).startswith("No choice reads these files;")

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from parallax_runner.config.compose import Composer
 from parallax_runner.config.named_class import known_names
-from parallax_runner.config.trackers import BUILT_IN, ENTRY_POINTS, tracker_class
+from parallax_runner.config.trackers import BUILT_IN, ENTRY_POINTS, declared_by, tracker_class
+from parallax_runner.driver.check import validated
+from parallax_runner.errors import ConfigError
 from parallax_runner.track.mlflow.tracker import MlflowTracker
-from parallax_runner.track.tracker import NoTracker
+from parallax_runner.track.tracker import NoTracker, Tracker
 
 
 @pytest.fixture
@@ -51,3 +54,20 @@ def test_what_is_wrong_with_a_name(name: str, reason: str, installed: None) -> N
     with pytest.raises(LookupError) as refused:
         tracker_class(name)
     assert reason in str(refused.value)
+
+
+def test_a_name_without_a_class_declares_nothing(installed: None) -> None:
+    assert (declared_by("mlflow"), declared_by("silent")) == (MlflowTracker, NoTracker)
+    assert declared_by("broken") is Tracker
+    assert Tracker.has_options and not MlflowTracker.has_options
+
+
+def test_an_uri_of_a_tracker_without_a_database_is_its_own_matter(installed: None) -> None:
+    """MLflow's tracker refuses a database in memory, and a subclass of it does so, too."""
+    own = "tracking.tracker=parallax_runner.track.tracker.NoTracker"
+    job = Composer().job([own, "tracking.uri='sqlite://'", "tracking.experiment=null"])
+    assert validated(job).tracking.uri == "sqlite://"
+    with pytest.raises(ConfigError, match="this database is in memory"):
+        validated(Composer().job(["tracking.uri='sqlite://'"]))
+    with pytest.raises(ConfigError, match=r"^tracking\.experiment=null"):
+        validated(Composer().job(["tracking.experiment=null"]))

@@ -183,6 +183,16 @@ UNUSED = {
         "tracking is off; omit tracking=off.",
     ),
     "tag": ("tracking=off +tracking.tags.a=b", "tracking.tags.a=b", "tracking is off;"),
+    "launcher option": (
+        "+cluster.options.nice=5",
+        "cluster.options.nice=5",
+        "cluster.launcher=auto has no options.",
+    ),
+    "option of Slurm": (
+        "comm=mpi cluster=slurm +cluster.options.nice=5",
+        "cluster.options.nice=5",
+        "cluster.launcher=slurm has no options.",
+    ),
     "option": ("+tracking.options.file=x", "tracking.options.file=x", "tracking.tracker=mlflow has no options."),
     "simulation": ("simulate.latency_us=5", "simulate.latency_us=5", "action=train does not simulate;"),
 }

@@ -47,7 +47,7 @@ WRONG = {
     ),
     "argument that is missing": (
         ("model=simple", "optimizer=momentum", "~optimizer.momentum"),
-        r"optimizer._target_=\S*MomentumOptimizer \(.*momentum.yaml:1\): missing a required argument: 'momentum'",
+        r"optimizer._target_=\S*MomentumOptimizer \(.*momentum.yaml:2\): missing a required argument: 'momentum'",
     ),
     "value of the model": (
         ("model=lm", "data=zipf", "data.vocab_size=50", "model.num_sampled=0"),
