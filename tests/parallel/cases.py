@@ -105,7 +105,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The case's name in pytest and in file names. The initial values are drawn from it, and bounds of cases with 16
+        """The name in pytest and in file names. The initial values are drawn from it, and bounds of cases with 16
         bits were found with these draws, so `lookahead="on"` keeps its earlier name."""
         named = dataclasses.replace(self, lookahead="1") if self.lookahead == "on" else self
         return "-".join(str(value) for value in dataclasses.astuple(named))
