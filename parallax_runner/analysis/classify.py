@@ -41,18 +41,10 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
     with graph.as_default():
         tf.import_graph_def(single.meta_graph.graph_def, name="")
     boundary = find_boundary(graph, single.train_op, single.gradients)
-    gradients: dict[str, list[Gradient]] = defaultdict(list)
-    for gradient in boundary.gradients:
-        gradients[gradient.variable].append(gradient)
+    gradients = _by_variable(boundary.gradients)
     step = edit.ancestors([graph.get_operation_by_name(single.train_op)])
     effects = Effects.of(graph)
-
-    def differs_by_rank(op: tf.Operation) -> bool:
-        # rewrite/every_route/fed_alike.py makes sure that all ranks feed the same number.
-        is_alike = is_fed_scalar(op, single.features.values())
-        return (draws_or_consumes(op) and not is_alike) or effects.draws(op)
-
-    dependence = RankDependence(step, boundary.tensors, differs_by_rank)
+    dependence = RankDependence(step, boundary.tensors, lambda op: _differs_by_rank(op, single, effects))
     owners = slot_owners(graph, boundary, single.variables, dependence)
     tables = _tables(single.variables, owners)
     updated = set(gradients) | set(owners)
@@ -64,7 +56,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
     counters = find_counters(
         graph,
         boundary,
-        [v.name for v in single.variables if v.name not in owners and not gradients[v.name] and v not in single.merged],
+        _possible_counters(single, owners, gradients),
         differs_by_rank=lambda op: dependence.differs(op, sought),
         server_reads=SERVER_READS,
     )
@@ -111,6 +103,34 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
         for variable in single.variables
         if variable.name not in owners
     )
+
+
+def _by_variable(gradients: Iterable[Gradient]) -> defaultdict[str, list[Gradient]]:
+    found = defaultdict(list)
+    for gradient in gradients:
+        found[gradient.variable].append(gradient)
+    return found
+
+
+def _differs_by_rank(op: tf.Operation, single: SingleDeviceGraph, effects: Effects) -> bool:
+    if effects.draws(op):
+        return True
+    # rewrite/every_route/fed_alike.py makes sure that all ranks feed the same number.
+    is_alike = is_fed_scalar(op, single.features.values())
+    return draws_or_consumes(op) and not is_alike
+
+
+def _possible_counters(
+    single: SingleDeviceGraph, owners: Mapping[str, str], gradients: Mapping[str, list[Gradient]]
+) -> list[str]:
+    """Returns the names of the variables that are neither trained, nor slots, nor merged."""
+    found = []
+    for variable in single.variables:
+        is_trained = bool(gradients.get(variable.name))
+        is_slot = variable.name in owners
+        if not is_trained and not is_slot and variable not in single.merged:
+            found.append(variable.name)
+    return found
 
 
 def _rows_written(

@@ -3,7 +3,7 @@ value on every replica."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import tensorflow.compat.v1 as tf
 
@@ -31,8 +31,19 @@ def find_counters(
         users = graph.get_operation_by_name(name).outputs[0].consumers()
         writes = [op for op in users if edit.is_write(op) and op in boundary.region]
         if writes and not any(map(differs_by_rank, writes)):
-            early = [op for op in writes if op in before_gradients]
-            known = [op for op in users if op.type in server_reads or edit.updates_places(op.type)]
-            odd = [op.name for op in users if op in early or op not in known]
-            found[name] = min(odd) if odd else None
+            found[name] = _hindering_op(users, writes, before_gradients, server_reads)
     return found
+
+
+def _hindering_op(
+    users: Collection[tf.Operation],
+    writes: Collection[tf.Operation],
+    before_gradients: Collection[tf.Operation],
+    server_reads: Collection[str],
+) -> str | None:
+    """Returns the first op, by name, that writes a counter too early or uses it in a way that a server does not know,
+    or None if there is none."""
+    early = [op for op in writes if op in before_gradients]
+    known = [op for op in users if op.type in server_reads or edit.updates_places(op.type)]
+    odd = [op.name for op in users if op in early or op not in known]
+    return min(odd, default=None)

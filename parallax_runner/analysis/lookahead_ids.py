@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -29,21 +29,24 @@ def unknown_ahead(
     `table` contains the variable first, then its slots. `gradients` are the variable's gradients, `region` is the
     update region, `step` contains the ops of a step, and `features` contains the names of the data's tensors.
     """
-    lookups = [
-        op
-        for name in table
-        for op in graph.get_operation_by_name(name).outputs[0].consumers()
-        if op.type == "ResourceGather" and op in step and op not in region
-    ]
+    lookups = [op for op in _lookups(graph, table, step) if op not in region]
     for op in lookups:
         reason = _hindrance(op, features)
         if reason is not None:
             return reason
     found = frozenset[str]().union(*(sources(op.inputs[1]) for op in lookups))
-    sparse = [one for one in gradients if one.indices]
-    if not all(_ids_of(graph, gradient) <= found for gradient in sparse):
+    ids = frozenset(one.indices for one in gradients if one.indices)
+    if not all(_sources_of_ids(graph, one) <= found for one in ids):
         return "the gradient has ids that do not come from the lookups"
-    return _written_elsewhere(graph, region, table, frozenset(one.indices for one in sparse if one.indices))
+    return _written_elsewhere(graph, region, table, ids)
+
+
+def _lookups(graph: tf.Graph, table: Sequence[str], step: Collection[tf.Operation]) -> Iterator[tf.Operation]:
+    """Yields the ops of a step that look up rows of the table's variables."""
+    for name in table:
+        for op in graph.get_operation_by_name(name).outputs[0].consumers():
+            if op.type == "ResourceGather" and op in step:
+                yield op
 
 
 def lead_to(ids: tf.Tensor) -> set[tf.Operation]:
@@ -86,7 +89,7 @@ def _by(op: tf.Operation) -> frozenset[str]:
     return sources(op.inputs[names.index("indices")])
 
 
-def _ids_of(graph: tf.Graph, gradient: Gradient) -> frozenset[str]:
-    assert gradient.indices is not None
-    ids = graph.get_tensor_by_name(gradient.indices)
+def _sources_of_ids(graph: tf.Graph, indices: str) -> frozenset[str]:
+    """Returns the names of the tensors from which a gradient's ids come."""
+    ids = graph.get_tensor_by_name(indices)
     return sources(ids.op.inputs[0] if ids.op.type == ANY_LENGTH else ids)

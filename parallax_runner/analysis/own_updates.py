@@ -32,23 +32,36 @@ def refuse_own_updates(
     `written_by_each_rank` contains the variables without a recorded gradient that a step sets to values which differ by
     rank.
     """
-    candidates = [one for one in single.variables if one.name in written_by_each_rank]
-    candidates = [one for one in candidates if one.aggregation == UNDECLARED]
+    candidates = [one for one in _undeclared(single) if one.name in written_by_each_rank]
     if not candidates:
         return
-    starts = [*(gradient.values for gradient in boundary.gradients), single.loss]
-    forward = edit.ancestors([graph.get_tensor_by_name(name).op for name in starts], control=False)
+    forward = _leads_to_loss(graph, single, boundary)
     others = {gradient for _, gradient, _ in names_in(single.meta_graph)}
     for variable in candidates:
         if not _is_read_by(forward, graph, variable):
             continue
-        writes = [op for op in boundary.region if variable.name in effects.written_by(op)]
+        writes = _writes_of(variable, boundary, effects)
         if variable.is_trainable or _reads_any(writes, others, boundary):
             raise PlanError(_told(variable, writes))
 
 
+def _undeclared(single: SingleDeviceGraph) -> list[Variable]:
+    """Returns the variables that declare no aggregation."""
+    return [one for one in single.variables if one.aggregation == UNDECLARED]
+
+
+def _leads_to_loss(graph: tf.Graph, single: SingleDeviceGraph, boundary: Boundary) -> set[tf.Operation]:
+    """Returns the ops from which the loss and the gradients are computed."""
+    starts = [*(gradient.values for gradient in boundary.gradients), single.loss]
+    return edit.ancestors([graph.get_tensor_by_name(name).op for name in starts], control=False)
+
+
 def _is_read_by(forward: Collection[tf.Operation], graph: tf.Graph, variable: Variable) -> bool:
     return any(op in forward for op in graph.get_operation_by_name(variable.name).outputs[0].consumers())
+
+
+def _writes_of(variable: Variable, boundary: Boundary, effects: Effects) -> list[tf.Operation]:
+    return [op for op in boundary.region if variable.name in effects.written_by(op)]
 
 
 def _reads_any(writes: Collection[tf.Operation], gradients: Collection[str], boundary: Boundary) -> bool:

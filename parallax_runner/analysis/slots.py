@@ -45,42 +45,76 @@ def slot_owners(
     """
     by_name = {variable.name: variable for variable in variables}
     trained = {gradient.variable for gradient in boundary.gradients}
-    owners: dict[str, str] = {}
-    found: dict[str, Sources] = {}
-    of_gradients = _variables_of_gradients(boundary)
-    before_gradients = edit.ancestors(graph.get_tensor_by_name(name).op for name in boundary.tensors)
-    for op in sorted(boundary.region, key=lambda op: op.name):
-        handles = [handle.name for handle in edit.handle_of(op) if handle.name in by_name]
-        if not handles or not is_write(op):
-            continue
-        if handles[0] in trained:
-            owners.update({slot: handles[0] for slot in handles[1:] if slot not in trained})
-            continue
-        sources = _sources(
-            op, boundary.region, of_gradients, is_scalar=is_number(tf.TensorShape(by_name[handles[0]].shape))
-        )
-        # An average of weights is not a slot if it depends on a rank's data or draws, or if a forward pass waits for
-        # it.
-        is_own = op in before_gradients or dependence.differs(op)
-        every = found.setdefault(handles[0], Sources())
-        every.gradients |= sources.gradients
-        every.read |= set() if is_own else sources.read
-
-    def owner_of(name: str, candidates: set[str]) -> str | None:
-        alike = sorted(each for each in candidates if by_name[each].shape == by_name[name].shape)
-        named = [each for each in alike if name.startswith(each + "/")]
-        return alike[0] if len(alike) == 1 else named[0] if named else None
-
-    candidates = {name: sources.gradients | (sources.read & trained) for name, sources in found.items()}
+    writes = _writes_in(boundary.region, by_name)
+    owners = _owners_in_fused_ops(writes, trained)
+    others = [(op, by_name[written[0]]) for op, written in writes if written[0] not in trained]
+    found = _sources_by_variable(graph, boundary, dependence, others)
     before = -1
     while len(owners) > before:  # the value that an update writes to a slot can depend on another slot
         before = len(owners)
         for name, sources in found.items():
-            behind = candidates[name] | {owners[slot] for slot in sources.read - {name} if slot in owners}
-            owner = owner_of(name, behind)
-            if name not in owners and owner is not None:
+            if name in owners:
+                continue
+            owner = _owner_among(_candidates(name, sources, trained, owners), name, by_name)
+            if owner is not None:
                 owners[name] = owner
     return owners
+
+
+def _writes_in(region: Iterable[tf.Operation], by_name: Mapping[str, Variable]) -> list[tuple[tf.Operation, list[str]]]:
+    """Returns the region's writes in the order of their names, each with the variables among its inputs. The first of
+    them is the variable that the op is made for."""
+    found = []
+    for op in sorted(region, key=lambda op: op.name):
+        written = [handle.name for handle in edit.handle_of(op) if handle.name in by_name]
+        if written and is_write(op):
+            found.append((op, written))
+    return found
+
+
+def _owners_in_fused_ops(writes: Iterable[tuple[tf.Operation, list[str]]], trained: set[str]) -> dict[str, str]:
+    """Returns the owner of each slot that a fused apply op updates together with its variable."""
+    owners: dict[str, str] = {}
+    for _, handles in writes:
+        if handles[0] in trained:
+            owners.update({slot: handles[0] for slot in handles[1:] if slot not in trained})
+    return owners
+
+
+def _sources_by_variable(
+    graph: tf.Graph, boundary: Boundary, dependence: RankDependence, writes: Iterable[tuple[tf.Operation, Variable]]
+) -> dict[str, Sources]:
+    """Returns the sources of each variable that the writes set."""
+    found: dict[str, Sources] = {}
+    of_gradients = _variables_of_gradients(boundary)
+    before_gradients = edit.ancestors(graph.get_tensor_by_name(name).op for name in boundary.tensors)
+    for op, variable in writes:
+        is_scalar = is_number(tf.TensorShape(variable.shape))
+        sources = _sources(op, boundary.region, of_gradients, is_scalar=is_scalar)
+        every = found.setdefault(variable.name, Sources())
+        every.gradients |= sources.gradients
+        # An average of weights is not a slot if it depends on a rank's data or draws, or if a forward pass waits for
+        # it.
+        is_own = op in before_gradients or dependence.differs(op)
+        if not is_own:
+            every.read |= sources.read
+    return found
+
+
+def _candidates(slot: str, sources: Sources, trained: set[str], owners: Mapping[str, str]) -> set[str]:
+    """Returns the variables that the slot's new values are computed from, also by way of other slots."""
+    others = sources.read - {slot}
+    behind_others = {owners[other] for other in others if other in owners}
+    return sources.gradients | (sources.read & trained) | behind_others
+
+
+def _owner_among(candidates: set[str], slot: str, by_name: Mapping[str, Variable]) -> str | None:
+    """Returns the only candidate that has the slot's shape. Of several, returns the first whose name begins the slot's
+    name. Returns None if there is none."""
+    alike = sorted(each for each in candidates if by_name[each].shape == by_name[slot].shape)
+    if len(alike) == 1:
+        return alike[0]
+    return next((each for each in alike if slot.startswith(each + "/")), None)
 
 
 def _variables_of_gradients(boundary: Boundary) -> dict[str, set[str]]:
@@ -106,14 +140,21 @@ def _sources(
     stack = list(write.inputs[1:])
     while stack:
         tensor = stack.pop()
-        if tensor.name in seen or (is_number(tensor.shape) and not is_scalar):
+        is_shared = is_number(tensor.shape) and not is_scalar
+        if is_shared or tensor.name in seen:
             continue
         seen.add(tensor.name)
         if tensor.name in of_gradients:
             found.gradients |= of_gradients[tensor.name]
         elif tensor.op in region and tensor.op.type not in MIXES_PLACES:
             if tensor.op.type in READS:
-                found.read |= {handle.name for handle in edit.handle_of(tensor.op)}
-            inputs = [tensor.op.inputs[tensor.value_index]] if tensor.op.type == "IdentityN" else tensor.op.inputs
-            stack += [each for each in inputs if each.dtype != tf.resource]
+                found.read.update(handle.name for handle in edit.handle_of(tensor.op))
+            stack += _values_behind(tensor)
     return found
+
+
+def _values_behind(tensor: tf.Tensor) -> list[tf.Tensor]:
+    """Returns the inputs from which an elementwise op computes a tensor, without the handles of variables."""
+    op = tensor.op
+    inputs = [op.inputs[tensor.value_index]] if op.type == "IdentityN" else op.inputs
+    return [each for each in inputs if each.dtype != tf.resource]

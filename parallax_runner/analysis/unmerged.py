@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -27,23 +27,20 @@ def nonlinear_ops(graph: tf.Graph, boundary: Boundary, owners: Mapping[str, str]
     each slot to its variable.
     """
     trained = {gradient.variable for gradient in boundary.gradients}
-    firsts = [_first_nonlinear_op(graph, boundary, gradient) for gradient in boundary.gradients]
+    firsts: dict[int, tf.Operation] = {}
     marked: defaultdict[tf.Operation, int] = defaultdict(int)
     marks: defaultdict[str, int] = defaultdict(int)
-    for number, (gradient, first) in enumerate(zip(boundary.gradients, firsts, strict=True)):
+    for number, gradient in enumerate(boundary.gradients):
+        first = _first_nonlinear_op(graph, boundary, gradient)
         if first is not None:
+            firsts[number] = first
             marked[first] |= 1 << number
             marks[gradient.variable] |= 1 << number
     for op, behind in marks_behind(boundary.region, marked, control=False).items():
         if behind and edit.is_write(op):
             for handle in edit.handle_of(op):
                 marks[owners.get(handle.name, handle.name)] |= behind
-    found: dict[str, str] = {}
-    for variable in trained & marks.keys():
-        first = firsts[next(positions(marks[variable]))]
-        assert first is not None
-        found[variable] = first.name
-    return found
+    return {variable: firsts[next(positions(marks[variable]))].name for variable in trained & marks.keys()}
 
 
 def _first_nonlinear_op(graph: tf.Graph, boundary: Boundary, gradient: Gradient) -> tf.Operation | None:
@@ -53,16 +50,22 @@ def _first_nonlinear_op(graph: tf.Graph, boundary: Boundary, gradient: Gradient)
     stack = [graph.get_tensor_by_name(gradient.values)]
     while stack:
         for op in sorted(stack.pop().consumers(), key=lambda op: op.name):
-            if (
-                op not in boundary.region
-                or op.type in MERGING_OPS | CHECKS
-                or op.type.startswith("ResourceSparseApply")
-            ):
+            if op not in boundary.region or _merges_or_checks(op):
                 continue
-            inputs = [tensor.name in seen for tensor in op.inputs]
-            is_linear = op.type in LINEAR_OPS or edit.joins_rows(op)
-            if not is_linear or sum(inputs) > 1 or (op.type == "RealDiv" and inputs[1]):
+            if not _is_linear(op, seen):
                 return op
             seen.update(output.name for output in op.outputs)
             stack.extend(op.outputs)
     return None
+
+
+def _merges_or_checks(op: tf.Operation) -> bool:
+    return op.type in MERGING_OPS | CHECKS or op.type.startswith("ResourceSparseApply")
+
+
+def _is_linear(op: tf.Operation, seen: Collection[str]) -> bool:
+    """Returns whether an op is linear in those of its inputs whose names are in `seen`."""
+    inputs = [tensor.name in seen for tensor in op.inputs]
+    if op.type == "RealDiv" and inputs[1]:
+        return False
+    return sum(inputs) <= 1 and (op.type in LINEAR_OPS or edit.joins_rows(op))

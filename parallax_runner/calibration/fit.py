@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -46,18 +46,25 @@ def fit(samples: Sequence[Sample], *, source: str) -> Constants:
     )
 
 
+def _rounds_and_sizes(name: str, samples: Iterable[Sample]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the number of rounds of each sample's exchange, and the number of bytes that a rank sends."""
+    volumes = [VOLUMES[name](sample.ranks, sample.bytes, sample.servers) for sample in samples]
+    rounds = np.array([number for number, _ in volumes], float)
+    sizes = np.array([size for _, size in volumes], float)
+    return rounds, sizes
+
+
 def _exchange(name: str, samples: Sequence[Sample], spread: dict[str, float]) -> Exchange:
     own = [sample for sample in samples if sample.kind == name]
     default: Exchange = getattr(DEFAULTS, name)
     if not own:
         return default
-    volumes = [VOLUMES[name](sample.ranks, sample.bytes, sample.servers) for sample in own]
+    rounds, sizes = _rounds_and_sizes(name, own)
     secs = np.array([sample.secs for sample in own])
-    columns = {"overhead_secs": np.ones(len(own)), "secs_per_byte": np.array([size for _, size in volumes], float)}
+    columns = {"overhead_secs": np.ones(len(own)), "secs_per_byte": sizes}
     tensors = np.array([sample.tensors for sample in own], float)
     if len(set(tensors)) > 1:
         columns["each_secs"] = tensors
-    rounds = np.array([number for number, _ in volumes], float)
     known = np.zeros(len(own))
     if len(set(rounds)) > 1:
         columns["latency_secs"] = rounds

@@ -262,17 +262,22 @@ def _sidecar(fields: Mapping[str, Any]) -> Sidecar:
     # A later version can add optional fields without changing the format. A new required field changes the format.
     known = {name: fields[key] for name, key in _KEYS.items() if key in fields and name != "files"}
     for name, value in known.items():
-        if type(value) not in _TYPES[_KEYS[name]]:  # isinstance would accept true as an int
-            raise ValueError(f"its field «{_KEYS[name]}» has the wrong type: {value!r}")
-        if name in _COUNTS and not 0 <= value <= _MOST:
-            raise ValueError(f"its field «{name}» is not a count: {str(value)[:40]}")
-        if name == "saved_secs" and not abs(value) <= _MOST:  # also if it is NaN
-            raise ValueError(f"its field «{name}» is not a time: {value!r}")
+        _check_field(name, value)
     try:
         files = {ending: _file_state(ending, state) for ending, state in fields["files"].items()}
         return Sidecar(**known, files=files)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"a field is missing or has the wrong type ({error})") from error
+
+
+def _check_field(name: str, value: Any) -> None:
+    """Raises ValueError if a field of a sidecar has the wrong type or is out of range."""
+    if type(value) not in _TYPES[_KEYS[name]]:  # isinstance would accept true as an int
+        raise ValueError(f"its field «{_KEYS[name]}» has the wrong type: {value!r}")
+    if name in _COUNTS and not 0 <= value <= _MOST:
+        raise ValueError(f"its field «{name}» is not a count: {str(value)[:40]}")
+    if name == "saved_secs" and not abs(value) <= _MOST:  # also if it is NaN
+        raise ValueError(f"its field «{name}» is not a time: {value!r}")
 
 
 def _file_state(ending: str, fields: Mapping[str, Any]) -> FileState:

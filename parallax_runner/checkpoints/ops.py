@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,9 +59,7 @@ class CheckpointOps:
             if self.is_chief or self.is_collective:
                 read = [piece for _, piece in pairs if self.is_chief or piece.needs_all_ranks]
                 self._add_reads(read, distributed)
-            mine = [pair for pair in pairs if self.is_chief or not pair[1].is_shared]
-            mine += [(copy, piece) for copy in distributed.copies for piece in copy.pieces]
-            self.restore = tf.group(*self._restore(mine))
+            self.restore = tf.group(*self._restore(list(assigned_pieces(distributed))))
 
     def read(self, session: tf.Session) -> list[np.ndarray]:
         """Reads the values of `slices` as they are when `wait_until_read` returns in another thread.
@@ -142,6 +140,21 @@ class CheckpointOps:
                 value = tf.ensure_shape(value, variable.shape)[piece.where]
             ops.append(piece.assign(value))
         return ops
+
+
+def assigned_pieces(distributed: DistributedGraph) -> Iterator[tuple[LogicalVariable, Piece]]:
+    """Yields the pieces that a rank assigns when variables get new values, each with its variable.
+
+    A rank assigns its own pieces and its copies of other pieces. Only the chief assigns pieces on servers.
+    """
+    is_chief = distributed.rank == 0
+    for variable in distributed.variables:
+        for piece in variable.pieces:
+            if is_chief or not piece.is_shared:
+                yield variable, piece
+    for copy in distributed.copies:
+        for piece in copy.pieces:
+            yield copy, piece
 
 
 def slice_spec(shape: tuple[int, ...], piece: Piece | Slice) -> str:

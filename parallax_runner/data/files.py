@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from parallax_runner.data.tokens import TextFile
@@ -29,13 +29,17 @@ def find_files(root: Path, *, suffix: str = "", skipped_folders: Collection[str]
             subfolders.clear()
             continue
         seen.add(real)
-        subfolders[:] = sorted(name for name in subfolders if name not in skipped_folders and not name.startswith("."))
-        here = [Path(folder, name) for name in names if name.endswith(suffix) and not name.startswith(".")]
+        subfolders[:] = sorted(name for name in _visible(subfolders) if name not in skipped_folders)
+        here = [Path(folder, name) for name in _visible(names) if name.endswith(suffix)]
         for path in here:
             refuse_special(path)
         found += here
     files = [TextFile(path.relative_to(root).as_posix(), path) for path in found]
     return sorted(files, key=lambda file: file.name)
+
+
+def _visible(names: Iterable[str]) -> list[str]:
+    return [name for name in names if not name.startswith(".")]
 
 
 def refuse_special(path: Path) -> None:

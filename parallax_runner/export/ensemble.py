@@ -30,11 +30,7 @@ def write_ensemble(members: Sequence[Path], folder: Path) -> list[str]:
     signatures = [one.signatures[SIGNATURE] for one in loaded]
     inputs = signatures[0].structured_input_signature[1]
     outputs = signatures[0].structured_outputs
-    for member, signature in zip(members, signatures, strict=True):
-        if _specs(signature.structured_input_signature[1]) != _specs(inputs):
-            raise ExportError(f"the inputs of {member} differ from those of {members[0]}, expected the same inputs")
-        if _specs(signature.structured_outputs) != _specs(outputs):
-            raise ExportError(f"the outputs of {member} differ from those of {members[0]}, expected the same outputs")
+    _refuse_different(members, signatures)
     averaged = sorted(name for name, tensor in outputs.items() if tensor.dtype.is_floating)
     if not averaged:
         raise ExportError(f"the outputs {sorted(outputs)} are not floating-point numbers, so they cannot be averaged")
@@ -53,6 +49,17 @@ def write_ensemble(members: Sequence[Path], folder: Path) -> list[str]:
     remove(folder)
     partial.rename(folder)
     return averaged
+
+
+def _refuse_different(members: Sequence[Path], signatures: Sequence[Any]) -> None:
+    """Raises ExportError if the inputs or outputs of a member differ from those of the first member."""
+    inputs = signatures[0].structured_input_signature[1]
+    outputs = signatures[0].structured_outputs
+    for member, signature in zip(members, signatures, strict=True):
+        if _specs(signature.structured_input_signature[1]) != _specs(inputs):
+            raise ExportError(f"the inputs of {member} differ from those of {members[0]}, expected the same inputs")
+        if _specs(signature.structured_outputs) != _specs(outputs):
+            raise ExportError(f"the outputs of {member} differ from those of {members[0]}, expected the same outputs")
 
 
 def _specs(tensors: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -77,19 +77,35 @@ def blamed(
         cause = error.__cause__ if isinstance(error, CaptureError) else error
         if not isinstance(cause, Exception) or isinstance(cause, ParallaxError):
             raise
-        told = f"{type(cause).__name__}: {' '.join(str(cause).split()).rstrip('.')}"
-        signature = None if function is None else _signature(function)
-        takes = "" if signature is None else f"; {_taken(content, signature, tuple(signature.parameters)[:given])}"
-        for key, value in _arguments(content).items():
-            if _names(str(cause), key, value):
-                reason = f"{content['_target_']} rejects this value at {place_of(cause)}: {told}{takes}"
-                raise _refusal(group, content, key, reason) from error
-        keys = [] if isinstance(cause, _OF_CODE) else _set_by_user(group, content)
-        if not keys:
+        refusal = _refusal_of_any(group, content, cause, takes=_takes(content, function, given))
+        if refusal is None:
             raise
-        which = "this value" if len(keys) == 1 else "one of these values"
-        reason = f"{content['_target_']} fails with {which} at {place_of(cause)}: {told}{takes}"
-        raise ConfigError(f"{reason}.").about(*[_setting(group, content, key) for key in keys]) from error
+        raise refusal from error
+
+
+def _refusal_of_any(group: str, content: Mapping[str, Any], cause: Exception, *, takes: str) -> ConfigError | None:
+    """Returns an error that names the arguments that can be the cause of an exception, or None if none can. `takes` is
+    the end of the message."""
+    told = f"{type(cause).__name__}: {' '.join(str(cause).split()).rstrip('.')}"
+    for key, value in _arguments(content).items():
+        if _names(str(cause), key, value):
+            reason = f"{content['_target_']} rejects this value at {place_of(cause)}: {told}{takes}"
+            return _refusal(group, content, key, reason)
+    keys = [] if isinstance(cause, _OF_CODE) else _set_by_user(group, content)
+    if not keys:
+        return None
+    which = "this value" if len(keys) == 1 else "one of these values"
+    reason = f"{content['_target_']} fails with {which} at {place_of(cause)}: {told}{takes}"
+    return ConfigError(f"{reason}.").about(*[_setting(group, content, key) for key in keys])
+
+
+def _takes(content: Mapping[str, Any], function: Callable[..., Any] | None, given: int) -> str:
+    """Returns the part of a message that says which arguments the function takes, or an empty string if that is
+    unknown."""
+    signature = None if function is None else _signature(function)
+    if signature is None:
+        return ""
+    return f"; {_taken(content, signature, tuple(signature.parameters)[:given])}"
 
 
 def _set_by_user(group: str, content: Mapping[str, Any]) -> list[str]:

@@ -11,6 +11,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import chain, permutations
 from operator import or_
 
 import tensorflow.compat.v1 as tf
@@ -44,7 +45,7 @@ def find_boundary(graph: tf.Graph, train_op: str, recorded: Iterable[Gradient]) 
 def boundary_of(graph: tf.Graph, ends: Iterable[tf.Operation], recorded: Iterable[Gradient]) -> Boundary:
     """Does the same for a step that runs several ops."""
     recorded = tuple(dict.fromkeys(recorded))
-    names = frozenset(name for gradient in recorded for name in _names(gradient))
+    names = frozenset(chain.from_iterable(map(_names, recorded)))
     needed = edit.ancestors(ends, stop_at=names)
     reached = [gradient for gradient in recorded if _is_read_in(graph, gradient, needed)]
     computing = edit.ancestors([op for gradient in reached for op in _made_by(graph, gradient)], control=False)
@@ -79,16 +80,13 @@ def _leading_to_others(
     of_variable: defaultdict[str, list[Gradient]] = defaultdict(list)
     for gradient in gradients:
         of_variable[gradient.variable].append(gradient)
-    several = [one for same in of_variable.values() if len(same) > 1 for one in same]
+    groups = [same for same in of_variable.values() if len(same) > 1]
+    several = list(chain.from_iterable(groups))
     if not several:
         return set()
     values = {one: graph.get_tensor_by_name(one.values).op for one in several}
     bits = bits_of(values.values())
     marks = marks_behind(computing, bits, control=False)
-    behind = {one: functools.reduce(or_, (marks[op] for op in _made_by(graph, one))) for one in several}
-    return {
-        one
-        for one in several
-        for other in of_variable[one.variable]
-        if other != one and bits[values[one]] & behind[other]
-    }
+    behind = {one: functools.reduce(or_, map(marks.__getitem__, _made_by(graph, one))) for one in several}
+    pairs = chain.from_iterable(permutations(same, 2) for same in groups)
+    return {one for one, other in pairs if bits[values[one]] & behind[other]}

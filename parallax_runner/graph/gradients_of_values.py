@@ -73,7 +73,7 @@ def distribute(graph: tf.Graph, ends: list[tf.Operation], recorded: list[Gradien
         return False
     every = [*recorded, *(one.recorded() for one in found)]
     region = boundary_of(graph, ends, every).region
-    used = [one for one in found if any(consumer in region for consumer in one.gradient.consumers())]
+    used = [one for one in found if not region.isdisjoint(one.gradient.consumers())]
     recorded += [one.recorded() for one in used if one.ids is None]
     rows = [one for one in used if one.ids is not None]
     with graph.as_default():
@@ -104,11 +104,16 @@ def _computed_from(value: tf.Tensor) -> str | None:
     ops = edit.ancestors([value.op], control=False)
     handles = [op for op in ops if op.type == "VarHandleOp"]
     others = [op for op in ops if op.type not in ("VarHandleOp", "ReadVariableOp")]
-    if len(handles) != 1 or not all(edit.is_plain(op) and not op.type.startswith("Placeholder") for op in others):
+    if len(handles) != 1 or not all(map(_is_fixed, others)):
         return None
     handle = handles[0]
     is_alike = value.shape == tf.TensorShape(handle.get_attr("shape")) and value.dtype == handle.get_attr("dtype")
     return handle.name if is_alike else None
+
+
+def _is_fixed(op: tf.Operation) -> bool:
+    """Returns whether an op computes the same in every step from the same inputs."""
+    return edit.is_plain(op) and not op.type.startswith("Placeholder")
 
 
 def _looked_up_in(lookup: tf.Operation) -> tf.Tensor | None:
@@ -147,6 +152,11 @@ def _in_form(rows: tf.Tensor, rank: int, row_shape: list[int]) -> tf.Tensor:
     return rows if rank == 1 else tf.reshape(rows, [-1, *[1] * (rank - 1), *row_shape])
 
 
+def _possible_ids(op: tf.Operation) -> list[int]:
+    """Returns the positions of the inputs that contain several integers."""
+    return [at for at, tensor in enumerate(op.inputs) if tensor.dtype.is_integer and tensor.shape.rank]
+
+
 def _uses_of_ids(one: OfValue, region: frozenset[tf.Operation]) -> list[tuple[tf.Operation, int]]:
     """Returns the inputs of ops in the update region that are the ids of the gradient's rows.
 
@@ -157,8 +167,7 @@ def _uses_of_ids(one: OfValue, region: frozenset[tf.Operation]) -> list[tuple[tf
     behind = edit.descendants([one.gradient], within=set(region))
     found = []
     for op in edit.in_order(set(region)):
-        integers = [at for at, tensor in enumerate(op.inputs) if tensor.dtype.is_integer and tensor.shape.rank]
-        inputs = [at for at in integers if computation_of(op.inputs[at]) == wanted]
+        inputs = [at for at in _possible_ids(op) if computation_of(op.inputs[at]) == wanted]
         if not inputs or op.type in CHANGES_FORM or not _meets(op, behind, region):
             continue
         for at in inputs:

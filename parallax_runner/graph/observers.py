@@ -51,22 +51,42 @@ def numbers_among(
     therefore sum its own part and send one scalar. The observer's other inputs are constants or values that a step
     computes anyway. These observers have no side effects such as printing.
     """
-    region, pure, numbers = set(region), set[tf.Operation](), set[tf.Operation]()
+    available, numbers = set(region), set[tf.Operation]()
     for op in edit.in_order(observers):
-        needs = [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-        if not edit.is_plain(op) or any(
-            need not in region and need not in pure and need.type != "Const" for need in needs
-        ):
+        if not _is_pure(op, available):
             continue
-        pure.add(op)
-        if len(op.outputs) != 1 or not is_number(op.outputs[0].shape):
+        available.add(op)
+        if not _gives_number(op):
             continue
-        seen = [tensor for tensor in op.inputs if tensor.op in behind or tensor.op in observers]
-        if sums_to_number(op) or all(
-            is_number(tensor.shape) and (tensor.op in behind or tensor.op in numbers) for tensor in seen
-        ):
+        if sums_to_number(op) or _combines_numbers(op, observers, behind, numbers):
             numbers.add(op)
     return numbers
+
+
+def _is_pure(op: tf.Operation, available: set[tf.Operation]) -> bool:
+    """Returns whether an op without side effects needs only constants and the results of `available` ops."""
+    if not edit.is_plain(op):
+        return False
+    needs = [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+    return all(need in available or need.type == "Const" for need in needs)
+
+
+def _gives_number(op: tf.Operation) -> bool:
+    return len(op.outputs) == 1 and is_number(op.outputs[0].shape)
+
+
+def _combines_numbers(
+    op: tf.Operation, observers: set[tf.Operation], behind: set[tf.Operation], numbers: set[tf.Operation]
+) -> bool:
+    """Returns whether the inputs that are computed from gradients are scalars that each worker can fetch."""
+    for tensor in op.inputs:
+        is_from_region = tensor.op in behind
+        if not is_from_region and tensor.op not in observers:
+            continue
+        is_known = is_from_region or tensor.op in numbers
+        if not is_known or not is_number(tensor.shape):
+            return False
+    return True
 
 
 def is_number(shape: tf.TensorShape) -> bool:

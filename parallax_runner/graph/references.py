@@ -8,7 +8,8 @@ updates that precede the consumer along data or control edges in the original gr
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import types_pb2, variable_pb2
@@ -44,6 +45,9 @@ READERS = {
 HANDLES_IN = ("RefSwitch", "RefEnter")
 VALUES_OUT = ("RefMerge", "RefNextIteration", "RefExit")
 VALUES_IN = ("Switch", "Enter")
+
+# Ops that take a variable's handle and leave its value unchanged.
+KEEPS_VALUE = (*READERS, *HANDLES_IN, "IsVariableInitialized")
 
 
 def to_resources(meta_graph: tf.MetaGraphDef) -> tf.MetaGraphDef:
@@ -93,6 +97,18 @@ def _convert_collections(meta_graph: tf.MetaGraphDef, old_ops: dict[str, str]) -
 def _split(tensor: str) -> tuple[str, int]:
     name, _, output = tensor.partition(":")
     return name, int(output or 0)
+
+
+def _input_name(name: str) -> str:
+    """Returns the name of the node that an input reads or waits for."""
+    return _split(name.removeprefix("^"))[0]
+
+
+def _attrs_to_drop(node: tf.NodeDef, known: set[str]) -> list[str]:
+    """Returns the attributes that a node's new op does not know, and the shapes of outputs, which can change. Keeps
+    private attributes, whose names begin with an underscore."""
+    unknown = [key for key in node.attr if key not in known and not key.startswith("_")]
+    return [*unknown, "_output_shapes"] if "_output_shapes" in node.attr else unknown
 
 
 def _data(node: tf.NodeDef) -> list[str]:
@@ -182,18 +198,28 @@ class _Conversion:
     def _target(self, node: tf.NodeDef) -> tuple[str, set[int]]:
         """Returns the type of the op that replaces the node's op, and the positions of the inputs that it takes as
         handles."""
-        inputs = _data(node)
         if node.op in VARIABLES:
             return "VarHandleOp", set()
-        if node.op in VALUES_OUT or (node.op in (*HANDLES_IN, "RefIdentity") and self._is_merged(inputs[0])):
+        if self._is_merged(node.name):
             return node.op.removeprefix("Ref"), set()
-        taken = {at for at in _reference_inputs(node) if self.variable(inputs[at]) or self._is_merged(inputs[at])}
-        if node.op in READERS and self.variable(inputs[0]) and self._reads_by_handle(node):
+        taken = self._references_taken(node)
+        if node.op in READERS and self.variable(_data(node)[0]) and self._reads_by_handle(node):
             return READERS[node.op], {0}
         if not taken:
             return node.op, set()
         if node.op in HANDLES_IN:
             return node.op.removeprefix("Ref"), {0}
+        return self._resource_op(node, taken), taken
+
+    def _references_taken(self, node: tf.NodeDef) -> set[int]:
+        """Returns the positions of the inputs that the node takes as references to variables."""
+        inputs = _data(node)
+        return {at for at in _reference_inputs(node) if self.variable(inputs[at]) or self._is_merged(inputs[at])}
+
+    def _resource_op(self, node: tf.NodeDef, taken: set[int]) -> str:
+        """Returns the type of the op that does the same as the node with resource variables. Raises CaptureError if
+        there is no such op."""
+        inputs = _data(node)
         target = TAKERS.get(node.op, f"Resource{node.op}")
         definition = op_def_registry.get(target)
         if definition is None or len(definition.input_arg) != len(inputs):
@@ -204,7 +230,7 @@ class _Conversion:
                     f"op «{node.name}» ({node.op}) updates a variable that a condition selects («{inputs[at]}»): "
                     "update each variable inside its own branch"
                 )
-        return target, taken
+        return target
 
     def _reads_by_handle(self, node: tf.NodeDef) -> bool:
         if node.op in IDENTITIES:
@@ -234,11 +260,11 @@ class _Conversion:
 
     def _retype(self, new: tf.NodeDef, node: tf.NodeDef, target: str) -> None:
         known = {attr.name for attr in op_def_registry.get(target).attr}
-        for key in set(new.attr):
-            if key == "_output_shapes" or (key not in known and not key.startswith("_")):
-                del new.attr[key]
+        for key in _attrs_to_drop(new, known):
+            del new.attr[key]
         if "dtype" in known:
-            new.attr["dtype"].type = next(node.attr[key].type for key in ("dtype", "T", "Tparams") if key in node.attr)
+            key_of_dtype = next(key for key in ("dtype", "T", "Tparams") if key in node.attr)
+            new.attr["dtype"].type = node.attr[key_of_dtype].type
         if node.op in VARIABLES:
             shape = tf.TensorShape(node.attr["shape"].shape)
             if not shape.is_fully_defined():
@@ -266,31 +292,73 @@ class _Conversion:
     def _ordered_reads(self) -> Iterator[tuple[tuple[str, int], list[str]]]:
         """Yields (node, position) for each input that needs its own read, with the control inputs that place the read
         after updates."""
-        users, updates, consumers = defaultdict(list), defaultdict(list), defaultdict(list)
+        consumers = _consumers(self._source.values())
+        uses, updates = self._uses_and_updates()
+        for variable, of_variable in uses.items():
+            after = {update: _reachable(update, consumers) for update in updates[variable]}
+            for use in of_variable:
+                if self._is_reference(use.tensor) or use.misses_any(after):
+                    yield (use.node.name, use.position), use.late_inputs(after)
+
+    def _uses_and_updates(self) -> tuple[dict[str, list[_Use]], dict[str, list[str]]]:
+        """Returns the inputs that take each variable's value, and the names of the nodes that update each variable."""
+        uses, updates = defaultdict(list), defaultdict(list)
         for node in self._source.values():
-            for name in node.input:
-                consumers[_split(name.removeprefix("^"))[0]].append(node.name)
             handles = self._targets[node.name][1]
             for position, tensor in enumerate(_data(node)):
                 variable = self.variable(tensor)
-                if variable is not None and position not in handles:
-                    users[variable].append((node, position, tensor))
-                elif variable is not None and node.op not in (*READERS, *HANDLES_IN, "IsVariableInitialized"):
+                if variable is None:
+                    continue
+                if position not in handles:
+                    uses[variable].append(_Use(node, position, tensor))
+                elif node.op not in KEEPS_VALUE:
                     updates[variable].append(node.name)
-        for variable, edges in users.items():
-            after = {update: _reachable(update, consumers) for update in updates[variable]}
-            for node, position, tensor in edges:
-                producer = _split(tensor)[0]
-                missed = [
-                    update
-                    for update, later in after.items()
-                    if node.name in later and node.name != update and producer not in later
-                ]
-                waits = node.op not in ("Merge", *VALUES_OUT)  # these ops run as soon as one input is available
-                if self._is_reference(tensor) or (missed and waits):
-                    needs = {_split(name.removeprefix("^"))[0] for name in node.input if waits} - {producer}
-                    late = sorted(need for need in needs if any(need in later for later in after.values()))
-                    yield (node.name, position), [f"^{need}" for need in late]
+        return uses, updates
+
+
+@dataclass(frozen=True)
+class _Use:
+    """An input of a node that takes a variable's value."""
+
+    node: tf.NodeDef
+    position: int
+    tensor: str
+
+    @property
+    def waits(self) -> bool:
+        """Whether the node waits for all its inputs. A merge runs as soon as one input is available."""
+        return self.node.op not in ("Merge", *VALUES_OUT)
+
+    @property
+    def producer(self) -> str:
+        """The name of the node that produces the tensor."""
+        return _split(self.tensor)[0]
+
+    def misses_any(self, after: Mapping[str, set[str]]) -> bool:
+        """Returns whether an update comes before the node, but not before the tensor. `after` contains the nodes that
+        depend on each update, and the update itself."""
+        return self.waits and any(self._misses(update, later) for update, later in after.items())
+
+    def _misses(self, update: str, later: set[str]) -> bool:
+        is_later = self.node.name in later and self.node.name != update
+        return is_later and self.producer not in later
+
+    def late_inputs(self, after: Mapping[str, set[str]]) -> list[str]:
+        """Returns the control inputs that place a read after the updates that the node waits for."""
+        if not self.waits:
+            return []
+        needs = {_input_name(name) for name in self.node.input} - {self.producer}
+        late = [need for need in needs if any(need in later for later in after.values())]
+        return [f"^{need}" for need in sorted(late)]
+
+
+def _consumers(nodes: Iterable[tf.NodeDef]) -> dict[str, list[str]]:
+    """Returns the names of the nodes that read or wait for each node."""
+    consumers = defaultdict(list)
+    for node in nodes:
+        for name in node.input:
+            consumers[_input_name(name)].append(node.name)
+    return consumers
 
 
 def _reachable(start: str, consumers: dict[str, list[str]]) -> set[str]:

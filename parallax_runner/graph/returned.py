@@ -23,17 +23,21 @@ def checked(returned: Any) -> Mapping[str, Any]:
     if unknown:
         raise CaptureError(f"the model's function returned the unknown keys {unknown}; known keys are {list(RETURNED)}")
     loss, train_op = returned["loss"], returned["train_op"]
-    if not isinstance(loss, tf.Tensor) or loss.shape.rank != 0:
+    if not _is_scalar(loss):
         raise CaptureError(f"the model's loss must be a scalar tensor (the mean over the batch), not {loss!r}")
     if not isinstance(getattr(train_op, "op", train_op), tf.Operation):
         raise CaptureError(f"the model's train_op must be an op, not {train_op!r}: combine several with tf.group")
     validation_loss = returned.get("validation_loss")
-    if validation_loss is not None and (not isinstance(validation_loss, tf.Tensor) or validation_loss.shape.rank != 0):
+    if validation_loss is not None and not _is_scalar(validation_loss):
         raise CaptureError(
             f"the model's validation_loss must be a scalar tensor (the mean over the batch), not {validation_loss!r}"
         )
     _check_outputs(returned.get("outputs", {}))
     return returned
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, tf.Tensor) and value.shape.rank == 0
 
 
 def _check_outputs(outputs: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -124,13 +125,36 @@ def _apart(graph: tf.Graph, gradients: Iterable[Gradient], ends: set[str]) -> tu
     Two variables are in the same set if an op in `ends` waits for the gradients of both. A session can fetch each of
     these ops.
     """
-    parts: list[tuple[set[str], set[str]]] = []
+    parts: list[_Part] = []
     for gradient in gradients:
-        variables, waiting = {gradient.variable}, {op.name for op in _behind(_ops_of(graph, [gradient]))} & ends
-        joined = [part for part in parts if part[1] & waiting or part[0] & variables]
-        parts = [part for part in parts if part not in joined]
-        parts.append((variables.union(*(one for one, _ in joined)), waiting.union(*(one for _, one in joined))))
-    return tuple(sorted((frozenset(variables) for variables, _ in parts), key=sorted)) if len(parts) > 1 else ()
+        waiting = {op.name for op in _behind(_ops_of(graph, [gradient]))} & ends
+        parts = _with_part(parts, _Part({gradient.variable}, waiting))
+    if len(parts) < 2:
+        return ()
+    return tuple(sorted((frozenset(part.variables) for part in parts), key=sorted))
+
+
+class _Part(NamedTuple):
+    """Variables that are updated together, and the names of the ops that wait for their gradients."""
+
+    variables: set[str]
+    waiting: set[str]
+
+    def overlaps(self, other: _Part) -> bool:
+        """Returns whether the parts have a variable or an op in common."""
+        return bool(self.waiting & other.waiting or self.variables & other.variables)
+
+
+def _with_part(parts: Iterable[_Part], new: _Part) -> list[_Part]:
+    """Returns the parts with a new one, which is joined with all parts that it overlaps."""
+    separate, variables, waiting = [], set(new.variables), set(new.waiting)
+    for part in parts:
+        if part.overlaps(new):
+            variables |= part.variables
+            waiting |= part.waiting
+        else:
+            separate.append(part)
+    return [*separate, _Part(variables, waiting)]
 
 
 def _ops_of(graph: tf.Graph, gradients: Iterable[Gradient]) -> list[tf.Operation]:

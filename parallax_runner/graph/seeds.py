@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -28,21 +29,34 @@ def derive_seeds(
     seeded = tf.GraphDef()
     seeded.CopyFrom(graph_def)
     initial = _needed_by(seeded, initializers)
-    for node in [one for one in seeded.node if one.name not in initial and given_seed(one) is not None]:
-        seeded.node.extend(_combined(node, node.name, seed, rank, inside=False))
+    for node in _nodes_with_given_seed(seeded.node):
+        if node.name not in initial:
+            seeded.node.extend(_combined(node, node.name, seed, rank, inside=False))
     for node in seeded.node:
         if "seed2" in node.attr:
             _set_seeds(node, node.name, seed, INITIAL if node.name in initial else rank, first_step)
     initial_functions = called_by([node for node in seeded.node if node.name in initial], seeded)
     # Function names contain a per-process counter, so functions are identified by their place in the library.
-    for place, function in enumerate(sorted(seeded.library.function, key=lambda f: _natural(f.signature.name))):
+    functions = sorted(seeded.library.function, key=lambda function: _natural(function.signature.name))
+    for place, function in enumerate(functions):
         as_rank = INITIAL if function.signature.name in initial_functions else rank
-        for node in [one for one in function.node_def if as_rank != INITIAL and given_seed(one) is not None]:
-            function.node_def.extend(_combined(node, f"function {place}/{node.name}", seed, rank, inside=True))
-        for node in function.node_def:
-            if "seed2" in node.attr:
-                _set_seeds(node, f"function {place}/{node.name}", seed, as_rank, first_step)
+        _seed_function(function, f"function {place}", seed, as_rank, first_step)
     return seeded
+
+
+def _seed_function(function: Any, name: str, seed: int, rank: int, first_step: int) -> None:
+    """Gives each random op in a function its own seeds. `name` identifies the function."""
+    if rank != INITIAL:
+        for node in _nodes_with_given_seed(function.node_def):
+            function.node_def.extend(_combined(node, f"{name}/{node.name}", seed, rank, inside=True))
+    for node in function.node_def:
+        if "seed2" in node.attr:
+            _set_seeds(node, f"{name}/{node.name}", seed, rank, first_step)
+
+
+def _nodes_with_given_seed(nodes: Iterable[tf.NodeDef]) -> list[tf.NodeDef]:
+    """Returns the nodes that take their seed as an input, in a list of its own: nodes can be added meanwhile."""
+    return [node for node in nodes if given_seed(node) is not None]
 
 
 def given_seed(node: tf.NodeDef) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.checkpoints.ops import assigned_pieces
 from parallax_runner.errors import PlanError
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 
@@ -20,12 +21,9 @@ class LearningRate:
         found = [variable for variable in distributed.variables if variable.name == name]
         if not found:
             raise PlanError(f"the learning rate cannot be set: the training step has no variable «{name}»")
-        copies = [variable for variable in distributed.copies if variable.name == name]
-        is_chief = distributed.rank == 0
+        pieces = [piece for variable, piece in assigned_pieces(distributed) if variable.name == name]
         with distributed.graph.as_default(), tf.device(distributed.device), tf.name_scope("learning_rate/"):
             self._value = tf.placeholder(found[0].dtype, [], name="value")
-            pieces = [piece for variable in found for piece in variable.pieces if is_chief or not piece.is_shared]
-            pieces += [piece for variable in copies for piece in variable.pieces]
             self._assign = tf.group(*(piece.assign(self._value) for piece in pieces))
 
     def set(self, session: tf.Session, value: float) -> None:

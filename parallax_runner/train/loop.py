@@ -58,9 +58,8 @@ class Loop:
         runner.last_step = steps
         runner.begin(first_step=first_step, first_example=first_example)
         with Prefetch(lambda number: self._batches(first_example, number), steps - first_step) as batches:
-            if self.next_segment is not None and first_step > 0 and self._is_validation_due():
-                # The driver's decision needs the result of this validation, which a failure may have interrupted.
-                self._validate()
+            if self.next_segment is not None and first_step > 0:
+                self._validate_again()
             goes_on = first_step < steps and self._begin_segment()
             while goes_on and not runner.is_last():
                 runner.control.doing = Activity(Kind.STEP, runner.step + 1)
@@ -108,7 +107,7 @@ class Loop:
         metrics over these examples, to the driver."""
         step, control, graph = self.runner.step, self.runner.control, self.runner.distributed
         whole_only = not graph.validates_any_size
-        if not self.validates or graph.validation_loss is None or not self.feed.validates(whole_only=whole_only):
+        if not self._can_validate(whole_only=whole_only):
             return
         control.doing = Activity(Kind.VALIDATION, step)
         total, examples, sums = 0.0, 0, NOTHING
@@ -131,6 +130,11 @@ class Loop:
             saver.validated(step)
         control.report("validation", step=step, loss_sum=total, examples=examples, **sums.fields())
 
+    def _can_validate(self, *, whole_only: bool) -> bool:
+        if not self.validates or self.runner.distributed.validation_loss is None:
+            return False
+        return self.feed.validates(whole_only=whole_only)
+
     def _all_go_on(self, vote: bool) -> bool:
         """Returns whether this rank continues. If validation needs all ranks, all ranks continue if any rank votes to
         continue. Otherwise, the rank's own `vote` counts."""
@@ -148,6 +152,12 @@ class Loop:
 
     def _save_and_validate(self) -> None:
         self.runner.save_if_due(is_wanted=self._is_save_wanted())
+        if self._is_validation_due():
+            self._validate()
+
+    def _validate_again(self) -> None:
+        """Repeats the validation of the step at which training resumes. The driver's decision needs the result of this
+        validation, which a failure may have interrupted."""
         if self._is_validation_due():
             self._validate()
 

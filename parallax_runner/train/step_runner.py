@@ -45,6 +45,21 @@ class LossRule(NamedTuple):
     remedy: str
 
 
+class _Told(NamedTuple):
+    """The tensors that the runner fetches in a step, and then their values.
+
+    Each part is a list. A part is empty if the graph does not compute it, or if the step does not ask for it.
+    """
+
+    watched: Any
+    losses: Any
+    sent_bytes: Any
+    granted: Any
+    applied: Any
+    metric_sums: Any
+    finite: Any
+
+
 @dataclass
 class StepRunner:
     """Runs steps: waits for other workers as the plan requires, traces steps, votes, checks losses, counts steps,
@@ -121,38 +136,56 @@ class StepRunner:
         that the fetches run all updates. Before this call, the caller must wait until `peers` allows the step. Raises
         TrainingError if a loss ends the run.
         """
-        graph, step = self.distributed, self.step + 1
-        if graph.vote is not None and self.saver and self.saver.is_due(step):
-            feeds[graph.vote] = 1.0
-        told = [
-            self.peers.watched,
-            [graph.loss] if self.knows_loss else [],
-            [graph.sent_bytes] if is_whole else [],
-            [] if graph.votes is None else [graph.votes],
-            [] if graph.applied is None else [graph.applied],
-            graph.metric_sums,
-            [graph.finite_gradients] if is_whole and self._checks_gradients(step) else [],
-        ]
-        values, seen = self._run_once([fetches, told], feeds, step, options, run_metadata)
-        watched, losses, sent_bytes, granted, applied, metrics, finite = seen
-        self._save_granted = sum(granted) > 0
-        loss = float(losses[0]) if losses else math.nan
-        is_in_step = self.peers.watch(watched)
-        if applied:
-            self._count_skipped(step, bool(applied[0]))
-        elif losses and is_in_step and self.loss_rule is not None and self.loss_rule.ends_run(loss):
-            raise TrainingError(f"the loss of step {step} is {loss} on rank {graph.rank}{self.loss_rule.remedy}")
-        elif finite and is_in_step:
-            self._check_gradients(step, loss, finite[0])
-        if is_in_step and all(applied):
-            self.metric_sums = self.metric_sums.plus(Sums.of(metrics))
+        step = self.step + 1
+        self._vote(step, feeds)
+        told = self._told(step, is_whole=is_whole)
+        values, seen = self._run_once([fetches, list(told)], feeds, step, options, run_metadata)
+        seen = _Told(*seen)
+        self._save_granted = sum(seen.granted) > 0
+        loss = float(seen.losses[0]) if seen.losses else math.nan
+        is_in_step = self.peers.watch(seen.watched)
+        self._judge(step, loss, seen, is_in_step=is_in_step)
+        if is_in_step and all(seen.applied):
+            self.metric_sums = self.metric_sums.plus(Sums.of(seen.metric_sums))
         before, self.step = self.step, self.peers.next_step(self.step)
         self.passed = passed = self.step - before
-        bytes_of_step = sent_bytes[0] if sent_bytes else np.zeros(graph.sent_bytes.shape)
+        bytes_of_step = seen.sent_bytes[0] if seen.sent_bytes else np.zeros(self.distributed.sent_bytes.shape)
         self.throughput.add(time.perf_counter() - started_secs, bytes_of_step, steps=passed)
         self.control.step = self.step
         self.losses += [loss if is_in_step else None, *[None] * (passed - 1)][:passed]
         return values
+
+    def _vote(self, step: int, feeds: dict[tf.Tensor, Any]) -> None:
+        """Adds this rank's vote for a checkpoint to `feeds` if a checkpoint is due."""
+        vote = self.distributed.vote
+        if vote is not None and self.saver and self.saver.is_due(step):
+            feeds[vote] = 1.0
+
+    def _told(self, step: int, *, is_whole: bool) -> _Told:
+        """Returns the tensors that the runner fetches in the step."""
+        graph = self.distributed
+        return _Told(
+            watched=self.peers.watched,
+            losses=[graph.loss] if self.knows_loss else [],
+            sent_bytes=[graph.sent_bytes] if is_whole else [],
+            granted=[] if graph.votes is None else [graph.votes],
+            applied=[] if graph.applied is None else [graph.applied],
+            metric_sums=graph.metric_sums,
+            finite=[graph.finite_gradients] if is_whole and self._checks_gradients(step) else [],
+        )
+
+    def _judge(self, step: int, loss: float, seen: _Told, *, is_in_step: bool) -> None:
+        """Counts a skipped step. Raises TrainingError if the loss, the gradients or too many skipped steps end the
+        run."""
+        if seen.applied:
+            self._count_skipped(step, bool(seen.applied[0]))
+            return
+        if not is_in_step:
+            return
+        if seen.losses:
+            self._check_loss(step, loss)
+        if seen.finite:
+            self._check_gradients(step, loss, seen.finite[0])
 
     def is_profiled(self, step: int) -> bool:
         """Returns whether the step is traced."""
@@ -258,6 +291,11 @@ class StepRunner:
         if self.loss_rule is None or self.distributed.applied is not None:
             return False
         return step % self.log_every == 0 or step == self.first_step + 1 or step == self.last_step
+
+    def _check_loss(self, step: int, loss: float) -> None:
+        rule = self.loss_rule
+        if rule is not None and rule.ends_run(loss):
+            raise TrainingError(f"the loss of step {step} is {loss} on rank {self.distributed.rank}{rule.remedy}")
 
     def _check_gradients(self, step: int, loss: float, finite: np.ndarray) -> None:
         assert self.loss_rule is not None

@@ -168,14 +168,19 @@ def comparison_table(comparison: Comparison) -> Table:
     return table
 
 
+def _mismatch(actual: np.ndarray, expected: np.ndarray) -> str:
+    """Returns the reason why the values cannot be compared, or an empty string."""
+    if actual.shape != expected.shape:
+        return f"shape {actual.shape}, expected {expected.shape}"
+    if actual.dtype != expected.dtype:
+        return f"dtype {actual.dtype}, expected {expected.dtype}"
+    return ""
+
+
 def _compare_one(
     name: str, actual: np.ndarray, expected: np.ndarray, tolerance: float, initial: np.ndarray | None
 ) -> VariableComparison:
-    mismatch = ""
-    if actual.shape != expected.shape:
-        mismatch = f"shape {actual.shape}, expected {expected.shape}"
-    elif actual.dtype != expected.dtype:
-        mismatch = f"dtype {actual.dtype}, expected {expected.dtype}"
+    mismatch = _mismatch(actual, expected)
     if mismatch:
         return VariableComparison(name, False, math.inf, math.inf, None, None, None, 0, mismatch)
 

@@ -11,7 +11,7 @@ variables that the same half is updating.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
@@ -46,30 +46,54 @@ def split(graph: tf.Graph, *, train_op: str, loss: str, gradients: Iterable[Grad
     train, loss_op = graph.get_operation_by_name(train_op), graph.get_tensor_by_name(loss).op
     before = _needed_by([graph.get_tensor_by_name(name).op for name in boundary])
     step = _needed_by([train, loss_op])
+    _refuse_early_updates(before)
+    after = _after(boundary, before=before, step=step, depth=_depths(graph))
+    if train not in after:
+        raise ParallaxError(f"no raw gradient reaches the train op «{train_op}»")
+    _refuse_repeated_effects(after & before, boundary)
+    read = {tensor for tensor in _inputs_from_outside(after) if tensor.name not in boundary}
+    handles = {tensor for tensor in read if _is_handle(tensor)}
+    return Halves(
+        frozen=_sorted_names(read - handles),
+        handles=_sorted_names(handles),
+        finished=_sorted_names(_waits_for_outside(after)),
+        late_loss=loss_op in after,
+    )
+
+
+def _refuse_early_updates(before: set[tf.Operation]) -> None:
+    """Raises ParallaxError if an op that a gradient needs updates a variable."""
     early = sorted(op.name for op in before if op.type.startswith(("ResourceApply", "ResourceSparseApply")))
     if early:
         raise ParallaxError(
             f"«{early[0]}» updates a variable before a gradient of the same step is computed. Such a step has no point "
             "at which all raw gradients exist, so it cannot be verified"
         )
-    depth = _depths(graph)
-    after = _after(boundary, before=before, step=step, depth=depth)
-    if train not in after:
-        raise ParallaxError(f"no raw gradient reaches the train op «{train_op}»")
-    for op in sorted(after & before, key=lambda op: op.name):
-        if op.op_def.is_stateful or any(tensor.name in boundary for tensor in op.inputs):
+
+
+def _refuse_repeated_effects(in_both: set[tf.Operation], boundary: frozenset[str]) -> None:
+    """Raises ParallaxError if an op that both halves would run has an effect, or reads a raw gradient."""
+    for op in sorted(in_both, key=lambda op: op.name):
+        if op.op_def.is_stateful or _reads_gradient(op, boundary):
             raise ParallaxError(
                 f"the update ops need the value of «{op.name}» ({op.type}), which the forward or backward pass "
                 "computes inside a loop or a branch. The value cannot be fetched there, and a second run of the op "
                 "would draw, read or assign twice. Return the value from the loop or branch, and use it outside"
             )
-    read = {tensor for op in after for tensor in op.inputs if tensor.op not in after and tensor.name not in boundary}
-    return Halves(
-        frozen=tuple(sorted(tensor.name for tensor in read if not _is_handle(tensor))),
-        handles=tuple(sorted(tensor.name for tensor in read if _is_handle(tensor))),
-        finished=tuple(sorted({needed.name for op in after for needed in op.control_inputs if needed not in after})),
-        late_loss=loss_op in after,
-    )
+
+
+def _inputs_from_outside(ops: set[tf.Operation]) -> set[tf.Tensor]:
+    """Returns the inputs of the ops that other ops compute."""
+    return {tensor for op in ops for tensor in op.inputs if tensor.op not in ops}
+
+
+def _waits_for_outside(ops: set[tf.Operation]) -> set[tf.Operation]:
+    """Returns the other ops that the ops wait for."""
+    return {needed for op in ops for needed in op.control_inputs if needed not in ops}
+
+
+def _sorted_names(elements: Iterable[tf.Tensor | tf.Operation]) -> tuple[str, ...]:
+    return tuple(sorted(element.name for element in elements))
 
 
 def _after(
@@ -77,13 +101,9 @@ def _after(
 ) -> set[tf.Operation]:
     """Returns the second half: ops that depend on a raw gradient, and ops that they need but whose values cannot be
     frozen."""
-    consumers = defaultdict(list)
-    for op in step:
-        for needed in (*(tensor.op for tensor in op.inputs), *op.control_inputs):
-            consumers[needed].append(op)
-
+    consumers = _consumers({op: _needs(op) for op in step})
     found: set[tf.Operation] = set()
-    stack = [op for op in step - before if any(tensor.name in boundary for tensor in op.inputs)]
+    stack = [op for op in step - before if _reads_gradient(op, boundary)]
     while stack:
         op = stack.pop()
         if op in found:
@@ -91,12 +111,47 @@ def _after(
         found.add(op)
         if op not in before:
             stack.extend(consumer for consumer in consumers[op] if consumer not in before)
-        for tensor in op.inputs:
-            opaque = depth[tensor.op] > 0 or tensor.dtype.base_dtype in (tf.resource, tf.variant)
-            if opaque and tensor.name not in boundary and not _is_handle(tensor):
-                stack.append(tensor.op)
-        stack.extend(needed for needed in op.control_inputs if depth[needed] > 0)
+        stack.extend(_needed_inside(op, boundary, depth))
     return found
+
+
+def _needed_inside(
+    op: tf.Operation, boundary: frozenset[str], depth: dict[tf.Operation, int]
+) -> Iterator[tf.Operation]:
+    """Yields the ops that must run in the second half if `op` does, because their results cannot be frozen."""
+    for tensor in op.inputs:
+        if not _can_be_fed(tensor, boundary, depth):
+            yield tensor.op
+    for needed in op.control_inputs:
+        if depth[needed] > 0:
+            yield needed
+
+
+def _can_be_fed(tensor: tf.Tensor, boundary: frozenset[str], depth: dict[tf.Operation, int]) -> bool:
+    """Returns whether the second half can take a tensor from outside: a raw gradient, a handle, or a value that the
+    first half can fetch."""
+    if tensor.name in boundary or _is_handle(tensor):
+        return True
+    is_opaque = tensor.dtype.base_dtype in (tf.resource, tf.variant)
+    return depth[tensor.op] <= 0 and not is_opaque
+
+
+def _reads_gradient(op: tf.Operation, boundary: frozenset[str]) -> bool:
+    return any(tensor.name in boundary for tensor in op.inputs)
+
+
+def _needs(op: tf.Operation) -> set[tf.Operation]:
+    """Returns the ops whose results the op reads or waits for."""
+    return {tensor.op for tensor in op.inputs} | set(op.control_inputs)
+
+
+def _consumers(needs: Mapping[tf.Operation, set[tf.Operation]]) -> defaultdict[tf.Operation, list[tf.Operation]]:
+    """Returns the ops that need each op."""
+    consumers = defaultdict(list)
+    for op, needed in needs.items():
+        for other in needed:
+            consumers[other].append(op)
+    return consumers
 
 
 def _is_handle(tensor: tf.Tensor) -> bool:
@@ -121,16 +176,8 @@ def _depths(graph: tf.Graph) -> dict[tf.Operation, int]:
 
     A result at depth 0 can be fetched. A deeper result may be computed several times, or never.
     """
-    needs = {}
-    for op in graph.get_operations():
-        needed = {tensor.op for tensor in op.inputs} | set(op.control_inputs)
-        # This is the only kind of cycle: a loop's Merge reads the result of the previous iteration.
-        needs[op] = {other for other in needed if op.type != "Merge" or other.type != "NextIteration"}
-    consumers = defaultdict(list)
-    for op, needed in needs.items():
-        for other in needed:
-            consumers[other].append(op)
-
+    needs = {op: _needs_in_iteration(op) for op in graph.get_operations()}
+    consumers = _consumers(needs)
     waiting = {op: len(needed) for op, needed in needs.items()}
     ready = [op for op, count in waiting.items() if count == 0]
     depth: dict[tf.Operation, int] = {}
@@ -142,6 +189,17 @@ def _depths(graph: tf.Graph) -> dict[tf.Operation, int]:
             if waiting[consumer] == 0:
                 ready.append(consumer)
     return depth
+
+
+def _needs_in_iteration(op: tf.Operation) -> set[tf.Operation]:
+    """Returns the ops that the op needs, without those of a loop's previous iteration.
+
+    That is the only kind of cycle: a loop's Merge reads the result of the previous iteration.
+    """
+    needed = _needs(op)
+    if op.type != "Merge":
+        return needed
+    return {other for other in needed if other.type != "NextIteration"}
 
 
 def _step_in(op: tf.Operation) -> int:

@@ -26,21 +26,37 @@ def made_contents(op: tf.Operation, inputs: Sequence[Content | None]) -> list[Co
     if op.type == "ConcatV2":
         return _joined(op, inputs)
     first, *others = inputs
-    if op.type == "Unique" and isinstance(first, Ids):
-        return [Ids(DistinctList(first.of)), Places(first.of)]
-    if op.type == "Shape" and isinstance(first, Ids | Rows):
-        return [Shape(first.of)]
-    if op.type == "Size" and isinstance(first, Ids):
-        return [Count(first.of)]
-    if isinstance(first, Shape) and _takes_first(op):
-        return [Count(first.of)]
-    if isinstance(first, Shape) and op.type == "Fill":
-        return [Rows(first.of)]
-    if op.type in BY_PLACES and isinstance(first, Rows):
-        distinct = DistinctList(first.of)
-        if others == [Places(first.of), Count(distinct)]:
-            return [Rows(distinct)]
+    if isinstance(first, Ids):
+        return _made_of_ids(op, first)
+    if isinstance(first, Rows):
+        return _made_of_rows(op, first, others)
+    if isinstance(first, Shape):
+        return _made_of_shape(op, first)
     return None
+
+
+def _made_of_ids(op: tf.Operation, ids: Ids) -> list[Content] | None:
+    made: dict[str, list[Content]] = {
+        "Unique": [Ids(DistinctList(ids.of)), Places(ids.of)],
+        "Shape": [Shape(ids.of)],
+        "Size": [Count(ids.of)],
+    }
+    return made.get(op.type)
+
+
+def _made_of_rows(op: tf.Operation, rows: Rows, others: Sequence[Content | None]) -> list[Content] | None:
+    if op.type == "Shape":
+        return [Shape(rows.of)]
+    distinct = DistinctList(rows.of)
+    if op.type in BY_PLACES and others == [Places(rows.of), Count(distinct)]:
+        return [Rows(distinct)]
+    return None
+
+
+def _made_of_shape(op: tf.Operation, shape: Shape) -> list[Content] | None:
+    if _takes_first(op):
+        return [Count(shape.of)]
+    return [Rows(shape.of)] if op.type == "Fill" else None
 
 
 def _joined(op: tf.Operation, inputs: Sequence[Content | None]) -> list[Content] | None:

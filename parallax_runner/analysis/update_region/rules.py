@@ -103,41 +103,70 @@ def treatment(op: tf.Operation, operands: Sequence[Operand], division: SliceDivi
         return None
     if op.type == "IdentityN":
         return PassedOn()
-    if _works_by_row(op, operands, sharded):
-        return OnShards((sharded[0].content or FULL_ROWS,))
-    if _densifies(op, operands):
-        return OnShards((FULL_ROWS,), is_made=True)
-    if (looked_up := _looks_up(op, operands)) is not None:
-        return OnShards((looked_up,))
-    if len({operand.layout for operand in sharded}) == 1:
-        made = made_contents(op, [operand.content for operand in operands])
-        if made is not None:
-            return OnShards(tuple(made), is_made=True)
-    if len(sharded) == 1 and isinstance(sharded[0].content, FullRows | Rows) and gives_parts(op):
+    on_shards = _on_shards(op, operands, sharded)
+    if on_shards is not None:
+        return on_shards
+    if _reduces_rows(op, sharded):
         return InParts()
-    if division is not None and (divides := _divides(op, operands, division)) is not None:
+    divides = None if division is None else _divides(op, operands, division)
+    if divides is not None:
         return divides
     return _known(op, operands[0])
 
 
+def _on_shards(op: tf.Operation, operands: Sequence[Operand], sharded: Sequence[Operand]) -> OnShards | None:
+    if _works_by_row(op, operands, sharded):
+        return OnShards((sharded[0].content or FULL_ROWS,))
+    if _densifies(op, operands):
+        return OnShards((FULL_ROWS,), is_made=True)
+    looked_up = _looks_up(op, operands)
+    if looked_up is not None:
+        return OnShards((looked_up,))
+    layouts = {operand.layout for operand in sharded}
+    if len(layouts) > 1:
+        return None
+    made = made_contents(op, [operand.content for operand in operands])
+    return None if made is None else OnShards(tuple(made), is_made=True)
+
+
 def _works_by_row(op: tf.Operation, operands: Sequence[Operand], sharded: Sequence[Operand]) -> bool:
     first = sharded[0]
-    if not isinstance(first.content, FullRows | Rows | Ids) or not all(each.matches(first) for each in sharded):
+    if not all(each.matches(first) for each in sharded):
         return False
     if isinstance(first.content, Ids):
         return op.type in ON_IDS
+    if not isinstance(first.content, FullRows | Rows):
+        return False
     if op.type in WITHIN_ROWS:
         return operands[0] is first and _goes_within_rows(op)
-    if op.type == "Select" and operands[0].content is None and operands[0].shape.rank != 0:
-        return False  # a condition that is a vector would select whole rows
-    # An operand without content must have the same meaning for every row. Therefore, either the operand's dimensions
-    # correspond only to dimensions after the first, or the operand is a single element with the same rank.
-    rank = first.shape.rank
-    return op.type in ELEMENTWISE and all(
-        plain.rank == 0
-        or (None not in (plain.rank, rank) and (plain.rank < rank or (plain.rank == rank and is_number(plain))))
-        for plain in (operand.shape for operand in operands if operand.content is None)
-    )
+    if op.type not in ELEMENTWISE or _selects_rows(op, operands):
+        return False
+    return _treats_rows_alike(operands, first.shape.rank)
+
+
+def _selects_rows(op: tf.Operation, operands: Sequence[Operand]) -> bool:
+    """Returns whether the op has a condition that is a vector, because such a condition selects whole rows."""
+    condition = operands[0]
+    return op.type == "Select" and condition.content is None and condition.shape.rank != 0
+
+
+def _treats_rows_alike(operands: Sequence[Operand], rank: int | None) -> bool:
+    """Returns whether each operand without content has the same meaning for every row of an operand with `rank`
+    dimensions."""
+    plain = [operand.shape for operand in operands if operand.content is None]
+    return all(_is_alike_for_rows(shape, rank) for shape in plain)
+
+
+def _is_alike_for_rows(shape: tf.TensorShape, rank: int | None) -> bool:
+    """Returns whether the tensor's dimensions correspond only to dimensions after the first, or the tensor is a single
+    element with the same rank."""
+    if shape.rank == 0:
+        return True
+    if shape.rank is None or rank is None:
+        return False
+    if shape.rank < rank:
+        return True
+    return shape.rank == rank and is_number(shape)
 
 
 def _goes_within_rows(op: tf.Operation) -> bool:
@@ -167,6 +196,12 @@ def _looks_up(op: tf.Operation, operands: Sequence[Operand]) -> Rows | None:
     if isinstance(params.content, FullRows) and isinstance(ids.content, Ids) and params.layout == ids.layout:
         return Rows(ids.content.of)
     return None
+
+
+def _reduces_rows(op: tf.Operation, sharded: Sequence[Operand]) -> bool:
+    """Returns whether the op reduces the rows of its only operand with content, and can reduce each part separately."""
+    has_rows = isinstance(sharded[0].content, FullRows | Rows)
+    return len(sharded) == 1 and has_rows and gives_parts(op)
 
 
 def gives_parts(op: tf.Operation) -> bool:

@@ -44,19 +44,31 @@ def slice_division(op: tf.Operation) -> SliceDivision | None:
     if op.type not in IF_TYPES or len(op.outputs) != 3 or len(op.inputs) != 6:
         return None
     union, plain = branches(op)
+    places = _places_in(plain)
+    left = set(range(1, 6)) - set(places)
+    if len(places) != 4 or len(left) != 1:
+        return None
+    (is_zero,) = left
+    if not _asks(op.inputs[0], op.inputs[is_zero]):
+        return None
+    division = SliceDivision(is_zero, *places)
+    return division if _has_rows_of_zeros(union, division) else None
+
+
+def _places_in(plain: Branch) -> list[int]:
+    """Returns the input positions of the shape, the ids, the rows and the divisor if the branch divides the rows by the
+    divisor's rows with the same ids, and fewer positions for any other branch."""
     quotient, ids, shape = (_before_cast(plain, plain.result(number)) for number in range(3))
     if plain.type_of(quotient) != "RealDiv":
-        return None
+        return []
     rows, looked_up = plain.inputs(quotient)
-    if plain.type_of(looked_up) != "GatherV2" or _before_cast(plain, plain.inputs(looked_up)[1]) != ids:
-        return None
-    found = [plain.arguments.get(each) for each in (shape, ids, rows, plain.inputs(looked_up)[0])]
-    places = [each for each in found if each is not None]
-    left = set(range(1, 6)) - set(places)
-    if len(places) != 4 or len(left) != 1 or not _asks(op.inputs[0], op.inputs[min(left)]):
-        return None
-    division = SliceDivision(left.pop(), *places)
-    return division if _has_rows_of_zeros(union, division) else None
+    if plain.type_of(looked_up) != "GatherV2":
+        return []
+    divisor, by, *_ = plain.inputs(looked_up)
+    if _before_cast(plain, by) != ids:
+        return []
+    found = [plain.arguments.get(each) for each in (shape, ids, rows, divisor)]
+    return [each for each in found if each is not None]
 
 
 def _asks(condition: tf.Tensor, of: tf.Tensor) -> bool:

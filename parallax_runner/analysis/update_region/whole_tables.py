@@ -49,13 +49,16 @@ class _Visit:
         if home is not None and op.type == "ReadVariableOp":
             self._sets(op.outputs[0], Operand(op.outputs[0].shape, FULL_ROWS, home.name, home.shape[0]))
         elif home is not None and op.type == "ResourceGather":
-            ids = operands[1]
-            if isinstance(ids.content, Ids) and ids.layout == home.name:
-                self._sets(op.outputs[0], Operand(op.outputs[0].shape, Rows(ids.content.of), home.name, home.shape[0]))
+            self._look_up(op, operands[1], home)
         elif home is not None and is_write(op):
             self._write(op, operands, home)
         else:
             self._treat(op, operands, treatment(op, operands, slice_division(op)))
+
+    def _look_up(self, op: tf.Operation, ids: Operand, home: Variable) -> None:
+        if isinstance(ids.content, Ids) and ids.layout == home.name:
+            output = op.outputs[0]
+            self._sets(output, Operand(output.shape, Rows(ids.content.of), home.name, home.shape[0]))
 
     def _sets(self, tensor: tf.Tensor, operand: Operand, *, is_made: bool = False) -> None:
         self.values[tensor.name] = operand
@@ -77,19 +80,21 @@ class _Visit:
         return is_value and is_new and not op.type.startswith(BY_IDS)
 
     def _treat(self, op: tf.Operation, operands: list[Operand], how: Treatment) -> None:
-        spread = [operand for operand in operands if operand.content is not None]
         if isinstance(how, OnShards | Divides):
-            first = spread[0]
+            first = next(operand for operand in operands if operand.content is not None)
             is_made = isinstance(how, Divides) or how.is_made or self._is_made_of(op)
             for output, content in zip(op.outputs, how.contents, strict=False):
                 self._sets(output, Operand(output.shape, content, first.layout, first.rows), is_made=is_made)
         elif isinstance(how, PassedOn):
-            for output, tensor, operand in zip(op.outputs, op.inputs, operands, strict=True):
-                if operand.content is not None:
-                    self._sets(output, operand, is_made=tensor.name in self.made)
+            self._pass_on(op, operands)
         elif how is None:
             for tensor in op.inputs:
                 self._bring(op, tensor)
+
+    def _pass_on(self, op: tf.Operation, operands: list[Operand]) -> None:
+        for output, tensor, operand in zip(op.outputs, op.inputs, operands, strict=True):
+            if operand.content is not None:
+                self._sets(output, operand, is_made=tensor.name in self.made)
 
     def _is_made_of(self, op: tf.Operation) -> bool:
         return all(tensor.name in self.made for tensor in op.inputs if tensor.name in self.values)

@@ -62,15 +62,16 @@ class _Shards:
         elif node.op == "SkipDataset" and count is not None:
             skipped, first = divmod(count + first, self._ranks)
             node.input[1] = self._number(f"{node.name}/count", skipped)
-        elif not (
-            node.op in PASSING
-            or self._is_independent_map(node)
-            or self._is_even_repeat(node)
-            or (is_read_to_end and is_in_memory(node, self._nodes))
-        ):
+        elif not self._can_follow_shard(node, is_read_to_end=is_read_to_end):
             return self._shard_of(node, first)
         node.input[0] = self.placed(node.input[0], first, is_read_to_end=is_read_to_end)
         return output
+
+    def _can_follow_shard(self, node: Any, *, is_read_to_end: bool) -> bool:
+        """Returns whether the node yields the same elements if it reads from the shard instead of the shard from it."""
+        if is_read_to_end and is_in_memory(node, self._nodes):
+            return True
+        return node.op in PASSING or self._is_independent_map(node) or self._is_even_repeat(node)
 
     def _count(self, node: Any) -> int | None:
         """Returns the number of elements that a `take` or `skip` node takes or skips.

@@ -64,12 +64,16 @@ def _check(node: Any, nodes: Mapping[str, Any]) -> None:
         raise UncertainInputError(f"it contains the op {node.op}, which is not one of TensorFlow's")
     if node.op in PYTHON or node.op == "GeneratorDataset":
         raise UncertainInputError("it calls Python code")
-    if node.op == "Const" and node.attr["dtype"].type == tf.resource.as_datatype_enum:
+    if _is_resource(node):
         raise UncertainInputError("it uses a variable or another resource of this process")
+    can_keep_state = op.is_stateful and node.op not in CERTAIN
     is_cache = node.name in nodes and is_in_memory(node, nodes)
-    is_certain = not op.is_stateful or node.op in CERTAIN or is_cache
-    if not is_certain or node.op in READING_OTHERS:
+    if node.op in READING_OTHERS or (can_keep_state and not is_cache):
         raise UncertainInputError(f"the result of its op {node.op} can change")
+
+
+def _is_resource(node: Any) -> bool:
+    return node.op == "Const" and node.attr["dtype"].type == tf.resource.as_datatype_enum
 
 
 def _files_of(part: Any, arrays: Mapping[str, Any]) -> set[Path]:
@@ -79,11 +83,12 @@ def _files_of(part: Any, arrays: Mapping[str, Any]) -> set[Path]:
     found = set[Path]()
     for node in opening:
         before = upstream_of(part, node.name)
-        if any(_opens_files(other, functions) for other in before.node if other.name != node.name):
+        others = [other for other in before.node if other.name != node.name]
+        if any(_opens_files(other, functions) for other in others):
             raise UncertainInputError("it reads files whose names can come from another file")
         if any(map(_computes_strings, all_nodes(before))):
             raise UncertainInputError("it computes the names of files")
-        found |= {path for path in map(_path_of, _strings_in(before, arrays)) if path is not None}
+        found.update(filter(None, map(_path_of, _strings_in(before, arrays))))
     return found
 
 

@@ -38,31 +38,52 @@ def start_anew(graph: Any, metrics: Iterable[TracedVariable]) -> dict[int, Writt
 
     Returns the variables that the step writes, by id. `is_sum` is False for a variable that is not replaced.
     """
-    captured = {outer._id: inner for outer, inner in graph.captures if outer.dtype == tf.resource}
-    users = {
-        id(metric.variable): edit.in_order(set(captured[metric.variable.handle._id].consumers()))
-        for metric in metrics
-        if metric.variable.handle._id in captured
-    }
+    users = _users_of(graph, metrics)
     reads = {op for ops in users.values() for op in ops if op.type == "ReadVariableOp"}
     found: dict[int, Written] = {}
-    written: set[Any] = set()
+    replaced: set[Any] = set()
     for metric in metrics:
-        ops = users.get(id(metric.variable), [])
-        is_known = all(op.type in KNOWN for op in ops)
-        is_sum = is_known and _starts_at_zero(metric) and all(_only_adds(op, reads) for op in ops)
-        value = None
-        if ops and is_known:
-            with graph.as_default():
-                value = _replace(ops, _first_value(metric))
-            written |= {op for op in ops if op.type != "ReadVariableOp"}
-        if any(op.type != "ReadVariableOp" for op in ops):
-            found[id(metric.variable)] = Written(value, is_sum)
-    graph.control_outputs = [op for op in graph.control_outputs if op not in written]
-    for op in graph.get_operations():
-        if written.intersection(op.control_inputs):
-            edit.set_control_inputs(op, [one for one in op.control_inputs if one not in written])
+        ops = users.get(id(metric.variable))
+        if not ops:
+            continue
+        written = _as_values(graph, metric, ops, reads)
+        writes = [op for op in ops if op.type != "ReadVariableOp"]
+        if written.value is not None:
+            replaced.update(writes)
+        if writes:
+            found[id(metric.variable)] = written
+    _wait_no_longer(graph, replaced)
     return found
+
+
+def _users_of(graph: Any, metrics: Iterable[TracedVariable]) -> dict[int, list[Any]]:
+    """Returns the ops that use each metric variable that the step captures, by the variable's id, in the order in which
+    they run."""
+    captured = {outer._id: inner for outer, inner in graph.captures if outer.dtype == tf.resource}
+    users = {}
+    for metric in metrics:
+        handle = captured.get(metric.variable.handle._id)
+        if handle is not None:
+            users[id(metric.variable)] = edit.in_order(set(handle.consumers()))
+    return users
+
+
+def _as_values(graph: Any, metric: TracedVariable, users: list[Any], reads: set[Any]) -> Written:
+    """Replaces a metric variable in the step with values, unless an op uses the variable in another way."""
+    if not all(op.type in KNOWN for op in users):
+        return Written(value=None, is_sum=False)
+    is_sum = _starts_at_zero(metric) and all(_only_adds(op, reads) for op in users)
+    with graph.as_default():
+        value = _replace(users, _first_value(metric))
+    return Written(value, is_sum)
+
+
+def _wait_no_longer(graph: Any, replaced: set[Any]) -> None:
+    """Removes the control edges from writes that were replaced."""
+    graph.control_outputs = [op for op in graph.control_outputs if op not in replaced]
+    for op in graph.get_operations():
+        if replaced.intersection(op.control_inputs):
+            edit.set_control_inputs(op, [one for one in op.control_inputs if one not in replaced])
 
 
 def _first_value(metric: TracedVariable) -> Any:

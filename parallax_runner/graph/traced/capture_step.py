@@ -82,11 +82,7 @@ def _captured(made: _Made, features: Specs, seed: int) -> SingleDeviceGraph:
     graph = tf.Graph()
     with graph.as_default():
         tf.set_random_seed(seed)
-        placeholders = {
-            component: tf.placeholder(spec.dtype, spec.shape, name=placeholder_name(component))
-            for name, batch in features.items()
-            for component, spec in components(name, batch).items()
-        }
+        placeholders = _placeholders(features)
         added = add_variables(made.firsts)
         wanted = {"loss": made.train.tensor(loss_of(made.train.returned))} | _numbered(made.metrics)
         found, writes = import_step(made.train, wanted, added, placeholders, name="step")
@@ -129,6 +125,15 @@ def _captured(made: _Made, features: Specs, seed: int) -> SingleDeviceGraph:
         notes=made.notes,
         loss_trial=LossTrial(made.steps, features, made.firsts),
     )
+
+
+def _placeholders(features: Specs) -> dict[str, Any]:
+    """Adds a placeholder for each component of the features."""
+    found = {}
+    for name, batch in features.items():
+        for component, spec in components(name, batch).items():
+            found[component] = tf.placeholder(spec.dtype, spec.shape, name=placeholder_name(component))
+    return found
 
 
 def _captured_sizes(made: _Made) -> Iterator[Size]:
@@ -207,7 +212,7 @@ def _traced(steps: Steps, features: Specs, mode: SparseUpdates, variables: Varia
     train = trace(steps.train, features, mode)
     evaluate = None if steps.evaluate is None else _trace_evaluation(steps.evaluate, features, mode)
     every = variables.all()
-    traces = [each for each in (train, evaluate) if each is not None]
+    traces = list(filter(None, (train, evaluate)))
     notes = tuple(steps.notes)
     written = [start_anew(each.graph, [one for one in every if one.is_metric]) for each in traces]
     if steps.model is None:

@@ -122,9 +122,7 @@ def import_step(
     ends = sorted((op for op in trace.graph.control_outputs if not _only_reads(op)), key=lambda op: op.name)
     starts = [*(tensor.op for tensor in wanted.values()), *ends]
     keep_only_needed(trace.graph, starts)
-    needed = edit.ancestors(starts)
-    fed = {inner.name: features[feature] for feature, inner in trace.inputs.items() if inner.op in needed}
-    fed |= {inner.name: captured(outer, variables) for outer, inner in trace.graph.captures if inner.op in needed}
+    fed = _fed(trace, edit.ancestors(starts), variables, features)
     definition = tf.graph_util.extract_sub_graph(
         without_colocation(trace.graph.as_graph_def()), [op.name for op in starts]
     )
@@ -132,13 +130,32 @@ def import_step(
     returned = [*(tensor.name for tensor in wanted.values()), *(op.name for op in ends)]
     scope = f"{tf.get_default_graph().unique_name(name)}/"
     found = tf.import_graph_def(definition, fed, return_elements=returned, name=scope)
-    kept = {node.name for node in definition.node}
+    _add_gradients(trace, {node.name for node in definition.node}, variables, scope)
+    return dict(zip(wanted, found, strict=False)), found[len(wanted) :]
+
+
+def _fed(
+    trace: Trace, needed: Collection[Any], variables: Mapping[int, Any], features: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the tensors that replace the step's inputs and captures, by the names of these, if the step needs
+    them."""
+    fed = {}
+    for feature, inner in trace.inputs.items():
+        if inner.op in needed:
+            fed[inner.name] = features[feature]
+    for outer, inner in trace.graph.captures:
+        if inner.op in needed:
+            fed[inner.name] = captured(outer, variables)
+    return fed
+
+
+def _add_gradients(trace: Trace, kept: Collection[str], variables: Mapping[int, Any], scope: str) -> None:
+    """Adds the gradients to the collections of `gradients_hook`. `kept` contains the names of the imported ops."""
     for gradient in trace.gradients:
         if isinstance(gradient, ValueGradient):
             _add_gradient_of_value(gradient, kept, scope)
         elif gradient.handle_id in variables and gradient.values.op.name in kept:
             _add_gradient(variables[gradient.handle_id].op.name, gradient, scope)
-    return dict(zip(wanted, found, strict=False)), found[len(wanted) :]
 
 
 def _add_gradient(variable: str, gradient: TapeGradient, scope: str) -> None:

@@ -3,8 +3,9 @@ Keras computes from given sums."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from typing import Any
 from unittest import mock
 
@@ -25,23 +26,34 @@ def sums_of(model: Any, graph: Any, written: Mapping[int, Written]) -> StepSums 
     `graph` is the traced step, and `written` is the result of `start_anew` for that step. A metric that is not a
     function of sums is omitted.
     """
-    updated = [one for one in metrics_of(model) if any(id(each._value) in written for each in one.variables)]
-    summed = [one for one in updated if _is_sum(one, written)]
+    summed = [one for one in metrics_of(model) if _is_updated(one, written) and _is_sum(one, written)]
     if not summed:
         return None
-    variables = [variable for metric in summed for variable in metric.variables]
+    variables = list(chain.from_iterable(metric.variables for metric in summed))
     with graph.as_default():
-        tensors = tuple(
-            written[id(one._value)].value if id(one._value) in written else tf.zeros(one.shape, one.dtype)
-            for one in variables
-        )
+        tensors = tuple(_added_to(variable, written) for variable in variables)
     left_out = [one for one in metrics_of(model) if one not in summed]
 
     def results(sums: Sequence[Any]) -> dict[str, float]:
         return _values(model, variables, sums, left_out)
 
     names = results([np.zeros(tensor.shape) for tensor in tensors])
-    return StepSums(tensors, results, {name: _direction_of(name, summed) for name in names if name != "loss"})
+    return StepSums(tensors, results, _directions_of(names, summed))
+
+
+def _directions_of(names: Iterable[str], metrics: Sequence[Any]) -> dict[str, Direction | None]:
+    return {name: _direction_of(name, metrics) for name in names if name != "loss"}
+
+
+def _is_updated(metric: Any, written: Mapping[int, Written]) -> bool:
+    return any(id(each._value) in written for each in metric.variables)
+
+
+def _added_to(variable: Any, written: Mapping[int, Written]) -> Any:
+    """Returns what a step adds to a variable of a metric that is a function of sums."""
+    if id(variable._value) in written:
+        return written[id(variable._value)].value
+    return tf.zeros(variable.shape, variable.dtype)
 
 
 def _direction_of(name: str, metrics: Sequence[Any]) -> Direction | None:

@@ -114,15 +114,24 @@ def _inputs(model: Any, tensors: Mapping[str, Any]) -> Any:
     """Returns the model's inputs: a tensor if the model has one input, otherwise a dict by name."""
     if isinstance(getattr(model, "_inputs_struct", None), dict):
         return dict(tensors)
-    names = getattr(model, "input_names", None) if getattr(model, "_functional", model) is not None else None
-    if names:
-        missing = [name for name in names if name not in tensors]
-        if len(names) == 1 and len(tensors) == 1:
-            return next(iter(tensors.values()))
-        if missing:
-            raise CaptureError(f"the Keras model needs the input «{missing[0]}»; the data has {sorted(tensors)}")
-        return tensors[names[0]] if len(names) == 1 else {name: tensors[name] for name in names}
-    return next(iter(tensors.values())) if len(tensors) == 1 else dict(tensors)
+    names = _input_names(model)
+    if len(tensors) == 1 and len(names) <= 1:
+        return next(iter(tensors.values()))
+    if not names:
+        return dict(tensors)
+    missing = [name for name in names if name not in tensors]
+    if missing:
+        raise CaptureError(f"the Keras model needs the input «{missing[0]}»; the data has {sorted(tensors)}")
+    if len(names) == 1:
+        return tensors[names[0]]
+    return {name: tensors[name] for name in names}
+
+
+def _input_names(model: Any) -> list[str]:
+    """Returns the names of a model's inputs, or an empty list if they are unknown."""
+    if getattr(model, "_functional", model) is None:
+        return []
+    return getattr(model, "input_names", None) or []
 
 
 def _picked(names: Names, tensors: Mapping[str, Any]) -> Any:

@@ -47,9 +47,7 @@ class LossGraph:
         terms = [[value.op for value in values] for values in zip(*self._values.values(), strict=True)]
         self._needed = [edit.ancestors(ops, control=False) for ops in terms]
         self.usable = self._find_usable(list(variables.values()))
-        needed = set[tf.Operation]().union(*(self._needed[number] for number in self.usable))
-        read = [one for one in variables.values() if one.handle.op in needed]
-        self._variables = sorted(read, key=lambda one: one.name)
+        self._variables = self._variables_read(variables.values())
         with self._graph.as_default():
             self._set = tf.group(*(one.initializer for one in self._variables))
             self._vary = tf.group(*varied(self._variables))
@@ -78,6 +76,11 @@ class LossGraph:
         values = session.run([self._values[trace][number] for number in self.usable], fed)
         return dict(zip(self.usable, map(float, values), strict=True))
 
+    def _variables_read(self, variables: Iterable[Any]) -> list[Any]:
+        """Returns the variables that the usable terms need, in the order of their names."""
+        needed = set[tf.Operation]().union(*(self._needed[number] for number in self.usable))
+        return sorted((one for one in variables if one.handle.op in needed), key=lambda one: one.name)
+
     def _find_usable(self, variables: Sequence[Any]) -> list[int]:
         sizes = {one.handle.op: bytes_of(one) for one in variables}
         held: set[Any] = set()
@@ -103,9 +106,7 @@ def _imported(traced: TracedLosses, variables: Mapping[int, Any], name: str) -> 
     Control edges are left out. The terms then do not wait for writes, such as updates of optimizers and of metrics.
     """
     tensors = [term.tensor for term in terms_of(traced)]
-    definition = without_colocation(traced.graph.as_graph_def())
-    for node in definition.node:
-        node.input[:] = [each for each in node.input if not each.startswith("^")]
+    definition = _without_control_edges(without_colocation(traced.graph.as_graph_def()))
     definition = tf.graph_util.extract_sub_graph(definition, [tensor.op.name for tensor in tensors])
     kept = {node.name for node in definition.node}
     placeholders = {
@@ -119,6 +120,12 @@ def _imported(traced: TracedLosses, variables: Mapping[int, Any], name: str) -> 
             fed[inner.name] = captured(outer, variables)
     definition = without_captured(definition, fed)
     return placeholders, tf.import_graph_def(definition, fed, [tensor.name for tensor in tensors], name=name)
+
+
+def _without_control_edges(definition: Any) -> Any:
+    for node in definition.node:
+        node.input[:] = [each for each in node.input if not each.startswith("^")]
+    return definition
 
 
 def _as_number(tensor: Any) -> Any:

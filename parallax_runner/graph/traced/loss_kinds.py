@@ -60,6 +60,10 @@ class LossValues:
         """Returns whether the value of the whole batch is the sum of the values of its halves."""
         return self.fits(self.first + self.second, rounding)
 
+    def is_constant(self, rounding: float) -> bool:
+        """Returns whether the value of the whole batch is also the value of each of its halves."""
+        return self.fits(self.first, rounding) and self.fits(self.second, rounding)
+
     def repeats(self, earlier: LossValues, rounding: float) -> bool:
         """Returns whether an earlier evaluation of the same examples had the same value, up to rounding errors."""
         return not self.is_finite or self.fits(earlier.whole, rounding)
@@ -71,8 +75,10 @@ def loss_kind(trials: Sequence[LossValues], rounding: float) -> LossKind:
     A loss that fits several kinds, such as a loss of 0, is unknown if one of these kinds is a sum and another is not.
     """
     finite = [one for one in trials if one.is_finite]
-    if not finite:
-        return LossKind.UNKNOWN
+    return _kind_of_finite(finite, rounding) if finite else LossKind.UNKNOWN
+
+
+def _kind_of_finite(finite: Sequence[LossValues], rounding: float) -> LossKind:
     is_mean = all(one.is_mean(rounding) for one in finite)
     is_sum = all(one.is_sum(rounding) for one in finite)
     if is_mean and is_sum:
@@ -81,5 +87,5 @@ def loss_kind(trials: Sequence[LossValues], rounding: float) -> LossKind:
         return LossKind.SUM
     if not is_mean:
         return LossKind.NEITHER
-    is_constant = all(one.fits(one.first, rounding) and one.fits(one.second, rounding) for one in finite)
+    is_constant = all(one.is_constant(rounding) for one in finite)
     return LossKind.CONSTANT if is_constant else LossKind.MEAN

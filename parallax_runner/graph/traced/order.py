@@ -26,7 +26,7 @@ def wait_for_values(graph: tf.Graph) -> None:
     bits = bits_of(read for reads in waiting.values() for read in reads)
     needed = marks_behind(operations, bits, control=False)
     for op, reads in waiting.items():
-        others = [control for control in op.control_inputs if control.type not in READS]
+        others = _controls_without_reads(op)
         only_before = [read for read in reads if not bits[read] & needed[op]]
         edit.set_control_inputs(op, others + [_value_of(read, values) for read in only_before])
 
@@ -35,6 +35,10 @@ def _reads_before(op: tf.Operation) -> list[tf.Operation]:
     """Returns the reads from which a control edge leads to the op, in an order that is the same in every process."""
     reads = [control for control in op.control_inputs if control.type in READS]
     return sorted(reads, key=lambda read: read.name)
+
+
+def _controls_without_reads(op: tf.Operation) -> list[tf.Operation]:
+    return [control for control in op.control_inputs if control.type not in READS]
 
 
 def _value_of(read: tf.Operation, values: dict[tf.Operation, tf.Operation]) -> tf.Operation:
@@ -53,7 +57,7 @@ def keep_only_needed(graph: tf.Graph, ends: list[tf.Operation]) -> None:
         if op not in needed:
             needed.add(op)
             stack += [tensor.op for tensor in op.inputs]
-            stack += [control for control in op.control_inputs if control.type not in READS]
+            stack += _controls_without_reads(op)
     for op in needed:
         kept = [control for control in op.control_inputs if control in needed]
         if len(kept) < len(op.control_inputs):

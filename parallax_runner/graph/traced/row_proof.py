@@ -97,19 +97,33 @@ def _flows_after(formula: RowFormula) -> list[Flow] | None:
     """Returns the flows of the rows after an update, or None if they cannot be known or the formula writes."""
     if not all(_is_harmless(formula, op) for op in formula.graph.get_operations()):
         return None
-    flows = {one.name: Flow(True, place) for place, one in enumerate(formula.before)}
-    flows[formula.gradient.name] = Flow(True, Known.ZERO)
     try:
-        for op in edit.in_order(edit.ancestors([one.op for one in formula.after], control=False)):
-            for output in op.outputs:
-                if output.name not in flows:
-                    flows[output.name] = _flow(op, [flows[one.name] for one in op.inputs])
+        flows = _flows_of_tensors(formula)
     except _NotProvenError:
         return None
-    shapes = [(one.shape[1:], other.shape[1:]) for one, other in zip(formula.before, formula.after, strict=True)]
-    if any(before.as_list() != after.as_list() for before, after in shapes):
+    if not _keeps_shapes(formula):
         return None
     return [flows[one.name] for one in formula.after]
+
+
+def _flows_of_tensors(formula: RowFormula) -> dict[str, Flow]:
+    """Returns the flow of each tensor from which the rows after an update are computed, by the tensor's name. Raises
+    _NotProvenError if a flow cannot be known."""
+    flows = {one.name: Flow(True, place) for place, one in enumerate(formula.before)}
+    flows[formula.gradient.name] = Flow(True, Known.ZERO)
+    for op in edit.in_order(edit.ancestors([one.op for one in formula.after], control=False)):
+        for output in op.outputs:
+            if output.name not in flows:
+                flows[output.name] = _flow(op, [flows[one.name] for one in op.inputs])
+    return flows
+
+
+def _keeps_shapes(formula: RowFormula) -> bool:
+    """Returns whether each row has the same shape before and after an update."""
+    for before, after in zip(formula.before, formula.after, strict=True):
+        if before.shape[1:].as_list() != after.shape[1:].as_list():
+            return False
+    return True
 
 
 def _is_harmless(formula: RowFormula, op: Any) -> bool:

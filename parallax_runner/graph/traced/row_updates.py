@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 from unittest import mock
@@ -56,59 +57,26 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[Recorded]) -> Iterator
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
     from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-    refused: list[CaptureError] = []  # raised only outside Keras' branches, because these would add text to the message
+    rule = _RowRule(mode, gradients)
     update_all, decay_all = TFOptimizer._backend_update_step, TFOptimizer._apply_weight_decay
+    all_finite = LossScaleOptimizer.check_finite
 
     def update(this: Any, grads: Sequence[Any], variables: Sequence[Any], learning_rate: Any) -> None:
         dense = []
         for grad, variable in zip(grads, variables, strict=True):
-            if by_rows(this, grad, variable, learning_rate):
+            if rule.updates_by_rows(this, grad, variable, learning_rate):
                 _update_rows(this, grad, variable, learning_rate, lazily=mode is SparseUpdates.LAZY)
             else:
                 dense.append((grad, variable))
         if dense:
             update_all(this, *(list(part) for part in zip(*dense, strict=True)), learning_rate)
 
-    def by_rows(this: Any, grad: Any, variable: Any, learning_rate: Any) -> bool:
-        is_sparse = isinstance(grad, tf.IndexedSlices)
-        if mode is SparseUpdates.EXACT:
-            # Keras itself updates only the touched rows of variables without slots.
-            return is_sparse and bool(slots_of(this, variable)) and keeps_untouched_rows(this, variable, learning_rate)
-        if not is_lazy(this, variable):
-            return False
-        kind = type(this).__name__
-        if not is_sparse:
-            refused.append(
-                CaptureError(
-                    f"the gradient of «{variable.path}» is dense when {kind} uses it, perhaps because of "
-                    "gradient_accumulation_steps or a custom train_step"
-                ).about(_LAZY, remedy="choose exact, or keep the gradient sparse")
-            )
-        elif not works_by_row(this, variable, learning_rate):
-            refused.append(
-                CaptureError(
-                    f"with {kind}, the update of a row of «{variable.path}» depends on other rows, or writes other "
-                    "variables"
-                ).about(_LAZY, remedy="choose exact, or another optimizer")
-            )
-        return not refused
-
-    def is_lazy(this: Any, variable: Any) -> bool:
-        """Returns whether the optimizer would change rows of this variable that its gradient does not touch."""
-        of_variables = [one for one in gradients if isinstance(one, TapeGradient)]
-        sparse = {one.handle_id for one in of_variables if one.indices is not None}
-        return variable.handle._id in sparse and (bool(slots_of(this, variable)) or decays(this, variable))
-
     def decay(this: Any, variables: Sequence[Any]) -> None:
-        if mode is SparseUpdates.LAZY:  # the update of a table's rows includes their decay
-            variables = [one for one in variables if not is_lazy(this, one)]
-        decay_all(this, variables)
-
-    all_finite = LossScaleOptimizer.check_finite
+        decay_all(this, rule.decayed_in_full(this, variables))
 
     def finite(this: Any, grads: Sequence[Any]) -> Any:
         """Checks only the values of IndexedSlices, because the dense tensor would only add zeros."""
-        return all_finite(this, [one.values if isinstance(one, tf.IndexedSlices) else one for one in grads])
+        return all_finite(this, [_values_of(grad) for grad in grads])
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(LossScaleOptimizer, "check_finite", finite))
@@ -119,8 +87,67 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[Recorded]) -> Iterator
         stack.enter_context(mock.patch.object(tf.IndexedSlices, "__truediv__", _divided, create=True))
         stack.enter_context(mock.patch.object(tf.IndexedSlices, "__mul__", _multiplied, create=True))
         yield
-    if refused:
-        raise refused[0]
+    if rule.refused:
+        raise rule.refused[0]
+
+
+@dataclass
+class _RowRule:
+    """Decides which variables an optimizer updates by rows.
+
+    `gradients` contains the gradients recorded so far. `refused` contains the reasons why LAZY cannot be followed. They
+    are raised only outside Keras' branches, because these would add text to the message.
+    """
+
+    mode: SparseUpdates
+    gradients: Sequence[Recorded]
+    refused: list[CaptureError] = field(default_factory=list)
+
+    def updates_by_rows(self, optimizer: Any, grad: Any, variable: Any, learning_rate: Any) -> bool:
+        """Returns whether the optimizer updates only the rows of the variable that the gradient touches."""
+        if self.mode is SparseUpdates.EXACT:
+            # Keras itself updates only the touched rows of variables without slots.
+            has_rows = isinstance(grad, tf.IndexedSlices) and bool(slots_of(optimizer, variable))
+            return has_rows and keeps_untouched_rows(optimizer, variable, learning_rate)
+        if not self._is_lazy(optimizer, variable):
+            return False
+        hindrance = _hindrance(optimizer, grad, variable, learning_rate)
+        if hindrance is not None:
+            self.refused.append(hindrance)
+        return not self.refused
+
+    def decayed_in_full(self, optimizer: Any, variables: Sequence[Any]) -> Sequence[Any]:
+        """Returns the variables whose rows all decay. The update of a table's rows by LAZY includes their decay."""
+        if self.mode is not SparseUpdates.LAZY:
+            return variables
+        return [one for one in variables if not self._is_lazy(optimizer, one)]
+
+    def _is_lazy(self, optimizer: Any, variable: Any) -> bool:
+        """Returns whether the optimizer would change rows of this variable that its gradient does not touch."""
+        of_variables = [one for one in self.gradients if isinstance(one, TapeGradient)]
+        sparse = {one.handle_id for one in of_variables if one.indices is not None}
+        if variable.handle._id not in sparse:
+            return False
+        return bool(slots_of(optimizer, variable)) or decays(optimizer, variable)
+
+
+def _hindrance(optimizer: Any, grad: Any, variable: Any, learning_rate: Any) -> CaptureError | None:
+    """Returns the reason why the optimizer cannot update the variable's rows separately, or None if it can."""
+    kind = type(optimizer).__name__
+    if not isinstance(grad, tf.IndexedSlices):
+        return CaptureError(
+            f"the gradient of «{variable.path}» is dense when {kind} uses it, perhaps because of "
+            "gradient_accumulation_steps or a custom train_step"
+        ).about(_LAZY, remedy="choose exact, or keep the gradient sparse")
+    if not works_by_row(optimizer, variable, learning_rate):
+        return CaptureError(
+            f"with {kind}, the update of a row of «{variable.path}» depends on other rows, or writes other variables"
+        ).about(_LAZY, remedy="choose exact, or another optimizer")
+    return None
+
+
+def _values_of(grad: Any) -> Any:
+    return grad.values if isinstance(grad, tf.IndexedSlices) else grad
 
 
 def _divided(slices: tf.IndexedSlices, divisor: Any) -> tf.IndexedSlices:
