@@ -7,7 +7,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from parallax_runner.errors import LaunchError, Setting
@@ -64,28 +64,41 @@ class Claims:
         self._lost_secs = None
         self._forget_ended()  # these processes exited before this run, so they need no replacement
         deadline = time.monotonic() + timeout_secs
-        said_of: frozenset[str] = frozenset()
-        ended: dict[Entry, float] = {}  # the exit times of processes that have no replacement yet
+        told: frozenset[str] = frozenset()
+        left_secs: dict[Entry, float] = {}  # the exit times of processes that have no replacement yet
         while True:
-            for entry in self._forget_ended():
-                _tell(f"{entry} has exited; waiting {REPLACE_SECS:g} s for a replacement")
-                ended[entry] = time.monotonic()
-            for role in self._claim_new(run_dir, wanted):
-                if (replaced := next((entry for entry in ended if entry.role == role), None)) is not None:
-                    del ended[replaced]
+            self._note_exits(left_secs)
+            self._note_replacements(left_secs, self._claim_new(run_dir, wanted))
             seats = {role: _seated(role, count, self._of_role(role)) for role, count in wanted.items()}
             missing = [name for role in seats for name in _missing(role, seats[role])]
             if not missing or stopped():
                 return {role: [claim for claim in those if claim is not None] for role, those in seats.items()}
-            for entry, since_secs in ended.items():
-                if time.monotonic() > since_secs + REPLACE_SECS:
-                    raise self._not_replaced(entry, missing)
+            self._refuse_late(left_secs, missing)
             if time.monotonic() > deadline:
                 raise self._too_late(missing, timeout_secs)
-            if frozenset(missing) != said_of:
+            if frozenset(missing) != told:
                 log.info("waiting at %s for %s", self._address, ", ".join(missing))
-                said_of = frozenset(missing)
+                told = frozenset(missing)
             time.sleep(POLL_SECS)
+
+    def _note_exits(self, left_secs: dict[Entry, float]) -> None:
+        """Adds the claimed processes that have exited since the last call."""
+        for entry in self._forget_ended():
+            _tell(f"{entry} has exited; waiting {REPLACE_SECS:g} s for a replacement")
+            left_secs[entry] = time.monotonic()
+
+    def _note_replacements(self, left_secs: dict[Entry, float], roles: Sequence[str]) -> None:
+        """Removes a process for each new one with the same role."""
+        for role in roles:
+            replaced = next((entry for entry in left_secs if entry.role == role), None)
+            if replaced is not None:
+                del left_secs[replaced]
+
+    def _refuse_late(self, left_secs: Mapping[Entry, float], missing: list[str]) -> None:
+        """Raises LaunchError if a process has had no replacement for REPLACE_SECS."""
+        for entry, since_secs in left_secs.items():
+            if time.monotonic() > since_secs + REPLACE_SECS:
+                raise self._not_replaced(entry, missing)
 
     @property
     def own_address(self) -> str:
