@@ -204,15 +204,18 @@ def test_whoever_is_killed_all_end_and_say_why(
 # Only the workers join: the driver, which builds the same graph, has no ranks.
 JOINS = """
 import os
+import numpy as np
 import tensorflow.compat.v1 as tf
 from models import simple
 from parallax_runner import mpi_collectives
 
 
-def build(*arguments, **settings):
+def build(features, optimizer):
     if "PARALLAX_RANK" in os.environ:
         mpi_collectives.Session(graph=tf.Graph())
-    return simple.build(*arguments, **settings)
+    # A model that calls Python is built in each worker.
+    one = tf.ensure_shape(tf.numpy_function(lambda: np.float32(1), [], tf.float32), [])
+    return simple.build(features | {"x": features["x"] * one}, optimizer)
 """
 
 
