@@ -12,8 +12,8 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.api.config import Config
-from parallax_runner.api.one_by_one import take_part
 from parallax_runner.api.parallel_run import parallel_run
+from parallax_runner.api.scripts_without_driver import take_part
 from parallax_runner.errors import ConfigError
 from parallax_runner.frontdoors.caffe2 import file_store, redis_store, task_of
 from parallax_runner.frontdoors.door import Task

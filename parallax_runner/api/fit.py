@@ -20,10 +20,10 @@ from parallax_runner.api.fit_edge import in_users_process
 from parallax_runner.api.fit_source import FitSource
 from parallax_runner.api.fit_start import Call, is_finished, resume_epochs, with_resume
 from parallax_runner.api.fit_validation import ends_with_validation, epochs_between
-from parallax_runner.api.one_by_one import cluster_lines, join_or_refuse
 from parallax_runner.api.overrides import value_of
 from parallax_runner.api.own_groups import check_not_arguments, check_own_groups
 from parallax_runner.api.script import started_as_if_possible
+from parallax_runner.api.scripts_without_driver import cluster_lines, join_or_refuse
 from parallax_runner.api.stopped_run import with_weights_of_stopped_run
 from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_named, action_of, names_of_actions

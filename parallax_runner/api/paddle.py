@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from parallax_runner.api.one_by_one import take_part
+from parallax_runner.api.scripts_without_driver import take_part
 from parallax_runner.frontdoors.door import Task
 from parallax_runner.frontdoors.paddle import settings_of
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from parallax_runner.api.config import Config
 from parallax_runner.api.first_process import check_first_process
-from parallax_runner.api.one_by_one import cluster_lines, join_or_refuse
 from parallax_runner.api.one_run import only_one_run
 from parallax_runner.api.script import ScriptSource, started_as
+from parallax_runner.api.scripts_without_driver import cluster_lines, join_or_refuse
 from parallax_runner.errors import ConfigError, LaunchError
 from parallax_runner.process.exit_status import tell
 from parallax_runner.process.terminal import keep_going

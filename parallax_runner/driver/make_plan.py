@@ -79,11 +79,11 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
     """Returns the plan for this graph and cluster. `measured` describes the rows that steps touch, or is None if these
     rows are unknown."""
     from parallax_runner.analysis.devices import check_devices
-    from parallax_runner.analysis.held_back import check_held_back
     from parallax_runner.analysis.merged import check_merged
+    from parallax_runner.analysis.skippable_updates import check_skippable_updates
 
     if config.train.on_nan == "skip":
-        check_held_back(single)
+        check_skippable_updates(single)
     request = plan_request(config, _variables_of(single), single.fingerprint, measured)
     constants = constants_of(config)
     request = decided(request, cost_model(request, constants))

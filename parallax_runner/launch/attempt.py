@@ -17,10 +17,10 @@ from parallax_runner.launch.blame.verdict import Logs
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.server import ControlServer
 from parallax_runner.launch.control.wire import Message
-from parallax_runner.launch.family import end_family
 from parallax_runner.launch.job import Command, LaunchSpec
 from parallax_runner.launch.logs import log_path
 from parallax_runner.launch.member_reports import RECORDED, refuse
+from parallax_runner.launch.process_tree import end_family
 from parallax_runner.launch.proof import LaunchProof, surplus
 from parallax_runner.launch.spawn import spawn
 from parallax_runner.launch.watch import silence

@@ -19,7 +19,7 @@ from parallax_runner.graph.devices import without_devices
 from parallax_runner.graph.iterators import input_initializers
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
 from parallax_runner.verify.aggregate import mean, merge
-from parallax_runner.verify.halves import split
+from parallax_runner.verify.split_step import split
 
 Values = Mapping[str, np.ndarray]
 

@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.files import Sidecar, read_sidecar
 from parallax_runner.checkpoints.ops import CheckpointOps
-from parallax_runner.checkpoints.part import CheckpointPart
+from parallax_runner.checkpoints.rows_to_chief import RowsToChief
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.collectives.chosen import backend
 from parallax_runner.config import frozen
@@ -285,14 +285,14 @@ def saver_of(
     client: ControlClient,
     feed: Feed,
     data: Mapping[str, str],
-) -> CheckpointSaver | CheckpointPart | None:
+) -> CheckpointSaver | RowsToChief | None:
     """Returns the object that handles this rank's part of checkpointing, or None if this rank has no part. The chief
     writes checkpoints. The other ranks send the chief the rows that only they have. `data` identifies the training
     data."""
     if checkpoints.is_chief:
         numbering = numbering_of(feed.dataset)
         return make_saver(config, checkpoints, single, client, feed.global_batch, numbering, data)
-    return CheckpointPart(checkpoints) if config.ckpt.enabled and checkpoints.is_collective else None
+    return RowsToChief(checkpoints) if config.ckpt.enabled and checkpoints.is_collective else None
 
 
 def make_saver(

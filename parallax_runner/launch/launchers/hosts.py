@@ -14,11 +14,11 @@ from parallax_runner.config.resource_info import read_hosts
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.launch import preloaded, remote
+from parallax_runner.launch.host_checks import check_hosts
 from parallax_runner.launch.hosts import Hosts, Place, find_hosts
 from parallax_runner.launch.job import Command, Job
 from parallax_runner.launch.mpirun.command import has_other_order
 from parallax_runner.launch.mpirun.launcher import Mpirun, options_of_user
-from parallax_runner.launch.reach import check_hosts
 from parallax_runner.plan.plan import Plan
 
 

@@ -22,14 +22,14 @@ from parallax_runner.launch.control import wire
 from parallax_runner.launch.job import Command, Job
 from parallax_runner.launch.launchers.launcher import Launcher
 from parallax_runner.launch.manual.claims import Claim, Claims, claims_at
-from parallax_runner.launch.manual.seat import LOST
+from parallax_runner.launch.manual.remote_stand_in import LOST
 from parallax_runner.plan.plan import Plan
 
-SEAT = (sys.executable, "-m", "parallax_runner.launch.manual.seat")
+STAND_IN = (sys.executable, "-m", "parallax_runner.launch.manual.remote_stand_in")
 
 
 class Manual(Launcher):
-    """Each worker or server is a standby process, usually on another machine. A seat process on this machine represents
+    """Each worker or server is a standby process, usually on another machine. A stand-in on this machine represents
     it. Ranks find each other without MPI."""
 
     lost_exit_status = LOST
@@ -93,23 +93,23 @@ class Manual(Launcher):
         self._claimed = self._claims.gather(self._run_dir, self._wanted, self._timeout_secs, stopped)
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
-        """Returns one seat command per worker."""
+        """Returns the command of one stand-in per worker."""
         claims = self._claimed["worker"]
         places = backend().without_mpirun([claim.entry.host for claim in claims])
         commands = []
         for rank, (claim, place) in enumerate(zip(claims, places, strict=True)):
             env = {**place, wire.WITHOUT_MPIRUN: "1", wire.RANK: str(rank)}
-            commands.append(self._seat(claim, f"worker {rank}", job, job.worker_argv(), env))
+            commands.append(self._stand_in(claim, f"worker {rank}", job, job.worker_argv(), env))
         return commands
 
     def servers(self, job: Job) -> list[Command]:
-        """Returns one seat command per server."""
+        """Returns the command of one stand-in per server."""
         return [
-            self._seat(claim, f"server {index}", job, job.server_argv(index), {})
+            self._stand_in(claim, f"server {index}", job, job.server_argv(index), {})
             for index, claim in enumerate(self._claimed["server"])
         ]
 
-    def _seat(self, claim: Claim, name: str, job: Job, argv: list[str], env: dict[str, str]) -> Command:
+    def _stand_in(self, claim: Claim, name: str, job: Job, argv: list[str], env: dict[str, str]) -> Command:
         start = {
             "token": claim.token,
             "argv": argv,
@@ -128,4 +128,4 @@ class Manual(Launcher):
             "secret": self._claims.store.secret.decode(),
             "start": start,
         }
-        return Command([*SEAT], {}, json.dumps(told).encode())
+        return Command([*STAND_IN], {}, json.dumps(told).encode())

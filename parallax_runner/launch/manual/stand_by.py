@@ -19,11 +19,11 @@ from typing import Any
 from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.launch import guard
 from parallax_runner.launch.control.listener import Listener, affordable_strangers
-from parallax_runner.launch.family import end_family
 from parallax_runner.launch.manual import own_address
 from parallax_runner.launch.manual.channel import Channel
 from parallax_runner.launch.manual.entry import Entry
 from parallax_runner.launch.manual.stores.store import Store, open_store
+from parallax_runner.launch.process_tree import end_family
 
 log = logging.getLogger(__name__)
 

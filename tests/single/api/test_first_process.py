@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import parallax_runner
-from parallax_runner.api import one_by_one
+from parallax_runner.api import scripts_without_driver
 from parallax_runner.api.first_process import check_first_process
 from parallax_runner.config.schema import ClusterConfig
 from parallax_runner.errors import ConfigError, LaunchError
@@ -113,11 +113,11 @@ def stood_by(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What becomes of processes with TF_CONFIG, which are not started."""
     started: list[Any] = []
     monkeypatch.setenv(secret.VARIABLE, "0123456789abcdef")
-    monkeypatch.setattr(one_by_one, "_lines", [])
-    monkeypatch.setattr(one_by_one, "stand_by", lambda *told, **_: started.append(told) or 5)
-    monkeypatch.setattr(one_by_one, "start_beside", lambda *told: started.append(told))
-    monkeypatch.setattr(one_by_one.atexit, "register", lambda *_: None)
-    monkeypatch.setattr(one_by_one, "leave", sys.exit)  # pytest goes on
+    monkeypatch.setattr(scripts_without_driver, "_lines", [])
+    monkeypatch.setattr(scripts_without_driver, "stand_by", lambda *told, **_: started.append(told) or 5)
+    monkeypatch.setattr(scripts_without_driver, "start_beside", lambda *told: started.append(told))
+    monkeypatch.setattr(scripts_without_driver.atexit, "register", lambda *_: None)
+    monkeypatch.setattr(scripts_without_driver, "leave", sys.exit)  # pytest goes on
     return started
 
 
@@ -139,19 +139,20 @@ def test_tf_config_makes_a_process_stand_by(
 
 def test_rank_0_of_tf_config_drives(stood_by: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     set_tf_config(monkeypatch, "worker", 0)
-    one_by_one.join_or_refuse(lambda: ClusterConfig(resource_info=None), once="")
+    scripts_without_driver.join_or_refuse(lambda: ClusterConfig(resource_info=None), once="")
     options = ["--rendezvous=tcp://127.0.0.1:7161", "--timeout-secs=600", "--rank=0"]
     assert stood_by == [("parallax_runner.worker", options)]
     lines = ["cluster=manual", "cluster.rendezvous=tcp://127.0.0.1:7161", "cluster.workers=2", "cluster.servers=1"]
-    assert one_by_one.cluster_lines() == lines
-    one_by_one.join_or_refuse(lambda: ClusterConfig(launcher="manual"), once="")  # of the script's next call
+    assert scripts_without_driver.cluster_lines() == lines
+    # The next call of the script.
+    scripts_without_driver.join_or_refuse(lambda: ClusterConfig(launcher="manual"), once="")
     assert len(stood_by) == 1
 
 
 def test_a_cluster_that_the_user_starts_is_left_alone(stood_by: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     set_tf_config(monkeypatch, "worker", 1)
-    one_by_one.join_or_refuse(lambda: ClusterConfig(launcher="manual"), once="")
-    assert stood_by == one_by_one.cluster_lines() == []
+    scripts_without_driver.join_or_refuse(lambda: ClusterConfig(launcher="manual"), once="")
+    assert stood_by == scripts_without_driver.cluster_lines() == []
 
 
 def test_hosts_besides_those_of_tf_config(

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import parallax_runner
-from parallax_runner.api import one_by_one
+from parallax_runner.api import scripts_without_driver
 from parallax_runner.api.fit_data import dataset_of
 from parallax_runner.api.fit_validation import epochs_between
 from parallax_runner.errors import ConfigError, DataError, LaunchError
@@ -256,7 +256,7 @@ def test_of_several_tasks_of_srun_the_first_one_drives(
     monkeypatch.setenv("SLURM_STEP_ID", "0")
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
     monkeypatch.setenv("SLURM_PROCID", task)
-    monkeypatch.setattr(one_by_one, "leave", sys.exit)  # pytest goes on
+    monkeypatch.setattr(scripts_without_driver, "leave", sys.exit)  # pytest goes on
     given = model()
     capfd.readouterr()
     # A note says that this callback is not called.

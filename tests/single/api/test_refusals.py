@@ -10,7 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import parallax_runner as parallax
-from parallax_runner.api import one_by_one
+from parallax_runner.api import scripts_without_driver
 
 
 def graph_of_a_script() -> tf.Graph:
@@ -120,7 +120,7 @@ def test_of_several_tasks_of_srun_the_first_one_drives(
     monkeypatch.setenv("SLURM_STEP_ID", "0")
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
     monkeypatch.setenv("SLURM_PROCID", task)
-    monkeypatch.setattr(one_by_one, "leave", sys.exit)  # pytest goes on
+    monkeypatch.setattr(scripts_without_driver, "leave", sys.exit)  # pytest goes on
     config = parallax.Config(tracking=False, run_dir="out")
     config.overrides = ["cluster=slurm"]
     with pytest.raises(SystemExit) as end:

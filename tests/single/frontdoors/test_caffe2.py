@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.api import data_parallel_model, one_by_one
+from parallax_runner.api import data_parallel_model, scripts_without_driver
 from parallax_runner.config.rendezvous import split_address
 from parallax_runner.errors import ConfigError
 from parallax_runner.frontdoors import caffe2
@@ -67,7 +67,7 @@ def test_what_a_rendezvous_lacks() -> None:
 def parallelize(forward: Any, optimizer: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[tf.Graph, list[Any]]:
     """The graph that is trained, and the other arguments of the run."""
     started: list[Any] = []
-    monkeypatch.setattr(one_by_one, "_lines", [])
+    monkeypatch.setattr(scripts_without_driver, "_lines", [])
     monkeypatch.setattr(data_parallel_model, "parallel_run", lambda *told: started.extend(told) or (None, 2, 0, 1))
     data_parallel_model.Parallelize(types.SimpleNamespace(), lambda model: None, forward, optimizer, devices=[0, 1])
     return started[0], started[1:]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from parallax_runner.api import one_by_one
 from parallax_runner.api import paddle as api
+from parallax_runner.api import scripts_without_driver
 from parallax_runner.errors import ConfigError
 from parallax_runner.frontdoors import entry, paddle
 from parallax_runner.frontdoors.door import Task
@@ -82,11 +82,11 @@ def stood_by(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What `init` makes of processes, which are not started."""
     started: list[Any] = []
     monkeypatch.setenv(secret.VARIABLE, "0123456789abcdef")
-    monkeypatch.setattr(one_by_one, "_lines", [])
-    monkeypatch.setattr(one_by_one, "stand_by", lambda *told, **_: started.append(told) or 0)
-    monkeypatch.setattr(one_by_one, "start_beside", lambda *told: started.append(told))
-    monkeypatch.setattr(one_by_one.atexit, "register", lambda *_: None)
-    monkeypatch.setattr(one_by_one, "leave", sys.exit)  # pytest goes on
+    monkeypatch.setattr(scripts_without_driver, "_lines", [])
+    monkeypatch.setattr(scripts_without_driver, "stand_by", lambda *told, **_: started.append(told) or 0)
+    monkeypatch.setattr(scripts_without_driver, "start_beside", lambda *told: started.append(told))
+    monkeypatch.setattr(scripts_without_driver.atexit, "register", lambda *_: None)
+    monkeypatch.setattr(scripts_without_driver, "leave", sys.exit)  # pytest goes on
     return started
 
 
@@ -95,13 +95,13 @@ def test_the_script_of_trainer_0_drives_and_the_others_end_in_init(stood_by: lis
         api.init(port=7164, ports_num=2, num_of_gradient_servers=2, trainer_id=1, is_local=False)
     assert ended.value.code == 0
     assert stood_by.pop() == ("worker", AT, 1)
-    assert one_by_one.cluster_lines() == []
+    assert scripts_without_driver.cluster_lines() == []
     api.init(port=7164, ports_num=2, num_of_gradient_servers=2, trainer_id=0, is_local=False)
     assert stood_by.pop() == (
         "parallax_runner.worker",
         [f"--rendezvous={AT}", "--timeout-secs=600", "--rank=0"],
     )
-    assert one_by_one.cluster_lines() == [
+    assert scripts_without_driver.cluster_lines() == [
         *("cluster=manual", f"cluster.rendezvous={AT}", "cluster.workers=2", "cluster.servers=2")
     ]
 
@@ -109,14 +109,14 @@ def test_the_script_of_trainer_0_drives_and_the_others_end_in_init(stood_by: lis
 def test_trainer_count_changes_nothing(stood_by: list[Any]) -> None:
     api.init(trainer_count=4, num_gradient_servers=2, trainer_id=0)
     assert stood_by == [("parallax_runner.worker", [f"--rendezvous={AT}", "--timeout-secs=600", "--rank=0"])]
-    assert one_by_one.cluster_lines() == [
+    assert scripts_without_driver.cluster_lines() == [
         *("cluster=manual", f"cluster.rendezvous={AT}", "cluster.workers=2", "cluster.servers=1")
     ]
 
 
 def test_a_local_script_stays_alone(stood_by: list[Any]) -> None:
     api.init(use_gpu=False, is_local=True)
-    assert stood_by == one_by_one.cluster_lines() == []
+    assert stood_by == scripts_without_driver.cluster_lines() == []
 
 
 def test_gpus_are_hidden(stood_by: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

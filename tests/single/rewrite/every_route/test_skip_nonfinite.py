@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.analysis.held_back import check_held_back
+from parallax_runner.analysis.skippable_updates import check_skippable_updates
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.comm_options import Compression
@@ -111,7 +111,7 @@ def test_writes_of_parts_and_of_counters_are_skipped() -> None:
         return {"loss": loss, "train_op": tf.group(*updates)}
 
     single = capture(build, FEATURES, seed=1)
-    check_held_back(single)
+    check_skippable_updates(single)
     device = graph_of(single, "local", skip_nonfinite=True)
     device.initialize()
     device.step([spoilt(0, 1)[0]])

@@ -12,7 +12,7 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 _SKIP = Setting("train.on_nan", "skip")
 
 
-def check_held_back(single: SingleDeviceGraph) -> None:
+def check_skippable_updates(single: SingleDeviceGraph) -> None:
     """Raises PlanError if a step writes a variable inside a branch, a loop or a function after the loss is known, or by
     an op whose result the step reads.
 

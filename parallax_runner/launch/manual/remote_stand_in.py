@@ -1,8 +1,8 @@
 """A process on the driver's machine that represents a worker or server that the driver did not start.
 
-Run as `python -m parallax_runner.launch.manual.seat`. Its standard input specifies the command and the process in which
-to start it. It exits with the exit status of that worker or server. If the seat is killed, the worker or server is
-terminated too.
+Run as `python -m parallax_runner.launch.manual.remote_stand_in`. Its standard input specifies the command and the
+process in which to start it. It exits with the exit status of that worker or server. If the stand-in is killed, the
+worker or server is terminated too.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ import uuid
 import psutil
 import pytest
 
-from parallax_runner.launch import family
-from parallax_runner.launch.family import end_family, find_family
+from parallax_runner.launch import process_tree
+from parallax_runner.launch.process_tree import end_family, find_family
 
 SPAWN = "import subprocess, sys, time; {ignore}subprocess.Popen(['sleep', '60'], start_new_session={own}); {then}"
 IGNORE = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
@@ -18,7 +18,7 @@ IGNORE = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine, killed processes take longer to exit."""
-    monkeypatch.setattr(family, "KILL_SECS", 30.0)
+    monkeypatch.setattr(process_tree, "KILL_SECS", 30.0)
 
 
 def start(secret: str, *, own: bool = False, then: str = "time.sleep(60)", ignore: str = "") -> subprocess.Popen:
@@ -46,13 +46,13 @@ def test_grandchildren_end_too_even_orphaned_in_a_session_of_their_own(own: bool
 
 
 def test_sigterm_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(family, "TERM_SECS", 60.0)
+    monkeypatch.setattr(process_tree, "TERM_SECS", 60.0)
     secret = uuid.uuid4().hex
     child = start(secret)
     wait_for_family(child.pid, secret, 2)
     began = time.monotonic()
     end_family([child], secret)
-    assert time.monotonic() - began < family.TERM_SECS
+    assert time.monotonic() - began < process_tree.TERM_SECS
     assert child.returncode == -15
 
 
@@ -75,7 +75,7 @@ def test_others_are_left_alone() -> None:
 
 
 def test_a_stopped_process_is_killed_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(family, "TERM_SECS", 60.0)
+    monkeypatch.setattr(process_tree, "TERM_SECS", 60.0)
     secret = uuid.uuid4().hex
     child = start(secret)
     wait_for_family(child.pid, secret, 2)
@@ -84,16 +84,16 @@ def test_a_stopped_process_is_killed_without_waiting(monkeypatch: pytest.MonkeyP
         time.sleep(0.01)
     began = time.monotonic()
     end_family([child], secret)
-    assert time.monotonic() - began < family.TERM_SECS
+    assert time.monotonic() - began < process_tree.TERM_SECS
     assert child.returncode == -9
 
 
 def test_a_hurry_ends_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(family, "TERM_SECS", 60.0)
+    monkeypatch.setattr(process_tree, "TERM_SECS", 60.0)
     secret = uuid.uuid4().hex
     child = start(secret, ignore=IGNORE)
     wait_for_family(child.pid, secret, 2)
     began = time.monotonic()
     end_family([child], secret, lambda: time.monotonic() > began + 0.3)
-    assert time.monotonic() - began < family.TERM_SECS
+    assert time.monotonic() - began < process_tree.TERM_SECS
     assert child.returncode == -9

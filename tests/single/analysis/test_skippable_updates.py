@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.analysis.held_back import check_held_back
+from parallax_runner.analysis.skippable_updates import check_skippable_updates
 from parallax_runner.errors import PlanError
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -48,7 +48,7 @@ def updated(by: Update, *, before_loss: bool = False) -> SingleDeviceGraph:
 @pytest.mark.parametrize(("by", "kind"), [(in_branch, "If"), (in_function, "StatefulPartitionedCall")])
 def test_an_update_inside_is_refused(by: Update, kind: str) -> None:
     with pytest.raises(PlanError, match=rf"on_nan=skip: «.+» \({kind}\) updates «weights» inside a branch"):
-        check_held_back(updated(by))
+        check_skippable_updates(updated(by))
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_an_update_inside_is_refused(by: Update, kind: str) -> None:
 def test_other_updates_are_not(single: Callable[[], SingleDeviceGraph], kind: str) -> None:
     checked = single()
     assert kind in {node.op for node in checked.meta_graph.graph_def.node}
-    check_held_back(checked)
+    check_skippable_updates(checked)

@@ -12,7 +12,7 @@ from parallax_runner.checkpoints.ops import CheckpointOps
 
 
 @dataclass
-class CheckpointPart:
+class RowsToChief:
     """Sends this rank's own rows to the chief. The rank calls each method at the point in the loop where the chief
     calls the same method of its `CheckpointSaver`."""
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.errors import LaunchError
-from parallax_runner.launch import reach
+from parallax_runner.launch import host_checks
+from parallax_runner.launch.host_checks import check_hosts
 from parallax_runner.launch.hosts import Hosts, Place
-from parallax_runner.launch.reach import check_hosts
 from parallax_runner.launch.remote import check_command, passed_on, start_command
 
 Shell = Callable[[str], Hosts]
@@ -67,7 +67,7 @@ def test_a_host_that_cannot_be_reached(shell: Shell, tmp_path: Path) -> None:
 
 
 def test_a_host_that_does_not_answer(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "ANSWER_SECS", 1.0)
+    monkeypatch.setattr(host_checks, "ANSWER_SECS", 1.0)
     assert "host 'good' in cluster.resource_info cannot be reached: no answer within 1 s" in message(
         shell("exec sleep 60"), tmp_path
     )
@@ -76,7 +76,7 @@ def test_a_host_that_does_not_answer(shell: Shell, tmp_path: Path, monkeypatch: 
 def test_an_interrupt_is_not_waited_for(shell: Shell, tmp_path: Path) -> None:
     started = time.monotonic()
     check_hosts(shell("exec sleep 60"), [tmp_path], lambda: time.monotonic() > started + 0.2)
-    assert time.monotonic() < started + reach.ANSWER_SECS
+    assert time.monotonic() < started + host_checks.ANSWER_SECS
 
 
 def test_a_host_without_the_installation(shell: Shell, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_host_tells_what_it_cannot_write_to() -> None:
 
 
 def test_a_folder_that_is_not_there(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach.os, "getcwd", lambda: "/no/such/folder")
+    monkeypatch.setattr(host_checks.os, "getcwd", lambda: "/no/such/folder")
     assert "has no folder /no/such/folder: start the run in a folder" in message(shell(LIKE_SSH), tmp_path)
 
 
