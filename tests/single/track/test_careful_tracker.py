@@ -41,7 +41,9 @@ class Failing(Tracker):
 
 
 def test_every_method_of_a_tracker_is_called_with_care() -> None:
-    own = {name for name in vars(Tracker) if not name.startswith("_")} - {"check", "sync", "run_id_in", "run_id"}
+    """What a tracker declares in class attributes is not called."""
+    names = [name for name in vars(Tracker) if not name.startswith("_")]
+    own = {name for name in names if callable(getattr(Tracker, name))} - {"check", "sync", "run_id_in"}
     assert own == set(CALLS)
 
 
