@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from parallax_runner.errors import ConfigError, Setting
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -70,11 +72,11 @@ class Action:
         Raises ParallaxError for an error in the configuration, data, graph or plan, and RunEnded if the run failed or
         was stopped.
         """
-        raise NotImplementedError
+        raise self._lacks("run", request.config.action)
 
     def run_command(self, command: CommandWithoutJob) -> None:
         """Runs the command of an action that runs no job."""
-        raise NotImplementedError
+        raise self._lacks("run_command", type(self).__name__)
 
     def told_at_end(self, summary: RunSummary, run_dir: Path) -> str:
         """Returns what the terminal shows when the action has finished."""
@@ -83,3 +85,8 @@ class Action:
     def work(self, rank: RankRun) -> dict[str, Any]:
         """Runs the steps in one rank. Returns this rank's fields for the summary."""
         return rank.train()
+
+    def _lacks(self, method: str, name: str) -> ConfigError:
+        """Returns the error for a class that does not define a method that it needs."""
+        reason = f"{type(self).__name__} does not define the method «{method}»"
+        return ConfigError(reason).about(Setting.of("action", name), remedy="define it (docs/extending.md)")

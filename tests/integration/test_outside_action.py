@@ -37,6 +37,13 @@ class CountWeights(Action):
             print(f"{route}: {number} weights")
         request.state.finish(request.run_dir)
 '''
+EMPTY = """
+from parallax_runner.actions.action import Action
+
+
+class Nothing(Action):
+    pass
+"""
 STEPS = '''
 """Trains with the product's processes, and adds a field to the summary of each rank."""
 
@@ -63,6 +70,7 @@ def package(tmp_path: Path) -> Path:
     package.mkdir()
     (package / "counting.py").write_text(MODULE)
     (package / "steps.py").write_text(STEPS)
+    (package / "empty.py").write_text(EMPTY)
     return package
 
 
@@ -92,6 +100,12 @@ def test_one_that_runs_steps_has_processes_and_a_record(package: Path, tmp_path:
         assert f"rank {rank} has trained 3 steps" in (run.run_dir / "logs" / f"worker_{rank}.log").read_text()
     assert run.summary["mlflow_run_id"] is not None
     assert not list((run.run_dir / "ckpt").glob("*ckpt-*"))
+
+
+def test_one_that_does_nothing_is_named(package: Path, tmp_path: Path) -> None:
+    run = launch("model=simple", "action=empty.Nothing", "tracking=off", cwd=tmp_path, python_path=package)
+    assert run.exit_status == 2 and "Traceback" not in run.stderr
+    assert "action=empty.Nothing (command line): Nothing does not define the method «run»; define it" in run.stderr
 
 
 @pytest.mark.parametrize(
