@@ -80,7 +80,7 @@ def _loop(overrides: Sequence[str], run_dir: Path) -> Iterator[Loop]:
     single = build_graph(config, dataset)
     plan = plan_run(config, single)
 
-    from parallax_runner.checkpoints.ops import CheckpointOps
+    from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
     from parallax_runner.rewrite.passes import rewrite_for_rank
     from parallax_runner.train.feed import Feed
     from parallax_runner.train.loop import FINITE_LOSSES, Loop

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from parallax_runner.graph.tf_data.dataset import TfDataset
+from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 
 DENSE, IDS = 13, 26  # columns of Criteo's data, after the label
 EXAMPLES, BATCH = 100_000, 2048

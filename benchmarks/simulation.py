@@ -23,7 +23,7 @@ from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.cost import constants, measured
 from parallax_runner.planning.cost.constants import Constants
 from parallax_runner.planning.cost.measured import Measured
-from parallax_runner.simulation.simulate import simulate
+from parallax_runner.simulation.simulation import simulate
 
 IDEAL = "ideal"
 

@@ -26,8 +26,8 @@ _WHERE = {
 }
 _MODULES = {
     **{name: f"parallax_runner.{name}" for name in ("metrics", "shard", "mpi_collectives")},
-    "paddle": "parallax_runner.api.paddle",
-    "data_parallel_model": "parallax_runner.api.data_parallel_model",
+    "paddle": "parallax_runner.frontdoors.paddle.trainer_init",
+    "data_parallel_model": "parallax_runner.frontdoors.caffe2.data_parallel_model",
 }
 __all__ = [*_WHERE, *_MODULES]
 

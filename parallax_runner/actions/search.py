@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from parallax_runner.actions.steps import RunsSteps
+from parallax_runner.actions.runs_steps import RunsSteps
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.explain import refusal
 

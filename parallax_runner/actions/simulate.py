@@ -40,7 +40,7 @@ class Simulate(Action):
     def run(self, request: Request) -> None:
         """Simulates, and writes a table and a plot."""
         from parallax_runner.driver.planned_run import measured_alone
-        from parallax_runner.driver.simulate import run_simulation
+        from parallax_runner.driver.run_simulation import run_simulation
 
         run_simulation(request.config, request.run_dir, functools.partial(measured_alone, request))
         request.state.finish(request.run_dir)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from parallax_runner.actions.steps import RunsSteps
+from parallax_runner.actions.runs_steps import RunsSteps
 
 
 class Train(RunsSteps):

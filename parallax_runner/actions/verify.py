@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from parallax_runner.actions.steps import RunsSteps
+from parallax_runner.actions.runs_steps import RunsSteps
 from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.track.run_record import SUMMARY
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from parallax_runner.checkpoints.files import readable
+from parallax_runner.checkpoints.checkpoint_files import readable
 from parallax_runner.errors import CheckpointError
 from parallax_runner.files.plain import reason_of
 from parallax_runner.files.whole import writing_whole

@@ -88,7 +88,7 @@ def _of_tf_data(
     pass_steps: int | None,
 ) -> Any:
     """Returns the dataset for `train`, a `tf.data.Dataset`. The arguments are those of `dataset_of`."""
-    from parallax_runner.graph.tf_data.dataset import TfDataset
+    from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 
     weighted = train if class_weight is None else _weighted(train, class_weight)
     validation = None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from parallax_runner.api import fit_result
-from parallax_runner.checkpoints.files import Sidecar, read_sidecar, readable
+from parallax_runner.checkpoints.checkpoint_files import Sidecar, read_sidecar, readable
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.epoch_state import EpochState

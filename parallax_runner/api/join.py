@@ -15,7 +15,7 @@ from parallax_runner.api.hooks import see_to_nan
 from parallax_runner.api.script_segments import ScriptSegments, keep_inputs
 from parallax_runner.api.session import Session
 from parallax_runner.api.steps import Steps
-from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.errors import PlanError
 from parallax_runner.graph.script_graph import capture_script
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph

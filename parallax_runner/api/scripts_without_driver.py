@@ -8,20 +8,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from parallax_runner.config import slurm_allocation
 from parallax_runner.config.launched_processes import TF_CONFIG, World, worlds
 from parallax_runner.config.launchers import declared_by
 from parallax_runner.config.schema import ClusterConfig
 from parallax_runner.driver.only_driver import check_outside_workers, check_started_once, is_surplus
 from parallax_runner.errors import ConfigError, LaunchError, ParallaxError, Setting
-from parallax_runner.frontdoors.door import Task
-from parallax_runner.frontdoors.tf_config import task_in
-from parallax_runner.frontdoors.with_driver import start_beside
-from parallax_runner.launch.manual.stand_by import DEFAULT_TIMEOUT_SECS, stand_by
+from parallax_runner.launch.launchers.slurm import allocation
 from parallax_runner.process.exit_status import tell
 from parallax_runner.process.leave import leave
 from parallax_runner.worker.script import this_worker
+
+if TYPE_CHECKING:
+    from parallax_runner.frontdoors.door import Task
 
 _lines: list[str] = []
 
@@ -59,7 +59,7 @@ def join_or_refuse(read_cluster: Callable[[], ClusterConfig], *, once: str) -> N
     role than the driver's. Raises ConfigError or LaunchError.
     """
     found = worlds()
-    if not found and not slurm_allocation.is_surplus_task():
+    if not found and not allocation.is_surplus_task():
         return
     cluster = read_cluster()
     if declared_by(cluster.launcher).processes_stand_by:  # set by the user, or by `take_part`
@@ -79,12 +79,17 @@ def _join(world: World, cluster: ClusterConfig) -> None:
             Setting.of("cluster.resource_info", cluster.resource_info),
             remedy=f"omit this setting, or unset {TF_CONFIG} and start the script once",
         )
+    from parallax_runner.frontdoors.tf_config import task_in
+
     _become(task_in(os.environ))
 
 
 def _become(task: Task) -> None:
     if _lines:
         raise LaunchError("this script sets its rank a second time; set the rank only once")
+    from parallax_runner.frontdoors.with_driver import start_beside
+    from parallax_runner.launch.launchers.manual.stand_by import DEFAULT_TIMEOUT_SECS, stand_by
+
     task.prepare()
     if not task.starts_driver:
         leave(stand_by(task.role, task.rendezvous, task.index, address=task.address, timeout_secs=DEFAULT_TIMEOUT_SECS))

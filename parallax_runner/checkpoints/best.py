@@ -14,7 +14,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from parallax_runner.checkpoints.files import PARTIAL, prefix_of, sidecar_path
+from parallax_runner.checkpoints.checkpoint_files import PARTIAL, prefix_of, sidecar_path
 from parallax_runner.config.objective import VALIDATION_LOSS, Goal
 from parallax_runner.errors import CheckpointError
 from parallax_runner.files.plain import read_object, reason_of, remove

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 
 
 @dataclass

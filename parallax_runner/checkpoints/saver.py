@@ -19,10 +19,10 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints import best as best_checkpoint
-from parallax_runner.checkpoints import files as checkpoint_files
-from parallax_runner.checkpoints import folder as checkpoint_folder
-from parallax_runner.checkpoints.files import Sidecar
-from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.checkpoints import checkpoint_files
+from parallax_runner.checkpoints import publish as checkpoint_folder
+from parallax_runner.checkpoints.checkpoint_files import Sidecar
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.checkpoints.writer import CheckpointWriter, not_finite
 from parallax_runner.errors import CheckpointError, reason_in
 from parallax_runner.files.literal_path import literal

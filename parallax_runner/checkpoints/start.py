@@ -7,8 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from parallax_runner.checkpoints.files import STEM, damage, files_of, list_checkpoints, sidecar_path, without_sidecar
-from parallax_runner.checkpoints.folder import tidy
+from parallax_runner.checkpoints.checkpoint_files import (
+    STEM,
+    damage,
+    files_of,
+    list_checkpoints,
+    sidecar_path,
+    without_sidecar,
+)
+from parallax_runner.checkpoints.publish import tidy
 from parallax_runner.config.frozen import ckpt_dir_of
 from parallax_runner.errors import CheckpointError, Setting
 from parallax_runner.files.literal_path import is_pattern

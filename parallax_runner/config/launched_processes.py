@@ -10,8 +10,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from parallax_runner.config import slurm_allocation
 from parallax_runner.errors import ConfigError
+from parallax_runner.launch.launchers.slurm import allocation
 
 TF_CONFIG = "TF_CONFIG"
 SHOWN_CHARACTERS = 80
@@ -84,7 +84,7 @@ def worlds(environ: Mapping[str, str] = os.environ) -> list[World]:
 def is_sruns_step(world: World, environ: Mapping[str, str] = os.environ) -> bool:
     """Returns whether these are the processes of the current step of a Slurm job. PMI, for example, sets variables of
     its own for the tasks of `srun`."""
-    step = slurm_allocation.step_of(environ)
+    step = allocation.step_of(environ)
     return step is not None and step == (world.size, world.rank)
 
 

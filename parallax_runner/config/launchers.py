@@ -11,8 +11,8 @@ AUTO = "auto"
 BUILT_IN = {
     "local": "parallax_runner.launch.launchers.local.Local",
     "hosts": "parallax_runner.launch.launchers.hosts.OverHosts",
-    "slurm": "parallax_runner.launch.launchers.slurm.Slurm",
-    "manual": "parallax_runner.launch.launchers.manual.Manual",
+    "slurm": "parallax_runner.launch.launchers.slurm.slurm_launcher.Slurm",
+    "manual": "parallax_runner.launch.launchers.manual.manual_launcher.Manual",
 }
 ENTRY_POINTS = "parallax_runner.launchers"
 BASE = "parallax_runner.launch.launchers.launcher.Launcher"

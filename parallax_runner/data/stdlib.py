@@ -7,7 +7,7 @@ import sysconfig
 from pathlib import Path
 
 from parallax_runner.data.dataset import Dataset
-from parallax_runner.data.files import find_files
+from parallax_runner.data.text_files import find_files
 from parallax_runner.data.token_cache import load_corpus
 from parallax_runner.data.tokens import Tokenizer
 from parallax_runner.data.windows import language_model_dataset

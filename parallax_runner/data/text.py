@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from parallax_runner.data.dataset import Dataset
-from parallax_runner.data.files import find_files, refuse_special
+from parallax_runner.data.text_files import find_files, refuse_special
 from parallax_runner.data.token_cache import load_corpus
 from parallax_runner.data.tokens import TextFile, Tokenizer
 from parallax_runner.data.windows import language_model_dataset

@@ -14,7 +14,7 @@ from parallax_runner.export.checkpoints import CheckpointArtifacts
 from parallax_runner.launch.logs import own_logs
 from parallax_runner.plan import outcome
 from parallax_runner.planning.cost import measured
-from parallax_runner.profile import files as profile_files
+from parallax_runner.profile import run_metadata_files as profile_files
 from parallax_runner.track.tracker import Tracker
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from parallax_runner.checkpoints.files import Sidecar, read_sidecar
+from parallax_runner.checkpoints.checkpoint_files import Sidecar, read_sidecar
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset

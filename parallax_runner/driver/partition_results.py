@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parallax_runner.search import plot, record
+from parallax_runner.search import curve_plot, record
 from parallax_runner.search.trial import Choice, Trial
 from parallax_runner.track.tracker import Tracker
 
@@ -56,9 +56,9 @@ def track(trials: Sequence[Trial], choice: Choice | None, tracker: Tracker, run_
     if choice is not None:
         _log(sorted(trials, key=lambda trial: trial.partitions), choice, tracker)
     tracker.log_artifact(record.in_run(run_dir), record.FOLDER)
-    path = run_dir / PLOTS / plot.FILE_NAME
+    path = run_dir / PLOTS / curve_plot.FILE_NAME
     try:
-        plot.draw(trials, choice, path)
+        curve_plot.draw(trials, choice, path)
     except Exception as error:  # such as a broken font cache or a full disk; the numbers are saved nevertheless
         log.warning("cannot draw the plot of the search: %s: %s", type(error).__name__, error)
         return

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.data.state import drawn_from, state_of
+from parallax_runner.data.file_state import drawn_from, state_of
 from parallax_runner.driver import report
 from parallax_runner.driver.make_plan import plan_run
 from parallax_runner.driver.partition_results import SearchSummary, track
@@ -27,7 +27,7 @@ from parallax_runner.planning.cut import Cut
 from parallax_runner.search import record
 from parallax_runner.search.candidates import MOST_TRIALS, Range, next_partitions
 from parallax_runner.search.extent import range_of
-from parallax_runner.search.fit import choose
+from parallax_runner.search.fit_curve import choose
 from parallax_runner.search.trial import WARM_UP_STEPS, Choice, Trial
 from parallax_runner.track.tracker import Tracker
 

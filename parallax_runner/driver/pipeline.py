@@ -20,7 +20,7 @@ from parallax_runner.config.error_origins import name_origins
 from parallax_runner.config.objective import Objective
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.driver import recovery, report, slurm_job
+from parallax_runner.driver import recovery, report
 from parallax_runner.driver.epochs import MakeEpochs
 from parallax_runner.driver.process_run import end_interrupted
 from parallax_runner.driver.recording import tracker_class
@@ -30,6 +30,7 @@ from parallax_runner.driver.run_state import RunState
 from parallax_runner.errors import ConfigError, ParallaxError
 from parallax_runner.graph.build import MODEL, Source
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
+from parallax_runner.launch.launchers.slurm import batch_job
 from parallax_runner.launch.logs import LogFile, redirect_logs
 from parallax_runner.process import changes
 from parallax_runner.process import stage_times as stages
@@ -63,8 +64,8 @@ def drive(
     config = size_cluster(config)
     action_of(config).begin(config)
     state = RunState.begun(config)
-    more = slurm_job.ending_signals(config)
-    with Interrupts(*more) as interrupts, slurm_job.started_again(interrupts), _alone_in(config, run_dir):
+    more = batch_job.ending_signals(config)
+    with Interrupts(*more) as interrupts, batch_job.started_again(interrupts), _alone_in(config, run_dir):
         request = Request(config, source, run_dir, state, interrupts, epochs, before=read_summary(run_dir))
         try:
             objective = _drive(request)
@@ -73,7 +74,7 @@ def drive(
     if interrupts.first_signal is not None:
         on_late_signal(interrupts.first_signal)
     if state.job_script is not None:  # the job can start in this folder at once, so the lock must be released first
-        slurm_job.hand_over(config, state.job_script)
+        batch_job.hand_over(config, state.job_script)
     return objective
 
 

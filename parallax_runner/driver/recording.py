@@ -74,7 +74,7 @@ def name_of_model(config: RunConfig) -> str:
 def _start_of(config: RunConfig) -> Start | None:
     if config.ckpt.resume == "never":
         return None
-    from parallax_runner.checkpoints.files import read_sidecar
+    from parallax_runner.checkpoints.checkpoint_files import read_sidecar
 
     prefix = Path(config.ckpt.resume)
     return Start(prefix, read_sidecar(prefix).tracker_run_id)

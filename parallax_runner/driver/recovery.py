@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.checkpoints.files import newest_write_number, read_sidecar
+from parallax_runner.checkpoints.checkpoint_files import newest_write_number, read_sidecar
 from parallax_runner.checkpoints.start import find_start
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RunConfig

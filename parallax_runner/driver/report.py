@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from parallax_runner.calibration.constants_table import constants_table
-from parallax_runner.checkpoints.files import step_of
+from parallax_runner.checkpoints.checkpoint_files import step_of
 from parallax_runner.config.actions import action_named
 from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.driver.run_summary import RunSummary

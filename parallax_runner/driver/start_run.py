@@ -14,7 +14,7 @@ from parallax_runner.driver.prepared_run import PreparedRun
 from parallax_runner.driver.recovery import Recovery
 from parallax_runner.driver.request import Request
 from parallax_runner.driver.starting_point import leave_for_workers, with_start
-from parallax_runner.shipment.folder import removed_at_end
+from parallax_runner.shipment.shipment_folder import removed_at_end
 
 
 @contextmanager

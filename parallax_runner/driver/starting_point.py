@@ -18,7 +18,7 @@ from parallax_runner.data.identity import FILE_NAME as IDENTITY
 from parallax_runner.driver import recovery
 from parallax_runner.driver.data_position import settled_position
 from parallax_runner.process.stage_times import stage
-from parallax_runner.shipment.folder import folder_of
+from parallax_runner.shipment.shipment_folder import folder_of
 
 if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -37,7 +37,7 @@ def with_start(
     Raises CheckpointError if the checkpoint does not fit the model or the data.
     """
     from parallax_runner.checkpoints.best import fault_of_best
-    from parallax_runner.checkpoints.folder import prepare
+    from parallax_runner.checkpoints.publish import prepare
     from parallax_runner.checkpoints.start import find_start
 
     model, profile, ckpt, start = config.model, config.profile, config.ckpt, None
@@ -58,7 +58,7 @@ def with_start(
             print(f"parallax_runner: {note}", file=sys.stderr)
         start = found.prefix
     if start is not None:
-        from parallax_runner.checkpoints.ops import check_fits
+        from parallax_runner.checkpoints.checkpoint_ops import check_fits
 
         check_fits(start, single.variables, numbering=numbering_of(dataset))
         ckpt = dataclasses.replace(ckpt, position=settled_position(config, start, identity))

@@ -15,7 +15,6 @@ from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.objective import Goal
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.config.slurm_allocation import sweep_job_id
 from parallax_runner.driver import phases, recovery, report
 from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.failure_origins import with_origins
@@ -31,6 +30,7 @@ from parallax_runner.launch.control.activity import Activity
 from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.launch.job import Job, LaunchSpec, thread_environment
 from parallax_runner.launch.launchers.choose import launcher_of
+from parallax_runner.launch.launchers.slurm.allocation import sweep_job_id
 from parallax_runner.launch.watch import early_end
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process import stage_times as stages

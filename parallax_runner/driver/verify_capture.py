@@ -18,7 +18,7 @@ from parallax_runner.driver.run_state import RunState
 from parallax_runner.driver.run_summary import UntouchedSummary, VerifySummary
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
-from parallax_runner.shipment.folder import folder_of
+from parallax_runner.shipment.shipment_folder import folder_of
 from parallax_runner.verify.compare import PART_STEPS
 
 if TYPE_CHECKING:

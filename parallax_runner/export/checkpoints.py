@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from parallax_runner.checkpoints.best import best_checkpoint
-from parallax_runner.checkpoints.files import (
+from parallax_runner.checkpoints.checkpoint_files import (
     Sidecar,
     damage,
     files_of,

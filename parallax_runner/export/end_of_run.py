@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from parallax_runner.checkpoints.best import best_checkpoint
-from parallax_runner.checkpoints.files import damage
+from parallax_runner.checkpoints.checkpoint_files import damage
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.export.keras_file import write_keras_file
 from parallax_runner.export.saved_model import export_saved_model

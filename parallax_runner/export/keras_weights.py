@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.files import damage, files_of, sidecar_path
+from parallax_runner.checkpoints.checkpoint_files import damage, files_of, sidecar_path
 from parallax_runner.checkpoints.start import newest_whole
 from parallax_runner.errors import CheckpointError, reason_in
 from parallax_runner.files.literal_path import is_pattern, literal

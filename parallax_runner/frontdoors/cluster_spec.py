@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 
-from parallax_runner.config.rendezvous import split_address
 from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.frontdoors.door import FrontDoor, Task
+from parallax_runner.launch.launchers.manual.rendezvous import split_address
 
 ROLES = {"ps": "server", "worker": "worker"}
 EXPECTED = (

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from parallax_runner.launch.manual import secret
+from parallax_runner.launch.launchers.manual import secret
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ import os
 import sys
 from collections.abc import Sequence
 
-from parallax_runner.config.rendezvous import EXPECTED
 from parallax_runner.errors import ConfigError, ParallaxError
 from parallax_runner.frontdoors.door import FrontDoor, Task
 from parallax_runner.frontdoors.with_driver import run_several, run_with_driver
-from parallax_runner.launch.manual.stand_by import DEFAULT_TIMEOUT_SECS, stand_by
+from parallax_runner.launch.launchers.manual.rendezvous import EXPECTED
+from parallax_runner.launch.launchers.manual.stand_by import DEFAULT_TIMEOUT_SECS, stand_by
 
 # Options come first, because they take precedence over variables.
-DOORS = ("cluster_spec.ClusterSpec", "paddle.Paddle", "tf_config.TfConfig")
+DOORS = ("cluster_spec.ClusterSpec", "paddle.flags.Paddle", "tf_config.TfConfig")
 
 
 def start(role: str, argv: Sequence[str]) -> int:
@@ -69,7 +69,7 @@ def _refuse_misspelt(settings: Sequence[str], parser: argparse.ArgumentParser) -
 
 
 def _door(name: str) -> type[FrontDoor]:
-    module, _, attribute = name.partition(".")
+    module, _, attribute = name.rpartition(".")
     found: type[FrontDoor] = getattr(importlib.import_module(f"parallax_runner.frontdoors.{module}"), attribute)
     return found
 

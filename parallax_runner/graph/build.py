@@ -65,7 +65,7 @@ def _as_dataset(made: Any, config: RunConfig) -> Dataset:
             ).about(Setting.of("data._target_", config.data["_target_"]))
         dataset: Dataset = made
         return dataset
-    from parallax_runner.graph.tf_data.dataset import TfDataset
+    from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 
     return TfDataset.of(train, validation, exact=config.data.get("resume", "exact") != "approximate")
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from parallax_runner.collectives.chosen import backend
 from parallax_runner.launch import on_host
-from parallax_runner.launch.manual import secret
+from parallax_runner.launch.launchers.manual import secret
 
 # The placeholder for the host's name in the remote shell's command. If the command has no placeholder, the name is
 # appended.

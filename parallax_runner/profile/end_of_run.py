@@ -12,7 +12,8 @@ from pathlib import Path
 from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.files.whole import write_whole
 from parallax_runner.process.stage_times import stage
-from parallax_runner.profile.files import (
+from parallax_runner.profile.heaviest import OpTotals
+from parallax_runner.profile.run_metadata_files import (
     HEAVIEST_TABLE,
     HEAVIEST_TEXT,
     PLOT,
@@ -20,7 +21,6 @@ from parallax_runner.profile.files import (
     TRACE,
     run_metadata_files,
 )
-from parallax_runner.profile.heaviest import OpTotals
 from parallax_runner.profile.shares import Part, StepShares, shares_of_step, total_by_rank
 from parallax_runner.profile.text import one_line, write_text
 from parallax_runner.profile.timeline import StepTimeline, read_timeline
@@ -102,7 +102,7 @@ def _write_shares(path: Path, shares: Sequence[StepShares]) -> None:
 
 
 def _plot(ranks: Sequence[StepShares], path: Path) -> None:
-    from parallax_runner.profile.plot import plot_shares
+    from parallax_runner.profile.shares_plot import plot_shares
 
     try:
         plot_shares(ranks, path)

@@ -9,8 +9,8 @@ from typing import Any
 
 from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.files.whole import write_whole
-from parallax_runner.profile.files import run_metadata_path
-from parallax_runner.profile.steps import profiled_steps
+from parallax_runner.profile.profiled_steps import profiled_steps
+from parallax_runner.profile.run_metadata_files import run_metadata_path
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ import logging
 from pathlib import Path
 
 from parallax_runner.config.schema import ProfileConfig
-from parallax_runner.profile.files import DERIVED, run_metadata_files
-from parallax_runner.profile.steps import listed_until
+from parallax_runner.profile.profiled_steps import listed_until
+from parallax_runner.profile.run_metadata_files import DERIVED, run_metadata_files
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from parallax_runner.rewrite.every_route.place import place_on_worker
 from parallax_runner.rewrite.every_route.votes import add_votes
 from parallax_runner.rewrite.exchange.count_bytes import count_sent_bytes
 from parallax_runner.rewrite.logical_variables import logical_variables
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.routes.rewriting import needs_all_ranks
 
 

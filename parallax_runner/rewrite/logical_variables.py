@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph.single_device_graph import Variable
 from parallax_runner.rewrite.distributed_graph import LogicalVariable, Piece
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 
 
 def logical_variables(rewrite: Rewrite) -> tuple[LogicalVariable, ...]:

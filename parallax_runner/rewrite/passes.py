@@ -19,8 +19,8 @@ from parallax_runner.rewrite.every_route.skip_nonfinite import skip_nonfinite_st
 from parallax_runner.rewrite.join_replicas import joined
 from parallax_runner.rewrite.replica import start_replica
 from parallax_runner.rewrite.rewrite_pass import RewritePass, check_order
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.rewrite.schedule.send_early import send_early
-from parallax_runner.rewrite.state import Rewrite
 from parallax_runner.routes.rewriting import RouteRewriting, rewritings
 
 

@@ -14,7 +14,7 @@ from parallax_runner.graph.single_device_graph import Variable
 from parallax_runner.rewrite.distributed_graph import Piece
 
 if TYPE_CHECKING:
-    from parallax_runner.rewrite.state import Rewrite
+    from parallax_runner.rewrite.rewrite_state import Rewrite
     from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
     from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 

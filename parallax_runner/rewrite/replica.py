@@ -16,7 +16,7 @@ from parallax_runner.graph.seeds import derive_seeds
 from parallax_runner.graph.shard_ids import set_shards
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph
 from parallax_runner.plan.plan import Plan
-from parallax_runner.rewrite.state import RankGradient, Rewrite
+from parallax_runner.rewrite.rewrite_state import RankGradient, Rewrite
 
 
 def start_replica(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from parallax_runner.errors import ParallaxError
-from parallax_runner.rewrite.state import FROM_THE_START, GIVEN, Rewrite
+from parallax_runner.rewrite.rewrite_state import FROM_THE_START, GIVEN, Rewrite
 
 FIELDS = frozenset(field.name for field in dataclasses.fields(Rewrite)) - GIVEN
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from parallax_runner.search.fit import curve_of, fastest
+from parallax_runner.search.fit_curve import curve_of, fastest
 from parallax_runner.search.trial import Trial
 
 MOST_TRIALS = 8

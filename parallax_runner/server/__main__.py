@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from parallax_runner.config import frozen
+from parallax_runner.launch.child import run_child
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.launch.control.client import ControlClient
-from parallax_runner.launch.entry import run_child
 from parallax_runner.launch.proof import claim
 from parallax_runner.process.stage_times import log_to_stderr, process_age_secs, stage, tell
 from parallax_runner.process.tensorflow_import import import_servers_part

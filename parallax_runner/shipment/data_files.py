@@ -14,7 +14,7 @@ from parallax_runner.data.from_arrays import Arrays
 from parallax_runner.files.plain import read_object
 from parallax_runner.files.whole import write_whole
 from parallax_runner.graph.tf_data import stored_pipeline
-from parallax_runner.graph.tf_data.dataset import TfDataset
+from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 
 KIND = "kind.json"
 KINDS = {"arrays": (Arrays, stored_arrays), "tf.data": (TfDataset, stored_pipeline)}

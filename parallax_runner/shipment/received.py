@@ -13,7 +13,7 @@ from parallax_runner.errors import LaunchError
 from parallax_runner.files.shared import check_own_folder
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.process.stage_times import stage
-from parallax_runner.shipment.folder import Contents, folder_of
+from parallax_runner.shipment.shipment_folder import Contents, folder_of
 
 
 class Maker(Protocol):

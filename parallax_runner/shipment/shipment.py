@@ -11,9 +11,9 @@ from parallax_runner.data.dataset import Dataset, first_steps_of
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.process.stage_times import stage
 from parallax_runner.shipment.data_files import data_bytes, graphs_of_data, save_data, why_data_stays
-from parallax_runner.shipment.folder import DATA, Contents, check_space, folder_of, make_empty
 from parallax_runner.shipment.graph_file import VALUES, save_graph
 from parallax_runner.shipment.op_libraries import libraries_of
+from parallax_runner.shipment.shipment_folder import DATA, Contents, check_space, folder_of, make_empty
 from parallax_runner.shipment.stored_values import StoredValues, python_op, with_stored_values, write_values
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from parallax_runner.config.comm_mode import name_by_cost
 from parallax_runner.files.whole import writing_whole
 from parallax_runner.plan.format_bytes import format_bytes
-from parallax_runner.simulation.simulate import Point, Simulation, shown_numbers
+from parallax_runner.simulation.simulation import Point, Simulation, shown_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

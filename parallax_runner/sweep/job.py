@@ -21,10 +21,10 @@ from parallax_runner.config.compose import as_typed
 from parallax_runner.config.frozen import job_config, run_config
 from parallax_runner.config.objective import Objective, maximizes
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.config.slurm_allocation import is_surplus_task, sweep_job_id, warning_signal
-from parallax_runner.driver import slurm_job
 from parallax_runner.errors import StorageError
 from parallax_runner.files.plain import reason_of
+from parallax_runner.launch.launchers.slurm import batch_job
+from parallax_runner.launch.launchers.slurm.allocation import is_surplus_task, sweep_job_id, warning_signal
 from parallax_runner.process.exit_status import INTERRUPTED, tell
 from parallax_runner.process.terminal import keep_going
 from parallax_runner.sweep.device import own_gpu
@@ -87,7 +87,7 @@ def _run_as_slurm_job(ledger: Ledger, job: Job, config: RunConfig) -> None:
     with ends_job(warning):
         standing = ledger.claim(job, fail_fast=config.sweep.fail_fast) or _record(ledger, job, config)
     if standing.exit_status == 128 + warning:
-        slurm_job.requeue()
+        batch_job.requeue()
     if standing.exit_status:
         raise SystemExit(standing.exit_status)
 

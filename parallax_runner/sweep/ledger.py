@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from parallax_runner.config.objective import Direction
-from parallax_runner.config.slurm_allocation import queue_id, sweep_job_id
 from parallax_runner.errors import StorageError
 from parallax_runner.files.locks import locked
 from parallax_runner.files.plain import reason_of
+from parallax_runner.launch.launchers.slurm.allocation import queue_id, sweep_job_id
+from parallax_runner.launch.launchers.slurm.job_queue import Queue
 from parallax_runner.process.identity import Life, ProcessIdentity
 from parallax_runner.sweep.events import (
     HOST_ENDED,
@@ -33,7 +34,6 @@ from parallax_runner.sweep.events import (
     Status,
     event_in,
 )
-from parallax_runner.sweep.slurm_queue import Queue
 
 __all__ = ["SUBMITTED", "Account", "Job", "Ledger", "Standing", "Status", "account"]
 

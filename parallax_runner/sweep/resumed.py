@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from parallax_runner.checkpoints.files import list_checkpoints, step_of
-from parallax_runner.checkpoints.folder import tidy
+from parallax_runner.checkpoints.checkpoint_files import list_checkpoints, step_of
+from parallax_runner.checkpoints.publish import tidy
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.sweep.ledger import Account, Job
 

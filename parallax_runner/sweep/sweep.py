@@ -21,7 +21,7 @@ from parallax_runner.files.credentials import without_password
 from parallax_runner.files.locks import locked
 from parallax_runner.files.plain import reason_of
 from parallax_runner.process.exit_status import INTERRUPTED, tell
-from parallax_runner.sweep import parent, plot, results, resumed
+from parallax_runner.sweep import objectives_plot, parent, results, resumed
 from parallax_runner.sweep.ensemble import make_ensemble
 from parallax_runner.sweep.events import HOST_ENDED
 from parallax_runner.sweep.ledger import Account, Job, Ledger, Standing
@@ -119,7 +119,7 @@ def _saved(ranked: Sequence[Result], sweep_dir: Path, outcome: Status) -> list[P
 
 def _drawn(ranked: Sequence[Result], sweep_dir: Path) -> Iterable[Path]:
     try:
-        yield plot.save(ranked, sweep_dir)
+        yield objectives_plot.save(ranked, sweep_dir)
     except Exception as error:  # for example, a broken font cache or a full disk; results.json contains the numbers
         log.warning("cannot plot the sweep: %s: %s", type(error).__name__, error)
 
@@ -130,7 +130,7 @@ def _planned(sweep: CheckedSweep) -> list[Job]:
 
 def _signals(sweep: CheckedSweep, ledger: Ledger) -> AbstractContextManager[None]:
     if sweep.is_on_slurm:
-        from parallax_runner.sweep.slurm_launcher import on_slurm  # submitit is an extra
+        from parallax_runner.sweep.submitit_launcher import on_slurm  # submitit is an extra
 
         return on_slurm()
     return handled(Forwarder(ledger)) if sweep.is_parallel else ends_job()

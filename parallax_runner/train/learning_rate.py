@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.ops import assigned_pieces
+from parallax_runner.checkpoints.checkpoint_ops import assigned_pieces
 from parallax_runner.errors import PlanError
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 
 

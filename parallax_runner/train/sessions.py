@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.config.cluster_size import devices_of_worker, visible_gpus
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.files.literal_path import literal

@@ -7,12 +7,12 @@ import os
 import sys
 from pathlib import Path
 
+from parallax_runner.launch.child import run_child
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.client import ControlClient, rank_from_environ
-from parallax_runner.launch.entry import run_child
 from parallax_runner.process.stage_times import log_to_stderr, process_age_secs, report_to, stage, tell
 from parallax_runner.process.tensorflow_import import import_tensorflow, load_cusolver
-from parallax_runner.shipment.folder import needs_script
+from parallax_runner.shipment.shipment_folder import needs_script
 
 
 def work(run_dir: Path, rank: int, client: ControlClient) -> None:

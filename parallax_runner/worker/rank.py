@@ -14,8 +14,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.files import Sidecar, read_sidecar
-from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.checkpoints.checkpoint_files import Sidecar, read_sidecar
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.checkpoints.rows_to_chief import RowsToChief
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.collectives.chosen import backend
@@ -45,8 +45,8 @@ from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.routes.registry import lengths_vary, may_fuse, uses_collectives
 from parallax_runner.search.extent import may_change
-from parallax_runner.shipment.folder import folder_of
 from parallax_runner.shipment.received import Maker, Received
+from parallax_runner.shipment.shipment_folder import folder_of
 from parallax_runner.track.tracker import find_tracker
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.learning_rate import LearningRate

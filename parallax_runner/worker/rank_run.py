@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from parallax_runner.checkpoints.files import Sidecar
-from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.checkpoints.checkpoint_files import Sidecar
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.plan import Plan

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import ScriptError
+from parallax_runner.launch.child import fail
 from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.launch.control.client import ControlClient
-from parallax_runner.launch.entry import fail
 from parallax_runner.process.leave import leave
 from parallax_runner.worker.printed import Printed
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.plan import plan as plans

@@ -26,9 +26,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.best import fault_of_best, note_validated
-from parallax_runner.checkpoints.files import prefix_of, step_of
-from parallax_runner.checkpoints.folder import prepare
-from parallax_runner.checkpoints.ops import CheckpointOps, check_fits
+from parallax_runner.checkpoints.checkpoint_files import prefix_of, step_of
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps, check_fits
+from parallax_runner.checkpoints.publish import prepare
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.checkpoints.start import find_start
 from parallax_runner.errors import CheckpointError

@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
-from parallax_runner.checkpoints.files import PARTIAL, damage, list_checkpoints
+from parallax_runner.checkpoints.checkpoint_files import PARTIAL, damage, list_checkpoints
 from tests import forked
 from tests.chaos.conftest import OUTCOME
 from tests.chaos.fit_kills import FitKill, fit_kills

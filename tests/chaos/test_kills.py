@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from parallax_runner.checkpoints.files import PARTIAL, damage, list_checkpoints, step_of
+from parallax_runner.checkpoints.checkpoint_files import PARTIAL, damage, list_checkpoints, step_of
 from parallax_runner.checkpoints.start import find_start
 from tests.chaos.conftest import OUTCOME
 from tests.chaos.kills import Kill, kills

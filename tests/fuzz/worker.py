@@ -16,15 +16,15 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.classify import classify
-from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.checkpoints.writer import CheckpointWriter
 from parallax_runner.collectives import ops as collectives
 from parallax_runner.errors import ParallaxError
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.graph.traced.capture_step import capture_step
+from parallax_runner.launch.child import run_child
 from parallax_runner.launch.control.client import ControlClient, rank_from_environ
-from parallax_runner.launch.entry import run_child
 from parallax_runner.plan.comm_options import CommOptions, Lookahead, PsOptions
 from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.plan_request import PlanRequest

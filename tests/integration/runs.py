@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from benchmarks.hosts.cluster import guarded
-from parallax_runner.checkpoints.files import list_checkpoints
+from parallax_runner.checkpoints.checkpoint_files import list_checkpoints
 from parallax_runner.config.hydra_quotes import quoted
 from tests import forked
 

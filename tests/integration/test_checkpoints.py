@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.files import damage
+from parallax_runner.checkpoints.checkpoint_files import damage
 from parallax_runner.config.hydra_quotes import quoted
 from tests.integration.runs import BATCH_SIZE, SIZE, VOCAB_SIZE, Run, launch
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from parallax_runner.checkpoints.files import damage, list_checkpoints
+from parallax_runner.checkpoints.checkpoint_files import damage, list_checkpoints
 from tests.integration.conftest import ENDLESS
 from tests.integration.runs import Run, Running, launch, started
 

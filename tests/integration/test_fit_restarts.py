@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from parallax_runner.checkpoints.files import list_checkpoints, read_sidecar
+from parallax_runner.checkpoints.checkpoint_files import list_checkpoints, read_sidecar
 from tests.integration.test_fit import run
 from tests.integration.test_fit_as_keras import expect_equal
 

@@ -47,7 +47,7 @@ class Nothing(Action):
 STEPS = '''
 """Trains with the product's processes, and adds a field to the summary of each rank."""
 
-from parallax_runner.actions.steps import RunsSteps
+from parallax_runner.actions.runs_steps import RunsSteps
 
 
 class Steps(RunsSteps):

@@ -10,7 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.config.gpus import detect_gpus
-from parallax_runner.profile.files import run_metadata_files
+from parallax_runner.profile.run_metadata_files import run_metadata_files
 from tests.integration.scripted import RATE, STEPS, Done, expect, one_device, run, told
 
 

@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from matplotlib.image import imread
 from mlflow import MlflowClient
 
-from parallax_runner.checkpoints.files import list_checkpoints, read_sidecar
+from parallax_runner.checkpoints.checkpoint_files import list_checkpoints, read_sidecar
 from parallax_runner.search.trial import WARM_UP_STEPS
 from tests.integration.runs import LAUNCH_SECS, SIZE, VOCAB_SIZE, Run, Running, interrupt, launch, started
 

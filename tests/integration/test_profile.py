@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from parallax_runner.profile.files import DERIVED, run_metadata_files
+from parallax_runner.profile.run_metadata_files import DERIVED, run_metadata_files
 from tests.integration.runs import Run, launch
 from tests.integration.test_tracking import artifact_paths, only_run
 from tests.single.profile.trace_rules import check_trace, lanes, processes

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from parallax_runner.checkpoints.files import list_checkpoints, step_of
+from parallax_runner.checkpoints.checkpoint_files import list_checkpoints, step_of
 from tests.integration.runs import LAUNCH_SECS, Run, launch
 from tests.integration.scripted import ROOT, SCRIPT
 from tests.integration.slurm_cluster import Slurm, lacks, start_now, wait

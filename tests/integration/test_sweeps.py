@@ -18,7 +18,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
 
-from parallax_runner.checkpoints.files import step_of
+from parallax_runner.checkpoints.checkpoint_files import step_of
 from parallax_runner.checkpoints.start import find_start
 from tests.integration.runs import LAUNCH_SECS, Run, Running, launch, started
 from tests.single.export.serving import served

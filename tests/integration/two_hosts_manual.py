@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.hosts import network
 from benchmarks.hosts.cluster import Cluster, guarded
 from benchmarks.hosts.network import DRIVER_ADDRESS, Host, Link, Network, enter_host
-from parallax_runner.launch.manual.secret import VARIABLE
+from parallax_runner.launch.launchers.manual.secret import VARIABLE
 from tests.free_port import pick_free_port
 from tests.integration.runs import Running
 from tests.integration.two_hosts import addresses_of, found_on, wait_for_nobody

@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.rewrite.every_route.merge import merge_sparse_gradients
 from parallax_runner.rewrite.rewrite_pass import RewritePass, rewrite_pass
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 
 
 def passes_with(fault: str | None, passes: tuple[RewritePass, ...]) -> tuple[RewritePass, ...]:

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from parallax_runner.collectives import chosen
+from parallax_runner.launch.child import run_child
 from parallax_runner.launch.control.client import ControlClient, rank_from_environ
-from parallax_runner.launch.entry import run_child
 from tests.parallel import matrix_worker
 from tests.parallel.file_backend import Files
 

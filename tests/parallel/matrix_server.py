@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from parallax_runner.launch.child import run_child
 from parallax_runner.launch.control.client import ControlClient
-from parallax_runner.launch.entry import run_child
 from parallax_runner.train.cluster import join_cluster
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.collectives import ops as collectives
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.launch.child import run_child
 from parallax_runner.launch.control.client import ControlClient, rank_from_environ
-from parallax_runner.launch.entry import run_child
 from parallax_runner.rewrite import passes
 from parallax_runner.rewrite.distributed_graph import DistributedGraph, Piece
 from parallax_runner.routes.alltoall.over_ranks import RankRows

@@ -9,12 +9,12 @@ from pathlib import Path
 import parallax_runner
 
 PACKAGE = Path(parallax_runner.__file__).parent
-# Each folder, and each module at the root, is a stage. docs/design/0002 says what each of them makes. A route is one
-# folder, whose modules belong to three stages (`stage_of`).
+# Each folder, and each module at the root, is a stage. docs/design/0002 says what each of them makes. A slice is one
+# folder whose modules belong to several stages: a route (`_stage_in_route`), a launcher or a front door (`IN_SLICES`).
 STAGES = (
     *("files", "errors", "process", "routes.traits", "collectives", "config", "data", "graph", "analysis"),
     *("plan", "planning", "simulation", "search", "launch", "frontdoors"),
-    *("rewrite", "shard", "metrics", "mpi_collectives"),
+    *("rewrite", "shard", "metrics"),
     *("profile", "checkpoints", "shipment", "export", "train", "verify", "calibration", "track"),
     *("worker", "server", "driver", "actions", "api", "sweep", "calibrate", "__main__", "__init__"),
 )
@@ -37,6 +37,18 @@ ONLY_IMPORTERS = {
     ),
     "mpi4py": "routes.allgather.allgatherv",
     "omegaconf": "config",
+}
+
+
+# The modules of a slice that belong to another stage than the slice's folder.
+IN_SLICES = {
+    "launch.launchers.manual.rendezvous": "config",
+    "launch.launchers.slurm.allocation": "config",
+    "launch.launchers.slurm.batch_job": "driver",
+    "frontdoors.caffe2.data_parallel_model": "api",
+    "frontdoors.paddle.trainer_init": "api",
+    "frontdoors.mpi_collectives": "rewrite",
+    "mpi_collectives": "rewrite",
 }
 
 
@@ -66,9 +78,14 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def stage_of(module: str) -> str:
+    for slice_or_module, stage in IN_SLICES.items():
+        if f"{module}.".startswith(f"{slice_or_module}."):
+            return stage
     top, *rest = module.split(".")
-    if top != "routes":
-        return top
+    return _stage_in_route(rest) if top == "routes" else top
+
+
+def _stage_in_route(rest: list[str]) -> str:
     is_package = not rest or (len(rest) == 1 and (PACKAGE / "routes" / rest[0]).is_dir())
     if is_package or rest == ["traits"]:
         return "routes.traits"

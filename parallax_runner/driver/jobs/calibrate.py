@@ -73,7 +73,7 @@ def composed(overrides: Sequence[str]) -> RunConfig:
 def calibrate(config: RunConfig, folder: Path, interrupts: Interrupts) -> constants.Constants:
     """Measures with two ranks, and again with all ranks if there are more than two. Two cluster sizes are needed to
     compute the cost of one round."""
-    from parallax_runner.calibration.fit import fit
+    from parallax_runner.calibration.fit_constants import fit
 
     samples: list[Sample] = []
     sizes = sorted({2, max(2, config.cluster.workers)})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.data.state import drawn_from, state_of
+from parallax_runner.data.file_state import drawn_from, state_of
 from parallax_runner.driver.failure_origins import with_origins
 from parallax_runner.driver.hand_over import cache_dir_of, own_folder_in
 from parallax_runner.driver.jobs.child_job import require_finished, run_child_job
@@ -23,7 +23,7 @@ from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.plan import plan
 from parallax_runner.planning.cost import measured
 from parallax_runner.planning.cost.measured import Measured
-from parallax_runner.shipment.folder import removed_at_end
+from parallax_runner.shipment.shipment_folder import removed_at_end
 
 if TYPE_CHECKING:
     from parallax_runner.shipment.shipment import Shipment

@@ -20,9 +20,9 @@ from parallax_runner.files.plain import read_object
 from parallax_runner.files.whole import write_whole
 from parallax_runner.graph.all_nodes import all_nodes
 from parallax_runner.graph.tf_data.batches import Batches, eagerly
-from parallax_runner.graph.tf_data.dataset import TfDataset
 from parallax_runner.graph.tf_data.fresh_copy import FreshCopies
 from parallax_runner.graph.tf_data.repeatable import PYTHON
+from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 
 FACTS = "pipeline.json"
 GRAPH, SPECS, OPTIONS, LARGE = "graph.pb", "specs.pb", "options.pb", "large"

@@ -1,1 +1,1 @@
-"""The launchers. Each launcher is a class that starts the processes of a run in its own way."""
+"""The launchers. Each launcher is a module or a folder, which also has its rules and its checks."""

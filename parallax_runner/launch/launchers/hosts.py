@@ -18,7 +18,7 @@ from parallax_runner.launch.host_checks import check_hosts
 from parallax_runner.launch.hosts import Hosts, Place, find_hosts
 from parallax_runner.launch.job import Command, Job
 from parallax_runner.launch.mpirun.command import has_other_order
-from parallax_runner.launch.mpirun.launcher import Mpirun, options_of_user
+from parallax_runner.launch.mpirun.mpirun_launcher import Mpirun, options_of_user
 from parallax_runner.plan.plan import Plan
 
 

@@ -4,7 +4,7 @@ from typing import Self
 
 from parallax_runner.config.launchers import names_other_hosts
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.launch.mpirun.launcher import Mpirun, options_of_user
+from parallax_runner.launch.mpirun.mpirun_launcher import Mpirun, options_of_user
 from parallax_runner.plan.plan import Plan
 
 

@@ -8,7 +8,7 @@ from parallax_runner.graph import edit
 from parallax_runner.graph.edit import is_write
 from parallax_runner.graph.fed import is_fed_scalar
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.routes.registry import uses_collectives
 from parallax_runner.routes.rewriting import shared_variables
 

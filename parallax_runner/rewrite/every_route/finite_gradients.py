@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 
 
 def finite_gradients(replicas: Sequence[Rewrite]) -> tf.Tensor:

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph.iterators import input_initializers
 from parallax_runner.rewrite.conditional import only_if, or_zero
 from parallax_runner.rewrite.exchange.signals import announce, receive
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.routes.registry import uses_collectives
 
 

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import ParallaxError
 from parallax_runner.graph.edit import LOOP_OPS
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 
 
 class RewriteError(ParallaxError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph.devices import named_workers, server_device
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 
 
 def leave_together(rewrite: Rewrite) -> tf.Operation | None:

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 
 
 @rewrite_pass(writes=["gradients", "replaced"])

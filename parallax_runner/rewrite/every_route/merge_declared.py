@@ -15,7 +15,7 @@ from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.signals import announce, receive
 from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.routes.registry import uses_collectives
 
 

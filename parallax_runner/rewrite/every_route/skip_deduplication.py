@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parallax_runner.graph import edit
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 
 
 @rewrite_pass(reads=["gradients"])

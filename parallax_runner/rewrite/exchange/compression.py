@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.comm_options import Compression
 from parallax_runner.rewrite.exchange.sent import Sent
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 
 DTYPES = {Compression.FP16: tf.float16, Compression.BF16: tf.bfloat16}
 # The dtype that carries bfloat16 bits through collectives, which do not support bfloat16.

@@ -12,7 +12,7 @@ from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.conditional import depends_on, or_zero
 from parallax_runner.rewrite.exchange.sent import Sent
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 
 
 def count_sent_bytes(rewrite: Rewrite) -> tf.Tensor:

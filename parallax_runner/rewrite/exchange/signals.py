@@ -10,7 +10,7 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph.devices import server_device
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 
 
 def announce(rewrite: Rewrite, value: tf.Tensor, *, name: str) -> list[tf.Operation]:

@@ -13,8 +13,8 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph.heavy_ops import heavy_ops
 from parallax_runner.graph.marks import marks_behind, positions
+from parallax_runner.rewrite.rewrite_state import RankGradient, Rewrite
 from parallax_runner.rewrite.schedule.ready_order import in_ready_order
-from parallax_runner.rewrite.state import RankGradient, Rewrite
 
 # Fewer bytes than this are not worth a separate exchange.
 SMALL_BYTES = 64_000

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from graphlib import TopologicalSorter
 
 from parallax_runner.graph import edit
-from parallax_runner.rewrite.state import RankGradient, Rewrite
+from parallax_runner.rewrite.rewrite_state import RankGradient, Rewrite
 
 
 def apart(rewrite: Rewrite, gradients: Sequence[RankGradient]) -> list[list[RankGradient]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from parallax_runner.graph import edit
 from parallax_runner.graph.heavy_ops import heavy_ops
 from parallax_runner.graph.marks import bits_of, marks_behind
-from parallax_runner.rewrite.state import RankGradient
+from parallax_runner.rewrite.rewrite_state import RankGradient
 
 
 def in_ready_order(gradients: Iterable[RankGradient]) -> list[tuple[int, RankGradient]]:

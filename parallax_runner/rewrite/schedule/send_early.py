@@ -20,7 +20,7 @@ from parallax_runner.graph import edit
 from parallax_runner.graph.heavy_ops import heavy_ops
 from parallax_runner.graph.marks import marks_behind, positions
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 
 LOOP = "Enter"  # marks a loop: an op in a loop must not wait for an op outside the loop
 BRANCH = "Switch"  # an op after a Switch may be skipped, and then ops that wait for this op would be skipped too

@@ -40,7 +40,7 @@ from parallax_runner.graph.branches import IF_TYPES
 from parallax_runner.graph.edit import is_write
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.placement import Placement, Shard
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.rewrite.update_region.own_division import own_inputs
 from parallax_runner.rewrite.update_region.sharded_value import ShardedValue, Value
 

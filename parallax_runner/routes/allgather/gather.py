@@ -9,8 +9,8 @@ from parallax_runner.rewrite.every_route.merge import merge
 from parallax_runner.rewrite.exchange.compression import compress, decompress
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.rewrite.schedule.exchange_groups import apart
-from parallax_runner.rewrite.state import Rewrite
 
 
 @rewrite_pass(writes=["gradients", "replaced", "sent"])

@@ -11,9 +11,9 @@ from parallax_runner.rewrite.exchange.compression import half_dtype, rounded_mea
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
+from parallax_runner.rewrite.rewrite_state import RankGradient, Rewrite
 from parallax_runner.rewrite.schedule.exchange_groups import apart
 from parallax_runner.rewrite.schedule.ready_order import in_ready_order
-from parallax_runner.rewrite.state import RankGradient, Rewrite
 
 # A bucket contains an eighth of all bytes, within these bounds. A bucket of this size is large enough to be worth an
 # exchange, and small enough to be sent while the next bucket is computed.

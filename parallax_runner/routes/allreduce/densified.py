@@ -19,8 +19,8 @@ from parallax_runner.rewrite.exchange.compression import half_dtype, rounded_mea
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
+from parallax_runner.rewrite.rewrite_state import RankGradient, Rewrite
 from parallax_runner.rewrite.schedule.exchange_groups import apart
-from parallax_runner.rewrite.state import RankGradient, Rewrite
 
 
 @rewrite_pass(writes=["gradients", "replaced", "sent"])

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
 from parallax_runner.graph.same_values import in_order, sources
-from parallax_runner.rewrite.state import RankGradient, Rewrite
+from parallax_runner.rewrite.rewrite_state import RankGradient, Rewrite
 from parallax_runner.routes.alltoall.lookup import Asked
 from parallax_runner.routes.alltoall.state import AlltoallState
 

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.lookahead_ids import draws, lead_to
 from parallax_runner.graph import edit
 from parallax_runner.rewrite.distributed_graph import Carried
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 
 
 @dataclass

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.rewrite.distributed_graph import Ahead, Carried
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.routes.alltoall.by_table import ByTable, count, cut, of_numbers
 from parallax_runner.routes.alltoall.lookahead_batch import NextBatch
 from parallax_runner.routes.alltoall.lookahead_rows import Wave, all_late

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
 from parallax_runner.rewrite.placement import Shard
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.routes.alltoall.by_table import ByTable, cut
 from parallax_runner.routes.alltoall.request import ask_owners, keys_of
 from parallax_runner.routes.alltoall.row_exchange import Exchange, Table

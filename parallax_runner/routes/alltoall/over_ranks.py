@@ -16,8 +16,8 @@ from parallax_runner.rewrite.distributed_graph import Piece, PieceRead
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
 from parallax_runner.rewrite.placement import Placement, Shard
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.rewrite.row_order import row_order
-from parallax_runner.rewrite.state import Rewrite
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 from parallax_runner.routes.alltoall.lookup import ask, looked_up

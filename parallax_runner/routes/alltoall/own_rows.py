@@ -18,8 +18,8 @@ from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route, VariablePlan
 from parallax_runner.rewrite.placement import Shard
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.rewrite.schedule.buckets import buckets_from_owners
-from parallax_runner.rewrite.state import Rewrite
 from parallax_runner.routes.alltoall.known_ids import KnownIds
 from parallax_runner.routes.alltoall.lookahead_rows import all_late, rows_of
 from parallax_runner.routes.alltoall.lookup import ask, looked_up

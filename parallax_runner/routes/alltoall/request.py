@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.rewrite.every_route.merge import ascending
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.routes.alltoall.by_table import (
     ByTable,
     count,

@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.rewrite.exchange.compression import compress, decompress
 from parallax_runner.rewrite.exchange.sent import Sent
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.routes.alltoall.by_table import ByTable, count, cut, is_all
 
 

@@ -13,8 +13,8 @@ from parallax_runner.analysis.update_region.contents import Ids, Rows
 from parallax_runner.analysis.update_region.row_list import GradientList
 from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
+from parallax_runner.rewrite.rewrite_state import RankGradient, Rewrite
 from parallax_runner.rewrite.schedule.buckets import buckets_to_owners
-from parallax_runner.rewrite.state import RankGradient, Rewrite
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 from parallax_runner.routes.alltoall.add_up import merge_message

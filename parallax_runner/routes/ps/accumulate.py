@@ -12,7 +12,7 @@ from parallax_runner.rewrite.exchange.compression import compress, decompress
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.sum_dtype import added, adding_dtype, to_add
 from parallax_runner.rewrite.placement import Shard
-from parallax_runner.rewrite.state import RankGradient, Rewrite
+from parallax_runner.rewrite.rewrite_state import RankGradient, Rewrite
 from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 from parallax_runner.routes.ps.casts import before_widening
 from parallax_runner.routes.ps.on_servers import OnServers, on_servers, split_by_owner

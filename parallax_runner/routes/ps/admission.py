@@ -15,7 +15,7 @@ from parallax_runner.graph.devices import server_device
 from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.conditional import only_if
 from parallax_runner.rewrite.distributed_graph import CLOSED, Admission
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.routes.ps.mutex import release_mutex
 from parallax_runner.routes.ps.state import PsState
 

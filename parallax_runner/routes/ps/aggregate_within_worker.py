@@ -8,7 +8,7 @@ from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.every_route.merge import merge
 from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
-from parallax_runner.rewrite.state import RankGradient, Rewrite
+from parallax_runner.rewrite.rewrite_state import RankGradient, Rewrite
 from parallax_runner.routes.ps.state import PsState
 
 

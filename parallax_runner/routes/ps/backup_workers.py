@@ -9,7 +9,7 @@ from parallax_runner.graph import edit
 from parallax_runner.graph.edit import is_write
 from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 from parallax_runner.routes.ps.accumulate import accumulate_on_servers
 from parallax_runner.routes.ps.admission import ask_for_admission, count_step

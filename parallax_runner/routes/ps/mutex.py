@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
 from parallax_runner.graph.devices import named_server, server_device
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 
 
 def make_mutex(rewrite: Rewrite) -> tf.Tensor:

@@ -15,8 +15,8 @@ from parallax_runner.rewrite.distributed_graph import Piece
 from parallax_runner.rewrite.exchange.compression import compress, decompress
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.placement import Placement
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.rewrite.row_order import row_order
-from parallax_runner.rewrite.state import Rewrite
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 

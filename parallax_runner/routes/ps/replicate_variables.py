@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route, VariablePlan
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.routes.ps.on_servers import on_servers, read
 from parallax_runner.routes.ps.state import PsState
 

@@ -21,7 +21,7 @@ from parallax_runner.graph.devices import server_device
 from parallax_runner.plan.plan import Route, VariablePlan
 from parallax_runner.rewrite.placement import Shard
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.routes.ps.casts import connect_casts, narrow_dtype
 from parallax_runner.routes.ps.on_servers import OnServers, gather, read, shard_handle
 from parallax_runner.routes.ps.state import PsState

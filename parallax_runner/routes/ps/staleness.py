@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph.devices import server_device
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 
 
 def count_round(rewrite: Rewrite, *, after: Iterable[tf.Operation]) -> list[tf.Operation]:

@@ -17,7 +17,7 @@ from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.signals import announce, receive
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 from parallax_runner.routes.ps.accumulate import accumulate_on_servers
 from parallax_runner.routes.ps.state import PsState

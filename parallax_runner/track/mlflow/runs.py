@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from parallax_runner.files.credentials import masked_uri
 from parallax_runner.process import changes
-from parallax_runner.track.mlflow import dataset
+from parallax_runner.track.mlflow import dataset_input
 from parallax_runner.track.mlflow.changed_params import fitting_json, parse_changed
 from parallax_runner.track.mlflow.errors import is_of_what_is_gone, is_permanent, one_line
 from parallax_runner.track.mlflow.journal import Header
@@ -126,7 +126,7 @@ class MlflowRun:
 
     def log_dataset(self, fields: Mapping[str, Any]) -> None:
         """Sends a dataset. A store that is too old to support datasets refuses the entry."""
-        self._call(partial(dataset.send, self._client, self._run_id, fields))
+        self._call(partial(dataset_input.send, self._client, self._run_id, fields))
 
     def log_of_model(self, step: int, points: Sequence[Point], datasets: Mapping[str, Mapping[str, str]]) -> None:
         """Adds points to a logged model. Points that the model already has are not duplicated. Like file copies, this

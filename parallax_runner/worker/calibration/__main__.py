@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from parallax_runner.config import frozen
 from parallax_runner.config.resource_info import read_hosts
+from parallax_runner.launch.child import run_child
 from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.launch.control.client import ControlClient, rank_from_environ
-from parallax_runner.launch.entry import run_child
 from parallax_runner.launch.proof import World, claim
 from parallax_runner.plan import plan
 from parallax_runner.process.stage_times import log_to_stderr

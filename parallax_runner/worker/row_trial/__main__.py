@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.launch.child import run_child
 from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.launch.control.client import ControlClient
-from parallax_runner.launch.entry import run_child
 from parallax_runner.plan import plan
 from parallax_runner.planning.cost import measured
 from parallax_runner.process.stage_times import log_to_stderr, process_age_secs, stage, tell
 from parallax_runner.process.tensorflow_import import import_tensorflow, load_cusolver
-from parallax_runner.shipment.folder import needs_script
+from parallax_runner.shipment.shipment_folder import needs_script
 
 if TYPE_CHECKING:
     import tensorflow.compat.v1 as tf

@@ -16,7 +16,7 @@ from parallax_runner.api.join import NUMBER_LOSSES, with_hooks
 from parallax_runner.api.script_segments import ScriptSegments, keep_inputs
 from parallax_runner.api.session import Session
 from parallax_runner.api.steps import Steps
-from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.graph.script_graph import capture_script
 from parallax_runner.launch.control.activity import STARTING, Activity

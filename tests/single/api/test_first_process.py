@@ -19,7 +19,7 @@ from parallax_runner.api.first_process import check_first_process
 from parallax_runner.config.schema import ClusterConfig
 from parallax_runner.errors import ConfigError, LaunchError
 from parallax_runner.launch.control import wire
-from parallax_runner.launch.manual import secret
+from parallax_runner.launch.launchers.manual import secret, stand_by
 from parallax_runner.worker import script as scripts
 from tests.single.api.test_refusals import graph_of_a_script
 
@@ -114,8 +114,10 @@ def stood_by(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     started: list[Any] = []
     monkeypatch.setenv(secret.VARIABLE, "0123456789abcdef")
     monkeypatch.setattr(scripts_without_driver, "_lines", [])
-    monkeypatch.setattr(scripts_without_driver, "stand_by", lambda *told, **_: started.append(told) or 5)
-    monkeypatch.setattr(scripts_without_driver, "start_beside", lambda *told: started.append(told))
+    monkeypatch.setattr(
+        "parallax_runner.launch.launchers.manual.stand_by.stand_by", lambda *told, **_: started.append(told) or 5
+    )
+    monkeypatch.setattr("parallax_runner.frontdoors.with_driver.start_beside", lambda *told: started.append(told))
     monkeypatch.setattr(scripts_without_driver.atexit, "register", lambda *_: None)
     monkeypatch.setattr(scripts_without_driver, "leave", sys.exit)  # pytest goes on
     return started

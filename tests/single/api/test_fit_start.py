@@ -12,8 +12,8 @@ import pytest
 
 from parallax_runner.api import fit_result
 from parallax_runner.api.fit_start import Call, is_finished, with_resume
-from parallax_runner.checkpoints.files import Sidecar
-from parallax_runner.checkpoints.folder import begin, publish
+from parallax_runner.checkpoints.checkpoint_files import Sidecar
+from parallax_runner.checkpoints.publish import begin, publish
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.epoch_state import EpochState
 from parallax_runner.errors import ConfigError

@@ -11,7 +11,7 @@ from benchmarks.simulation import compare, main
 from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.cost import measured
 from parallax_runner.planning.cost.constants import DEFAULTS
-from parallax_runner.simulation.simulate import simulate
+from parallax_runner.simulation.simulation import simulate
 from tests.single.planning.cost.test_cost import touching
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.calibration.constants_table import constants_table
-from parallax_runner.calibration.fit import VOLUMES, fit
+from parallax_runner.calibration.fit_constants import VOLUMES, fit
 from parallax_runner.calibration.samples import ASKED, EXCHANGE_BYTES, TENSORS, UPDATES, Sample
 from parallax_runner.planning.cost import constants
 from parallax_runner.planning.cost.constants import DEFAULTS, EXCHANGES, Constants, Exchange

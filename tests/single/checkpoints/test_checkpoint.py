@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.files import Sidecar, sidecar_path
-from parallax_runner.checkpoints.ops import CheckpointOps, check_fits, slice_spec
+from parallax_runner.checkpoints.checkpoint_files import Sidecar, sidecar_path
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps, check_fits, slice_spec
 from parallax_runner.checkpoints.writer import CheckpointWriter
 from parallax_runner.errors import CheckpointError
 from parallax_runner.graph import edit

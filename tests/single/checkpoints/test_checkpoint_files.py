@@ -14,9 +14,16 @@ from typing import Any
 
 import pytest
 
-from parallax_runner.checkpoints import folder as checkpoint_folder
-from parallax_runner.checkpoints.files import Sidecar, damage, list_checkpoints, prefix_of, read_sidecar, sidecar_path
-from parallax_runner.checkpoints.folder import begin, flush, forget_old, publish, tidy
+from parallax_runner.checkpoints import publish as checkpoint_folder
+from parallax_runner.checkpoints.checkpoint_files import (
+    Sidecar,
+    damage,
+    list_checkpoints,
+    prefix_of,
+    read_sidecar,
+    sidecar_path,
+)
+from parallax_runner.checkpoints.publish import begin, flush, forget_old, publish, tidy
 from parallax_runner.errors import CheckpointError
 
 SUFFIXES = ("data-00000-of-00002", "data-00001-of-00002", "index", "json")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.files import read_sidecar, step_of
+from parallax_runner.checkpoints.checkpoint_files import read_sidecar, step_of
 from parallax_runner.checkpoints.start import find_start
 from tests.single.small_models import ROWS, WIDTH
 
@@ -25,7 +25,7 @@ SAVER = """
     from pathlib import Path
     from tests.single.checkpoints import test_checkpoint_saver as small
     from parallax_runner.checkpoints.start import find_start
-    from parallax_runner.checkpoints.files import step_of
+    from parallax_runner.checkpoints.checkpoint_files import step_of
 
     def save_without_end(folder):
         prefix = find_start("auto", folder).prefix

@@ -16,9 +16,9 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints import saver as checkpoint_saver
 from parallax_runner.checkpoints.best import note_validated
-from parallax_runner.checkpoints.files import damage, list_checkpoints, read_sidecar
-from parallax_runner.checkpoints.folder import begin
-from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.checkpoints.checkpoint_files import damage, list_checkpoints, read_sidecar
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
+from parallax_runner.checkpoints.publish import begin
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.checkpoints.writer import CheckpointWriter
 from parallax_runner.errors import CheckpointError

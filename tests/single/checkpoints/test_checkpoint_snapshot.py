@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.files import list_checkpoints
-from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.checkpoints.checkpoint_files import list_checkpoints
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.errors import CheckpointError
 from parallax_runner.graph import edit

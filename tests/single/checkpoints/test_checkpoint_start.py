@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from parallax_runner.checkpoints import folder as checkpoint_folder
-from parallax_runner.checkpoints.files import sidecar_path
+from parallax_runner.checkpoints import publish as checkpoint_folder
+from parallax_runner.checkpoints.checkpoint_files import sidecar_path
 from parallax_runner.checkpoints.start import Start, find_start
 from parallax_runner.config.frozen import from_plain
 from parallax_runner.data.identity import Contents

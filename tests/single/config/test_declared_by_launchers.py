@@ -12,17 +12,17 @@ from parallax_runner.config.cluster_size import size_cluster, spans_hosts
 from parallax_runner.config.compose import Composer
 from parallax_runner.config.launchers import AUTO, BUILT_IN, declared_by, owner_of_key
 from parallax_runner.config.schema import ClusterConfig, RunConfig
-from parallax_runner.driver import slurm_job
 from parallax_runner.driver.check import check, validated
 from parallax_runner.driver.only_driver import check_started_once
 from parallax_runner.errors import ConfigError
 from parallax_runner.launch.launchers.launcher import Launcher
+from parallax_runner.launch.launchers.slurm import batch_job
 from tests.single.driver.test_only_driver import MPIRUN, SRUN, TF_CONFIG
 
 MODULE = """
 from parallax_runner.launch.launchers.launcher import Launcher
-from parallax_runner.launch.launchers.manual import Manual
-from parallax_runner.launch.launchers.slurm import Slurm
+from parallax_runner.launch.launchers.manual.manual_launcher import Manual
+from parallax_runner.launch.launchers.slurm.slurm_launcher import Slurm
 
 
 class OwnSlurm(Slurm):
@@ -61,7 +61,7 @@ def test_a_subclass_of_slurms_launcher_is_a_slurm_job(capsys: pytest.CaptureFixt
     own = ("cluster=slurm", "cluster.launcher=own_launchers.OwnSlurm", "cluster.nodes=3")
     config = config_of(*own)
     assert size_cluster(config).cluster.workers == 6
-    assert slurm_job.is_to_submit(config)
+    assert batch_job.is_to_submit(config)
     check_started_once("own_launchers.OwnSlurm", environ=SRUN)
     with pytest.raises(ConfigError, match="OMPI_COMM_WORLD_SIZE=2"):
         check_started_once("own_launchers.OwnSlurm", environ=MPIRUN)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from parallax_runner.data.state import state_of
+from parallax_runner.data.file_state import state_of
 
 
 def test_it_changes_with_the_files_and_with_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parallax_runner.data import checksums, token_cache
-from parallax_runner.data.files import find_files
 from parallax_runner.data.text import WORDS
+from parallax_runner.data.text_files import find_files
 from parallax_runner.data.token_cache import load_corpus
 from parallax_runner.data.tokens import (
     END_OF_SENTENCE,

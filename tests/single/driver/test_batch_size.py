@@ -11,7 +11,7 @@ from parallax_runner.config.frozen import from_plain
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.batch_size import with_batch_size
 from parallax_runner.errors import ConfigError
-from parallax_runner.graph.tf_data.dataset import TfDataset
+from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 from tests.single.train.test_loop import dataset as without_batches
 
 BATCHES = TfDataset.of(tf.data.Dataset.range(24).map(lambda x: {"x": x}).batch(12))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from parallax_runner.checkpoints.files import Sidecar, prefix_of, sidecar_path
+from parallax_runner.checkpoints.checkpoint_files import Sidecar, prefix_of, sidecar_path
 from parallax_runner.config.frozen import FIT, from_plain
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.identity import Contents

@@ -10,9 +10,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints import best as best_checkpoint
-from parallax_runner.checkpoints import files as checkpoint_files
-from parallax_runner.checkpoints import folder as checkpoint_folder
-from parallax_runner.checkpoints.files import Sidecar
+from parallax_runner.checkpoints import checkpoint_files
+from parallax_runner.checkpoints import publish as checkpoint_folder
+from parallax_runner.checkpoints.checkpoint_files import Sidecar
 from parallax_runner.checkpoints.start import find_start
 from parallax_runner.export import checkpoints
 from parallax_runner.export.checkpoints import CheckpointArtifacts, hold

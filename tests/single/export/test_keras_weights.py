@@ -10,8 +10,8 @@ import tensorflow as tf
 
 import parallax_runner
 from parallax_runner import load_into_keras
-from parallax_runner.checkpoints.files import Sidecar
-from parallax_runner.checkpoints.folder import begin, publish
+from parallax_runner.checkpoints.checkpoint_files import Sidecar
+from parallax_runner.checkpoints.publish import begin, publish
 from parallax_runner.errors import CheckpointError
 
 BATCH = 8

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.files import damage
-from parallax_runner.checkpoints.ops import CheckpointOps, check_fits
+from parallax_runner.checkpoints.checkpoint_files import damage
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps, check_fits
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.checkpoints.start import find_start
 from parallax_runner.export.checkpoints import hold

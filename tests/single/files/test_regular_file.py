@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from parallax_runner.checkpoints import files as checkpoint_files
+from parallax_runner.checkpoints import checkpoint_files
 from parallax_runner.checkpoints.start import find_start
 from parallax_runner.config.resource_info import read_hosts
 from parallax_runner.data import text

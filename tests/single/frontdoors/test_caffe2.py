@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.api import data_parallel_model, scripts_without_driver
-from parallax_runner.config.rendezvous import split_address
+from parallax_runner.api import scripts_without_driver
 from parallax_runner.errors import ConfigError
-from parallax_runner.frontdoors import caffe2
+from parallax_runner.frontdoors.caffe2 import data_parallel_model, shards
 from parallax_runner.frontdoors.door import Task
+from parallax_runner.launch.launchers.manual.rendezvous import split_address
 
 REDIS = "redis://h:6379/run%201"
 RENDEZVOUS = {"kv_handler": REDIS, "shard_id": 1, "num_shards": 3, "engine": "GLOO", "exit_nets": None}
@@ -29,17 +29,17 @@ def test_store_handlers_are_addresses(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_shard_is_a_rank() -> None:
-    assert caffe2.task_of(RENDEZVOUS, [2], on_cpu=False) == Task("worker", 1, REDIS, 3, 0, gpus="2")
-    assert caffe2.task_of(RENDEZVOUS, [2], on_cpu=True) == Task("worker", 1, REDIS, 3, 0, gpus="")
-    assert caffe2.task_of({**RENDEZVOUS, "num_shards": 1, "shard_id": 0}, [0, 1], on_cpu=True) is None
-    first = caffe2.task_of({**RENDEZVOUS, "shard_id": 0}, None, on_cpu=False)
+    assert shards.task_of(RENDEZVOUS, [2], on_cpu=False) == Task("worker", 1, REDIS, 3, 0, gpus="2")
+    assert shards.task_of(RENDEZVOUS, [2], on_cpu=True) == Task("worker", 1, REDIS, 3, 0, gpus="")
+    assert shards.task_of({**RENDEZVOUS, "num_shards": 1, "shard_id": 0}, [0, 1], on_cpu=True) is None
+    first = shards.task_of({**RENDEZVOUS, "shard_id": 0}, None, on_cpu=False)
     assert first is not None and first.starts_driver
 
 
 def test_exit_nets_stay_as_they_are() -> None:
     exit_nets: list[Any] = []
-    expected = caffe2.task_of(RENDEZVOUS, [0], on_cpu=True)
-    assert caffe2.task_of({**RENDEZVOUS, "exit_nets": exit_nets}, [0], on_cpu=True) == expected
+    expected = shards.task_of(RENDEZVOUS, [0], on_cpu=True)
+    assert shards.task_of({**RENDEZVOUS, "exit_nets": exit_nets}, [0], on_cpu=True) == expected
     assert exit_nets == []
 
 
@@ -55,13 +55,13 @@ def test_exit_nets_stay_as_they_are() -> None:
 )
 def test_a_wrong_rendezvous(changed: dict[str, Any], devices: list[int], wrong: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        caffe2.task_of({**RENDEZVOUS, **changed}, devices, on_cpu=False)
+        shards.task_of({**RENDEZVOUS, **changed}, devices, on_cpu=False)
     assert wrong in str(raised.value)
 
 
 def test_what_a_rendezvous_lacks() -> None:
     with pytest.raises(ConfigError, match="rendezvous has no shard_id, num_shards"):
-        caffe2.task_of({"kv_handler": REDIS}, [0], on_cpu=False)
+        shards.task_of({"kv_handler": REDIS}, [0], on_cpu=False)
 
 
 def parallelize(forward: Any, optimizer: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[tf.Graph, list[Any]]:

@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 
-from parallax_runner.api import paddle as api
 from parallax_runner.api import scripts_without_driver
 from parallax_runner.errors import ConfigError
-from parallax_runner.frontdoors import entry, paddle
+from parallax_runner.frontdoors import entry
 from parallax_runner.frontdoors.door import Task
-from parallax_runner.launch.manual import secret
+from parallax_runner.frontdoors.paddle import flags
+from parallax_runner.frontdoors.paddle import trainer_init as api
+from parallax_runner.launch.launchers.manual import secret, stand_by
 
 AT = "tcp://127.0.0.1:7164"
 
 
 def of_flags(role: str, *argv: str, **environ: str) -> Task | None:
-    return paddle.Paddle.task(role, entry._parser(role, [paddle.Paddle]).parse_args(argv), environ)
+    return flags.Paddle.task(role, entry._parser(role, [flags.Paddle]).parse_args(argv), environ)
 
 
 def test_the_commands_of_paddles_own_example() -> None:
@@ -41,8 +42,8 @@ def test_a_pserver_of_several_ports_is_several_servers() -> None:
 
 def test_arguments_go_before_variables() -> None:
     environ = {"PADDLE_INIT_TRAINER_ID": "1", "PADDLE_INIT_NUM_GRADIENT_SERVERS": "3", "PADDLE_INIT_PORT": "9"}
-    found = paddle.settings_of({"trainer_id": 2, "port": None, "use_gpu": False}, environ)
-    assert found == paddle.Settings(port=9, num_gradient_servers=3, trainer_id=2, use_gpu=False)
+    found = flags.settings_of({"trainer_id": 2, "port": None, "use_gpu": False}, environ)
+    assert found == flags.Settings(port=9, num_gradient_servers=3, trainer_id=2, use_gpu=False)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +84,10 @@ def stood_by(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     started: list[Any] = []
     monkeypatch.setenv(secret.VARIABLE, "0123456789abcdef")
     monkeypatch.setattr(scripts_without_driver, "_lines", [])
-    monkeypatch.setattr(scripts_without_driver, "stand_by", lambda *told, **_: started.append(told) or 0)
-    monkeypatch.setattr(scripts_without_driver, "start_beside", lambda *told: started.append(told))
+    monkeypatch.setattr(
+        "parallax_runner.launch.launchers.manual.stand_by.stand_by", lambda *told, **_: started.append(told) or 0
+    )
+    monkeypatch.setattr("parallax_runner.frontdoors.with_driver.start_beside", lambda *told: started.append(told))
     monkeypatch.setattr(scripts_without_driver.atexit, "register", lambda *_: None)
     monkeypatch.setattr(scripts_without_driver, "leave", sys.exit)  # pytest goes on
     return started

@@ -12,7 +12,7 @@ from parallax_runner.frontdoors import entry
 from parallax_runner.frontdoors.cluster_spec import ClusterSpec
 from parallax_runner.frontdoors.door import Task
 from parallax_runner.frontdoors.tf_config import TfConfig
-from parallax_runner.launch.manual import secret
+from parallax_runner.launch.launchers.manual import secret
 
 WORKERS, SERVERS = ["a:1", "b:2"], ["c:3"]
 FLAGS = ("--worker_hosts=a:1,b:2", "--ps_hosts=c:3")

@@ -18,7 +18,7 @@ CODE = """
 import os, signal, sys, time
 from pathlib import Path
 from parallax_runner.errors import DataError, Setting
-from parallax_runner.launch.entry import run_child
+from parallax_runner.launch.child import run_child
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it from their start
 

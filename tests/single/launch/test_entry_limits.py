@@ -7,8 +7,8 @@ from typing import NoReturn
 
 import pytest
 
+from parallax_runner.launch.child import run_child
 from parallax_runner.launch.control.client import ControlClient
-from parallax_runner.launch.entry import run_child
 
 
 def test_a_process_that_cannot_start_a_thread_names_the_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_tight_limit(all_limited: None, monkeypatch: pytest.MonkeyPatch) -> No
 READS_A_CHECKPOINT = """
 import sys
 from pathlib import Path
-from parallax_runner.checkpoints.files import FileState, fault_of_file
+from parallax_runner.checkpoints.checkpoint_files import FileState, fault_of_file
 from parallax_runner.data.checksums import damage_of, write_sums
 from parallax_runner.errors import LimitError
 folder = Path(sys.argv[1])

@@ -8,8 +8,8 @@ import pytest
 from tensorflow.core.protobuf import config_pb2
 
 from parallax_runner.config.schema import ProfileConfig
-from parallax_runner.profile.files import artifacts, run_metadata_files
 from parallax_runner.profile.record import StepProfiler
+from parallax_runner.profile.run_metadata_files import artifacts, run_metadata_files
 from parallax_runner.profile.start_of_run import prepare
 from tests.single.profile.traced import WORKER_0, run_metadata, write
 

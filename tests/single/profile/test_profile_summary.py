@@ -11,7 +11,7 @@ import pytest
 from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.profile import end_of_run
 from parallax_runner.profile.end_of_run import summarize_profile
-from parallax_runner.profile.files import DERIVED
+from parallax_runner.profile.run_metadata_files import DERIVED
 from tests.single.profile.trace_rules import check_trace
 from tests.single.profile.traced import SERVER, WORKER_0, WORKER_1, write
 

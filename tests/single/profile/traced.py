@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tensorflow.core.protobuf import config_pb2
 
-from parallax_runner.profile.files import run_metadata_path
+from parallax_runner.profile.run_metadata_files import run_metadata_path
 from parallax_runner.profile.timeline import StepTimeline, timeline_of
 
 ORIGIN_NS = 1_795_264_602_000_000_000

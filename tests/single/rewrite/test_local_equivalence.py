@@ -7,7 +7,7 @@ import itertools
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.graph.seeds import derive_seeds
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.verify.compare import compare

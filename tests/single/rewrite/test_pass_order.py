@@ -18,7 +18,7 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.passes import all_passes
 from parallax_runner.rewrite.replica import start_replica
 from parallax_runner.rewrite.rewrite_pass import FIELDS, PassOrderError, RewritePass, check_order, rewrite_pass
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.routes.ps.state import PsState
 from parallax_runner.routes.rewriting import rewritings
 from tests.single.plans import plan_of, with_options

@@ -13,7 +13,7 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.passes import all_passes, rewrite_for_rank
 from parallax_runner.rewrite.rewrite_pass import PassOrderError, rewrite_pass
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.routes import traits as registry
 from parallax_runner.routes.registry import route_named
 from parallax_runner.routes.rewriting import RouteRewriting, needs_all_ranks, shared_variables

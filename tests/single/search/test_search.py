@@ -20,10 +20,10 @@ from matplotlib.image import imread
 from parallax_runner.config.frozen import from_plain
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.plan import Plan, Route, Shard, VariablePlan
-from parallax_runner.search import plot, record
+from parallax_runner.search import curve_plot, record
 from parallax_runner.search.candidates import MOST_TRIALS, Range, next_partitions
 from parallax_runner.search.extent import PIECES_PER_SERVER, may_change, range_of
-from parallax_runner.search.fit import choose, curve_of
+from parallax_runner.search.fit_curve import choose, curve_of
 from parallax_runner.search.trial import DRIFT_SHARE, WARM_UP_STEPS, Choice, Curve, Trial
 
 # Seconds; the lowest point is at the root of theta1 / theta2.
@@ -308,8 +308,8 @@ def test_the_plot_has_points_errors_curve_and_choice(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(Figure, "savefig", keep)
     choice = search(by(OPTIMA[8].secs), ALLOWED)
-    path = tmp_path / "plots" / plot.FILE_NAME
-    plot.draw(choice.trials, choice, path)
+    path = tmp_path / "plots" / curve_plot.FILE_NAME
+    curve_plot.draw(choice.trials, choice, path)
     assert imread(path).shape[:2] == (400, 700)
     axes = drawn[0]
     (bars,) = axes.containers
@@ -324,5 +324,5 @@ def test_the_plot_has_points_errors_curve_and_choice(tmp_path: Path, monkeypatch
     assert len(xs) > 1
     assert all(math.isclose(y, 1000 * choice.curve.secs(x), rel_tol=1e-6) for x, y in zip(xs, ys, strict=True))
     assert set(lines["chosen: 8"].get_xdata()) == {8}
-    plot.draw(choice.trials[:1], None, path)  # a search that was interrupted
+    curve_plot.draw(choice.trials[:1], None, path)  # a search that was interrupted
     assert not any("fitted" in str(line.get_label()) for line in drawn[1].get_lines())

@@ -24,10 +24,10 @@ from parallax_runner.data.from_arrays import Arrays, arrays_dataset
 from parallax_runner.data.linear import load
 from parallax_runner.errors import LaunchError, StorageError
 from parallax_runner.files.plain import remove
-from parallax_runner.graph.tf_data.dataset import TfDataset
+from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 from parallax_runner.shipment.data_files import OWN_OBJECT, data_bytes, load_data, save_data, why_data_stays
-from parallax_runner.shipment.folder import Contents, check_space, folder_of, make_empty, removed_at_end
 from parallax_runner.shipment.received import Received
+from parallax_runner.shipment.shipment_folder import Contents, check_space, folder_of, make_empty, removed_at_end
 from tests.single.shipment.pipelines import PIPELINES, numbers
 
 STEPS = 18  # more than a pass, so that the second order of a shuffle counts too

@@ -12,10 +12,10 @@ from parallax_runner.config.frozen import from_plain
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.graph.tf_data.dataset import TfDataset
-from parallax_runner.shipment.folder import Contents, folder_of, make_empty
+from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 from parallax_runner.shipment.received import Received
 from parallax_runner.shipment.shipment import Shipment
+from parallax_runner.shipment.shipment_folder import Contents, folder_of, make_empty
 from tests.single.small_models import captured
 
 BATCH = 4

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from parallax_runner.config.frozen import from_plain
-from parallax_runner.driver.simulate import _title
+from parallax_runner.driver.run_simulation import _title
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.comm_options import CommOptions, Lookahead
 from parallax_runner.planning.cost import measured
 from parallax_runner.planning.cost.constants import DEFAULTS
 from parallax_runner.planning.cost.measured import Measured, RowStatistics
 from parallax_runner.simulation import show
-from parallax_runner.simulation.simulate import (
+from parallax_runner.simulation.simulation import (
     Simulation,
     as_json,
     numbers_of_workers,

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from parallax_runner.errors import ConfigError, ExportError, ParallaxError, StorageError
 from parallax_runner.process.identity import ProcessIdentity
-from parallax_runner.sweep import ensemble, plot, results, resumed, sweep
+from parallax_runner.sweep import ensemble, objectives_plot, results, resumed, sweep
 from parallax_runner.sweep.ledger import SUBMITTED, Account, Job, Ledger, Standing
 
 JOB = Job("a-1", "a=1", ("a=1", "b=2"), "/runs/a-1")
@@ -135,7 +135,7 @@ def test_damaged_summaries_end_no_sweep(tmp_path: Path, monkeypatch: pytest.Monk
             assert "\n" not in str(error), what
             refused += 1
     assert refused > 40
-    plot.save(ranked, tmp_path)
+    objectives_plot.save(ranked, tmp_path)
 
 
 def test_a_missing_summary_names_the_file(tmp_path: Path) -> None:

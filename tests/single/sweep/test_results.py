@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from parallax_runner.sweep import plot
+from parallax_runner.sweep import objectives_plot
 from parallax_runner.sweep.groups import grouped
 from parallax_runner.sweep.ledger import Account, Job, Standing, Status
 from parallax_runner.sweep.results import Result, disagreement, heading_of_objective, rank, save, table
@@ -143,7 +143,7 @@ def pytest_fail(name: str) -> None:
 def test_plot_of_any_outcome(tmp_path: Path) -> None:
     results = ranked(tmp_path)
     for some in (results, results[:2], results[2:], [], results * 20):
-        assert plot.save(some, tmp_path).read_bytes().startswith(b"\x89PNG")
+        assert objectives_plot.save(some, tmp_path).read_bytes().startswith(b"\x89PNG")
 
 
 def results_of(*overrides: tuple[str, ...]) -> list[Result]:
@@ -175,7 +175,7 @@ def test_plot_has_the_value_of_each_job_and_the_mean_of_each_group(
 ) -> None:
     drawn: list[Axes] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure.axes[0]))
-    plot.save(results_of(*((f"comm={comm}", seed) for comm in ("ps", "mpi") for seed in SEEDS)), tmp_path)
+    objectives_plot.save(results_of(*((f"comm={comm}", seed) for comm in ("ps", "mpi") for seed in SEEDS)), tmp_path)
     (axes,) = drawn
     assert [text.get_text() for text in axes.texts] == ["99", "100", "101", "102"]
     assert axes.get_yticklabels()[0].get_text() == "comm=ps,train.seed=1"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from parallax_runner.checkpoints.folder import publish
+from parallax_runner.checkpoints.publish import publish
 from parallax_runner.config.frozen import from_plain
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.sweep.ledger import Account, Job, Standing, Status

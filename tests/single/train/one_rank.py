@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.data.stream import ShuffledStream

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.files import list_checkpoints, read_sidecar
+from parallax_runner.checkpoints.checkpoint_files import list_checkpoints, read_sidecar
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.errors import DataError, TrainingError
 from parallax_runner.graph.capture import capture
 from parallax_runner.launch.control.activity import Activity, Kind
-from parallax_runner.profile.files import run_metadata_files
 from parallax_runner.profile.record import StepProfiler
+from parallax_runner.profile.run_metadata_files import run_metadata_files
 from parallax_runner.train import step_runner
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.segment import Graph, Segment

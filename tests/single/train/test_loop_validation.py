@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from parallax_runner.checkpoints.best import best_checkpoint, note_validated
-from parallax_runner.checkpoints.files import list_checkpoints
+from parallax_runner.checkpoints.checkpoint_files import list_checkpoints
 from parallax_runner.graph.single_device_graph import MetricSums, SingleDeviceGraph
 from tests.single.small_models import BATCH, captured, dense_model
 from tests.single.train.one_rank import Rank, dataset

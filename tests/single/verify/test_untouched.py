@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from parallax_runner.graph.components import type_spec
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.graph.tf_data.dataset import TfDataset
+from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 from parallax_runner.graph.traced import gradients
 from parallax_runner.graph.traced.capture_step import capture_model, capture_step
 from parallax_runner.graph.traced.row_updates import SparseUpdates

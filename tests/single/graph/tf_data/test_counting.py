@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from parallax_runner.errors import DataError
 from parallax_runner.graph.tf_data import counting
-from parallax_runner.graph.tf_data.dataset import TfDataset
+from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 from parallax_runner.train.feed import Feed
 
 BATCH = 4

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from parallax_runner.graph.tf_data.dataset import TfDataset
 from parallax_runner.graph.tf_data.fresh_copy import graph_of
 from parallax_runner.graph.tf_data.function_state import FunctionState
+from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 from parallax_runner.train.feed import Feed
 
 BATCH, EXAMPLES = 4, 40

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from parallax_runner.config.frozen import from_plain
 from parallax_runner.data.identity import Contents, difference_in, identity_of
-from parallax_runner.graph.tf_data.dataset import TfDataset
+from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 
 ROWS = np.arange(200.0)
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from parallax_runner.data.dataset import Feature, examples_in
 from parallax_runner.errors import DataError
 from parallax_runner.graph.components import rows
-from parallax_runner.graph.tf_data.dataset import TfDataset
+from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 from parallax_runner.train.feed import Feed
 
 BATCH, EXAMPLES, WIDTH = 4, 22, 5

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from parallax_runner.errors import DataError
 from parallax_runner.graph.tf_data import fresh_copy
-from parallax_runner.graph.tf_data.dataset import TfDataset
 from parallax_runner.graph.tf_data.repeatable import why_not_repeatable
+from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 from parallax_runner.train.feed import Feed
 
 GENERATOR = tf.random.Generator.from_seed(1)

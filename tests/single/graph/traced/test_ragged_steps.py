@@ -16,7 +16,7 @@ from parallax_runner.export.saved_model import export_saved_model
 from parallax_runner.graph.build import build_graph
 from parallax_runner.graph.components import type_spec
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.graph.tf_data.dataset import TfDataset
+from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 from parallax_runner.graph.traced.capture_step import capture_step
 from parallax_runner.train.feed import Feed
 from parallax_runner.verify.reference import Reference

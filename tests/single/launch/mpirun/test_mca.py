@@ -9,8 +9,8 @@ import pytest
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch.job import Job
 from parallax_runner.launch.mpirun.command import worker_command
-from parallax_runner.launch.mpirun.launcher import Mpirun, check_mpi_is_chosen
 from parallax_runner.launch.mpirun.mca import settings_of_user, words_of_user
+from parallax_runner.launch.mpirun.mpirun_launcher import Mpirun, check_mpi_is_chosen
 
 MODULE = {"OMPI_MCA_pml": "ucx", "PRTE_MCA_plm": "ssh", "PMIX_MCA_gds": "hash", "OMPI_COMM_WORLD_SIZE": "1"}
 

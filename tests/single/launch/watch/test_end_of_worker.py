@@ -16,7 +16,7 @@ from parallax_runner.launch.logs import log_path
 BODY = """
 import atexit, sys, threading, time
 from pathlib import Path
-from parallax_runner.launch.control import client; from parallax_runner.launch import entry
+from parallax_runner.launch.control import client; from parallax_runner.launch import child
 
 client.LINGERS_SECS = {lingers_secs}
 
@@ -34,7 +34,7 @@ def body(run_dir, index, client):
     threading.Thread(target=late).start()
     client.done()
 
-entry.run_child("worker", 0, Path(sys.argv[1]), body)
+child.run_child("worker", 0, Path(sys.argv[1]), body)
 """
 
 

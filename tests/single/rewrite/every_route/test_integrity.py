@@ -10,7 +10,7 @@ from parallax_runner.rewrite import passes
 from parallax_runner.rewrite.every_route.integrity import RewriteError, check
 from parallax_runner.rewrite.replica import start_replica
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
-from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Rewrite
 from tests.single.small_models import OPTIMIZERS, captured, clip, lookup_model, planned
 
 

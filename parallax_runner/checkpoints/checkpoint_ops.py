@@ -1,0 +1,224 @@
+"""The ops that read and restore a distributed graph's variables under logical names and in full shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.checkpoints.checkpoint_files import read_sidecar
+from parallax_runner.errors import CheckpointError, reason_in
+from parallax_runner.files.literal_path import literal
+from parallax_runner.graph.single_device_graph import Variable
+from parallax_runner.rewrite.distributed_graph import Admission, DistributedGraph, LogicalVariable, Piece, index
+
+UNKNOWN_STEP = -1  # means: use the chief's own step count
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The part of a logical variable that an array contains.
+
+    The part has the shape `shape` and starts at `offset` (one entry per dimension). The part takes every `step`-th
+    index of the first dimension.
+    """
+
+    name: str
+    dtype: tf.DType
+    full_shape: tuple[int, ...]
+    offset: tuple[int, ...]
+    shape: tuple[int, ...]
+    step: int = 1
+
+    @property
+    def where(self) -> tuple[slice, ...]:
+        """The NumPy index of the part in the whole variable."""
+        return index(self.offset, self.shape, self.step)
+
+
+class CheckpointOps:
+    """The ops that one rank's graph needs to save and restore checkpoints. Create this object before the session.
+
+    Only the chief saves. If variables are sharded across the ranks (`is_collective`), all ranks must call `read` and
+    `snapshot` together, and the chief gets the values.
+    """
+
+    def __init__(self, distributed: DistributedGraph) -> None:
+        with distributed.graph.as_default(), tf.device(distributed.device), tf.name_scope("checkpoint/"):
+            self.prefix = tf.placeholder(tf.string, [], name="prefix")
+            self.is_chief = distributed.rank == 0
+            pairs = [(variable, piece) for variable in distributed.variables for piece in variable.pieces]
+            self.slices = tuple(
+                Slice(variable.name, variable.dtype, variable.shape, piece.offset, piece.shape, piece.step)
+                for variable, piece in pairs
+            )
+            self.is_collective = any(piece.needs_all_ranks for _, piece in pairs)
+            if self.is_chief or self.is_collective:
+                read = [piece for _, piece in pairs if self.is_chief or piece.needs_all_ranks]
+                self._add_reads(read, distributed)
+            self.restore = tf.group(*self._restore(list(assigned_pieces(distributed))))
+
+    def read(self, session: tf.Session) -> list[np.ndarray]:
+        """Reads the values of `slices` as they are when `wait_until_read` returns in another thread.
+
+        After that moment, steps may run while values are still being sent: either the values are copies, or each op
+        that writes a variable copies it first.
+        """
+        return self.read_with_step(session)[0]
+
+    def read_with_step(self, session: tf.Session) -> tuple[list[np.ndarray], int | None]:
+        """Returns the result of `read`, and the number of steps that led to the values.
+
+        The number is None if steps wait for the chief.
+        """
+        values, step, *_ = session.run([self.values, self.step, self.tell_read, self.release_mutex])
+        return values, _step_or_none(step)
+
+    def wait_until_read(self, session: tf.Session) -> int | None:
+        """Waits until a `read` in another thread has read all variables, or until `give_up` is called.
+
+        Returns the number of steps, as in `read_with_step`.
+        """
+        return _step_or_none(session.run(self.wait))
+
+    def give_up(self, session: tf.Session) -> None:
+        """Makes `wait_until_read` return after a failed `read`."""
+        session.run(self.tell_failed)
+
+    def snapshot(self, session: tf.Session) -> dict[str, np.ndarray]:
+        """Returns all saved variables under logical names and in full shapes. Returns an empty dict on ranks other than
+        the chief."""
+        found: dict[str, np.ndarray] = {}
+        values = session.run([self.values, self.release_mutex])[0] if self.is_chief or self.is_collective else []
+        for part, value in zip(self.slices, values, strict=True) if self.is_chief else ():
+            whole = found.setdefault(part.name, np.empty(part.full_shape, value.dtype))
+            whole[part.where] = value
+        return found
+
+    def _add_reads(self, pieces: list[Piece], distributed: DistributedGraph) -> None:
+        """Adds the read ops. If there is a mutex (routes/ps/mutex.py), the mutex blocks updates from the first
+        to the last read."""
+        held, mutex = None, distributed.mutex
+        if mutex is not None:
+            with tf.device(mutex.device):
+                held = tf.raw_ops.MutexLock(mutex=mutex)
+        with tf.control_dependencies([] if held is None else [held.op]):
+            found = [piece.read() for piece in pieces]
+            # If there is a mutex, the step count is read on the mutex's server, since this process may be busy with a
+            # step.
+            with tf.device(None if held is None else held.device):
+                self.step = _read_step(distributed.admission)
+        self.values = [each.values for each in found]
+        reads = [*(each.read for each in found), self.step.op]
+        with tf.control_dependencies(reads):
+            self.release_mutex = tf.no_op()
+            if held is not None:
+                with tf.device(held.device):
+                    self.release_mutex = tf.raw_ops.ConsumeMutexLock(mutex_lock=held)
+        # A queue signals when all variables have been read. `read` itself returns later, when the values from servers
+        # have arrived.
+        queue = tf.FIFOQueue(capacity=2, dtypes=[tf.int64], shapes=[[]], name="read")
+        with tf.control_dependencies(reads):
+            self.tell_read = queue.enqueue(self.step)
+        self.tell_failed = queue.enqueue(tf.constant(UNKNOWN_STEP, tf.int64))
+        self.wait = queue.dequeue()
+
+    def _restore(self, pairs: list[tuple[LogicalVariable, Piece]]) -> list[tf.Operation]:
+        if not pairs:
+            return []
+        keys = [(variable.name, _spec_to_read(variable, piece), variable.dtype) for variable, piece in pairs]
+        names, specs, dtypes = zip(*dict.fromkeys(keys), strict=True)
+        values = tf.raw_ops.RestoreV2(prefix=self.prefix, tensor_names=names, shape_and_slices=specs, dtypes=dtypes)
+        by_key = dict(zip(dict.fromkeys(keys), values, strict=True))
+        ops = []
+        for (variable, piece), key in zip(pairs, keys, strict=True):
+            value = by_key[key]
+            if piece.step > 1:  # the values are sliced here, so that a server receives only its own rows
+                value = tf.ensure_shape(value, variable.shape)[piece.where]
+            ops.append(piece.assign(value))
+        return ops
+
+
+def assigned_pieces(distributed: DistributedGraph) -> Iterator[tuple[LogicalVariable, Piece]]:
+    """Yields the pieces that a rank assigns when variables get new values, each with its variable.
+
+    A rank assigns its own pieces and its copies of other pieces. Only the chief assigns pieces on servers.
+    """
+    is_chief = distributed.rank == 0
+    for variable in distributed.variables:
+        for piece in variable.pieces:
+            if is_chief or not piece.is_shared:
+                yield variable, piece
+    for copy in distributed.copies:
+        for piece in copy.pieces:
+            yield copy, piece
+
+
+def slice_spec(shape: tuple[int, ...], piece: Piece | Slice) -> str:
+    """Returns TensorFlow's specification of a slice of a tensor, such as «40000 128 0,10000:0,128», or an empty string
+    for the whole tensor."""
+    if piece.shape == shape:
+        return ""
+    ranges = ":".join(f"{offset},{length}" for offset, length in zip(piece.offset, piece.shape, strict=True))
+    return " ".join(map(str, shape)) + " " + ranges
+
+
+def _spec_to_read(variable: LogicalVariable, piece: Piece) -> str:
+    """Returns the specification of the slice to read for a piece. If the piece's rows are not contiguous, the slice is
+    the whole variable."""
+    return slice_spec(variable.shape, piece) if piece.step == 1 else ""
+
+
+def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = "") -> None:
+    """Raises CheckpointError if the checkpoint does not fit the variables.
+
+    A checkpoint does not fit if it is unreadable, lacks a saved variable, or has a saved variable with another shape or
+    dtype. It also does not fit if its variables were trained on data with a different numbering, provided that both
+    numberings are known.
+    """
+    if numbering and read_sidecar(prefix).numbering not in ("", numbering):
+        raise CheckpointError(
+            f"checkpoint {prefix} comes from a run with a different vocabulary, so the rows of its tables no longer "
+            "match the words. Restore the text and the data settings of that run, or start afresh with "
+            "ckpt.resume=never"
+        )
+    try:
+        with literal(prefix) as path:
+            reader = tf.train.load_checkpoint(path)
+    except tf.errors.OpError as error:
+        raise CheckpointError(f"checkpoint {prefix} cannot be read: {reason_in(error.message)}") from error
+    shapes: Mapping[str, list[int]] = reader.get_variable_to_shape_map()
+    dtypes: Mapping[str, tf.DType] = reader.get_variable_to_dtype_map()
+    for variable in variables:
+        if not variable.saved:
+            continue
+        if variable.full_name not in shapes:
+            raise CheckpointError(
+                f"checkpoint {prefix} has no variable «{variable.full_name}»: the checkpoint belongs to another "
+                "model or optimizer. Set ckpt.resume=never to start afresh"
+            )
+        if tuple(shapes[variable.full_name]) != variable.full_shape:
+            raise CheckpointError(
+                f"checkpoint {prefix}: variable «{variable.full_name}» has shape {shapes[variable.full_name]}, but "
+                f"shape {list(variable.full_shape)} in the model. Set ckpt.resume=never to start afresh"
+            )
+        if dtypes[variable.full_name] != tf.as_dtype(variable.dtype):
+            raise CheckpointError(
+                f"checkpoint {prefix}: variable «{variable.full_name}» has dtype {dtypes[variable.full_name].name}, "
+                f"but dtype {variable.dtype} in the model. Set ckpt.resume=never to start afresh"
+            )
+
+
+def _read_step(admission: Admission | None) -> tf.Tensor:
+    if admission is None:
+        return tf.constant(UNKNOWN_STEP, tf.int64)
+    handle = admission.steps_done.op.inputs[0]
+    with tf.device(handle.device):
+        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64)
+
+
+def _step_or_none(step: np.ndarray) -> int | None:
+    return None if step == UNKNOWN_STEP else int(step)

@@ -1,0 +1,1 @@
+"""Caffe2's `data_parallel_model`, and the stores at which its shards meet."""

@@ -1,0 +1,1 @@
+"""Paddle's `init`, and the flags of its trainers and pservers."""
