@@ -19,7 +19,7 @@ from parallax_runner.api.first_process import check_first_process
 from parallax_runner.config.schema import ClusterConfig
 from parallax_runner.errors import ConfigError, LaunchError
 from parallax_runner.launch.control import wire
-from parallax_runner.launch.launchers.manual import secret, stand_by
+from parallax_runner.launch.launchers.manual import secret
 from parallax_runner.worker import script as scripts
 from tests.single.api.test_refusals import graph_of_a_script
 

@@ -14,7 +14,7 @@ from parallax_runner.frontdoors import entry
 from parallax_runner.frontdoors.door import Task
 from parallax_runner.frontdoors.paddle import flags
 from parallax_runner.frontdoors.paddle import trainer_init as api
-from parallax_runner.launch.launchers.manual import secret, stand_by
+from parallax_runner.launch.launchers.manual import secret
 
 AT = "tcp://127.0.0.1:7164"
 
