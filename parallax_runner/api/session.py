@@ -11,7 +11,6 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.api.fetch_check import FetchCheck
 from parallax_runner.api.fetches import Leaf, Translator, flatten
 from parallax_runner.api.hooks import Hooks, Values
-from parallax_runner.api.queue_runners import start_queue_runners
 from parallax_runner.api.script_segments import ScriptSegments
 from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.plan.plan import Plan
@@ -35,7 +34,7 @@ class Session:
         self._fetch_check = FetchCheck(plan, self._steps, runner.distributed)
         self._hooks = Hooks(hooks, self)
         self._closed = False
-        self._queues = start_queue_runners(graph, runner)
+        self._queues = _start_queue_runners(graph, runner)
         self._hooks.after_create()
 
     @property
@@ -167,3 +166,15 @@ class Session:
 def _values_of(leaf: Leaf, fetched: Iterator[Any]) -> list[Any]:
     """Returns the value of a leaf in each replica. Takes the values of the leaf's tensors from `fetched`."""
     return [leaf.make([next(fetched) for _ in replica]) for replica in leaf.tensors]
+
+
+def _start_queue_runners(graph: tf.Graph, steps: StepRunner) -> tf.train.Coordinator:
+    """Starts the queue runners of the script's graph once for each replica. Returns the coordinator that stops the
+    queue runners."""
+    distributed, coordinator = steps.distributed, tf.train.Coordinator()
+    with distributed.graph.as_default():
+        for runner in graph.get_collection(tf.GraphKeys.QUEUE_RUNNERS):
+            for prefix in distributed.prefixes:
+                own = tf.train.QueueRunner.from_proto(runner.to_proto(), import_scope=prefix.rstrip("/"))
+                own.create_threads(steps.session, coordinator, daemon=True, start=True)
+    return coordinator

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from parallax_runner.analysis.variable_info import VariableInfo
 from parallax_runner.config import frozen
-from parallax_runner.config.cluster_size import devices_of_worker
+from parallax_runner.config.cluster_size import devices_of_worker, spans_hosts
 from parallax_runner.config.comm_mode import mode_of, name_by_cost
+from parallax_runner.config.frozen import is_fit, is_of_script
+from parallax_runner.config.launchers import declared_by
 from parallax_runner.config.schema import RoutesConfig, RunConfig
 from parallax_runner.driver.cost_model import constants_of, cost_model
 from parallax_runner.driver.jobs import row_trial
-from parallax_runner.driver.plan_request import plan_request
 from parallax_runner.launch.interrupts import Interrupts
+from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.plan.plan import Moved, Plan
 from parallax_runner.planning.advice import advice
 from parallax_runner.planning.cost.measured import Measured
+from parallax_runner.planning.cut import Cut
 from parallax_runner.planning.decide import decided
 from parallax_runner.planning.explain import explain
 from parallax_runner.planning.placement import rows_matter
+from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.planner import make_plan
 from parallax_runner.process.stage_times import stage
 from parallax_runner.routes.local.planning import ROUTE as LOCAL
@@ -84,7 +90,7 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
 
     if config.train.on_nan == "skip":
         check_skippable_updates(single)
-    request = plan_request(config, _variables_of(single), single.fingerprint, measured)
+    request = _plan_request(config, _variables_of(single), single.fingerprint, measured)
     constants = constants_of(config)
     request = decided(request, cost_model(request, constants))
     plan = make_plan(request)
@@ -106,7 +112,7 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
 
 def advice_on(plan: Plan, config: RunConfig, single: SingleDeviceGraph, measured: Measured | None) -> str | None:
     """Returns the advice that `action=plan` prints last, or None if there is no advice."""
-    request = plan_request(config, _variables_of(single), single.fingerprint, measured)
+    request = _plan_request(config, _variables_of(single), single.fingerprint, measured)
     constants = constants_of(config)
     auto = dataclasses.replace(request, comm=name_by_cost(), preset=None)
     own, other = (cost_model(decided(one, cost_model(one, constants)), constants) for one in (request, auto))
@@ -121,3 +127,31 @@ def _variables_of(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
     if _analyzed is None or _analyzed[0]() is not single:
         _analyzed = weakref.ref(single), classify(single)
     return _analyzed[1]
+
+
+def _plan_request(
+    config: RunConfig, variables: Sequence[VariableInfo], fingerprint: str, measured: Measured | None
+) -> PlanRequest:
+    """Returns the request for the plan of a run. With comm=auto, the request does not contain the choice of routes
+    yet."""
+    return PlanRequest(
+        comm=config.comm.name,
+        variables=tuple(variables),
+        fingerprint=fingerprint,
+        workers=1 if mode_of(config.comm).is_one_process else config.cluster.workers,
+        servers=config.cluster.servers,
+        replicas_per_worker=config.cluster.replicas_per_worker,
+        options=CommOptions.of(config.comm),
+        partitions=config.partition.num,
+        cut=cut_of(config),
+        measured=measured,
+        preset=config.comm.routes,
+        spans_hosts=spans_hosts(config.cluster),
+        script_runs_steps=is_of_script(config) and not is_fit(config),
+        without_mpirun=declared_by(config.cluster.launcher).without_mpirun,
+    )
+
+
+def cut_of(config: RunConfig) -> Cut:
+    """Returns the rule for applying the configured number of shards to sparse variables."""
+    return Cut.BY_BYTES if config.partition.name == "search" else Cut(config.partition.cut)

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.rewrite.distributed_graph import DistributedGraph, LogicalVariable
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph, Variable
+from parallax_runner.rewrite.distributed_graph import DistributedGraph, LogicalVariable, Piece
 from parallax_runner.rewrite.every_route.finite_gradients import finite_gradients
 from parallax_runner.rewrite.every_route.initialize import initialize_alike, together
 from parallax_runner.rewrite.every_route.leave import leave_together
 from parallax_runner.rewrite.every_route.place import place_on_worker
 from parallax_runner.rewrite.every_route.votes import add_votes
 from parallax_runner.rewrite.exchange.count_bytes import count_sent_bytes
-from parallax_runner.rewrite.logical_variables import logical_variables
 from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.routes.rewriting import needs_all_ranks
 
@@ -56,7 +55,7 @@ def joined(replicas: Sequence[Rewrite], *, worker: int) -> DistributedGraph:
         agree=initialization.agree,
         sent_bytes=sent_bytes,
         applied=first.applied,
-        variables=logical_variables(first),
+        variables=_logical_variables(first),
         copies=_copies(replicas),
         rank=worker,
         device=first.worker_device,
@@ -121,5 +120,29 @@ def _stands_for(replicas: Sequence[Rewrite]) -> dict[str, tf.Tensor]:
 
 def _copies(replicas: Sequence[Rewrite]) -> tuple[LogicalVariable, ...]:
     """Returns the variables of the other replicas that do not share them with the first replica."""
-    others = [variable for rewrite in replicas[1:] for variable in logical_variables(rewrite)]
+    others = [variable for rewrite in replicas[1:] for variable in _logical_variables(rewrite)]
     return tuple(variable for variable in others if not any(piece.is_shared for piece in variable.pieces))
+
+
+def _logical_variables(rewrite: Rewrite) -> tuple[LogicalVariable, ...]:
+    """Returns the variables that checkpoints contain, with their pieces. A variable that the model has partitioned has
+    only one entry."""
+    pieces: dict[str, list[Piece]] = {}
+    shapes: dict[str, tuple[tuple[int, ...], str]] = {}
+    for variable in rewrite.single.variables:
+        if variable.saved:
+            shapes[variable.full_name] = (variable.full_shape, variable.dtype)
+            pieces.setdefault(variable.full_name, []).extend(_pieces(rewrite, variable))
+    return tuple(
+        LogicalVariable(name=name, shape=shape, dtype=tf.as_dtype(dtype), pieces=tuple(pieces[name]))
+        for name, (shape, dtype) in shapes.items()
+    )
+
+
+def _pieces(rewrite: Rewrite, variable: Variable) -> list[Piece]:
+    placement = rewrite.placement_of(variable.name)
+    if placement is not None:
+        return placement.pieces(rewrite, variable)
+    handle = rewrite.op(variable.name).outputs[0]
+    is_shared = variable.name in rewrite.counters
+    return [Piece(handle=handle, offset=variable.offset, shape=variable.shape, is_shared=is_shared)]

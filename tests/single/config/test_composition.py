@@ -14,8 +14,8 @@ from parallax_runner.config.location import conf_dir
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.validate import validate
 from parallax_runner.driver.check import check
+from parallax_runner.driver.make_plan import cut_of
 from parallax_runner.driver.partition_search import with_partitions
-from parallax_runner.driver.plan_request import cut_of
 from parallax_runner.planning.cut import Cut
 
 PACKAGE = Path(parallax_runner.__file__).parent
