@@ -345,7 +345,7 @@ def _config(
     """Composes the configuration of the run, and the origins of its settings. Raises ConfigError if the configuration
     is invalid or a batch cannot be divided equally."""
     from parallax_runner.config.cluster_size import size_cluster
-    from parallax_runner.driver.batch_size import replica_batch
+    from parallax_runner.driver.batch_size import sizes_of
     from parallax_runner.driver.check import checked_job
     from parallax_runner.driver.own_optimizer import check_no_optimizer
 
@@ -370,7 +370,7 @@ def _config(
         raise ConfigError("fit reads the trained weights from a checkpoint").about(
             Setting("ckpt", "off", where="fit"), remedy="remove this override"
         )
-    batch_size = replica_batch(size_cluster(config), dataset.global_batch)
+    sizes = sizes_of(size_cluster(config), dataset)
     pass_steps = getattr(dataset, "pass_steps", None) if action_of(config).runs_steps else None
-    data = {**config.data, "pass_steps": pass_steps, "batch_size": batch_size}
+    data = {**config.data, "pass_steps": pass_steps, **sizes}
     return dataclasses.replace(config, data=data), job.origins.given_by("fit")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, validates_at_least
 from parallax_runner.data.from_arrays import Arrays
+from parallax_runner.data.shares import is_uneven_run
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ class FitSource:
 
     def build_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
         """Captures the model's training step on one replica's batch."""
+        if is_uneven_run(config, dataset):
+            from parallax_runner.graph.uneven_steps import with_share
+
+            return with_share(self._capture(config, None))
         return self._capture(config, config.data["batch_size"])
 
     def build_serving_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
@@ -47,7 +52,7 @@ class FitSource:
         """Provides the model's own training step. The model has its values again afterwards."""
         from parallax_runner.graph.traced.untouched import untouched_model
 
-        features = self._features(config.data["batch_size"])
+        features = self._features(None if is_uneven_run(config, dataset) else config.data["batch_size"])
         return untouched_model(self.model, features, self.dataset.structure.as_batch)
 
     def _features(self, batch_size: int | None) -> dict[str, Any]:

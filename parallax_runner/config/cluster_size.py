@@ -35,6 +35,13 @@ def size_cluster(config: RunConfig) -> RunConfig:
     return dataclasses.replace(config, cluster=cluster)
 
 
+def replicas_of(config: RunConfig) -> int:
+    """Returns the number of replicas that share a step. The cluster must be sized."""
+    if mode_of(config.comm).is_one_process:
+        return 1
+    return config.cluster.workers * config.cluster.replicas_per_worker
+
+
 def spans_hosts(cluster: ClusterConfig) -> bool:
     """Returns whether the workers can be on several hosts. This is always true for processes that the user starts."""
     if declared_by(cluster.launcher).processes_stand_by:

@@ -123,6 +123,18 @@ def first_steps_of(dataset: Dataset, steps: int) -> Dataset:
     return dataset if change is None else cast(Dataset, change(steps))
 
 
+def is_uneven(dataset: Dataset, replicas: int) -> bool:
+    """Returns whether the replicas of some step have different numbers of examples."""
+    check = getattr(dataset, "is_uneven", None)
+    return check is not None and bool(check(replicas))
+
+
+def with_whole_batches(dataset: Dataset) -> Dataset:
+    """Returns the dataset without the partial batches at the end of its passes."""
+    change = getattr(dataset, "with_whole_batches", None)
+    return dataset if change is None else cast(Dataset, change())
+
+
 def numbering_of(dataset: Dataset) -> str:
     """Returns a digest of the list that gives a dataset's ids their meaning, such as a vocabulary. Returns an empty
     string if the dataset has no such digest."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.shares import step_examples_of
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
 
@@ -27,5 +28,5 @@ def notes(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: Dat
             single.loss_trial,
             lambda size: dataset.train_batch(0, size),
             replicas=plan.contributors,
-            step_examples=plan.contributors * config.data["batch_size"],
+            step_examples=step_examples_of(config, plan.contributors),
         )

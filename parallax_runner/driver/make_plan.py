@@ -90,7 +90,7 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
 
     if config.train.on_nan == "skip":
         check_skippable_updates(single)
-    request = _plan_request(config, _variables_of(single), single.fingerprint, measured)
+    request = _plan_request(config, _variables_of(config, single), single.fingerprint, measured)
     constants = constants_of(config)
     request = decided(request, cost_model(request, constants))
     plan = make_plan(request)
@@ -112,20 +112,23 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
 
 def advice_on(plan: Plan, config: RunConfig, single: SingleDeviceGraph, measured: Measured | None) -> str | None:
     """Returns the advice that `action=plan` prints last, or None if there is no advice."""
-    request = _plan_request(config, _variables_of(single), single.fingerprint, measured)
+    request = _plan_request(config, _variables_of(config, single), single.fingerprint, measured)
     constants = constants_of(config)
     auto = dataclasses.replace(request, comm=name_by_cost(), preset=None)
     own, other = (cost_model(decided(one, cost_model(one, constants)), constants) for one in (request, auto))
     return advice(plan, request.variables, own, other)
 
 
-def _variables_of(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
-    """Returns the result of the analysis, which several plans and the advice for the same graph share."""
+def _variables_of(config: RunConfig, single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
+    """Returns the result of the analysis, which several plans and the advice for the same graph share. If batches have
+    several sizes, the analysis is that of the largest."""
     from parallax_runner.analysis.classify import classify
+    from parallax_runner.graph.uneven_steps import with_batch_size
 
     global _analyzed
     if _analyzed is None or _analyzed[0]() is not single:
-        _analyzed = weakref.ref(single), classify(single)
+        largest = with_batch_size(single, config.data["batch_size"]) if single.is_uneven else single
+        _analyzed = weakref.ref(single), classify(largest)
     return _analyzed[1]
 
 

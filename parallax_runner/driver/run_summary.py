@@ -12,6 +12,7 @@ from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.config.objective import TRAINING_LOSS, Direction, Objective
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.trackers import RUN_ID_KEY
+from parallax_runner.data.shares import step_examples_of
 from parallax_runner.driver.partition_results import SearchSummary
 from parallax_runner.track.origin import program
 from parallax_runner.track.run_record import RunRecord, counts_of, histogram_of
@@ -154,7 +155,7 @@ def global_batch(config: RunConfig, contributors: int) -> int | None:
     batch_size = config.data.get("batch_size")
     if config.model["_target_"] == SCRIPT or batch_size is None:
         return None
-    return int(batch_size) * contributors
+    return step_examples_of(config, contributors)
 
 
 def with_training(

@@ -11,6 +11,7 @@ import numpy as np
 
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.shares import SHARE
 from parallax_runner.driver import report
 from parallax_runner.driver.ended import RunEnded
 from parallax_runner.driver.prepared_run import PreparedRun
@@ -77,7 +78,8 @@ def _batches(config: RunConfig, plan: Plan, dataset: Dataset) -> Iterator[Mappin
 
     feed = Feed(dataset, config.data["batch_size"], 0, plan.workers, plan.replicas_per_worker)
     for step in range(min(PART_STEPS, config.train.total_steps)):
-        yield feed.train_batches(step * feed.global_batch)[0]
+        batch = feed.train_batches(step * feed.global_batch)[0]
+        yield {name: array for name, array in batch.items() if name != SHARE}
 
 
 def _summary_of(found: UntouchedComparison) -> UntouchedSummary:

@@ -16,6 +16,7 @@ from parallax_runner.config.frozen import plain
 from parallax_runner.config.location import models_dir
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.shares import is_uneven_run
 from parallax_runner.errors import ConfigError, DataError, Setting
 from parallax_runner.files.in_place import open_in_place
 from parallax_runner.graph.arguments import blamed, check_call, check_callable, check_names
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from parallax_runner.graph.traced.untouched import Untouched
 
 # Keys of the group `data` that are not arguments of its function.
-OWN_DATA_KEYS = ("batch_size", "resume")
+OWN_DATA_KEYS = ("batch_size", "global_batch", "resume")
 MEMBERS = ("features", "words_per_example", "train_size", "validation_size", "train_batch")
 MODELS = "models"  # the package that conf/model/ names
 
@@ -72,6 +73,10 @@ def _as_dataset(made: Any, config: RunConfig) -> Dataset:
 
 def build_graph(config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
     """Builds the graph of one replica with the model's function. The graph is the same in every process."""
+    if is_uneven_run(config, dataset):
+        from parallax_runner.graph.uneven_steps import with_share
+
+        return with_share(_build(config, dataset, None))
     return _build(config, dataset, config.data["batch_size"])
 
 
@@ -112,7 +117,8 @@ class _Model:
         """Calls the model's function again. Returns None for a function that takes features."""
         from parallax_runner.graph.traced.untouched import untouched_step
 
-        step = _step_in(config, dataset, config.data["batch_size"])
+        batch_size = None if is_uneven_run(config, dataset) else config.data["batch_size"]
+        step = _step_in(config, dataset, batch_size)
         return None if step is None else untouched_step(step.make, step.specs, seed=step.seed, options=step.options)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from parallax_runner.config.objective import Direction
+from parallax_runner.data.shares import SHARE
 
 # With these aggregations, ranks merge their changes to a variable.
 MERGED = ("sum", "mean")
@@ -69,8 +70,9 @@ class SingleDeviceGraph:
     needs.
 
     For a training step:
-    - `features` maps each feature of the data to the name of its placeholder. `loss` is a scalar: the mean over the
-      batch. `metrics` are the metrics of a step, or None if there are none.
+    - `features` maps each feature of the data to the name of its placeholder. If the replicas of a step can have
+      different numbers of examples, one more entry is the replica's share (data/shares.py). `loss` is a scalar: the
+      mean over the batch. `metrics` are the metrics of a step, or None if there are none.
     - `gradients` contains only the gradients that reach an update op of `train_op`.
     - `fingerprint` is the same in any two builds of the same graph.
     - `has_optimizer` is set for a Keras model or a training step, because both have their own optimizer.
@@ -133,6 +135,11 @@ class SingleDeviceGraph:
     def validates_any_size(self) -> bool:
         """Whether validation batches can differ in size from training batches."""
         return self.evaluated_by != self.features
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether the replicas of a step can have different numbers of examples."""
+        return SHARE in self.features
 
     @property
     def fetched_in_training(self) -> tuple[str, ...]:

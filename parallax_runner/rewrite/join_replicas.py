@@ -13,6 +13,7 @@ from parallax_runner.rewrite.every_route.initialize import initialize_alike, tog
 from parallax_runner.rewrite.every_route.leave import leave_together
 from parallax_runner.rewrite.every_route.place import place_on_worker
 from parallax_runner.rewrite.every_route.votes import add_votes
+from parallax_runner.rewrite.every_route.weigh_by_share import if_any_example, weighed
 from parallax_runner.rewrite.exchange.count_bytes import count_sent_bytes
 from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.routes.rewriting import needs_all_ranks
@@ -77,7 +78,7 @@ def _ops_of_step(replicas: Sequence[Rewrite]) -> list[tf.Operation]:
 
 
 def _mean_loss(replicas: Sequence[Rewrite]) -> tf.Tensor:
-    losses = [rewrite.tensor(rewrite.single.loss) for rewrite in replicas]
+    losses = [weighed(rewrite.tensor(rewrite.single.loss), rewrite.share) for rewrite in replicas]
     if len(losses) == 1:
         return losses[0]
     return tf.add_n(losses) / tf.cast(len(losses), losses[0].dtype)
@@ -88,9 +89,12 @@ def _metric_sums(replicas: Sequence[Rewrite]) -> tuple[tf.Tensor, ...]:
     metrics = replicas[0].single.metrics
     if metrics is None:
         return ()
+    of_replicas = [
+        [if_any_example(rewrite.tensor(name), rewrite.share) for name in metrics.tensors] for rewrite in replicas
+    ]
     if len(replicas) == 1:
-        return tuple(replicas[0].tensor(name) for name in metrics.tensors)
-    return tuple(tf.add_n([rewrite.tensor(name) for rewrite in replicas]) for name in metrics.tensors)
+        return tuple(of_replicas[0])
+    return tuple(tf.add_n(sums) for sums in zip(*of_replicas, strict=True))
 
 
 def _validation_metric_sums(first: Rewrite, single: SingleDeviceGraph) -> tuple[tf.Tensor, ...]:

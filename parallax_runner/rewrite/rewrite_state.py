@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.data.shares import SHARE
 from parallax_runner.graph import edit
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.plan import Plan
@@ -130,6 +131,12 @@ class Rewrite:
         worker, number = divmod(self.rank, self.plan.replicas_per_worker)
         device = f"/device:{self.device_type}:{number}" if self.device_type else ""
         return f"/job:worker/task:{worker}{device}"
+
+    @property
+    def share(self) -> tf.Tensor | None:
+        """This replica's share of a step's examples (float64, scalar), or None if all replicas always have equally
+        many."""
+        return self.tensor(self.single.features[SHARE]) if self.single.is_uneven else None
 
     def of_route(self, kind: type[State]) -> State:
         """Returns the state that the passes of one route share. `kind` is its `RouteRewriting.state`."""

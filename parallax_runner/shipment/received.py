@@ -9,6 +9,7 @@ from typing import Protocol
 
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, with_pass_steps
+from parallax_runner.data.shares import as_trained
 from parallax_runner.errors import LaunchError
 from parallax_runner.files.shared import check_own_folder
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -58,7 +59,7 @@ class Received:
     def load_dataset(self, config: RunConfig) -> Dataset:
         """Returns the data."""
         if self.contents.data is not None:
-            made = self.maker.load_dataset(config)
+            made = as_trained(config, self.maker.load_dataset(config))
             steps = self.contents.pass_steps
             return made if steps is None else with_pass_steps(made, steps)
         from parallax_runner.shipment.data_files import load_data

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.data.shares import SHARE
 from parallax_runner.errors import ParallaxError
 from parallax_runner.graph.devices import without_devices
 from parallax_runner.graph.iterators import input_initializers
@@ -96,26 +97,30 @@ class Reference:
         self._prepare(())
 
     def step(self, batches: Sequence[Values]) -> list[float]:
-        """Runs one training step. batches[r] is the batch of rank r, by feature name. Returns the loss of each rank."""
+        """Runs one training step. batches[r] is the batch of rank r, by feature name. Returns the loss of each rank,
+        times its share of the step's examples."""
         if len(batches) != len(self._ranks):
             raise ParallaxError(f"got {len(batches)} batches for {len(self._ranks)} ranks, expected one batch per rank")
         before = self._ranks[0].read(self._single.merged)
         firsts = [rank.first_half(batch) for rank, batch in zip(self._ranks, batches, strict=True)]
-        aggregated = _aggregate(self._single.gradients, firsts, average_sparse=self._average_sparse)
+        shares = [float(batch.get(SHARE, 1.0)) for batch in batches]
+        weighed = [_weighed(self._single.gradients, first, share) for first, share in zip(firsts, shares, strict=True)]
+        aggregated = _aggregate(self._single.gradients, weighed, average_sparse=self._average_sparse)
         losses = [rank.second_half({**first, **aggregated}) for rank, first in zip(self._ranks, firsts, strict=True)]
-        self._merge_declared(before)
-        return losses
+        self._merge_declared(before, shares)
+        return [share * loss if share else 0.0 for share, loss in zip(shares, losses, strict=True)]
 
-    def _merge_declared(self, before: Values) -> None:
-        """Merges variables that declare «sum» or «mean», after a step that began with the values `before`."""
+    def _merge_declared(self, before: Values, shares: Sequence[float]) -> None:
+        """Merges variables that declare «sum» or «mean», after a step that began with the values `before`. `shares` are
+        the ranks' shares of the step's examples."""
         if not before:
             return
         after = [rank.read(self._single.merged) for rank in self._ranks]
         merged = {}
         for variable in self._single.merged:
             old = np.asarray(before[variable.name])
-            added = sum(np.asarray(values[variable.name]) - old for values in after)
-            merged[variable.name] = old + (added / len(after) if variable.aggregation == "mean" else added)
+            changes = [np.asarray(values[variable.name]) - old for values in after]
+            merged[variable.name] = old + _merged_change(variable, changes, shares)
         for rank in self._ranks:
             rank.assign({name: value.astype(np.asarray(before[name]).dtype) for name, value in merged.items()})
 
@@ -250,6 +255,26 @@ def _with_names_of_resources(graph_def: tf.GraphDef) -> tf.GraphDef:
 
 def _boundary(gradients: Iterable[Gradient]) -> list[str]:
     return [name for gradient in gradients for name in (gradient.values, gradient.indices) if name]
+
+
+def _weighed(gradients: Iterable[Gradient], first: Values, share: float) -> Values:
+    """Returns the raw gradients of a rank, times its share of the step's examples. A rank without examples has computed
+    an example of another rank, whose gradient counts as 0."""
+    if share == 1.0:
+        return first
+    found = dict(first)
+    for gradient in gradients:
+        values = np.asarray(first[gradient.values])
+        found[gradient.values] = values * values.dtype.type(share) if share else np.zeros_like(values)
+    return found
+
+
+def _merged_change(variable: Variable, changes: Sequence[np.ndarray], shares: Sequence[float]) -> np.ndarray:
+    """Returns the change of a variable that declares «sum» or «mean», from each rank's change and share."""
+    if variable.aggregation == "mean":
+        weighed = [share * change for share, change in zip(shares, changes, strict=True)]
+        return np.asarray(sum(weighed) / len(changes))
+    return np.asarray(sum(change for share, change in zip(shares, changes, strict=True) if share))
 
 
 def _aggregate(

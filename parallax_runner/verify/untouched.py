@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.data.shares import SHARE
 from parallax_runner.graph.seeds import stream_draws
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.graph.traced.untouched import Untouched
@@ -91,7 +92,7 @@ def _compared(
                 return UntouchedComparison(found, 0)
         for step, batch in enumerate(batches, 1):
             expected = own.after(batch, before)
-            captured.step([batch])
+            captured.step([{**batch, SHARE: np.asarray(1.0)} if single.is_uneven else batch])
             actual = captured.values()
             found = compare(actual, expected, tolerance=tolerance, initial=before)
             if not found.ok:

@@ -16,8 +16,10 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.classify import classify
+from parallax_runner.data.shares import SHARE, rows_of, share_of
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.graph.uneven_steps import with_batch_size, with_share
 from parallax_runner.plan.comm_options import CommOptions, Compression, Lookahead, PsOptions
 from parallax_runner.plan.plan import Plan
 from parallax_runner.planning import placement
@@ -73,8 +75,9 @@ class Case:
     set. With `reroute`, such as "other.allgather", sparse variables with that word in their names use another route.
     With `recuts`, such as "1_3", variables are recut into these numbers of pieces during the run, each time in a new
     session. With `splits_dense`, dense variables on servers are cut too, although they are small. `rows` says whether
-    the next step touches some, all or none of the rows of a step. A `kind` other than «graph» is captured from plain
-    Keras, or from a step with a tape; `model` and `optimizer` are then those of `keras_models` and `keras_optimizers`.
+    the next step touches some, all or none of the rows of a step. If `uneven`, ranks have different numbers of
+    examples, in some steps none. A `kind` other than «graph» is captured from plain Keras, or from a step with a tape;
+    `model` and `optimizer` are then those of `keras_models` and `keras_optimizers`.
     """
 
     comm: str = "hybrid"
@@ -102,27 +105,30 @@ class Case:
     lookahead: str = "on"
     rows: str = "some"
     splits_dense: bool = False
+    uneven: bool = False
 
     @property
     def name(self) -> str:
         """The name in pytest and in file names. The initial values are drawn from it, and bounds of cases with 16
         bits were found with these draws, so `lookahead="on"` keeps its earlier name."""
         named = dataclasses.replace(self, lookahead="1") if self.lookahead == "on" else self
-        return "-".join(str(value) for value in dataclasses.astuple(named))
+        fields = dataclasses.astuple(named)
+        return "-".join(str(value) for value in (*fields[:-1], *(["uneven"] if self.uneven else [])))
 
     def single(self, *, batches: int = 1) -> SingleDeviceGraph:
         """Captures the graph, which is the same in every process, for a rank's batch or for `batches` batches at
         once."""
         if self.kind != "graph":
             return _keras_models().single(self)
-        size = batches * BATCH
+        size = None if self.uneven else batches * BATCH
         shapes = {"ids": ((size,), "int32"), "x": ((size, WIDTH), "float64"), "y": ((size,), "float64")}
         if self.variables == "reference":
             tf.disable_resource_variables()
         try:
-            return capture(functools.partial(self._build, batches=batches), shapes, seed=SEED)
+            single = capture(functools.partial(self._build, batches=batches), shapes, seed=SEED)
         finally:
             tf.enable_resource_variables()
+        return with_share(single) if self.uneven else single
 
     def plan(self, single: SingleDeviceGraph) -> Plan:
         """Returns the plan of this case."""
@@ -143,7 +149,7 @@ class Case:
     def _plan(self, single: SingleDeviceGraph, choice: Choice | None) -> Plan:
         request = PlanRequest(
             comm=self.comm,
-            variables=tuple(classify(single)),
+            variables=tuple(classify(with_batch_size(single, BATCH) if self.uneven else single)),
             fingerprint=single.fingerprint,
             workers=self.ranks,
             servers=SERVERS,
@@ -171,6 +177,17 @@ class Case:
         return plan
 
     def batch(self, step: int, rank: int) -> dict[str, np.ndarray]:
+        """Returns the batch of a replica."""
+        if not self.uneven:
+            return self._whole_batch(step, rank)
+        replicas = self.ranks * self.replicas
+        step_examples = (replicas * BATCH - 1, replicas * BATCH, 1, replicas + 1)[step % 4]
+        examples = len(rows_of(rank, step_examples, replicas))
+        whole = self._whole_batch(step, rank if examples else 0)
+        found = {name: array[: examples or 1] for name, array in whole.items()}
+        return found | {SHARE: np.asarray(share_of(examples, step_examples, replicas))}
+
+    def _whole_batch(self, step: int, rank: int) -> dict[str, np.ndarray]:
         """Returns a batch with few rows, so ids repeat within a rank and across ranks."""
         if self.kind != "graph":
             return _keras_models().batch(self, step, rank)
@@ -190,7 +207,7 @@ class Case:
 
     def validation_batch(self, rank: int) -> dict[str, np.ndarray]:
         """Returns a rank's validation batch for a Keras model; each rank has a different number of examples."""
-        return {name: array[rank:] for name, array in self.batch(STEPS, rank).items()}
+        return {name: array[rank:] for name, array in self._whole_batch(STEPS, rank).items()}
 
     def _build(self, features: dict[str, tf.Tensor], *, batches: int) -> dict[str, Any]:
         # Servers outlive a case: unique names keep the cases apart.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.data.shares import SHARE
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 Values = dict[str, np.ndarray]
@@ -25,8 +26,11 @@ def train(single: SingleDeviceGraph, initial: Values, steps: Sequence[Sequence[V
         with tf.Session(graph=graph) as session:
             session.run(load)
             for batches in steps:
+                filled = [one for one in batches if one.get(SHARE, 1.0) > 0]
                 feed = {
-                    tensor: np.concatenate([one[name] for one in batches]) for name, tensor in single.features.items()
+                    tensor: np.concatenate([one[name] for one in filled])
+                    for name, tensor in single.features.items()
+                    if name != SHARE
                 }
                 losses.append(session.run([single.loss, single.train_op], feed)[0])
             return session.run(reads), losses

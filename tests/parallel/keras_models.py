@@ -16,8 +16,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from parallax_runner.data.shares import SHARE
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.graph.traced.capture_step import capture_step
+from parallax_runner.graph.uneven_steps import with_share
 from tests.parallel import tape_steps
 from tests.parallel.case_models import BATCH, ROWS, WIDTH
 from tests.parallel.keras_optimizers import OPTIMIZERS
@@ -96,9 +98,11 @@ def make(case: Case) -> tuple[Any, list[Any]]:
 
 def single(case: Case) -> SingleDeviceGraph:
     """Returns the captured step, which is the same in every process."""
-    shapes = {name: ((BATCH, *FEATURES[name][0]), FEATURES[name][1]) for name in MODELS[case.model].features}
+    size = None if case.uneven else BATCH
+    shapes = {name: ((size, *FEATURES[name][0]), FEATURES[name][1]) for name in MODELS[case.model].features}
     with as_case(case):
-        return capture_step(lambda: make(case)[0], shapes, seed=7, options=MODELS[case.model].options)
+        single = capture_step(lambda: make(case)[0], shapes, seed=7, options=MODELS[case.model].options)
+    return with_share(single) if case.uneven else single
 
 
 def split(case: Case, values: dict[str, np.ndarray]) -> tuple[Any, Any, Any]:
@@ -108,7 +112,7 @@ def split(case: Case, values: dict[str, np.ndarray]) -> tuple[Any, Any, Any]:
         given = {output: values[name] for output, name in labels.items()}
     else:
         given = values[labels] if isinstance(labels, str) else [values[name] for name in labels]
-    inputs = {name: array for name, array in values.items() if name not in ("y", "z", "weight", "clicked")}
+    inputs = {name: array for name, array in values.items() if name not in ("y", "z", "weight", "clicked", SHARE)}
     return inputs, given, None if weight is None else values[weight]
 
 

@@ -82,6 +82,7 @@ def special_cases() -> list[Case]:
         *lookahead_cases(),
         *split_cases(),
         *keras_cases(),
+        *uneven_cases(),
         *(Case(comm=comm, model="unseeded", ranks=ranks) for comm, ranks in (("mpi", 3), ("hybrid", 2))),
         Case(comm="sharded", model="unseeded"),
         Case(model="function", clip=True, use_allgatherv=True),
@@ -91,6 +92,25 @@ def special_cases() -> list[Case]:
         Case(comm="mpi", optimizer="adam", clip=True, spoilt_step=4),
         Case(comm="ps", ranks=3, optimizer="momentum", partitions=4, spoilt_step=4),
         Case(comm="hybrid", ranks=3, optimizer="adam", clip=True, partitions=4, spoilt_step=4),
+    ]
+
+
+def uneven_cases() -> list[Case]:
+    """Returns cases whose ranks have different numbers of examples, in some steps none, on every route."""
+    return [
+        Case(comm="mpi", optimizer="adam", clip=True, uneven=True),
+        Case(comm="mpi", ranks=3, optimizer="momentum", reroute=".allreduce", average_sparse=False, uneven=True),
+        Case(comm="mpi", ranks=3, optimizer="adagrad", use_allgatherv=True, uneven=True),
+        Case(comm="ps", ranks=3, optimizer="adam", partitions=4, clip=True, uneven=True),
+        Case(comm="ps", replicas=2, optimizer="momentum", partitions=3, uneven=True),
+        Case(comm="ps", replicas=2, optimizer="adagrad", local_aggregation=False, uneven=True),
+        Case(comm="ps", optimizer="adam", replicate_variables=True, uneven=True),
+        Case(comm="hybrid", optimizer="adam", partitions=4, clip=True, uneven=True),
+        Case(comm="hybrid", ranks=3, optimizer="keras_adamw", partitions=2, uneven=True),
+        Case(comm="sharded", optimizer="adam", clip=True, uneven=True),
+        Case(comm="sharded", ranks=3, optimizer="keras_adam_clipped", partitions=4, uneven=True),
+        Case(comm="sharded", ranks=3, optimizer="momentum", lookahead="off", average_sparse=False, uneven=True),
+        Case(comm="sharded", optimizer="adam", spoilt_step=4, uneven=True),
     ]
 
 

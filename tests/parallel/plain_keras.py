@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 
+from parallax_runner.data.shares import SHARE
 from parallax_runner.graph.generators import seeded_generators
 from tests.parallel import keras_models
 from tests.parallel.cases import SEED, Case
@@ -86,7 +87,8 @@ def made_values(case: Case) -> dict[str, np.ndarray]:
 
 
 def _together(batches: Sequence[Values]) -> Batch:
-    return {name: np.concatenate([one[name] for one in batches]) for name in batches[0]}
+    filled = [one for one in batches if one.get(SHARE, 1.0) > 0]
+    return {name: np.concatenate([one[name] for one in filled]) for name in batches[0] if name != SHARE}
 
 
 @contextmanager

@@ -91,6 +91,24 @@ def test_equals_one_device_that_has_dense_gradients_of_all_batches(case: Case, l
     assert comparison.ok, (comparison.first_difference, comparison.missing, comparison.unexpected)
 
 
+# A norm over gradients whose repeated ids are not merged, as on one device, is another norm.
+OF_ALL_EXAMPLES = [
+    one for one in MATRIX if one.uneven and one.average_sparse and one.spoilt_step is None and not one.clip
+]
+
+
+@pytest.mark.cases(OF_ALL_EXAMPLES)
+def test_ranks_with_different_numbers_of_examples_equal_one_device_with_all(case: Case, launched: Launches) -> None:
+    """The unchanged graph on one device, without a share, trains on all examples of a step at once."""
+    runs, replicas = launched[case.ranks], case.ranks * case.replicas
+    steps = [[case.batch(step, rank) for rank in range(replicas)] for step in range(STEPS)]
+    expected, losses = train(case.single(batches=replicas), runs.arrays(case, "initial"), steps)
+    comparison = compare(runs.arrays(case, "final"), expected, tolerance=TOLERANCE)
+    assert comparison.ok, (comparison.first_difference, comparison.missing, comparison.unexpected)
+    by_rank = [runs.arrays(case, "losses", rank)["losses"] for rank in range(case.ranks)]
+    np.testing.assert_allclose(np.mean(by_rank, axis=0), losses, rtol=1e-8)
+
+
 @pytest.mark.cases(FAULTY)
 def test_finds_injected_fault(case: Case, launched: Launches) -> None:
     comparison, _ = compared(case, launched)

@@ -97,7 +97,7 @@ def every() -> list[dict[str, Any]]:
     by_hand = [_case(WITHOUT_OPTIMIZER, "sgd", comm, ranks) for comm, ranks in (("mpi", 2), ("sharded", 3))]
     counted = [_case(COUNTED, "adam", comm, ranks) for comm, ranks in zip(COMMS, (3, 2, 3, 2), strict=True)]
     declared = [_case(DECLARED, "adam", comm) for comm in COMMS] + [_case(DECLARED_TAPE, "adagrad", "ps", 3)]
-    cases = [*BASIC, *turns, *by_hand, *counted, *declared, *_lazy()]
+    cases = [*BASIC, *turns, *by_hand, *counted, *declared, *_lazy(), *_uneven()]
     return [case for number, case in enumerate(cases) if case not in cases[:number]]
 
 
@@ -109,6 +109,23 @@ def _lazy() -> list[dict[str, Any]]:
         _case(LAZY, optimizer, comm, 2 + number // len(COMMS) % 2)
         for number, (optimizer, comm) in enumerate(zip(optimizers, itertools.cycle(COMMS), strict=False))
     ]
+
+
+def _uneven() -> list[dict[str, Any]]:
+    """Returns cases whose ranks have different numbers of examples, in some steps none."""
+    cases = [
+        _case("functional", "adam", "mpi", 3),
+        _case("weighted", "clipnorm", "hybrid"),
+        _case("attention", "adagrad", "sharded"),
+        _case("own_step", "global_clipnorm", "ps", 3),
+        _case("outputs", "ema", "sharded", 3),
+        _case("two_optimizers", "adam", "hybrid", 3),
+        _case(DECLARED, "adam", "mpi"),
+        _case(DECLARED, "sgd", "ps", 3),
+        _case(DECLARED_TAPE, "adagrad", "hybrid"),
+        _case(WITHOUT_OPTIMIZER, "sgd", "sharded"),
+    ]
+    return [case | {"uneven": True} for case in cases]
 
 
 def faulty() -> list[dict[str, Any]]:

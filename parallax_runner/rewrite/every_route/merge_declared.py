@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph import edit
 from parallax_runner.graph.devices import server_device
 from parallax_runner.graph.single_device_graph import Variable
+from parallax_runner.rewrite.every_route.weigh_by_share import if_any_example, weighed
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.signals import announce, receive
 from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
@@ -43,8 +44,10 @@ def _merge(rewrite: Rewrite, variable: Variable, handle: tf.Tensor, writes: list
         edit.set_control_inputs(write, [*write.control_inputs, before.op])
     with tf.control_dependencies(writes):
         change = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype) - before
+    is_mean = variable.aggregation == "mean"
+    change = weighed(change, rewrite.share) if is_mean else if_any_example(change, rewrite.share)
     total = _sum_over_ranks(rewrite, change, variable.name)
-    if variable.aggregation == "mean":
+    if is_mean:
         total /= tf.cast(rewrite.plan.replicas, total.dtype)
     return tf.raw_ops.AssignVariableOp(resource=handle, value=before + tf.cast(total, dtype))
 

@@ -61,6 +61,7 @@ def measure(run_dir: Path, rank: int, client: ControlClient, maker: Maker) -> di
     with stage("import the stages"):
         from parallax_runner.analysis.classify import classify
         from parallax_runner.graph.devices import without_tasks
+        from parallax_runner.graph.uneven_steps import with_batch_size
         from parallax_runner.rewrite.passes import rewrite_for_rank
         from parallax_runner.shipment.received import Received
         from parallax_runner.train.feed import Feed
@@ -73,7 +74,8 @@ def measure(run_dir: Path, rank: int, client: ControlClient, maker: Maker) -> di
     dataset = source.load_dataset(config)
     single = source.build_graph(config, dataset)
     check_graph(single, alone, run_dir, rank)
-    variables, single = classify(single), without_tasks(single)
+    largest = with_batch_size(single, config.data["batch_size"]) if single.is_uneven else single
+    variables, single = classify(largest), without_tasks(single)
     rows = {variable.name: variable.shape[0] for variable in variables if variable.shape}
     ranks = min(config.cluster.workers, measured.MOST_RANKS)
     steps = max(LEAST_STEPS, -(-measured.MOST_STEPS // ranks))

@@ -13,6 +13,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.graph.uneven_steps import with_share
 from parallax_runner.plan.comm_options import Lookahead, PsOptions
 from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.passes import all_passes
@@ -182,6 +183,7 @@ def scenarios() -> list[tuple[SingleDeviceGraph, Plan]]:
     single = captured(process=clip, optimizer="adam")
     reading = [captured(reads_all_rows), captured(process=scaled_by_all_rows)]
     single_auto, counting = captured(routes_model, process=clip), captured(counts_examples)
+    uneven = with_share(counting)
     ahead = captured()
     asked_ahead = plan_of(classify(ahead), comm="sharded", fingerprint=ahead.fingerprint, lookahead=Lookahead.ON)
     ps = planned(single, "ps", partitions=2)
@@ -195,6 +197,7 @@ def scenarios() -> list[tuple[SingleDeviceGraph, Plan]]:
         *((single, planned(single, comm, partitions=2)) for comm in ("local", "mpi", "ps", "hybrid", "sharded")),
         *((one, planned(one, "sharded")) for one in reading),
         *((counting, planned(counting, comm)) for comm in ("mpi", "ps")),
+        (uneven, planned(uneven, "mpi")),
         (single_auto, planned_auto(single_auto)),
         (ahead, asked_ahead),
         (single, together),
