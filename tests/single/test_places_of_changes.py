@@ -205,15 +205,15 @@ def test_no_module_names_an_optimizer() -> None:
 def test_what_names_something_is_found() -> None:
     """Otherwise the tests above could not fail."""
     text = '''
-import parallax_runner.actions.plan
-from parallax_runner.actions import sync
-WHERE = "parallax_runner.launch.launchers.slurm.Slurm"
-"""A text about parallax_runner.actions.train."""
+import parallax_runner.actions.one
+from parallax_runner.actions import two
+WHERE = "parallax_runner.launch.mine.Mine"
+"""A text about parallax_runner.actions.three."""
 '''
     assert set(names_in_python(text)) == {
-        "parallax_runner.actions.plan",
-        "parallax_runner.actions.sync",
-        "parallax_runner.launch.launchers.slurm.Slurm",
+        "parallax_runner.actions.one",
+        "parallax_runner.actions.two",
+        "parallax_runner.launch.mine.Mine",
     }
     assert fields_named('a = config.comm.sync\nb = rule("comm.ps.staleness")\ncompression: str = "off"\nd = sync') == {
         "sync",
