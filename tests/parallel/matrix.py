@@ -448,7 +448,7 @@ BASIC = frozenset(
         # 16 bits.
         Case(comm="sharded", model="deep"),
         Case(optimizer="keras_adamw", partitions=4),
-        Case(comm="mpi", compression="fp16", optimizer="momentum", partitions=4),
+        Case(comm="mpi", compression="bf16", optimizer="momentum", reroute=".allreduce"),
         Case(comm="mpi", model="bfloat16", optimizer="momentum"),
         *(Case(**fields) for fields in traced_cases.BASIC),
         # One of each kind of fault.
