@@ -439,38 +439,21 @@ TRACED_FAULTY = [Case(**fields) for fields in traced_cases.faulty()]
 TRACED_SHORT = [Case(**fields) for fields in traced_cases.short()]
 
 
-def basic(cases: list[Case], given: frozenset[Case]) -> frozenset[Case]:
-    """Returns a small selection that, together with `given`, has each value of each option, and each fault. Each case
-    is chosen for the number of values that it adds."""
-    values = {
-        case: {("fault", case.fault)} if case.fault else set(dataclasses.asdict(case).items())
-        for case in (*cases, *given)
-    }
-    wanted = set().union(*(values[case] for case in cases)).difference(*(values[case] for case in given))
-    chosen = set()
-    while wanted:
-        best = max(cases, key=lambda case: len(values[case] & wanted))
-        chosen.add(best)
-        wanted -= values[best]
-    return frozenset(chosen)
-
-
 GRAPHS = [*MATRIX, *FAULTY, *COMPRESSED, *SHORT]
 EVERY = [*GRAPHS, *TRACED, *TRACED_SHORT, *TRACED_FAULTY]
-# Values that the default tier leaves out: faults of the same kind as others, and formulas of Keras' optimizers whose
-# slots tests/single/analysis/test_slots.py finds. Traced models use the optimizers themselves.
-REPEATED = {
-    *("draws_made_twice", "one_seed", "ignored_weights", "initialized_again"),
-    *("keras_momentum", "keras_ftrl", "keras_adagrad", "keras_rmsprop", "keras_adadelta"),
-}
-# Cases whose ops the tests inspect, and cases of three ranks, of recuts, and of traced models.
-GIVEN = frozenset(
+# The cases of the default tier. All others are slow tests, whose names begin with «more-» (tests/slow.toml).
+BASIC = frozenset(
     {
-        # A case of three ranks costs as much as three of two: one with servers, and one with rows owned by ranks.
-        Case(comm="hybrid", optimizer="adam", clip=True, ranks=3, partitions=4, reroute="table.allreduce"),
-        next(case for case in MATRIX if case.ranks == 3 and case.model == "two_waves"),
-        *(case for case in MATRIX if case.recuts and (case.ranks == 2 or case.recuts == "4_4_13")),
+        # One of each mode, and of the models whose ops tests inspect.
         Case(partitions=4),
+        Case(comm="sharded"),
+        Case(comm="mpi", model="halves", optimizer="adam", clip=True),
+        Case(comm="hybrid", model="halves", optimizer="adam", clip=True, partitions=4),
+        Case(comm="ps", model="on_tasks", optimizer="adam", clip=True),
+        # Three ranks: rows owned by ranks, and variables that are recut, with a step that is left out.
+        Case(comm="sharded", model="two_waves", ranks=3, optimizer="momentum"),
+        Case(optimizer="adam", ranks=3, clip=True, partitions=2, recuts="4_4_13", spoilt_step=4),
+        # Pairs whose ops tests compare.
         *(
             Case(comm="ps", replicas=2, optimizer="adam", clip=True, partitions=4, local_aggregation=each)
             for each in (True, False)
@@ -481,16 +464,16 @@ GIVEN = frozenset(
         ),
         *(Case(comm="ps", optimizer="adam", clip=True, partitions=4, among_servers=each) for each in (True, False)),
         *(Case(comm="ps", model="mixed", partitions=4, between=each) for each in (True, False)),
-        *(Case(comm="sharded", optimizer=optimizer) for optimizer in ("adagrad", "momentum")),
-        *(case for case in MATRIX if case.optimizer == "keras_adamw" and case.ranks == 2),
-        Case(comm="sharded", optimizer="adam", gradients="dense"),
-        *(case for case in MATRIX if case.model == "halves" and case.comm in ("mpi", "hybrid")),
-        next(case for case in MATRIX if case.comm == "mpi" and case.gradients == "sparse" and not case.use_allgatherv),
+        # One of each other test: buckets of gradients, Keras' formulas, values that travel in 16 bits, and variables of
+        # 16 bits.
+        Case(comm="sharded", model="deep"),
+        Case(optimizer="keras_adamw", partitions=4),
+        Case(comm="mpi", compression="bf16", optimizer="momentum", reroute=".allreduce"),
+        Case(comm="mpi", model="bfloat16", optimizer="momentum"),
         *(Case(**fields) for fields in traced_cases.BASIC),
-        *(case for case in TRACED_FAULTY if case.fault not in REPEATED),
+        # One of each kind of fault.
+        *(Case(comm="mpi", clip=fault == "clip_before_aggregating", fault=fault) for fault in FAULTS),
+        Case(comm="sharded", model="sampled", fault="rows_before_their_update"),
+        *(case for case in TRACED_FAULTY if case.fault in ("dropped_dependency", "unmerged_slices")),
     }
-)
-# The cases of the default tier.
-BASIC = GIVEN | basic(
-    [case for case in GRAPHS if case.ranks == 2 and not {case.fault, case.optimizer} & REPEATED], GIVEN
 )

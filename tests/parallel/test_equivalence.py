@@ -21,7 +21,7 @@ from tests.parallel.case_models import WIDTH
 from tests.parallel.cases import KERAS, SEED, STEPS, Case
 from tests.parallel.concatenated import train
 from tests.parallel.conftest import Launches
-from tests.parallel.matrix import AXES, BASIC, COMPRESSED, FAULTY, MATRIX, SHORT, TRACED
+from tests.parallel.matrix import AXES, BASIC, COMPRESSED, EVERY, FAULTS, FAULTY, MATRIX, SHORT, TRACED
 from tests.parallel.traced_cases import OF_OWN_BATCH
 
 TOLERANCE = 1e-8
@@ -66,6 +66,15 @@ def test_the_matrix_covers_all_pairs() -> None:
     for first, second in itertools.combinations(AXES, 2):
         for pair in itertools.product(AXES[first], AXES[second]):
             assert any((getattr(case, first), getattr(case, second)) == pair for case in MATRIX), (first, second, pair)
+
+
+def test_the_default_tier_has_each_mode_and_each_kind_of_fault() -> None:
+    assert BASIC.issubset(EVERY)
+    right = [case for case in BASIC if case.fault is None]
+    assert {case.comm for case in right if case.kind == "graph"} == set(AXES["comm"])
+    assert {case.comm for case in right if case.kind == "keras"} == set(AXES["comm"])
+    assert {case.kind for case in right} == {case.kind for case in EVERY}
+    assert {case.fault for case in BASIC} >= {*FAULTS, "rows_before_their_update", "dropped_dependency"}
 
 
 # Cases that the default tier compares with plain Keras are not compared with the reference there.
@@ -158,15 +167,13 @@ def test_ranks_agree(case: Case, launched: Launches) -> None:
                     np.testing.assert_array_equal(array, chief[what][name], err_msg=f"{name} of rank {rank}")
 
 
-def test_what_was_cut_anew_is_saved_as_one_device_would(launched: Launches) -> None:
-    cases = [case for case in launched.cases if case.recuts]
-    assert len(cases) > 4
-    for case in cases:
-        runs = launched[case.ranks]
-        saved, final = runs.arrays(case, "saved"), runs.arrays(case, "final")
-        assert saved and saved.keys() == final.keys()
-        for name, array in saved.items():
-            np.testing.assert_array_equal(array, final[name], err_msg=name)
+@pytest.mark.cases([case for case in MATRIX if case.recuts])
+def test_what_was_cut_anew_is_saved_as_one_device_would(case: Case, launched: Launches) -> None:
+    runs = launched[case.ranks]
+    saved, final = runs.arrays(case, "saved"), runs.arrays(case, "final")
+    assert saved and saved.keys() == final.keys()
+    for name, array in saved.items():
+        np.testing.assert_array_equal(array, final[name], err_msg=name)
 
 
 def test_hybrid_runs_sparse_updates_on_servers(launched: Launches) -> None:
@@ -346,7 +353,9 @@ def test_sparse_gradients_travel_by_allgatherv(case: Case, launched: Launches) -
 
 def test_without_it_horovod_gathers(launched: Launches) -> None:
     case = next(
-        case for case in launched.cases if case.comm == "mpi" and case.gradients == "sparse" and not case.use_allgatherv
+        case
+        for case in launched.cases
+        if case.comm == "mpi" and case.gradients != "dense" and not case.use_allgatherv and case.reroute is None
     )
     labels = [label for _, label in launched[case.ranks].trace(case)]
     assert any(" = HorovodAllgather(" in label for label in labels)

@@ -11,6 +11,7 @@ from tests.parallel.test_equivalence import (
     test_sparse_gradients_travel_by_allgatherv,
     test_variables_of_16_bits_differ_from_one_device_by_rounding,
     test_what_travels_in_16_bits_is_rounded_and_no_more,
+    test_what_was_cut_anew_is_saved_as_one_device_would,
 )
 from tests.parallel.test_equivalence_of_keras import test_equals_plain_keras
 
@@ -28,4 +29,5 @@ __all__ = [
     "test_sparse_gradients_travel_by_allgatherv",
     "test_variables_of_16_bits_differ_from_one_device_by_rounding",
     "test_what_travels_in_16_bits_is_rounded_and_no_more",
+    "test_what_was_cut_anew_is_saved_as_one_device_would",
 ]

@@ -65,8 +65,8 @@ def _case(model: str, optimizer: str, comm: str, ranks: int = 2) -> dict[str, An
     return {"kind": kind, "model": model, "optimizer": optimizer, "comm": comm, "ranks": ranks}
 
 
-# Two ranks, in the default tier: every kind of model, every mode, and every way in which an optimizer treats gradients.
-BASIC = [
+# Two ranks: every kind of model, every mode, and every way in which an optimizer treats gradients.
+CHOSEN = [
     _case("functional", "adagrad", "mpi"),
     _case("functional", "adam", "hybrid"),
     _case("once", "global_clipnorm", "ps"),
@@ -84,6 +84,14 @@ BASIC = [
     _case(DECLARED, "adam", "ps"),
     _case(DECLARED_TAPE, "adagrad", "hybrid"),
 ]
+# The default tier: one of each mode, and a step with a tape.
+BASIC = [
+    _case("functional", "adagrad", "mpi"),
+    _case(LAZY, "adamw", "ps"),
+    _case("weighted", "accumulation", "hybrid"),
+    _case("shared", "adam", "sharded"),
+    _case("two_optimizers", "clipnorm", "ps"),
+]
 
 
 def every() -> list[dict[str, Any]]:
@@ -97,7 +105,7 @@ def every() -> list[dict[str, Any]]:
     by_hand = [_case(WITHOUT_OPTIMIZER, "sgd", comm, ranks) for comm, ranks in (("mpi", 2), ("sharded", 3))]
     counted = [_case(COUNTED, "adam", comm, ranks) for comm, ranks in zip(COMMS, (3, 2, 3, 2), strict=True)]
     declared = [_case(DECLARED, "adam", comm) for comm in COMMS] + [_case(DECLARED_TAPE, "adagrad", "ps", 3)]
-    cases = [*BASIC, *turns, *by_hand, *counted, *declared, *_lazy(), *_uneven()]
+    cases = [*CHOSEN, *turns, *by_hand, *counted, *declared, *_lazy(), *_uneven()]
     return [case for number, case in enumerate(cases) if case not in cases[:number]]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 # How many modules were named by no test file on 2026-11-28. This number may only fall.
-MOST_UNNAMED = 201
+MOST_UNNAMED = 189
 DOTTED = re.compile(r"parallax_runner(?:\.\w+)+")
 IMPORT = re.compile(r"from (parallax_runner(?:\.\w+)*) import (\([^)]*\)|[^\n]+)")
 

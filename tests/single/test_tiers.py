@@ -11,6 +11,7 @@ import pytest
 
 from tests import tiers
 from tests.conftest import COLLECTED
+from tests.mutation.statements import importers
 from tests.tiers import ROOT, Chosen, SlowTests, of_change, slow_tests
 
 ENTRIES = slow_tests()
@@ -91,6 +92,35 @@ def test_the_map_names_what_there_is(entry: SlowTests) -> None:
     for covered in entry.covers:
         assert (ROOT / covered).exists(), covered
         assert (ROOT / covered).is_dir() == covered.endswith("/"), covered
+
+
+AUTOMATIC = [entry for entry in ENTRIES if entry.covers]
+
+
+@pytest.mark.parametrize("entry", AUTOMATIC, ids=lambda entry: entry.tests)
+def test_slow_tests_run_for_a_change_of_what_they_test(entry: SlowTests) -> None:
+    """A folder of tests/single tests the package's folder of this name. A mode's passes are in three folders."""
+    _, kind, *folders = Path(entry.tests.partition("::")[0]).parent.parts
+    tested = Path("parallax_runner", *folders)
+    if kind == "single" and folders and (ROOT / tested).is_dir():
+        covers = [Path(covered) for covered in entry.covers]
+        assert any(covered.is_relative_to(tested) or tested.is_relative_to(covered) for covered in covers)
+    if kind != "single" and "parallax_runner/rewrite/" in entry.covers:
+        assert {"parallax_runner/routes/", "parallax_runner/collectives/"} <= set(entry.covers)
+
+
+def test_the_matrix_runs_for_a_change_of_what_it_imports() -> None:
+    """The launch itself has tests of its own."""
+    (matrix,) = [entry for entry in ENTRIES if entry.has("tests/parallel/test_equivalence.py::test_x[more-y]")]
+    modules = importers({str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in _sources()})
+    users = {"tests/parallel/cases.py", "tests/parallel/matrix_worker.py", "tests/parallel/test_equivalence.py"}
+    used = [file for file, by in modules.items() if by & users and Path(file).name != "__init__.py"]
+    assert len(used) > 15
+    assert [file for file in used if not matrix.depends_on(file) and "parallax_runner/launch/" not in file] == []
+
+
+def _sources() -> list[Path]:
+    return [*(ROOT / "parallax_runner").rglob("*.py"), *(ROOT / "tests" / "parallel").glob("*.py")]
 
 
 def test_each_entry_has_tests(pytestconfig: pytest.Config) -> None:

@@ -1,0 +1,93 @@
+"""What the built-in actions declare, refuse and tell. Refusals of the command line: tests/single/config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parallax_runner.actions.action import Action
+from parallax_runner.actions.plan import Plan
+from parallax_runner.actions.search import Search
+from parallax_runner.actions.simulate import Simulate
+from parallax_runner.actions.sync import Sync
+from parallax_runner.actions.train import Train
+from parallax_runner.actions.verify import NEW_STEPS, Verify
+from parallax_runner.config.actions import BUILT_IN, action_named, names_of_actions
+from parallax_runner.config.compose import Composer
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.driver.check import validated
+from parallax_runner.driver.partition_results import SearchSummary
+from parallax_runner.driver.run_summary import RunSummary, VerifySummary
+from parallax_runner.errors import ConfigError
+
+CLASSES = {"plan": Plan, "search": Search, "simulate": Simulate, "sync": Sync, "train": Train, "verify": Verify}
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
+    """A run of 20 steps."""
+    monkeypatch.chdir(tmp_path)
+    return validated(Composer().job(["model=simple", "data=linear", "train.steps=20", "tracking=off"]))
+
+
+def test_the_registry_has_these_classes() -> None:
+    assert {name: type(action_named(name)) for name in BUILT_IN} == CLASSES
+    assert set(BUILT_IN) <= set(names_of_actions())
+
+
+@pytest.mark.parametrize(
+    ("trait", "names"),
+    [
+        ("trains", {"train"}),
+        ("runs_steps", {"train", "verify", "search"}),
+        ("runs_a_job", {"train", "verify", "search", "plan", "simulate"}),
+        ("in_fit", {"train", "verify", "plan"}),
+        ("in_script", {"train", "search", "plan", "simulate"}),
+        ("own_keys", {"simulate"}),
+    ],
+)
+def test_what_actions_declare(trait: str, names: set[str]) -> None:
+    assert {name for name, one in CLASSES.items() if getattr(one, trait)} == names
+
+
+def test_steps_that_are_done_cannot_be_verified(config: RunConfig) -> None:
+    Verify().check_start(config, done_steps=19)
+    with pytest.raises(ConfigError, match=f"at step 20, so train.steps=20 .*set train.steps={20 + NEW_STEPS}"):
+        Verify().check_start(config, done_steps=20)
+
+
+def test_sync_runs_no_job(config: RunConfig) -> None:
+    with pytest.raises(ConfigError, match="runs no job; use this action alone, as in action=sync run_dir=runs/first"):
+        Sync().begin(config)
+
+
+def summary(**fields: Any) -> RunSummary:
+    return RunSummary(**{"status": "finished", "action": "verify", "comm": "mpi", "model": "m", "workers": 2} | fields)
+
+
+def test_what_verify_tells_at_the_end() -> None:
+    equal = summary(steps=20, first_step=15, verification=VerifySummary(verified=True, max_difference=3e-9))
+    told = Verify().told_at_end(equal, Path("run"))
+    assert told.startswith("verified: after 5 steps from step 15, every variable matches")
+    assert "the largest difference is 3e-09 of the variable's change; run" in told
+    repeated = VerifySummary(verified=True, max_difference=0.0, differ_unmerged=("table", "other"))
+    assert "differ in 2 variables" in Verify().told_at_end(summary(steps=5, verification=repeated), Path("run"))
+
+
+def test_what_search_tells_at_the_end() -> None:
+    found = SearchSummary((2, 4, 8), (9.0, 5.0, 7.0), (0.1, 0.1, 0.1), 4, 1.0, 2.0, 3.0)
+    told = Search().told_at_end(summary(action="search", search=found), Path("run"))
+    assert told.splitlines() == [
+        "found: 4 partitions; run",
+        "to use this number without a search: partition=fixed partition.num=4 partition.cut=by_bytes",
+    ]
+
+
+def test_an_action_that_lacks_a_method_is_told_which() -> None:
+    class Mine(Action):
+        pass
+
+    with pytest.raises(ConfigError, match="Mine does not define the method «run_command»; define it"):
+        Mine().run_command(None)  # type: ignore[arg-type]
