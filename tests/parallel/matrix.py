@@ -464,6 +464,10 @@ BASIC = frozenset(
         ),
         *(Case(comm="ps", optimizer="adam", clip=True, partitions=4, among_servers=each) for each in (True, False)),
         *(Case(comm="ps", model="mixed", partitions=4, between=each) for each in (True, False)),
+        # Ranks with different numbers of examples, in some steps none.
+        Case(comm="hybrid", optimizer="adam", partitions=4, clip=True, uneven=True),
+        Case(comm="ps", optimizer="adam", replicate_variables=True, uneven=True),
+        Case(**traced_cases.UNEVEN),
         # One of each other test: buckets of gradients, Keras' formulas, values that travel in 16 bits, and variables of
         # 16 bits.
         Case(comm="sharded", model="deep"),

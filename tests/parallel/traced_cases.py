@@ -94,6 +94,10 @@ BASIC = [
 ]
 
 
+# The case of the default tier whose ranks have different numbers of examples.
+UNEVEN = _case(DECLARED, "adam", "mpi") | {"uneven": True}
+
+
 def every() -> list[dict[str, Any]]:
     """Returns the fields of each case: every optimizer in every mode, with models and numbers of ranks in turn."""
     models = itertools.cycle((*KERAS, *TAPE))
@@ -128,7 +132,7 @@ def _uneven() -> list[dict[str, Any]]:
         _case("own_step", "global_clipnorm", "ps", 3),
         _case("outputs", "ema", "sharded", 3),
         _case("two_optimizers", "adam", "hybrid", 3),
-        _case(DECLARED, "adam", "mpi"),
+        UNEVEN,
         _case(DECLARED, "sgd", "ps", 3),
         _case(DECLARED_TAPE, "adagrad", "hybrid"),
         _case(WITHOUT_OPTIMIZER, "sgd", "sharded"),
