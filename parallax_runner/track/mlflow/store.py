@@ -63,15 +63,14 @@ class StoreRun(Protocol):
     def log_artifact(self, path: Path, folder: str | None) -> None:
         """Copies a file or a folder."""
 
-    def log_event(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Passes an event to the module that handles its kind."""
+    def log_checkpoint(self, folder: Path) -> None:
+        """Moves a checkpoint to the run's artifacts. Does nothing if the folder does not exist."""
+
+    def log_model(self, saved_model: Path, journal: Path) -> None:
+        """Adds a SavedModel, with the metrics that the journal has of its step."""
 
     def log_dataset(self, fields: Mapping[str, Any]) -> None:
         """Makes a dataset an input of the run."""
-
-    def log_of_model(self, step: int, points: Sequence[Point], datasets: Mapping[str, Mapping[str, str]]) -> None:
-        """Adds points of the run to the logged model of a step, if that step has a logged model. `datasets` maps each
-        context to the name and digest of its dataset."""
 
     def set_running(self) -> None:
         """Marks the run as running."""
