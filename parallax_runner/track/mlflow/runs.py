@@ -167,7 +167,7 @@ class MlflowRun:
         except Exception as error:
             if not is_permanent(error):
                 raise OutOfReach(one_line(error)) from error
-            raise _refusal(error, one_line(error)) from error
+            raise _refusal(error)(one_line(error)) from error
         if run.info.lifecycle_stage != "active":
             raise Gone(f"run {self._run_id} was deleted in MLflow. Restore it with `mlflow runs restore`")
 
@@ -243,9 +243,9 @@ def _errors_told(header: Header) -> Iterator[None]:
     except (OutOfReach, Refused):
         raise
     except Exception as error:
-        told = f"tracking.uri={masked_uri(header.uri)}: {one_line(error)}"
-        raise (_refusal(error, told) if is_permanent(error) else OutOfReach(told)) from error
+        kind = _refusal(error) if is_permanent(error) else OutOfReach
+        raise kind(one_line(error), uri=masked_uri(header.uri)) from error
 
 
-def _refusal(error: Exception, told: str) -> Refused:
-    return (Gone if is_of_what_is_gone(error) else Refused)(told)
+def _refusal(error: Exception) -> type[Refused]:
+    return Gone if is_of_what_is_gone(error) else Refused

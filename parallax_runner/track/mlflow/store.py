@@ -10,7 +10,15 @@ from typing import Any, NamedTuple, Protocol
 from parallax_runner.track.mlflow.journal import Header
 
 
-class OutOfReach(Exception):
+class StoreError(Exception):
+    """The store cannot be used. `reason` says why. `uri` is the masked URI of the store if it may be the cause."""
+
+    def __init__(self, reason: str, *, uri: str | None = None) -> None:
+        super().__init__(reason if uri is None else f"tracking.uri={uri}: {reason}")
+        self.reason = reason
+
+
+class OutOfReach(StoreError):
     """The store does not answer, or answers with a temporary error. A retry may succeed."""
 
 
@@ -23,7 +31,7 @@ class CopyFailed(OutOfReach):
     file."""
 
 
-class Refused(Exception):
+class Refused(StoreError):
     """The store refuses this run in the current setup, for example because of a missing driver or wrong credentials."""
 
 
