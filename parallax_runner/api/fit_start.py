@@ -127,6 +127,6 @@ def _newest(folder: Path) -> Sidecar | None:
 
 
 def _call_of(sidecar: Sidecar) -> int:
-    """Returns the number of the call that has written a checkpoint. Older versions did not write this number."""
+    """Returns the number of the call that has written a checkpoint. The checkpoint of a run without `fit` has none."""
     state = EpochState.of(sidecar.epoch)
     return 1 if state is None else state.call

@@ -21,7 +21,6 @@ from parallax_runner.process.limits import raise_if_limited
 
 STEM = "model.ckpt"
 FORMAT = 3
-READABLE_FORMATS = (2, 3)  # format 2 has no `write_number`
 PARTIAL, FORGOTTEN = ".partial-", ".forgotten-"
 _NUMBER = "(0|[1-9][0-9]*)"
 _ENDING = re.compile(r"index|data-[0-9]+-of-[0-9]+")
@@ -60,12 +59,11 @@ class Sidecar:
     At the time of saving, all ranks together had completed `step` steps, and the next step begins at example `examples`
     of the data stream. `data` identifies that data (data/identity.py), and is empty if it is unknown. `files` maps the
     suffix of each TensorFlow file's name (such as «index») to the file's state. `write_number` is the checkpoint's
-    number, counted from 1 in the order in which checkpoints were published in the folder. It is 0 in format 2.
-    `saved_secs` is the time when the checkpoint was saved, in seconds since 1970. This time is used only to order
-    checkpoints of format 2, since a clock can be set back. `numbering` identifies the numbering of words in the data,
-    and thus the word that each row of a table represents. It is empty if the numbering is unknown.
-    `epoch` is the state of an epoch of `fit` (driver/epoch_state.py). It is None for other runs, and in sidecars that
-    older versions have written.
+    number, counted from 1 in the order in which checkpoints were published in the folder. `saved_secs` is the time when
+    the checkpoint was saved, in seconds since 1970. People read it; it orders nothing, since a clock can be set back.
+    `numbering` identifies the numbering of words in the data, and thus the word that each row of a table represents. It
+    is empty if the numbering is unknown. `epoch` is the state of an epoch of `fit` (driver/epoch_state.py). It is None
+    for other runs.
     """
 
     step: int
@@ -132,11 +130,10 @@ def read_sidecar(prefix: Path) -> Sidecar:
     path = sidecar_path(prefix)
     try:
         text, fields = read_object(path)
-        if fields.get("format") not in READABLE_FORMATS:
+        if fields.get("format") != FORMAT:
             raise CheckpointError(
-                f"checkpoint {prefix}: {path.name} has format {fields.get('format')}, but this version "
-                f"reads only formats {' and '.join(map(str, READABLE_FORMATS))}. Use the version that wrote the "
-                "checkpoint"
+                f"checkpoint {prefix}: its sidecar {path.name} has format {fields.get('format')}, expected {FORMAT}. "
+                "Use the version of parallax_runner that wrote the checkpoint"
             )
         unsigned = {key: value for key, value in fields.items() if key != "sha256"}
         # Compares the text, since JSON can still be valid after a character has changed.
@@ -240,8 +237,7 @@ def _read_all(folder: Path) -> tuple[dict[Path, Sidecar], list[Path]]:
     unreadable.
 
     Checkpoints are not ordered by step: a fresh run in a used folder starts again at low steps, and must keep its own
-    checkpoints instead of older checkpoints with higher steps. Only checkpoints of format 2, which have no write
-    number, are ordered by time.
+    checkpoints instead of older checkpoints with higher steps.
     """
     known, unknown = {}, []
     steps = {step for name in names_in(folder) if (step := step_in(f"{STEM}-", name, ".json")) is not None}
@@ -253,17 +249,17 @@ def _read_all(folder: Path) -> tuple[dict[Path, Sidecar], list[Path]]:
             # the meantime.
             if os.path.lexists(sidecar_path(prefix)):
                 unknown.append(prefix)
-    order = sorted(known, key=lambda prefix: (known[prefix].write_number, known[prefix].saved_secs, step_of(prefix)))
+    order = sorted(known, key=lambda prefix: (known[prefix].write_number, step_of(prefix)))
     return {prefix: known[prefix] for prefix in order}, unknown
 
 
 def _sidecar(fields: Mapping[str, Any]) -> Sidecar:
     """Creates a sidecar from JSON fields. Raises ValueError if the fields are not valid for a sidecar."""
-    # A later version can add optional fields without changing the format. A new required field changes the format.
-    known = {name: fields[key] for name, key in _KEYS.items() if key in fields and name != "files"}
-    for name, value in known.items():
-        _check_field(name, value)
+    # A later version can add fields that readers may ignore. Any other new field changes the format.
     try:
+        known = {name: fields[key] for name, key in _KEYS.items() if name != "files"}
+        for name, value in known.items():
+            _check_field(name, value)
         files = {ending: _file_state(ending, state) for ending, state in fields["files"].items()}
         return Sidecar(**known, files=files)
     except (KeyError, TypeError, AttributeError) as error:

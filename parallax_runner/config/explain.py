@@ -15,7 +15,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from parallax_runner.config.frozen import plain
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.origins import Origins, flatten, readable
-from parallax_runner.config.schema import FREE_GROUPS, REMOVED_KEYS, RunConfig, keys_of
+from parallax_runner.config.schema import FREE_GROUPS, RunConfig, keys_of
 from parallax_runner.config.structured import STRUCTURED, optional_groups
 from parallax_runner.config.suggestions import nearest, nearest_key, remedy_for_choice
 from parallax_runner.errors import COMMAND_LINE, ConfigError, Setting
@@ -215,8 +215,6 @@ def _unknown_choice(group: str, value: str, where: str, options: Sequence[str]) 
 
 def unknown_key(key: str, origins: Origins, known: Sequence[str]) -> ConfigError:
     """Returns the error for an unknown key."""
-    if key in REMOVED_KEYS:
-        return refusal(key, origins, REMOVED_KEYS[key])
     parent = key.rpartition(".")[0]
     value = _value(key, origins)
     if parent == "tracking.tags":

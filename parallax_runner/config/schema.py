@@ -264,5 +264,3 @@ def keys_of(schema: Any) -> "list[dataclasses.Field[Any]]":
 
 
 FREE_GROUPS = ("data", "optimizer", "model")
-# Keys of earlier versions, each with the sentence that the user who sets it sees: why it was removed, and what to do.
-REMOVED_KEYS: dict[str, str] = {}

@@ -36,20 +36,24 @@ def load_corpus(
 ) -> Corpus:
     """Returns the tokens of `files`, memory-mapped. See `tokenize_files` for the arguments that both functions share.
 
-    `cache_dir` defaults to $XDG_CACHE_HOME/parallax_runner, or ~/.cache/parallax_runner. If several processes miss the
-    cache at the same time, each process writes its own folder, and the first process to rename its folder wins. Damaged
-    folders are rebuilt.
+    `cache_dir` defaults to $XDG_CACHE_HOME/parallax_runner, or ~/.cache/parallax_runner. Of several processes that need
+    the same tokens, the first one makes them while the others wait. A damaged folder is made anew.
 
     Raises DataError if there is no text or the cache cannot be written. `source` names the text in the error message.
     """
     key = fingerprint(files, validation_files, tokenizer=tokenizer, vocab_size=vocab_size)
     folder = cache_root(cache_dir) / key
-    if not _is_whole(folder):
-        corpus = tokenize_files(files, validation_files=validation_files, tokenizer=tokenizer, vocab_size=vocab_size)
-        if len(corpus.train) == 0:
-            raise DataError(f"{source}: no text to train on. Expected one sentence per line, and spaces between words.")
-        _publish(corpus, folder)
-    return _read(folder)
+    with _alone_at(folder):
+        if not _is_intact(folder):
+            corpus = tokenize_files(
+                files, validation_files=validation_files, tokenizer=tokenizer, vocab_size=vocab_size
+            )
+            if len(corpus.train) == 0:
+                raise DataError(
+                    f"{source}: no text to train on. Expected one sentence per line, and spaces between words."
+                )
+            _publish(corpus, folder)
+        return _read(folder)
 
 
 def fingerprint(
@@ -78,34 +82,12 @@ def _describe(files: Sequence[TextFile]) -> list[tuple[str, int, int]]:
     return [(file.name, state.st_size, state.st_mtime_ns) for file, state in zip(files, states, strict=True)]
 
 
-def _is_whole(folder: Path) -> bool:
-    """Returns whether the folder exists and is intact. Removes a damaged folder."""
-    try:
-        if not folder.exists():
-            return False
-        # Under the lock, only one process verifies the folder, and no process removes a folder that another process has
-        # just rebuilt.
-        with _alone_at(folder):
-            damage = _damage_of(folder) if folder.exists() else "another process removed it"
-            if damage is not None:
-                _remove(folder, damage)
-    except OSError as error:
-        raise _unusable(folder, error) from error
-    return damage is None
-
-
-def _damage_of(folder: Path) -> str | None:
-    try:
-        return damage_of(folder)
-    except PermissionError as error:
-        raise _of_another_user(error) from error
-
-
 @contextmanager
 def _alone_at(folder: Path) -> Iterator[None]:
-    """Holds a folder's lock. In a read-only cache there is no lock, since nothing can be removed. On a file system
-    without locks, each process that detects damage rebuilds the folder itself."""
+    """Holds a folder's lock, so that one process at a time verifies the folder or makes it. There is no lock in a
+    read-only cache and on a file system without locks. There, each process that finds no tokens makes them itself."""
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         lock = open_to_lock(folder.with_name(f".{folder.name}.lock"))
     except OSError:
         yield
@@ -118,17 +100,33 @@ def _alone_at(folder: Path) -> Iterator[None]:
         yield
 
 
+def _is_intact(folder: Path) -> bool:
+    """Returns whether the folder exists and is intact. Removes a damaged folder."""
+    try:
+        if not folder.exists():
+            return False
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    try:
+        damage = damage_of(folder)
+    except PermissionError as error:
+        raise _of_another_user(error) from error
+    if damage is not None:
+        _remove(folder, damage)
+    return damage is None
+
+
 def _remove(folder: Path, damage: str) -> None:
-    """Removes a damaged folder. Renames the folder first, so that other processes see either a complete folder or no
+    """Removes a damaged folder, or what is in its place. Renames it first, so that no process ever sees a part of a
     folder."""
+    log.warning("%s: damaged cache of tokenized text, making it anew: %s", folder, damage)
     moved = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
     try:
         folder.rename(moved)
-    except FileNotFoundError:
+    except FileNotFoundError:  # without locks, another process can be first
         return
     except OSError as error:
         raise DataError(f"{folder}: damaged cache of tokenized text: {damage}. Delete the directory.") from error
-    log.warning("%s: damaged cache of tokenized text, rebuilding it: %s", folder, damage)
     if moved.is_dir():
         shutil.rmtree(moved, ignore_errors=True)
     else:
@@ -165,7 +163,7 @@ def _rename_unless_there(unfinished: Path, folder: Path) -> None:
     try:
         unfinished.rename(folder)
     except OSError:
-        if not folder.exists():  # otherwise another process was first, with the same contents
+        if not folder.exists():  # without locks, another process can be first, with the same contents
             raise
 
 

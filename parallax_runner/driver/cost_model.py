@@ -41,7 +41,7 @@ def constants_of(config: RunConfig) -> Constants:
     calibrated."""
     try:
         return constants.load(constants_path(config))
-    except (OSError, ValueError, KeyError, TypeError):  # There is no file, or it is from a different version.
+    except (OSError, ValueError, KeyError, TypeError):  # there is no file, or it is damaged
         return DEFAULTS
 
 

@@ -62,5 +62,5 @@ def load(made_for: Mapping[str, Any], path: Path) -> Record:
             return Record(trials)
         curve = None if chosen["curve"] is None else Curve(**chosen["curve"])
         return Record(trials, Choice(**chosen | {"trials": trials, "curve": curve}))
-    except (OSError, ValueError, KeyError, TypeError):  # no file, or a file from another version
+    except (OSError, ValueError, KeyError, TypeError):  # there is no file, or it is damaged
         return Record()

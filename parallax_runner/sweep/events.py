@@ -31,7 +31,6 @@ SUBMITTED = "submitted"
 SWEEP_STARTED, STOP = "sweep_started", "stop"
 # A user has stated that a host no longer runs jobs that were started before this event.
 HOST_ENDED = "host_ended"
-UNNAMED = "objective of an older version"
 MOST_PID = 2**22  # the kernel's own limit
 MOST_EXIT_STATUS = 2**31
 MOST_TICKS = 2**63
@@ -62,7 +61,8 @@ class Job:
 @dataclass(frozen=True)
 class Event:
     """One event. `process` is the process that wrote the event, and `allocation` the Slurm job in which this process
-    ran. `slurm_job` is the Slurm job that runs only this job of the sweep. `host` is the host of a HOST_ENDED event."""
+    ran. `slurm_job` is the Slurm job that runs only this job of the sweep. `host` is the host of a HOST_ENDED event. A
+    user writes this event, so it has no process."""
 
     kind: str
     job: Job | None = None
@@ -91,7 +91,6 @@ def event_in(line: bytes) -> Event | None:
 
 def _event(kind: str, fields: Mapping[str, Any], job: Job | None = None) -> Event:
     objective = _objective(fields)
-    name = _optional_text(fields, "objective_name")
     return Event(
         kind=kind,
         job=job,
@@ -99,7 +98,7 @@ def _event(kind: str, fields: Mapping[str, Any], job: Job | None = None) -> Even
         allocation=_optional_text(fields, "allocation"),
         slurm_job=_optional_text(fields, "slurm_job"),
         objective=objective,
-        objective_name=None if objective is None else name or UNNAMED,
+        objective_name=None if objective is None else _text(fields, "objective_name"),
         direction=_direction(fields),
         exit_status=_number(fields.get("exit_status", 0), -MOST_EXIT_STATUS, MOST_EXIT_STATUS),
         error=_optional_text(fields, "error"),
@@ -124,15 +123,12 @@ def _job(fields: Mapping[str, Any]) -> Job:
     return Job(_text(fields, "job"), _text(fields, "title"), texts, _text(fields, "run_dir"))
 
 
-def _process(fields: Mapping[str, Any]) -> ProcessIdentity | None:
-    """Returns the process that wrote an event, or None for the events of older versions."""
-    if "start_ticks" not in fields:
-        return None
+def _process(fields: Mapping[str, Any]) -> ProcessIdentity:
     return ProcessIdentity(
         host=_text(fields, "host"),
         boot_id=_text(fields, "boot_id"),
         pid=_number(fields.get("pid"), 1, MOST_PID),
-        start_ticks=_number(fields["start_ticks"], 0, MOST_TICKS),
+        start_ticks=_number(fields.get("start_ticks"), 0, MOST_TICKS),
     )
 
 

@@ -44,9 +44,8 @@ POLL_SECS = 0.5
 @dataclass(frozen=True)
 class Standing:
     """The state of a job after its last event. `exit_status` is 0 unless the job failed or was interrupted.
-    `objective_name` is UNNAMED if an older version wrote the event. `direction` states whether smaller or larger
-    objectives are better. `slurm_job` is the id of the Slurm job that runs or ran this job, or None if there is no such
-    Slurm job. `pid` is the id of the job's process on `host`, or 0 if it is unknown."""
+    `direction` states whether smaller or larger objectives are better. `slurm_job` is the id of the Slurm job that runs
+    or ran this job, or None if there is no such Slurm job. `pid` is the id of the job's process on `host`."""
 
     job: Job
     status: Status
@@ -254,19 +253,18 @@ def _standings(last: _Last) -> dict[str, Standing]:
 
 
 def _standing(event: Event, status: Status) -> Standing:
-    assert event.job is not None
-    process = event.process
+    assert event.job is not None and event.process is not None
     return Standing(
         job=event.job,
         status=status,
-        pid=0 if process is None else process.pid,
+        pid=event.process.pid,
         objective=event.objective,
         objective_name=event.objective_name,
         direction=event.direction,
         exit_status=event.exit_status,
         error=event.error,
         slurm_job=event.slurm_job,
-        host="" if process is None else process.host,
+        host=event.process.host,
     )
 
 
@@ -324,8 +322,9 @@ def _may_run(event: Event, queue: Queue) -> bool:
     can tell."""
     if event.slurm_job is not None and event.slurm_job != sweep_job_id():
         return queue.may_have(event.slurm_job)
-    if event.kind == SUBMITTED or event.process is None:
+    if event.kind == SUBMITTED:
         return False
+    assert event.process is not None
     life = event.process.life()
     if life is not Life.UNKNOWN:
         return life is Life.ALIVE

@@ -35,20 +35,21 @@ def test_what_keras_and_mlflow_load_predicts_as_the_checkpoint_does(
     for variable in [*model.variables, *model.optimizer.variables]:
         np.testing.assert_array_equal(variable.numpy(), reader.get_tensor(variable.path), err_msg=variable.path)
 
-    models = {one.name: one for one in client.search_logged_models([stored.info.experiment_id])}
-    assert {output.model_id for output in stored.outputs.model_outputs} == {one.model_id for one in models.values()}
-    assert sorted(models) == ["step-3", "step-6"]
+    (logged,) = client.search_logged_models([stored.info.experiment_id])
+    assert logged.name == "step-6"
+    assert [output.model_id for output in stored.outputs.model_outputs] == [logged.model_id]
     # `mlflow.set_tracking_uri` would stay set for later tests.
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    served = mlflow.pyfunc.load_model(f"models:/{models['step-6'].model_id}")
+    served = mlflow.pyfunc.load_model(f"models:/{logged.model_id}")
     example = served.input_example
     np.testing.assert_allclose(np.ravel(model(example)), np.ravel(served.predict(example)["output"]), rtol=1e-4)
-    for step in (3, 6):
-        metrics = {one.key: one for one in models[f"step-{step}"].metrics}
-        (validated,) = (one for one in client.get_metric_history(run_id, "validation/loss") if one.step == step)
-        assert metrics["validation/loss"].value == validated.value
-        assert metrics.keys() == {"train/loss", "train/auc", "validation/loss", "validation/auc"}
-        digests = {metrics[key].dataset_digest for key in ("train/loss", "validation/loss")}
-        assert digests == {one.dataset.digest for one in stored.inputs.dataset_inputs}
+    metrics = {one.key: one for one in logged.metrics}
+    (validated,) = (one for one in client.get_metric_history(run_id, "validation/loss") if one.step == 6)
+    assert metrics["validation/loss"].value == validated.value
+    assert metrics.keys() == {"train/loss", "train/auc", "validation/loss", "validation/auc"}
+    digests = {metrics[key].dataset_digest for key in ("train/loss", "validation/loss")}
+    assert digests == {one.dataset.digest for one in stored.inputs.dataset_inputs}
+    checkpoints = {file.path for file in client.list_artifacts(run_id, "checkpoints")}
+    assert checkpoints == {"checkpoints/model.ckpt-3", "checkpoints/model.ckpt-6"}
     sizes = {one.tags[0].value: json.loads(one.dataset.profile) for one in stored.inputs.dataset_inputs}
     assert sizes == {"training": {"num_rows": 1000}, "validation": {"num_rows": 64}}

@@ -25,11 +25,17 @@ def check_data(config: RunConfig, origins: Origins) -> None:
 
 def _check_batch_size(config: RunConfig, origins: Origins) -> None:
     batch_size = config.data.get("batch_size")
-    is_of_package = str(config.data.get("_target_", "")).startswith("parallax_runner.")
-    if batch_size is None and not is_of_package:
-        return  # the driver derives the batch size if the function of a user returns a tf.data.Dataset
+    if batch_size is None and not _source_needs_batch_size(origins):
+        return  # the driver derives the batch size from the batches of a tf.data.Dataset
     if type(batch_size) is not int or batch_size < 1:  # Python's bool is an int
         raise refusal("data.batch_size", origins, "expected an integer, at least 1", value=batch_size)
+
+
+def _source_needs_batch_size(origins: Origins) -> bool:
+    """Returns whether the file of the data source declares a batch size. The file of a source that has batches of its
+    own declares none."""
+    of_source = [file for file in origins.files if file.group == "data"]
+    return any(file.values.get("data.batch_size") is not None for file in of_source)
 
 
 def _is_of_files(name: str) -> bool:

@@ -42,7 +42,7 @@ def known(config: RunConfig, fingerprint: str) -> Measured | None:
         return None
     try:
         return measured.load(_kept(config, fingerprint))
-    except (OSError, ValueError, KeyError, TypeError):  # There is no file, or it has a different version.
+    except (OSError, ValueError, KeyError, TypeError):  # there is no file, or it is damaged
         return None
 
 

@@ -130,8 +130,10 @@ def save(measured: Measured, path: Path) -> None:
 def load(path: Path) -> Measured:
     """Reads the file that `save` wrote. Raises OSError, ValueError, KeyError or TypeError for any other file."""
     fields = json.loads(read_regular(path))
-    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
-        raise ValueError(f"{path}: expected a measurement in format {FORMAT}")
+    if not isinstance(fields, dict) or "format" not in fields:
+        raise ValueError(f"{path}: expected a measurement")
+    if fields["format"] != FORMAT:
+        raise ValueError(f"{path}: format {fields['format']}, expected {FORMAT}")
     variables = tuple(_variable(entry) for entry in fields.pop("variables"))
     found = Measured(variables=variables, rows=tuple(_rows(entry) for entry in fields.pop("rows")), **fields)
     if found.step_secs <= 0:
@@ -144,13 +146,12 @@ def _variable(entry: dict[str, Any]) -> VariableInfo:
         "shape": tuple(entry["shape"]),
         "slots": tuple(entry["slots"]),
         "gradient": GradientKind(entry["gradient"]),
-        # Files from earlier versions lack these fields.
-        "rows_written": RowsWritten(entry.get("rows_written", RowsWritten.NOTHING)),
-        "whole_tables": tuple(WholeTable(**table) for table in entry.get("whole_tables", ())),
+        "rows_written": RowsWritten(entry["rows_written"]),
+        "whole_tables": tuple(WholeTable(**table) for table in entry["whole_tables"]),
     }
     return VariableInfo(**entry | more)
 
 
 def _rows(entry: dict[str, Any]) -> RowStatistics:
-    lists: dict[str, Any] = {name: tuple(map(tuple, entry[name])) for name in ("incidence", "hot") if name in entry}
+    lists: dict[str, Any] = {name: tuple(map(tuple, entry[name])) for name in ("incidence", "hot")}
     return RowStatistics(**entry | lists)

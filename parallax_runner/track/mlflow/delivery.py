@@ -12,7 +12,7 @@ import io
 import json
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,6 @@ from parallax_runner.track.mlflow import journal as journals
 from parallax_runner.track.mlflow import outbox, run_id
 from parallax_runner.track.mlflow.destination import is_foreign
 from parallax_runner.track.mlflow.journal import Header
-from parallax_runner.track.mlflow.model_points import (
-    Datasets,
-    datasets_before,
-    named,
-    points_of_models,
-    quality,
-    step_of,
-)
 from parallax_runner.track.mlflow.store import (
     CopyFailed,
     EntryRefused,
@@ -49,7 +41,6 @@ POINTS_PER_BATCH = 1000
 PARAMS_PER_BATCH = 100
 TAGS_PER_BATCH = 100
 COPY_PAUSE_SECS = 0.5
-# Each event is handled by the module of the same name.
 EVENTS = ("checkpoint", "model")
 _TOGETHER = ("metrics", "params", "tags")
 
@@ -88,11 +79,6 @@ class Delivery:
         self._run: StoreRun | None = None
         self._lock: io.BufferedReader | None = None
         self._warned = False
-        # `_models` maps the steps of the sent checkpoints to the datasets that were in use at that time. `_datasets`
-        # contains the latest datasets, and `_last_points` the last point of each metric.
-        self._models: dict[int, Datasets] = {}
-        self._datasets: Datasets | None = None
-        self._last_points: dict[str, Point] = {}
 
     def __enter__(self) -> Delivery:
         self._lock = open_regular(self.path)
@@ -199,11 +185,8 @@ class Delivery:
         elif kind == "start":
             run.set_running()
         elif kind == "end":
-            for step, points, datasets in points_of_models(self.path, self._points):
-                self._log_of_model(run, step, points, datasets)
             run.set_ended(first["status"], first["time_ms"])
         elif kind == "dataset":
-            self._datasets = self._known_datasets() | named(first)
             run.log_dataset(first)
         elif kind in ("artifact", "event"):
             self._send_with_files(run, first)
@@ -212,41 +195,15 @@ class Delivery:
         points: list[Point] = []
         for entry in entries:
             if entry["kind"] == "metrics":
-                points += self._points(entry)
+                points += _points(entry)
         run.log(points, _merged(entries, "params"), _merged(entries, "tags"))
-        self._log_of_models(run, points)
 
     def _send_with_files(self, run: StoreRun, entry: dict[str, Any]) -> None:
         """Sends an artifact or an event, unless a later run has replaced its files."""
         if self._has_successor():
             self._pass_over_files()
-            return
-        self._send_files(run, entry)
-        made = step_of(entry) if entry["kind"] == "event" else None
-        if made is not None:
-            self._models.setdefault(made, self._known_datasets())
-            self._log_of_models(run, list(self._last_points.values()))
-
-    def _log_of_models(self, run: StoreRun, points: Iterable[Point]) -> None:
-        """Adds points to the logged models of their steps during a run. At the end of the run, `_send` reads all points
-        again, since this process may not have read all of them before."""
-        found = quality(points)
-        self._last_points |= {point.key: point for point in found}
-        for step in sorted(self._models.keys() & {point.step for point in found}):
-            self._log_of_model(run, step, [point for point in found if point.step == step], self._models[step])
-
-    def _known_datasets(self) -> Datasets:
-        if self._datasets is None:
-            self._datasets = datasets_before(self.path, self._offset)
-        return self._datasets
-
-    def _log_of_model(self, run: StoreRun, step: int, points: list[Point], datasets: Datasets) -> None:
-        """Adds points to the logged model of a step. If the store refuses them, only logs a warning."""
-        try:
-            if points:
-                run.log_of_model(step, points, datasets)
-        except EntryRefused as error:
-            log.warning("MLflow run %s: cannot add metrics to the model of step %d: %s", run.opened.run_id, step, error)
+        else:
+            self._send_files(run, entry)
 
     def _send_files(self, run: StoreRun, entry: Mapping[str, Any]) -> None:
         paths: dict[str, Path] = {}
@@ -261,15 +218,19 @@ class Delivery:
     def _send_paths(self, run: StoreRun, entry: Mapping[str, Any], paths: Mapping[str, Path]) -> None:
         for path in paths.values():
             check_contents(path, self._run_dir)
-        if entry["kind"] == "event":
-            if entry["event"] not in EVENTS:
-                raise EntryRefused(f"unknown event {entry['event']!r}, expected one of {', '.join(EVENTS)}")
-            run.log_event(entry["event"], {key: str(path) for key, path in paths.items()})
+        if entry["kind"] == "artifact":
+            self._send_artifact(run, paths["path"], entry["folder"])
+        elif entry["event"] == "checkpoint":
+            run.log_checkpoint(paths["folder"])
+        elif entry["event"] == "model":
+            run.log_model(paths["saved_model"], self.path)
         else:
-            path = paths["path"]
-            if path == self._run_dir / SUMMARY:
-                run_id.name_run(path, run.opened.run_id)
-            run.log_artifact(path, entry["folder"])
+            raise EntryRefused(f"unknown event {entry['event']!r}, expected one of {', '.join(EVENTS)}")
+
+    def _send_artifact(self, run: StoreRun, path: Path, folder: str | None) -> None:
+        if path == self._run_dir / SUMMARY:
+            run_id.name_run(path, run.opened.run_id)
+        run.log_artifact(path, folder)
 
     def _release(self, paths: Mapping[str, Path]) -> None:
         for path in paths.values():
@@ -282,10 +243,6 @@ class Delivery:
         if not self._warned:
             log.warning("%s: the run's files are not sent: a later run has replaced them (logged once)", self.path)
         self._warned = True
-
-    def _points(self, entry: Mapping[str, Any]) -> list[Point]:
-        """Returns the points of an entry."""
-        return [Point(key, float(value), entry["time_ms"], entry["step"]) for key, value in entry["metrics"].items()]
 
 
 def next_batch(path: Path, offset: int) -> Batch:
@@ -335,6 +292,11 @@ def _read_position(path: Path, header: Header) -> tuple[int, Opened | None]:
         return (offset, opened) if is_valid else (0, None)
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return 0, None
+
+
+def _points(entry: Mapping[str, Any]) -> list[Point]:
+    """Returns the points of an entry."""
+    return [Point(key, float(value), entry["time_ms"], entry["step"]) for key, value in entry["metrics"].items()]
 
 
 def _merged(entries: list[dict[str, Any]], kind: str) -> dict[str, str]:

@@ -163,7 +163,8 @@ class JournalTracker(Tracker):
         self._journal.append_end(status)
         if not self._sender.close(hurry):
             waiting = unsent(self._journal.path)
-            reason = (self._sender.trouble or "sending took too long").removeprefix(f"tracking.uri={self._uri}: ")
+            trouble = self._sender.trouble
+            reason = "sending took too long" if trouble is None else trouble.reason
             command = ["python", "-m", "parallax_runner", "action=sync", f"run_dir={quoted(str(self._run_dir))}"]
             print(
                 f"parallax_runner: MLflow ({self._uri}) has not received {waiting} entries of this run: "

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 from parallax_runner.files.link_or_copy import link_or_copy
 from parallax_runner.files.regular import read_regular
 from parallax_runner.files.whole import write_whole
+from parallax_runner.track.mlflow import logged_models
+from parallax_runner.track.mlflow.model_points import points_of_model
+from parallax_runner.track.mlflow.store import Opened
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.types import Schema
-
-    from parallax_runner.track.mlflow.logged_models import LoggedModels
 
 ARTIFACT_FOLDER = "model"
 SAVED_MODEL = "saved_model"
@@ -29,25 +30,23 @@ SAVED_MODEL = "saved_model"
 DESCRIPTION = Path("assets.extra") / "serving.json"
 
 
-def send(
-    client: MlflowClient, run_id: str, fields: Mapping[str, Any], logged_models: LoggedModels | None = None
-) -> None:
-    """Adds the SavedModel `fields["saved_model"]` to the artifacts of a run, as the model `runs:/RUN_ID/model`, and to
-    the logged model of its checkpoint.
+def send(client: MlflowClient, run: Opened, saved_model: Path, journal: Path) -> None:
+    """Adds a SavedModel to the artifacts of a run, as the model `runs:/RUN_ID/model`, and as a logged model with the
+    metrics that the journal has of its step.
 
     Raises ValueError if there is no SavedModel.
     """
-    saved_model = Path(fields["saved_model"])
     if not (saved_model / DESCRIPTION).is_file():
         raise ValueError(f"{saved_model} does not exist, or is not a SavedModel that parallax_runner wrote")
     with tempfile.TemporaryDirectory(prefix=".mlflow_model", dir=saved_model.parent) as beside:
         folder = Path(beside) / ARTIFACT_FOLDER
         checkpoint = json.loads(read_regular(saved_model / DESCRIPTION))["checkpoint"]
-        model_id = None if logged_models is None else logged_models.id_for_serving(checkpoint)
-        write_model(saved_model, folder, run_id=run_id, model_id=model_id)
-        client.log_artifacts(run_id, str(folder), artifact_path=ARTIFACT_FOLDER)
-        if logged_models is not None:
-            logged_models.add_model(checkpoint, folder)
+        model = logged_models.find_or_create(client, run, checkpoint)
+        write_model(saved_model, folder, run_id=run.run_id, model_id=None if model is None else model.model_id)
+        client.log_artifacts(run.run_id, str(folder), artifact_path=ARTIFACT_FOLDER)
+        if model is not None:
+            points = points_of_model(journal, int(model.params["step"]))
+            logged_models.complete(client, run, model, folder, points)
 
 
 def write_model(saved_model: Path, folder: Path, *, run_id: str | None = None, model_id: str | None = None) -> None:

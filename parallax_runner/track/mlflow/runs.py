@@ -1,5 +1,5 @@
-"""Opens runs in MLflow and writes to them. Only this module, `dataset`, `errors`, `logged_models` and the event modules
-import MLflow, and only after a run is opened.
+"""Opens runs in MLflow and writes to them. Only this module, `checkpoint`, `dataset`, `errors`, `logged_models` and
+`model` import MLflow, and only after a run is opened.
 
 Runs are always addressed by id, never through the environment or MLflow's global state.
 """
@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from parallax_runner.files.credentials import masked_uri
 from parallax_runner.process import changes
-from parallax_runner.track.mlflow import dataset_input
+from parallax_runner.track.mlflow import checkpoint, dataset_input, model
 from parallax_runner.track.mlflow.changed_params import fitting_json, parse_changed
 from parallax_runner.track.mlflow.errors import is_of_what_is_gone, is_permanent, one_line
 from parallax_runner.track.mlflow.journal import Header
-from parallax_runner.track.mlflow.logged_models import LoggedModels
 from parallax_runner.track.mlflow.store import (
     CopyFailed,
     EntryRefused,
@@ -84,7 +83,6 @@ class MlflowRun:
         self._client, self._run_id = client, run.info.run_id
         self._params: dict[str, str] = dict(run.data.params)
         self._failures: dict[str, int] = {}
-        self._logged_models = LoggedModels(client, run.info.run_id, run.info.experiment_id)
         self._changed = parse_changed(run.data.tags.get(CHANGED_TAG))
 
     def log(self, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
@@ -119,19 +117,17 @@ class MlflowRun:
         else:
             self._copy(str(path), partial(self._client.log_artifact, self._run_id, str(path), artifact_path=folder))
 
-    def log_event(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Calls the function `send` in the module named `kind`."""
-        send = importlib.import_module(f"parallax_runner.track.mlflow.{kind}").send
-        self._copy(f"{kind} {fields}", partial(send, self._client, self._run_id, dict(fields), self._logged_models))
+    def log_checkpoint(self, folder: Path) -> None:
+        """Moves a checkpoint to the artifacts."""
+        self._copy(str(folder), partial(checkpoint.send, self._client, self._run_id, folder))
+
+    def log_model(self, saved_model: Path, journal: Path) -> None:
+        """Adds a SavedModel to the artifacts and as a logged model."""
+        self._copy(str(saved_model), partial(model.send, self._client, self.opened, saved_model, journal))
 
     def log_dataset(self, fields: Mapping[str, Any]) -> None:
         """Sends a dataset. A store that is too old to support datasets refuses the entry."""
         self._call(partial(dataset_input.send, self._client, self._run_id, fields))
-
-    def log_of_model(self, step: int, points: Sequence[Point], datasets: Mapping[str, Mapping[str, str]]) -> None:
-        """Adds points to a logged model. Points that the model already has are not duplicated. Like file copies, this
-        method gives up after repeated failures."""
-        self._copy(f"metrics of step {step}", partial(self._logged_models.log, step, points, datasets))
 
     def _copy(self, what: str, action: Callable[[], Any]) -> None:
         """Runs an action that copies a file, which may fail even if the store itself works. A file that cannot be
@@ -171,7 +167,7 @@ class MlflowRun:
         except Exception as error:
             if not is_permanent(error):
                 raise OutOfReach(one_line(error)) from error
-            raise _refusal(error, one_line(error)) from error
+            raise _refusal(error)(one_line(error)) from error
         if run.info.lifecycle_stage != "active":
             raise Gone(f"run {self._run_id} was deleted in MLflow. Restore it with `mlflow runs restore`")
 
@@ -247,9 +243,9 @@ def _errors_told(header: Header) -> Iterator[None]:
     except (OutOfReach, Refused):
         raise
     except Exception as error:
-        told = f"tracking.uri={masked_uri(header.uri)}: {one_line(error)}"
-        raise (_refusal(error, told) if is_permanent(error) else OutOfReach(told)) from error
+        kind = _refusal(error) if is_permanent(error) else OutOfReach
+        raise kind(one_line(error), uri=masked_uri(header.uri)) from error
 
 
-def _refusal(error: Exception, told: str) -> Refused:
-    return (Gone if is_of_what_is_gone(error) else Refused)(told)
+def _refusal(error: Exception) -> type[Refused]:
+    return Gone if is_of_what_is_gone(error) else Refused

@@ -13,7 +13,7 @@ from pathlib import Path
 from parallax_runner.files.credentials import masked
 from parallax_runner.track.mlflow.delivery import Busy, Delivery
 from parallax_runner.track.mlflow.journal import Header
-from parallax_runner.track.mlflow.store import OpenRun, OutOfReach, ParentUnknown, Refused
+from parallax_runner.track.mlflow.store import OpenRun, OutOfReach, ParentUnknown, Refused, StoreError
 from parallax_runner.track.mlflow.store_lock import sqlite_path
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Sender:
         self._path, self._open_run, self._header = path, open_run, header
         self._finishing, self._abandoned, self._ended = threading.Event(), threading.Event(), threading.Event()
         self._delivery: Delivery | None = None
-        self.trouble: str | None = None
+        self.trouble: StoreError | None = None
         self._has_told = False
         self._is_file = sqlite_path(header.uri) is not None
         self.all_sent = False
@@ -89,11 +89,11 @@ class Sender:
                 except Busy:
                     self._abandoned.wait(0.2)
         except Refused as error:
-            self.trouble = str(error)
+            self.trouble = error
             self._tell(f"MLflow rejected this run: {error}")
         except Exception as error:  # the run continues in any case, and the journal contains all entries
             log.exception("the thread that sends the journal failed")
-            self.trouble = masked(f"{type(error).__name__}: {error}")
+            self.trouble = StoreError(masked(f"{type(error).__name__}: {error}"))
             self._tell(f"sending this run to MLflow failed: {self.trouble}")
         finally:
             self._ended.set()
@@ -111,13 +111,13 @@ class Sender:
                 failures, pause_secs = 0, SEND_EVERY_SECS
             except ParentUnknown as error:
                 # No call was made to the store. If the store is unreachable, the sweep's own run reports the problem.
-                self.trouble, pause_secs = str(error), SEND_EVERY_SECS
+                self.trouble, pause_secs = error, SEND_EVERY_SECS
                 log.info("%s", error)
             except OutOfReach as error:
                 failures += 1
                 pause_secs = min(2.0**failures, MAX_PAUSE_SECS)
-                self.trouble = str(error)
-                is_created = self._is_file and BEING_CREATED.search(self.trouble) is not None
+                self.trouble = error
+                is_created = self._is_file and BEING_CREATED.search(error.reason) is not None
                 if failures > UNTOLD_FAILURES or not is_created:
                     self._tell_once(has_run=delivery.opened is not None)
             if finishing:

@@ -10,7 +10,15 @@ from typing import Any, NamedTuple, Protocol
 from parallax_runner.track.mlflow.journal import Header
 
 
-class OutOfReach(Exception):
+class StoreError(Exception):
+    """The store cannot be used. `reason` says why. `uri` is the masked URI of the store if it may be the cause."""
+
+    def __init__(self, reason: str, *, uri: str | None = None) -> None:
+        super().__init__(reason if uri is None else f"tracking.uri={uri}: {reason}")
+        self.reason = reason
+
+
+class OutOfReach(StoreError):
     """The store does not answer, or answers with a temporary error. A retry may succeed."""
 
 
@@ -23,7 +31,7 @@ class CopyFailed(OutOfReach):
     file."""
 
 
-class Refused(Exception):
+class Refused(StoreError):
     """The store refuses this run in the current setup, for example because of a missing driver or wrong credentials."""
 
 
@@ -63,15 +71,14 @@ class StoreRun(Protocol):
     def log_artifact(self, path: Path, folder: str | None) -> None:
         """Copies a file or a folder."""
 
-    def log_event(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Passes an event to the module that handles its kind."""
+    def log_checkpoint(self, folder: Path) -> None:
+        """Moves a checkpoint to the run's artifacts. Does nothing if the folder does not exist."""
+
+    def log_model(self, saved_model: Path, journal: Path) -> None:
+        """Adds a SavedModel, with the metrics that the journal has of its step."""
 
     def log_dataset(self, fields: Mapping[str, Any]) -> None:
         """Makes a dataset an input of the run."""
-
-    def log_of_model(self, step: int, points: Sequence[Point], datasets: Mapping[str, Mapping[str, str]]) -> None:
-        """Adds points of the run to the logged model of a step, if that step has a logged model. `datasets` maps each
-        context to the name and digest of its dataset."""
 
     def set_running(self) -> None:
         """Marks the run as running."""

@@ -190,46 +190,29 @@ def test_a_clock_that_steps_back_changes_nothing(tmp_path: Path, monkeypatch: py
     assert [prefix.name for prefix in list_checkpoints(tmp_path)] == ["model.ckpt-40", "model.ckpt-20"]
 
 
-def as_format_2(prefix: Path) -> None:
-    """Gives a checkpoint the sidecar that was written before there were numbers and data."""
-    fields = json.loads(read_sidecar(prefix).text())
-    del fields["write_number"], fields["data"], fields["sha256"]
-    fields["format"] = 2
+def write_fields(prefix: Path, fields: dict[str, Any]) -> None:
+    """Writes a sidecar whose checksum is right."""
+    fields = {key: value for key, value in fields.items() if key != "sha256"}
     checksum = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
     sidecar_path(prefix).write_text(json.dumps(fields | {"sha256": checksum}, indent=1) + "\n")
 
 
-def test_checkpoints_without_a_number_come_first_in_the_order_of_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_clock(monkeypatch, 5000, 5010, 1400, 1390)
-    for step in (300, 200):
-        as_format_2(written(tmp_path, step))
-    assert damage(tmp_path / "model.ckpt-200") is None
-    assert read_sidecar(tmp_path / "model.ckpt-200").write_number == 0
-    assert read_sidecar(tmp_path / "model.ckpt-200").data == {}
-    for step in (20, 10):
-        written(tmp_path, step)
-    assert [int(prefix.name.rpartition("-")[2]) for prefix in list_checkpoints(tmp_path)] == [300, 200, 20, 10]
-    forget_old(tmp_path, 3)
-    assert [int(prefix.name.rpartition("-")[2]) for prefix in list_checkpoints(tmp_path)] == [200, 20, 10]
-
-
-def test_the_state_of_an_epoch_is_kept_and_may_be_missing(tmp_path: Path) -> None:
-    """Sidecars of earlier versions have none. Infinite metrics and all bits of a float are kept."""
+def test_the_state_of_an_epoch_is_kept(tmp_path: Path) -> None:
+    """With infinite metrics and all bits of a float."""
     prefix = written(tmp_path, 10)
-    fields = json.loads(read_sidecar(prefix).text())
-    del fields["sha256"]
     state = {"number": 2, "rate": 0.1 + 0.2, "sums": {"metrics": [[float("inf"), 1 / 3]]}}
-    for changed, expected in ((fields | {"epoch": state}, state), (without(fields, "epoch"), None)):
-        checksum = hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()
-        sidecar_path(prefix).write_text(json.dumps(changed | {"sha256": checksum}, indent=1) + "\n")
-        assert read_sidecar(prefix).epoch == expected
-        assert damage(prefix) is None
+    write_fields(prefix, json.loads(read_sidecar(prefix).text()) | {"epoch": state})
+    assert read_sidecar(prefix).epoch == state
+    assert damage(prefix) is None
 
 
-def without(fields: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in fields.items() if key != name}
+@pytest.mark.parametrize("name", ["step", "write_number", "data", "epoch", "files"])
+def test_a_missing_field_is_damage(name: str, tmp_path: Path) -> None:
+    prefix = written(tmp_path, 10)
+    fields = json.loads(sidecar_path(prefix).read_text())
+    del fields[name]
+    write_fields(prefix, fields)
+    assert f"a field is missing or has the wrong type ('{name}')" in str(damage(prefix))
 
 
 def test_one_whose_sidecar_cannot_be_read_stays(tmp_path: Path) -> None:
@@ -332,12 +315,16 @@ def test_a_sidecar_with_a_field_of_another_type_is_unusable_and_no_other_one_is(
     assert damage(tmp_path / "model.ckpt-4") is None
 
 
-def test_a_sidecar_of_a_later_format_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [2, 4])
+def test_a_sidecar_of_another_format_is_refused(number: int, tmp_path: Path) -> None:
     prefix = written(tmp_path, 5)
-    fields = json.loads(sidecar_path(prefix).read_text())
-    sidecar_path(prefix).write_text(json.dumps(fields | {"format": fields["format"] + 1}))
-    with pytest.raises(CheckpointError, match="format"):
+    write_fields(prefix, json.loads(sidecar_path(prefix).read_text()) | {"format": number})
+    with pytest.raises(CheckpointError) as refused:
         read_sidecar(prefix)
+    assert str(refused.value) == (
+        f"checkpoint {prefix}: its sidecar model.ckpt-5.json has format {number}, expected 3. Use the version of "
+        "parallax_runner that wrote the checkpoint"
+    )
 
 
 # What stands in the way.

@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from parallax_runner.config.schema import REMOVED_KEYS
-from tests.single.config.in_process import answer
-from tests.single.config.refused import refused, run, wrong_line
+from tests.single.config.refused import run, wrong_line
 
 CASES = {
     "key by another name": ("optimizer.lr=0.1", "Did you mean optimizer.learning_rate=0.1?"),
@@ -49,9 +47,3 @@ def test_wrong_key(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["key"])
 def test_wrong_key_as_a_user_types_it(name: str, tmp_path: Path) -> None:
     wrong_line(CASES[name], tmp_path, respond=run)
-
-
-def test_a_removed_key_gets_its_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(REMOVED_KEYS, "comm.gone", "this key was removed because it earned nothing; omit it")
-    message = refused(answer("comm.gone=64", cwd=tmp_path))
-    assert message == "comm.gone=64 (command line): this key was removed because it earned nothing; omit it."

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.single.config.in_process import answer
+from tests.single.config.in_process import answer, answer_of_hydra
 from tests.single.config.refused import refused, run
 
 OWN_FILES = {
@@ -58,6 +58,19 @@ def test_wrong_file_of_the_search_path(tmp_path: Path) -> None:
     (folder / "mine.yaml").write_text("# @package _global_\ntrain:\n  steps: 17\n")
     shown = run("--cfg", "job", f"hydra.searchpath=[{tmp_path}/own]", "experiment=mine", cwd=tmp_path)
     assert shown.returncode == 0 and "steps: 17" in shown.stdout
+
+
+@pytest.mark.parametrize("target", ["parallax_runner.data.zipf.load", "elsewhere.load"])
+def test_a_source_whose_file_has_a_batch_size_needs_one_whoever_wrote_it(target: str, tmp_path: Path) -> None:
+    file = tmp_path / "own" / "data" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    chosen = ("--config-dir", "own", "data=mine", "++data.batch_size=null")
+    file.write_text(f"_target_: {target}\nvocab_size: 9\nbatch_size: 2\n")
+    message = refused(answer(*chosen, cwd=tmp_path))
+    assert message == "data.batch_size=null (command line): expected an integer, at least 1."
+    for without in ("", "batch_size: null\n"):
+        file.write_text(f"_target_: {target}\nvocab_size: 9\n{without}")
+        assert answer_of_hydra(*chosen, cwd=tmp_path).returncode == 0
 
 
 def test_unreadable_folder_names_the_origin(tmp_path: Path) -> None:

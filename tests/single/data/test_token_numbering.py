@@ -131,6 +131,11 @@ def load_cached(files, cache_dir, **changed):
     return load_corpus(files, **arguments)
 
 
+def folders(cache_dir):
+    """The folders with tokens; beside them are their locks."""
+    return [path for path in cache_dir.iterdir() if path.is_dir()]
+
+
 def test_second_load_reads_no_text(tmp_path, monkeypatch):
     files = write(tmp_path / "text", a="x y\n", b="y\n")
     first = load_cached(files, tmp_path / "cache")
@@ -153,10 +158,37 @@ def test_changes_are_noticed(tmp_path):
     before = files[1].path.stat()
     os.utime(files[1].path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
     load_cached(files, cache)
-    assert len(list(cache.iterdir())) == 6
+    assert len(folders(cache)) == 6
 
 
-def test_concurrent_writers_agree_and_leave_one_folder(tmp_path, monkeypatch):
+def load_in_threads(number, files, cache_dir):
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(load_cached(files, cache_dir).train.tolist()))
+        for _ in range(number)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    return found
+
+
+def count_calls(monkeypatch):
+    calls, tokenize = [], token_cache.tokenize_files
+    monkeypatch.setattr(token_cache, "tokenize_files", lambda *a, **b: (calls.append(a), tokenize(*a, **b))[1])
+    return calls
+
+
+def test_of_several_that_need_the_same_tokens_one_makes_them(tmp_path, monkeypatch):
+    files = write(tmp_path / "text", a="x y\n", b="y\n")
+    calls = count_calls(monkeypatch)
+    found = load_in_threads(4, files, tmp_path / "cache")
+    assert found == [load_cached(files, tmp_path / "elsewhere").train.tolist()] * 4
+    assert len(calls) == 2, "once in each folder"
+
+
+def test_concurrent_writers_without_locks_agree_and_leave_one_folder(tmp_path, monkeypatch):
     files = write(tmp_path / "text", a="x y\n", b="y\n")
     together = threading.Barrier(4)
     publish = token_cache._publish
@@ -165,18 +197,11 @@ def test_concurrent_writers_agree_and_leave_one_folder(tmp_path, monkeypatch):
         together.wait(timeout=20)
         publish(*arguments)
 
+    monkeypatch.setattr(token_cache.fcntl, "flock", lambda *_: None)
     monkeypatch.setattr(token_cache, "_publish", publish_together)
-    results = []
-    threads = [
-        threading.Thread(target=lambda: results.append(load_cached(files, tmp_path / "cache"))) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=30)
-    assert len(results) == 4
-    assert len({result.train.tobytes() for result in results}) == 1
-    assert len(list((tmp_path / "cache").iterdir())) == 1
+    found = load_in_threads(4, files, tmp_path / "cache")
+    assert found == [found[0]] * 4
+    assert len(folders(tmp_path / "cache")) == 1
 
 
 def test_failed_write_leaves_nothing_and_names_the_remedy(tmp_path, monkeypatch):
@@ -186,7 +211,7 @@ def test_failed_write_leaves_nothing_and_names_the_remedy(tmp_path, monkeypatch)
     monkeypatch.setattr(token_cache.np, "save", full)
     with pytest.raises(DataError, match=r"No space left on device.*data\.cache_dir"):
         load_cached(write(tmp_path / "text", a="x\n", b="y\n"), tmp_path / "cache")
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert folders(tmp_path / "cache") == []
 
 
 @pytest.mark.parametrize("error", [OSError("5 requested and 0 written"), PermissionError(13, "Permission denied")])
@@ -220,11 +245,11 @@ def test_default_cache_is_the_users(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     files = write(tmp_path / "text", a="x\n", b="y\n")
     load_cached(files, None)
-    assert len(list((tmp_path / "xdg" / "parallax_runner").iterdir())) == 1
+    assert len(folders(tmp_path / "xdg" / "parallax_runner")) == 1
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     load_cached(files, None)
-    assert len(list((tmp_path / "home" / ".cache" / "parallax_runner").iterdir())) == 1
+    assert len(folders(tmp_path / "home" / ".cache" / "parallax_runner")) == 1
 
 
 def change_a_byte(path, place=-1):
@@ -274,11 +299,11 @@ def test_a_damaged_cache_is_made_anew(damage, was_checked, tmp_path, caplog):
     before = contents(load_cached(files, tmp_path / "cache"))
     if was_checked:
         load_cached(files, tmp_path / "cache")
-    (folder,) = (path for path in (tmp_path / "cache").iterdir() if path.is_dir())
+    (folder,) = folders(tmp_path / "cache")
     DAMAGE[damage](folder)
     assert contents(load_cached(files, tmp_path / "cache")) == before
-    assert f"{folder}: damaged cache of tokenized text, rebuilding it" in caplog.text
-    assert [path for path in (tmp_path / "cache").iterdir() if path.is_dir()] == [folder]
+    assert f"{folder}: damaged cache of tokenized text, making it anew" in caplog.text
+    assert folders(tmp_path / "cache") == [folder]
     caplog.clear()
     load_cached(files, tmp_path / "cache")
     assert caplog.text == ""
@@ -331,33 +356,35 @@ def test_a_file_system_without_locks_is_no_obstacle(number, tmp_path, monkeypatc
     files = write(tmp_path / "text", a="x y\n", b="y\n")
     before = contents(load_cached(files, tmp_path / "cache"))
     assert contents(load_cached(files, tmp_path / "cache")) == before
-    (folder,) = (path for path in (tmp_path / "cache").iterdir() if path.is_dir())
+    (folder,) = folders(tmp_path / "cache")
     change_a_byte(folder / "train.npy", -4)
     assert contents(load_cached(files, tmp_path / "cache")) == before
     assert f"cannot be locked: {os.strerror(number)}" in caplog.text
 
 
-def test_processes_that_find_the_same_damage_make_it_anew_once(tmp_path):
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_processes_that_find_the_same_damage_make_it_anew(has_locks, tmp_path, monkeypatch):
     files = write(tmp_path / "text", a="x y\n", b="y\n")
     before = load_cached(files, tmp_path / "cache").train.tolist()
-    (folder,) = (tmp_path / "cache").iterdir()
+    (folder,) = folders(tmp_path / "cache")
     change_a_byte(folder / "train.npy", -4)
-    found = []
-    threads = [
-        threading.Thread(target=lambda: found.append(load_cached(files, tmp_path / "cache").train.tolist()))
-        for _ in range(6)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [before] * 6
+    calls = count_calls(monkeypatch)
+    if has_locks:
+        assert load_in_threads(6, files, tmp_path / "cache") == [before] * 6
+        assert len(calls) == 1
+        return
+    together = threading.Barrier(6)
+    damage_of = token_cache.damage_of
+    monkeypatch.setattr(token_cache.fcntl, "flock", lambda *_: None)
+    monkeypatch.setattr(token_cache, "damage_of", lambda path: (damage_of(path), together.wait(timeout=20))[0])
+    assert load_in_threads(6, files, tmp_path / "cache") == [before] * 6
+    assert folders(tmp_path / "cache") == [folder]
 
 
 def test_a_damaged_cache_that_cannot_be_removed_is_named(tmp_path, monkeypatch):
     files = write(tmp_path / "text", a="x\n", b="y\n")
     load_cached(files, tmp_path / "cache")
-    (folder,) = (tmp_path / "cache").iterdir()
+    (folder,) = folders(tmp_path / "cache")
     (folder / "train.npy").write_bytes(b"")
 
     def refuse(path, _target):

@@ -44,7 +44,7 @@ def dead_pid() -> int:
 def test_a_job_is_claimed_once_and_skipped_when_finished(ledger: Ledger) -> None:
     assert ledger.claim(JOB, fail_fast=False) is None
     assert ledger.read().standings[JOB.name].status == "running"
-    ledger.append("finished", JOB, objective=1.5)
+    ledger.append("finished", JOB, objective=1.5, objective_name="loss")
     standing = ledger.claim(JOB, fail_fast=False)
     assert standing is not None
     assert (standing.status, standing.objective, standing.job) == ("finished", 1.5, JOB)
@@ -63,14 +63,14 @@ def test_unfinished_jobs_are_claimed_again_in_the_next_start(ledger: Ledger, eve
 
 def test_other_overrides_are_another_job_in_the_same_folder(ledger: Ledger) -> None:
     ledger.claim(JOB, fail_fast=False)
-    ledger.append("finished", JOB, objective=1.5)
+    ledger.append("finished", JOB, objective=1.5, objective_name="loss")
     longer = Job(JOB.name, JOB.title, ("comm=mpi", "train.steps=9"), JOB.run_dir)
     assert ledger.claim(longer, fail_fast=False) is None
 
 
 def test_order_of_overrides_does_not_matter(ledger: Ledger) -> None:
     ledger.claim(JOB, fail_fast=False)
-    ledger.append("finished", JOB, objective=1.5)
+    ledger.append("finished", JOB, objective=1.5, objective_name="loss")
     turned = Job(JOB.name, JOB.title, JOB.overrides[::-1], JOB.run_dir)
     assert ledger.claim(turned, fail_fast=False) is not None
 
@@ -118,18 +118,18 @@ def test_torn_line_is_passed_over(ledger: Ledger) -> None:
     with open(ledger.path, "a") as file:
         file.write('{"event": "finished", "job": "comm-m')
     assert ledger.read().standings[JOB.name].status == "running"
-    ledger.append("finished", JOB, objective=2.0)
+    ledger.append("finished", JOB, objective=2.0, objective_name="loss")
     assert ledger.read().standings[JOB.name].objective == 2.0
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf])
 def test_infinite_objectives_survive(ledger: Ledger, value: float) -> None:
-    ledger.append("finished", JOB, objective=value)
+    ledger.append("finished", JOB, objective=value, objective_name="loss")
     assert ledger.read().standings[JOB.name].objective == value
 
 
 def test_nan_survives(ledger: Ledger) -> None:
-    ledger.append("finished", JOB, objective=math.nan)
+    ledger.append("finished", JOB, objective=math.nan, objective_name="loss")
     objective = ledger.read().standings[JOB.name].objective
     assert objective is not None and math.isnan(objective)
 
@@ -142,10 +142,10 @@ ledger, writer = Ledger(Path(sys.argv[1])), sys.argv[2]
 for number in range(40):
     job = Job(f"{writer}-{number}", "x" * 3000, ("a=1",) * 50, "/runs")
     assert ledger.claim(job, fail_fast=False) is None
-    ledger.append("finished", job, objective=float(number))
+    ledger.append("finished", job, objective=float(number), objective_name="loss")
 shared = ledger.claim(Job("shared", "shared", (), "/runs"), fail_fast=False)
 if shared is None:
-    ledger.append("finished", Job("shared", "shared", (), "/runs"), objective=7.0)
+    ledger.append("finished", Job("shared", "shared", (), "/runs"), objective=7.0, objective_name="loss")
 """
 
 
@@ -166,7 +166,7 @@ def test_waits_for_the_same_job_elsewhere(ledger: Ledger, monkeypatch: pytest.Mo
     waiting.start()
     waiting.join(0.2)
     assert not found
-    ledger.append("finished", JOB, objective=3.0)
+    ledger.append("finished", JOB, objective=3.0, objective_name="loss")
     waiting.join(30)
     assert [one.objective for one in found] == [3.0]
 
@@ -182,7 +182,7 @@ def test_a_job_that_slurm_may_still_have_counts_as_running(ledger: Ledger, witho
     standing = ledger.read().standings[JOB.name]
     assert (standing.status, standing.slurm_job) == ("running", "12_0")
     assert ledger.read().running(besides_pid=os.getpid()), "whose process wrote that says nothing"
-    ledger.append("finished", JOB, objective=1.5, slurm_job="12_0")
+    ledger.append("finished", JOB, objective=1.5, objective_name="loss", slurm_job="12_0")
     assert ledger.read().standings[JOB.name].status == "finished"
 
 
@@ -207,7 +207,7 @@ def test_a_job_that_slurm_has_ended_stops_no_other(ledger: Ledger) -> None:
 
 def test_a_finished_job_is_not_submitted_again(ledger: Ledger) -> None:
     assert ledger.skip_finished(JOB) is None
-    ledger.append("finished", JOB, objective=1.5)
+    ledger.append("finished", JOB, objective=1.5, objective_name="loss")
     standing = ledger.skip_finished(JOB)
     assert standing is not None and standing.objective == 1.5
     assert lines(ledger)[-1]["event"] == "skipped"

@@ -85,7 +85,7 @@ def test_damaged_lines_end_no_resume(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_number_of_damaged_lines_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ledger = Ledger(tmp_path)
-    ledger.append("finished", JOB, objective=0.5)
+    ledger.append("finished", JOB, objective=0.5, objective_name="loss")
     with open(ledger.path, "ab") as file:
         file.write(b'{"event": "finished", "job": 3}\n{"event": "star')
     assert ledger.read().damaged_lines == 2
@@ -235,3 +235,13 @@ def test_slurm_knows_what_runs_on_other_hosts(
         squeue.write_text(f"#!/bin/sh\necho {shlex.quote(queued)}\n")
         squeue.chmod(0o755)
         assert elsewhere.read().standings[JOB.name].status == status
+
+
+@pytest.mark.parametrize("key", ["start_ticks", "pid", "host", "objective_name"])
+def test_an_event_without_its_process_or_the_name_of_its_objective_is_damaged(key: str, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.append("finished", JOB, objective=0.5, objective_name="loss")
+    fields = json.loads(ledger.path.read_text())
+    del fields[key]
+    ledger.path.write_text(json.dumps(fields) + "\n")
+    assert (ledger.read().standings, ledger.read().damaged_lines) == ({}, 1)

@@ -95,13 +95,20 @@ def test_a_measurement_comes_back_from_its_file(tmp_path: Path) -> None:
     assert hash(measured.load(tmp_path / "measured.json")) == hash(found)
 
 
-@pytest.mark.parametrize("change", [{"step_secs": 0.0}, {"format": 99}])
-def test_a_file_that_is_no_measurement_is_refused(change: dict[str, float], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"step_secs": 0.0}, "step_secs is 0.0, expected a number above 0"),
+        ({"format": 99}, "format 99, expected 3"),
+        ({"format": 2}, "format 2, expected 3"),
+    ],
+)
+def test_a_file_that_is_no_measurement_is_refused(change: dict[str, float], reason: str, tmp_path: Path) -> None:
     path = tmp_path / "measured.json"
     measured.save(Measured("f", 2, 3, 0.25, 8, None, (), (), "2026-01-01"), path)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(ValueError, match=r"measured\.json"):
+    with pytest.raises(ValueError, match=rf"measured\.json: {reason}$"):
         measured.load(path)
     path.write_text("[]")
-    with pytest.raises(ValueError, match="expected a measurement in format"):
+    with pytest.raises(ValueError, match=r"measured\.json: expected a measurement$"):
         measured.load(path)

@@ -71,18 +71,17 @@ class FakeRun:
         files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
         self.store.reads += [file.read_text(errors="replace") for file in files]
 
-    def log_event(self, kind: str, fields: Mapping[str, Any]) -> None:
+    def log_checkpoint(self, folder: Path) -> None:
         """Notes it."""
-        self.store.answer("event", (kind, fields))
+        self.store.answer("event", ("checkpoint", folder))
+
+    def log_model(self, saved_model: Path, journal: Path) -> None:
+        """Notes it."""
+        self.store.answer("event", ("model", saved_model))
 
     def log_dataset(self, fields: Mapping[str, Any]) -> None:
         """Notes its context."""
         self.store.answer("dataset", fields["context"])
-
-    def log_of_model(self, step: int, points: Sequence[Point], datasets: Mapping[str, Mapping[str, str]]) -> None:
-        """Notes the step, its numbers' keys and steps, and the digests of the datasets."""
-        digests = {context: dataset["digest"] for context, dataset in datasets.items()}
-        self.store.answer("model metrics", (step, {point.key: point.step for point in points}, digests))
 
     def set_running(self) -> None:
         """Notes it."""

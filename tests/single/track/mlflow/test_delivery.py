@@ -226,7 +226,7 @@ def test_the_files_of_a_folder_that_was_moved_are_found(tmp_path: Path) -> None:
         ("worker_0.log", "logs"),
     ]
     assert files == ["trace.json", "worker_0/run_meta_1.pb", "worker_0.log"], "they were there when they were sent"
-    assert sent[-1] == ("checkpoint", {"folder": str(moved / ".outbox" / "model.ckpt-5")})
+    assert sent[-1] == ("checkpoint", moved / ".outbox" / "model.ckpt-5")
     assert list((moved / ".outbox" / "files").iterdir()) == []
 
 

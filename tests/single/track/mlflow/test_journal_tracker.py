@@ -215,7 +215,7 @@ def test_a_database_that_breaks_in_mid_run(
     tracker._sender._thread.join(60)  # this thread may print the error slightly later
     told = capsys.readouterr().err
     assert "Training continues" in told
-    assert "has not received 5 entries" in told
+    assert f"MLflow ({uri}) has not received 5 entries of this run: (sqlite3.DatabaseError) file is not" in told
     assert f"python -m parallax_runner action=sync run_dir={tmp_path / 'run'}" in told
     assert [entry["kind"] for entry, _ in entries(tmp_path / "run" / "journal.jsonl")][-1] == "end"
 

@@ -1,4 +1,4 @@
-"""In MLflow a checkpoint is a logged model with the metrics of its step, and the data are inputs; each once."""
+"""In MLflow a run's SavedModel is a logged model with the metrics of its step, and the data are inputs; each once."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
 from parallax_runner.track.mlflow.delivery import Delivery, sent_path
 from parallax_runner.track.mlflow.journal import Header, Journal, read_header
+from parallax_runner.track.mlflow.model import DESCRIPTION
 from parallax_runner.track.mlflow.runs import open_run
 from parallax_runner.track.mlflow.store import OutOfReach
 from parallax_runner.track.mlflow.sync import sync
 from tests.free_port import pick_free_port
-from tests.single.track.mlflow.fake_store import FakeStore
 
 DATASET = {
     "name": "package.load",
@@ -54,8 +54,19 @@ def add_checkpoint(journal: Journal, step: int) -> None:
     journal.append("event", event="checkpoint", fields={"folder": f".outbox/{folder.name}"})
 
 
-def whole_run(folder: Path, uri: str) -> Journal:
-    """Checkpoints of steps 10 and 25; 10 is reported, after its checkpoint, and 25 lies between two reports."""
+def add_model(journal: Journal, step: int) -> None:
+    """Writes what the sender reads of a SavedModel."""
+    saved_model = journal.path.parent / "saved_model"
+    (saved_model / DESCRIPTION).parent.mkdir(parents=True, exist_ok=True)
+    tensors = {"x": {"dtype": "float32", "shape": [-1]}}
+    described = {"checkpoint": f"model.ckpt-{step}", "tags": ["serve"], "signature": "serving_default"}
+    described |= {"tensorflow": "2.9.9", "inputs": tensors, "outputs": tensors, "example": {"x": [0.5]}}
+    (saved_model / DESCRIPTION).write_text(json.dumps(described))
+    journal.append("event", event="model", fields={"saved_model": "saved_model"})
+
+
+def whole_run(folder: Path, uri: str, step: int = 25) -> Journal:
+    """Checkpoints of steps 10 and 25, and the model of one of them; 10 is reported, and 25 lies between two reports."""
     journal = new_journal(folder, uri)
     add_dataset(journal, "d1", "d2")
     add_metrics(journal, 5, train_loss=3.0)
@@ -64,6 +75,7 @@ def whole_run(folder: Path, uri: str) -> Journal:
     add_metrics(journal, 20, train_loss=1.0)
     add_checkpoint(journal, 25)
     add_metrics(journal, 30, train_loss=0.5, validation_loss=0.7)
+    add_model(journal, step)
     journal.append_end("finished")
     return journal
 
@@ -97,12 +109,11 @@ def check_whole_run(uri: str) -> None:
     found = models(uri)
     client, run = the_run(uri)
     assert run.info.status == "FINISHED"
-    assert {name: str(model.status) for name, model in found.items()} == {"step-10": "READY", "step-25": "READY"}
-    assert metrics_of(found["step-10"]) == {("train/loss", 2.0, 10, "d1"), ("validation/loss", 2.5, 10, "d2")}
+    assert {name: str(model.status) for name, model in found.items()} == {"step-25": "READY"}
     assert metrics_of(found["step-25"]) == {("train/loss", 1.0, 20, "d1"), ("validation/loss", 2.5, 10, "d2")}
     assert found["step-25"].params == {"step": "25"}
     outputs = [(output.model_id, output.step) for output in run.outputs.model_outputs]
-    assert sorted(outputs) == sorted((found[f"step-{step}"].model_id, step) for step in (10, 25))
+    assert outputs == [(found["step-25"].model_id, 25)]
     history = client.get_metric_history(run.info.run_id, "train/loss")
     assert [(point.step, point.value) for point in history] == [(5, 3.0), (10, 2.0), (20, 1.0), (30, 0.5)]
     inputs = {(one.dataset.digest, one.tags[0].value, one.dataset.name) for one in run.inputs.dataset_inputs}
@@ -111,11 +122,12 @@ def check_whole_run(uri: str) -> None:
     for step in (10, 25):
         (file,) = client.list_artifacts(run.info.run_id, f"checkpoints/model.ckpt-{step}")
         assert file.path.endswith(".index")
-        (pointer,) = client.list_logged_model_artifacts(found[f"step-{step}"].model_id)
-        assert pointer.path == "checkpoint.json"
+    files = {file.path for file in client.list_logged_model_artifacts(found["step-25"].model_id)}
+    assert {"MLmodel", "saved_model"} <= files
+    assert "model/MLmodel" in {file.path for file in client.list_artifacts(run.info.run_id, "model")}
 
 
-def test_a_checkpoint_is_a_model_with_the_metrics_of_its_step(uri: str, tmp_path: Path) -> None:
+def test_the_saved_model_is_a_logged_model_with_the_metrics_of_its_step(uri: str, tmp_path: Path) -> None:
     send(whole_run(tmp_path / "run", uri).path)
     check_whole_run(uri)
     _, run = the_run(uri)
@@ -129,7 +141,14 @@ def test_a_checkpoint_is_a_model_with_the_metrics_of_its_step(uri: str, tmp_path
     assert json.loads(dataset.source)["tags"] == {"_target_": "package.load", "seed": "1"}
 
 
-def test_a_journal_that_is_sent_twice_makes_each_model_once(uri: str, tmp_path: Path) -> None:
+def test_the_best_model_has_the_metrics_of_its_own_step(uri: str, tmp_path: Path) -> None:
+    send(whole_run(tmp_path / "run", uri, step=10).path)
+    (model,) = models(uri).values()
+    assert model.name == "step-10"
+    assert metrics_of(model) == {("train/loss", 2.0, 10, "d1"), ("validation/loss", 2.5, 10, "d2")}
+
+
+def test_a_journal_that_is_sent_twice_makes_the_model_once(uri: str, tmp_path: Path) -> None:
     journal = whole_run(tmp_path / "run", uri)
     send(journal.path)
     before = {name: model.model_id for name, model in models(uri).items()}
@@ -146,7 +165,7 @@ def test_a_journal_that_is_sent_twice_makes_each_model_once(uri: str, tmp_path: 
 @pytest.mark.parametrize(
     "lost",
     [
-        *("create_logged_model", "log_model_artifact", "log_outputs", "finalize_logged_model"),
+        *("create_logged_model", "log_model_artifacts", "log_outputs", "finalize_logged_model"),
         *("log_inputs", "log_batch", "set_terminated"),
     ],
 )
@@ -197,39 +216,36 @@ def test_a_store_without_logged_models_gets_artifacts_and_one_note(
     client, run = the_run(uri)
     assert run.info.status == "FINISHED"
     assert len(client.list_artifacts(run.info.run_id, "checkpoints")) == 2
+    assert "model/MLmodel" in {file.path for file in client.list_artifacts(run.info.run_id, "model")}
     (said,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert "does not support logged models" in said
 
 
-def test_a_run_that_goes_on_with_other_data_keeps_what_it_said_of_its_models(uri: str, tmp_path: Path) -> None:
+def test_a_run_that_goes_on_with_other_data_keeps_what_it_said_of_its_model(uri: str, tmp_path: Path) -> None:
     journal = whole_run(tmp_path / "run", uri)
     send(journal.path)
     journal.append_start(summary={})
     add_dataset(journal, "d3", "d4")
     add_metrics(journal, 40, train_loss=0.25)
-    add_checkpoint(journal, 40)
+    add_model(journal, 40)
     journal.append_end("finished")
     send(journal.path)
     found = models(uri)
-    assert metrics_of(found["step-10"]) == {("train/loss", 2.0, 10, "d1"), ("validation/loss", 2.5, 10, "d2")}
-    assert metrics_of(found["step-40"]) == {("train/loss", 0.25, 40, "d3"), ("validation/loss", 0.7, 30, "d4")}
+    assert metrics_of(found["step-25"]) == {("train/loss", 1.0, 20, "d1"), ("validation/loss", 2.5, 10, "d2")}
+    assert metrics_of(found["step-40"]) == {("train/loss", 0.25, 40, "d3"), ("validation/loss", 0.7, 30, "d2")}
     _, run = the_run(uri)
     assert {one.dataset.digest for one in run.inputs.dataset_inputs} == {"d1", "d2", "d3", "d4"}
 
 
-def test_while_a_run_goes_on_its_models_have_the_metrics_of_their_very_step(tmp_path: Path) -> None:
-    journal, store = new_journal(tmp_path, "fake:"), FakeStore()
-    add_dataset(journal, "d1", "d2")
-    with Delivery(journal.path, store.open_run, read_header(journal.path)) as delivery:
-        add_metrics(journal, 10, train_loss=2.0)
-        add_checkpoint(journal, 10)
-        add_metrics(journal, 10, validation_loss=1.0)
-        add_metrics(journal, 20, train_loss=1.5)
-        delivery.send_all()
-        assert [what for name, what in store.calls if name == "model metrics"] == [
-            (10, {"train/loss": 10}, {"training": "d1", "validation": "d2"}),
-            (10, {"validation/loss": 10}, {"training": "d1", "validation": "d2"}),
-        ]
+def test_a_best_model_that_is_sent_again_after_a_change_of_data_keeps_its_metrics(uri: str, tmp_path: Path) -> None:
+    journal = whole_run(tmp_path / "run", uri, step=10)
+    journal.append_start(summary={})
+    add_dataset(journal, "d3", "d4")
+    add_model(journal, 10)
+    journal.append_end("finished")
+    send(journal.path)
+    (model,) = models(uri).values()
+    assert metrics_of(model) == {("train/loss", 2.0, 10, "d1"), ("validation/loss", 2.5, 10, "d2")}
 
 
 def test_a_model_that_the_store_refuses_does_not_keep_the_run_from_ending(

@@ -14,8 +14,9 @@ import tensorflow.compat.v1 as tf
 from mlflow import MlflowClient
 
 from parallax_runner.track.mlflow import checkpoint
-from parallax_runner.track.mlflow.logged_models import LoggedModels
+from parallax_runner.track.mlflow.journal import Header, Journal
 from parallax_runner.track.mlflow.model import send
+from parallax_runner.track.mlflow.store import Opened
 from tests.single.export.serving import DATASET, WIDTH, Features, exported, train
 
 
@@ -28,8 +29,20 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> MlflowClient:
 
 
 @pytest.fixture
-def run_id(client: MlflowClient) -> str:
-    return client.create_run(client.get_experiment_by_name("e").experiment_id).info.run_id
+def run(client: MlflowClient) -> Opened:
+    info = client.create_run(client.get_experiment_by_name("e").experiment_id).info
+    return Opened(info.run_id, info.experiment_id)
+
+
+@pytest.fixture
+def run_id(run: Opened) -> str:
+    return run.run_id
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """A journal without metrics."""
+    return Journal(tmp_path / "journal.jsonl", Header("fake:", "e", None)).path
 
 
 def model(features: Features) -> dict[str, Any]:
@@ -53,9 +66,9 @@ def artifacts(client: MlflowClient, run_id: str, folder: str | None = None) -> s
     return found
 
 
-def test_mlflow_loads_what_was_sent(client: MlflowClient, run_id: str, saved_model: Path) -> None:
-    send(client, run_id, {"saved_model": str(saved_model)})
-    loaded = mlflow.pyfunc.load_model(client.download_artifacts(run_id, "model"))
+def test_mlflow_loads_what_was_sent(client: MlflowClient, run: Opened, journal: Path, saved_model: Path) -> None:
+    send(client, run, saved_model, journal)
+    loaded = mlflow.pyfunc.load_model(client.download_artifacts(run.run_id, "model"))
     example = loaded.input_example
     np.testing.assert_array_equal(example["x"], DATASET.validation_batch(0, 2)["x"])
     predicted = loaded.predict(example)
@@ -68,68 +81,64 @@ def test_mlflow_loads_what_was_sent(client: MlflowClient, run_id: str, saved_mod
     assert loaded.metadata.signature.outputs is None
 
 
-def test_it_is_in_the_logged_model_of_its_checkpoint_too(
-    client: MlflowClient, run_id: str, saved_model: Path, monkeypatch: pytest.MonkeyPatch
+def test_it_is_a_logged_model_too(
+    client: MlflowClient, run: Opened, journal: Path, saved_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    logged_models = LoggedModels(client, run_id, client.get_run(run_id).info.experiment_id)
-    logged_models.add_checkpoint("model.ckpt-3", "runs:/there")
     for _ in range(2):
-        send(client, run_id, {"saved_model": str(saved_model)}, logged_models)
-    (output,) = client.get_run(run_id).outputs.model_outputs
+        send(client, run, saved_model, journal)
+    (output,) = client.get_run(run.run_id).outputs.model_outputs
     model = client.get_logged_model(output.model_id)
     assert (model.name, model.status) == ("step-3", "READY")
-    names = {entry.path for entry in client.list_logged_model_artifacts(model.model_id)}
-    assert {"MLmodel", "checkpoint.json", "saved_model"} <= names
     # `mlflow.set_tracking_uri` would stay set for later tests.
     monkeypatch.setenv("MLFLOW_TRACKING_URI", client.tracking_uri)
     loaded = mlflow.pyfunc.load_model(f"models:/{model.model_id}")
-    of_run = mlflow.pyfunc.load_model(f"runs:/{run_id}/model")
+    of_run = mlflow.pyfunc.load_model(f"runs:/{run.run_id}/model")
     example = loaded.input_example
     np.testing.assert_array_equal(loaded.predict(example)["y"], of_run.predict(example)["y"])
 
 
-def test_sent_twice_it_is_there_once(client: MlflowClient, run_id: str, saved_model: Path) -> None:
-    send(client, run_id, {"saved_model": str(saved_model)})
-    once = artifacts(client, run_id)
-    send(client, run_id, {"saved_model": str(saved_model)})
-    assert artifacts(client, run_id) == once
+def test_sent_twice_it_is_there_once(client: MlflowClient, run: Opened, journal: Path, saved_model: Path) -> None:
+    send(client, run, saved_model, journal)
+    once = artifacts(client, run.run_id)
+    send(client, run, saved_model, journal)
+    assert artifacts(client, run.run_id) == once
     assert {path.name for path in saved_model.parent.iterdir()} == {"ckpt", "saved_model"}
 
 
 def test_a_file_system_without_links_is_copied_from(
-    client: MlflowClient, run_id: str, saved_model: Path, monkeypatch: pytest.MonkeyPatch
+    client: MlflowClient, run: Opened, journal: Path, saved_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(errno.EPERM, "no links here")
 
     monkeypatch.setattr(os, "link", refuse)
-    send(client, run_id, {"saved_model": str(saved_model)})
-    assert "model/saved_model/saved_model.pb" in artifacts(client, run_id)
+    send(client, run, saved_model, journal)
+    assert "model/saved_model/saved_model.pb" in artifacts(client, run.run_id)
 
 
 def test_the_users_own_project_is_not_taken_for_the_models(
-    client: MlflowClient, run_id: str, saved_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: MlflowClient, run: Opened, journal: Path, saved_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("uv.lock", "pyproject.toml"):
         (tmp_path / name).write_text("")
     monkeypatch.chdir(tmp_path)
-    send(client, run_id, {"saved_model": str(saved_model)})
-    assert {path for path in artifacts(client, run_id) if "/" not in path.removeprefix("model/")} == {
+    send(client, run, saved_model, journal)
+    assert {path for path in artifacts(client, run.run_id) if "/" not in path.removeprefix("model/")} == {
         *("model/MLmodel", "model/conda.yaml", "model/python_env.yaml", "model/requirements.txt"),
         *("model/input_example.json", "model/serving_input_example.json"),
     }
 
 
-def test_one_that_is_gone_is_refused(client: MlflowClient, run_id: str, tmp_path: Path) -> None:
+def test_one_that_is_gone_is_refused(client: MlflowClient, run: Opened, journal: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="does not exist"):
-        send(client, run_id, {"saved_model": str(tmp_path / "saved_model")})
+        send(client, run, tmp_path / "saved_model", journal)
 
 
 def test_a_checkpoint_leaves_the_outbox_when_it_is_sent(client: MlflowClient, run_id: str, tmp_path: Path) -> None:
     folder = tmp_path / "model.ckpt-3"
     folder.mkdir()
     (folder / "model.ckpt-3.index").write_text("i")
-    checkpoint.send(client, run_id, {"folder": str(folder)})
+    checkpoint.send(client, run_id, folder)
     assert not folder.exists()
-    checkpoint.send(client, run_id, {"folder": str(folder)})
+    checkpoint.send(client, run_id, folder)
     assert artifacts(client, run_id) == {"checkpoints/model.ckpt-3/model.ckpt-3.index"}

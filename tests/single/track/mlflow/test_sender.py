@@ -110,7 +110,7 @@ def test_a_job_that_waits_for_its_sweeps_run_calls_no_store_out_of_reach(
     assert "is not in MLflow yet" in str(thread.trouble)
     store.up = False  # what is wrong with the store itself is told all the same
     write_run(tmp_path / "sweep", run_id="above", uri="fake:", experiment_id="1")
-    wait_until(lambda: thread.trouble == "down")
+    wait_until(lambda: str(thread.trouble) == "down")
     journal.append_end("finished")
     thread.close()
     told = capsys.readouterr().err
@@ -209,3 +209,11 @@ def test_a_run_sends_its_own_journal_alone(journal: Journal, tmp_path: Path) -> 
     assert Sender(present.path, store.open_run, read_header(present.path)).close()
     assert [what for name, what in store.calls if name == "ended"] == ["finished"]
     assert not (tmp_path / "journal.sent").exists(), "action=sync sends the earlier run"
+
+
+@pytest.mark.parametrize("uri", [None, "http://host"])
+def test_an_error_names_its_store_in_front_of_its_reason(uri: str | None) -> None:
+    """A message that names the store already shows only the reason."""
+    error = OutOfReach("no answer", uri=uri)
+    assert error.reason == "no answer"
+    assert str(error) == ("no answer" if uri is None else "tracking.uri=http://host: no answer")
