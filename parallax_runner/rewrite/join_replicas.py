@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.rewrite.distributed_graph import DistributedGraph, LogicalVariable
 from parallax_runner.rewrite.every_route.finite_gradients import finite_gradients
 from parallax_runner.rewrite.every_route.initialize import initialize_alike, together
@@ -29,8 +28,9 @@ def joined(replicas: Sequence[Rewrite], *, worker: int) -> DistributedGraph:
     sent_bytes = tf.add_n([count_sent_bytes(rewrite) for rewrite in replicas], name="sent_bytes")
     initialization = together([initialize_alike(rewrite) for rewrite in replicas])
     train_op = tf.group(*_ops_of_step(replicas), name="step")
-    loss = _mean_loss(replicas)
-    metric_sums = _metric_sums(replicas)
+    loss, trained, validated = _mean_loss(replicas), single.metrics, single.validation_metrics
+    metric_sums = _summed_over(replicas, trained.tensors if trained else ())
+    metric_last = _summed_over(replicas, trained.last if trained else ())
     staleness = _staleness(replicas)
     may_start = _may_start(replicas)
     leave = leave_together(first)
@@ -47,7 +47,9 @@ def joined(replicas: Sequence[Rewrite], *, worker: int) -> DistributedGraph:
         train_op=train_op,
         validation_loss=None if single.validation_loss is None else first.tensor(single.validation_loss),
         metric_sums=metric_sums,
-        validation_metric_sums=_validation_metric_sums(first, single),
+        metric_last=metric_last,
+        validation_metric_sums=_summed_over([first], validated.tensors if validated else ()),
+        validation_metric_last=_summed_over([first], validated.last if validated else ()),
         initialize=initialization.initialize,
         open_inputs=initialization.open_inputs,
         open_late_inputs=initialization.open_late_inputs,
@@ -84,20 +86,11 @@ def _mean_loss(replicas: Sequence[Rewrite]) -> tf.Tensor:
     return tf.add_n(losses) / tf.cast(len(losses), losses[0].dtype)
 
 
-def _metric_sums(replicas: Sequence[Rewrite]) -> tuple[tf.Tensor, ...]:
-    """Returns what the batches of all replicas add to the sums of the metrics."""
-    metrics = replicas[0].single.metrics
-    if metrics is None:
-        return ()
+def _summed_over(replicas: Sequence[Rewrite], names: Sequence[str]) -> tuple[tf.Tensor, ...]:
+    """Returns the sums of the tensors of all replicas that have these names in the single-device graph."""
     if len(replicas) == 1:
-        return tuple(replicas[0].tensor(name) for name in metrics.tensors)
-    return tuple(tf.add_n([rewrite.tensor(name) for rewrite in replicas]) for name in metrics.tensors)
-
-
-def _validation_metric_sums(first: Rewrite, single: SingleDeviceGraph) -> tuple[tf.Tensor, ...]:
-    if single.validation_metrics is None:
-        return ()
-    return tuple(first.tensor(name) for name in single.validation_metrics.tensors)
+        return tuple(replicas[0].tensor(name) for name in names)
+    return tuple(tf.add_n([rewrite.tensor(name) for rewrite in replicas]) for name in names)
 
 
 def _staleness(replicas: Sequence[Rewrite]) -> tf.Tensor | None:

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.train.feed import Feed
-from parallax_runner.train.metric_sums import NOTHING, Sums
+from parallax_runner.train.metric_sums import NOTHING, Last, Sums
 from parallax_runner.train.prefetch import Batches, Prefetch
 from parallax_runner.train.segment import Segment
 from parallax_runner.train.step_runner import LossRule, StepRunner
@@ -110,18 +110,21 @@ class Loop:
         if not self._can_validate(whole_only=whole_only):
             return
         control.doing = Activity(Kind.VALIDATION, step)
-        total, examples, sums = 0.0, 0, NOTHING
+        total, examples, sums, number = 0.0, 0, NOTHING, 0
         waiting = self.feed.validation_batches(whole_only=whole_only)
         batch = next(waiting, None)
         # After a stop request, the user does not want to wait for the remaining batches.
         while self._all_go_on(batch is not None and not control.stop_requested.is_set()):
             fed = self.feed.any_batch if batch is None else batch
-            fetches = graph.validation_loss, graph.validation_metric_sums
+            fetches = graph.validation_loss, graph.validation_metric_sums, graph.validation_metric_last
             feeds = {graph.validation_features[name]: array for name, array in fed.items()}
-            loss, metrics = self.runner.session.run(fetches, feeds)
+            loss, metrics, values = self.runner.session.run(fetches, feeds)
+            number += 1
             if batch is not None:
                 size = self.feed.examples_in(batch)
-                total, examples, sums = total + float(loss) * size, examples + size, sums.plus(Sums.of(metrics))
+                last = Last(number, size, tuple(size * float(value) for value in values))
+                of_batch = Sums.of(metrics, last=last if values else ())
+                total, examples, sums = total + float(loss) * size, examples + size, sums.plus(of_batch)
             batch = next(waiting, None)
         if control.stop_requested.is_set():
             return
