@@ -75,8 +75,6 @@ def variables_by_path(model: Any) -> dict[str, Any]:
 
     Raises CheckpointError if the model is not built, or if two variables have the same path.
     """
-    from parallax_runner.graph.traced.held_objects import held_optimizers
-    from parallax_runner.graph.traced.keras_model import has_own_train_step
     from parallax_runner.graph.traced.model_variables import named_variables, was_captured
 
     if was_captured(model):
@@ -85,21 +83,27 @@ def variables_by_path(model: Any) -> dict[str, Any]:
         raise CheckpointError(
             f"model «{model.name}» is not built, so it has no variables to load into. Call the model on a batch first"
         )
-    variables = list(model.variables)
-    optimizer = getattr(model, "optimizer", None)
-    if has_own_train_step(model):
-        variables += [variable for one in held_optimizers(model) if one.built for variable in one.variables]
-    elif optimizer is not None:
-        if not optimizer.built:
-            optimizer.build(model.trainable_variables)
-        variables += optimizer.variables
     found: dict[str, Any] = {}
-    for variable in variables:
+    for variable in [*model.variables, *_of_optimizers(model)]:
         if found.setdefault(variable.path, variable) is not variable:
             raise CheckpointError(
                 f"two variables of model «{model.name}» are called «{variable.path}»: give the layers different names"
             )
     return found
+
+
+def _of_optimizers(model: Any) -> list[Any]:
+    from parallax_runner.graph.traced.held_objects import held_optimizers
+    from parallax_runner.graph.traced.keras_model import has_own_train_step
+
+    if has_own_train_step(model):
+        return [variable for one in held_optimizers(model) if one.built for variable in one.variables]
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None:
+        return []
+    if not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    return list(optimizer.variables)
 
 
 def _matched(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.graph.single_device_graph import MetricSums
 from parallax_runner.rewrite.distributed_graph import DistributedGraph, LogicalVariable
 from parallax_runner.rewrite.every_route.finite_gradients import finite_gradients
 from parallax_runner.rewrite.every_route.initialize import initialize_alike, together
@@ -28,14 +29,14 @@ def joined(replicas: Sequence[Rewrite], *, worker: int) -> DistributedGraph:
     sent_bytes = tf.add_n([count_sent_bytes(rewrite) for rewrite in replicas], name="sent_bytes")
     initialization = together([initialize_alike(rewrite) for rewrite in replicas])
     train_op = tf.group(*_ops_of_step(replicas), name="step")
-    loss, trained, validated = _mean_loss(replicas), single.metrics, single.validation_metrics
-    metric_sums = _summed_over(replicas, trained.tensors if trained else ())
-    metric_last = _summed_over(replicas, trained.last if trained else ())
+    loss = _mean_loss(replicas)
+    metric_sums, metric_last = _metrics_over(replicas, single.metrics)
     staleness = _staleness(replicas)
     may_start = _may_start(replicas)
     leave = leave_together(first)
     vote, votes = add_votes(first) if needs_all_ranks(first.plan) else (None, None)
     place_on_worker(first)
+    validation_sums, validation_last = _metrics_over([first], single.validation_metrics)
     return DistributedGraph(
         graph=first.graph,
         prefixes=tuple(rewrite.prefix for rewrite in replicas),
@@ -48,8 +49,8 @@ def joined(replicas: Sequence[Rewrite], *, worker: int) -> DistributedGraph:
         validation_loss=None if single.validation_loss is None else first.tensor(single.validation_loss),
         metric_sums=metric_sums,
         metric_last=metric_last,
-        validation_metric_sums=_summed_over([first], validated.tensors if validated else ()),
-        validation_metric_last=_summed_over([first], validated.last if validated else ()),
+        validation_metric_sums=validation_sums,
+        validation_metric_last=validation_last,
         initialize=initialization.initialize,
         open_inputs=initialization.open_inputs,
         open_late_inputs=initialization.open_late_inputs,
@@ -84,6 +85,15 @@ def _mean_loss(replicas: Sequence[Rewrite]) -> tf.Tensor:
     if len(losses) == 1:
         return losses[0]
     return tf.add_n(losses) / tf.cast(len(losses), losses[0].dtype)
+
+
+def _metrics_over(
+    replicas: Sequence[Rewrite], metrics: MetricSums | None
+) -> tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]:
+    """Returns the sums of the metrics over all replicas, and those of the values that count in the last step only."""
+    if metrics is None:
+        return (), ()
+    return _summed_over(replicas, metrics.tensors), _summed_over(replicas, metrics.last)
 
 
 def _summed_over(replicas: Sequence[Rewrite], names: Sequence[str]) -> tuple[tf.Tensor, ...]:

@@ -19,6 +19,11 @@ class Last:
     weight: float = 0.0
     values: tuple[float, ...] = ()
 
+    @classmethod
+    def of(cls, step: int, weight: float, values: Sequence[Any]) -> Self:
+        """Returns the values of a step. If there are none, the weight is 0."""
+        return cls(step, weight, tuple(map(float, values))) if values else cls()
+
     def plus(self, more: Last) -> Last:
         """Returns the values of the newer step. If both are of the same step, adds them."""
         if not self.weight or not more.weight:

@@ -147,8 +147,8 @@ class StepRunner:
         is_in_step = self.peers.watch(seen.watched)
         self._judge(step, loss, seen, is_in_step=is_in_step)
         if is_in_step and all(seen.applied):
-            last = Last(step, len(self.distributed.prefixes), tuple(map(float, seen.metric_last)))
-            self.metric_sums = self.metric_sums.plus(Sums.of(seen.metric_sums, last=last if last.values else ()))
+            last = Last.of(step, len(self.distributed.prefixes), seen.metric_last)
+            self.metric_sums = self.metric_sums.plus(Sums.of(seen.metric_sums, last=last))
         before, self.step = self.step, self.peers.next_step(self.step)
         self.passed = passed = self.step - before
         bytes_of_step = seen.sent_bytes[0] if seen.sent_bytes else np.zeros(self.distributed.sent_bytes.shape)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 import math
 import re
@@ -35,7 +34,7 @@ from parallax_runner.graph.traced.order import keep_only_needed, wait_for_values
 from parallax_runner.graph.traced.row_updates import SparseUpdates, sparse_updates_of
 from parallax_runner.graph.traced.step_logs import logs_of, loss_of_model, notes_on_logs
 from parallax_runner.graph.traced.trace import StepFunction, Steps, Trace, eager_on_cpu, is_loss, loss_of, trace
-from parallax_runner.graph.traced.variables import Variables
+from parallax_runner.graph.traced.variables import TracedVariable, Variables
 
 log = logging.getLogger(__name__)
 
@@ -232,19 +231,29 @@ def _traced(steps: Steps, features: Specs, mode: SparseUpdates, variables: Varia
     traces = list(filter(None, (train, evaluate)))
     variables.note_used(variable for each in traces for variable in each.variables)
     every = variables.all()
-    written = [start_anew(each.graph, [one for one in every if one.is_metric]) for each in traces]
+    metric_variables = [one for one in every if one.is_metric]
     if steps.model is None:
         sums = [returned_sums(each) for each in traces]
         loss, notes = train.tensor(loss_of(train.returned)), tuple(steps.notes)
     else:
-        returned = [each.returned if each is train else each.returned["logs"] for each in traces]
-        logs = list(map(functools.partial(logs_of, steps.model), traces, returned, written))
-        sums = [one.sums for one in logs]
         loss, notes_on_loss = loss_of_model(train)
-        notes = (*steps.notes, *notes_on_loss, *notes_of_left_out(steps.model, written), *notes_on_logs(logs))
+        sums, notes_on_metrics = _logged(steps.model, train, evaluate, metric_variables)
+        notes = (*steps.notes, *notes_on_loss, *notes_on_metrics)
     metrics, validation_metrics, *_ = [*sums, None, None]
     firsts = [first_of(one) for one in every if not one.is_metric]
     return _Made(train, loss, evaluate, metrics, validation_metrics, firsts, steps, notes)
+
+
+def _logged(
+    model: Any, train: Trace, evaluate: Trace | None, metrics: Sequence[TracedVariable]
+) -> tuple[list[StepSums | None], tuple[str, ...]]:
+    """Returns the logs of the traced steps of a model, and notes about them. Metrics start anew in each step."""
+    returned = [(train, train.returned)]
+    if evaluate is not None:
+        returned.append((evaluate, evaluate.returned["logs"]))
+    written = [start_anew(each.graph, metrics) for each, _ in returned]
+    logs = [logs_of(model, each, one, how) for (each, one), how in zip(returned, written, strict=True)]
+    return [one.sums for one in logs], (*notes_of_left_out(model, written), *notes_on_logs(logs))
 
 
 def _trace_built(steps: Steps, step: StepFunction, features: Specs, mode: SparseUpdates) -> Trace:

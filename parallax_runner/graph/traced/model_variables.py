@@ -26,7 +26,7 @@ class ModelVariables(Variables):
 
     def note_used(self, variables: Iterable[Any]) -> None:
         """Adds variables that a traced step of the model uses. Models do not forget them."""
-        self._used = list({id(one): one for one in [*self._used, *variables]}.values())
+        self._used = _each_once([*self._used, *variables])
         _USED[self._model] = self._used
 
     def all(self) -> list[TracedVariable]:
@@ -38,12 +38,14 @@ class ModelVariables(Variables):
         """
         model = self._model
         metrics = [variable for metric in model.metrics for variable in metric.variables]
-        own = [*model.variables, *_of_built(model.optimizer), *metrics]
-        every = {id(value): value for value in map(self._value_of, [*own, *held_variables(model), *self._used])}
-        kept = {id(self._value_of(one)) for one in [*own, *self._used]}
         self._metrics = [one for one in metrics if not isinstance(one, tf.Variable)]
-        named = [one for one in self._named(every.values()) if id(one.variable) in kept]
-        return [_from_zero(one) if one.is_metric else one for one in named]
+        own = self._values_of([*model.variables, *_of_built(model.optimizer), *metrics])
+        kept = {id(one) for one in [*own, *self._used]}
+        named = self._named(_each_once([*own, *self._values_of(held_variables(model)), *self._used]))
+        return [_from_zero(one) if one.is_metric else one for one in named if id(one.variable) in kept]
+
+    def _values_of(self, variables: Iterable[Any]) -> list[Any]:
+        return [self._value_of(one) for one in variables]
 
     def _value_of(self, variable: Any) -> Any:
         """Returns the TensorFlow variable of a Keras variable, and notes the path of the latter."""
@@ -76,6 +78,10 @@ def optimizers_by_rate(model: Any) -> dict[str, Any]:
             by_variable[id(rate._value)] = optimizer
     known = [one for one in ModelVariables(model).all() if id(one.variable) in by_variable]
     return {one.op_name: by_variable[id(one.variable)] for one in known}
+
+
+def _each_once(variables: Iterable[Any]) -> list[Any]:
+    return list({id(one): one for one in variables}.values())
 
 
 def _of_built(optimizer: Any) -> list[Any]:

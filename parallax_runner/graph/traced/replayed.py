@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from parallax_runner.graph.traced.imported import without_colocation
 
@@ -43,7 +44,7 @@ class Replayed:
 
     def run(self, totals: Sequence[Any]) -> dict[str, float]:
         """Returns the values by key for these totals of `sums`."""
-        with tf.device("CPU:0"):
+        with context.eager_mode(), tf.device("CPU:0"):
             given = [
                 tf.constant(np.asarray(total).astype(spec.dtype.as_numpy_dtype).reshape(spec.shape))
                 for total, spec in zip(totals, self._specs, strict=True)

@@ -7,8 +7,9 @@ shows those of the last step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import tensorflow as tf
@@ -20,48 +21,71 @@ from parallax_runner.graph.traced.keras_metrics import directions_of
 from parallax_runner.graph.traced.replayed import Replayed
 from parallax_runner.graph.traced.trace import Trace, is_loss
 
-NO_SUM = "it is the result of a metric that is not computed from sums"  # `notes_of_left_out` names these metrics
+BY_STEP = "train_step or test_step"
+
+
+class Kind(Enum):
+    """How a value is shown. A MIXED value is one of a step that also depends on metrics. A metric that is no sum is not
+    shown, nor is an OTHER value."""
+
+    TOTAL = 1
+    OF_STEP = 2
+    MIXED = 3
+    NO_SUM = 4
+    OTHER = 5
+
+
+SHOWN = (Kind.TOTAL, Kind.OF_STEP, Kind.MIXED)
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value that a step returns, and the reason if its kind is OTHER."""
+
+    key: str
+    tensor: Any
+    kind: Kind
+    reason: str = ""
 
 
 @dataclass(frozen=True)
 class StepLogs:
-    """The logs of one step. `of_step` are the keys of the values of a step, and `left_out` maps the keys of values that
-    cannot be shown to the reason."""
+    """The values that a step returns. `sums` is None if no value is shown."""
 
+    values: tuple[Value, ...]
     sums: StepSums | None
-    of_step: tuple[str, ...]
-    left_out: Mapping[str, str]
 
 
 def logs_of(model: Any, trace: Trace, returned: Mapping[Any, Any], written: Mapping[int, Written]) -> StepLogs:
     """Returns the logs of a traced step of a model. `returned` is what the step returned, and `written` is the result
     of `start_anew` for that step."""
     cuts = _Cuts.of(written.values())
-    totals: dict[str, Any] = {}
-    of_step: dict[str, Any] = {}
-    left_out: dict[str, str] = {}
-    for key, value in flat_logs(returned):
-        reason = _why_left_out(value)
-        tensor = None if reason else trace.tensor(value)
-        reason = reason or cuts.why_unusable(tensor)
-        if reason:
-            left_out[key] = reason
-        elif cuts.is_total(tensor):
-            totals[key] = tensor
-        else:
-            of_step[key] = tensor
-    if not totals and not of_step:
-        return StepLogs(None, (), left_out)
-    replayed = Replayed.of(trace.graph, totals, cuts.sums)
-    order = [key for key, _ in flat_logs(returned) if key in totals or key in of_step]
+    values = tuple(_value(key, one, trace, cuts) for key, one in flat_logs(returned))
+    shown = [one for one in values if one.kind in SHOWN]
+    return StepLogs(values, _step_sums(model, trace.graph, cuts, shown) if shown else None)
+
+
+def _value(key: str, returned: Any, trace: Trace, cuts: _Cuts) -> Value:
+    reason = _why_left_out(returned)
+    if reason is not None:
+        return Value(key, None, Kind.OTHER, reason)
+    tensor = trace.tensor(returned)
+    return Value(key, tensor, cuts.kind_of(tensor))
+
+
+def _step_sums(model: Any, graph: Any, cuts: _Cuts, shown: Sequence[Value]) -> StepSums:
+    totals = {one.key: one.tensor for one in shown if one.kind == Kind.TOTAL}
+    of_step = {one.key: one.tensor for one in shown if one.kind != Kind.TOTAL}
+    keys = [one.key for one in shown]
+    replayed = Replayed.of(graph, totals, cuts.sums)
 
     def results(sums: Sequence[Any], last: Sequence[float] = ()) -> dict[str, float]:
         found = replayed.run(sums) | dict(zip(of_step, last, strict=True))
-        return {key: found[key] for key in order}
+        return {key: found[key] for key in keys}
 
-    with trace.graph.as_default():
-        last = tuple(tf.cast(tf.reshape(tensor, []), tf.float64) for tensor in of_step.values())
-    return StepLogs(StepSums(replayed.sums, results, directions_of(model, order), last=last), tuple(of_step), left_out)
+    with graph.as_default():
+        values = tuple(tf.cast(tf.reshape(tensor, []), tf.float64) for tensor in of_step.values())
+    return StepSums(replayed.sums, results, directions_of(model, keys), last=values)
 
 
 def flat_logs(returned: Mapping[Any, Any]) -> list[tuple[str, Any]]:
@@ -109,20 +133,27 @@ def loss_of_model(train: Trace) -> tuple[Any, tuple[str, ...]]:
 
 
 def notes_on_logs(logs: Sequence[StepLogs]) -> tuple[str, ...]:
-    """Returns a note about the values of a step, and one about values that are not shown."""
-    notes = []
-    of_step = list(dict.fromkeys(key for one in logs for key in one.of_step))
+    """Returns notes about the values of a step, those that also depend on metrics, and those that are not shown.
+    `notes_of_left_out` names the metrics that are no sums."""
+    values = [value for one in logs for value in one.values]
+    notes = [f"«{one.key}», which {BY_STEP} returns, is not shown: {one.reason}" for one in values if one.reason]
+    of_step = _quoted(values, (Kind.OF_STEP, Kind.MIXED))
     if of_step:
         notes.append(
-            f"{_quoted(of_step)}: train_step or test_step returns a tensor, not the result of a metric, so History has "
-            "the mean over the workers in the last step of an epoch, as Keras has the value of the last batch"
+            f"{of_step}: {BY_STEP} returns a tensor, not the result of a metric, so History has the mean over the "
+            "workers in the last step of an epoch, as Keras has the value of the last batch"
         )
-    left_out = {key: reason for one in logs for key, reason in one.left_out.items() if reason != NO_SUM}
-    notes += [f"«{key}», which train_step or test_step returns, is not shown: {why}" for key, why in left_out.items()]
-    return tuple(notes)
+    mixed = _quoted(values, (Kind.MIXED,))
+    if mixed:
+        notes.append(
+            f"{mixed}: {BY_STEP} computes it from a metric and from the batch. Here the metric counts the last batch "
+            "alone, but in Keras all batches of the epoch: compute it from metrics alone"
+        )
+    return tuple(dict.fromkeys(notes))
 
 
-def _quoted(keys: Sequence[str]) -> str:
+def _quoted(values: Iterable[Value], kinds: Collection[Kind]) -> str:
+    keys = dict.fromkeys(one.key for one in values if one.kind in kinds)
     return ", ".join(f"«{key}»" for key in keys)
 
 
@@ -146,15 +177,15 @@ class _Cuts:
                 others |= set(last)
         return cls(sums, frozenset(others))
 
-    def why_unusable(self, tensor: Any) -> str | None:
-        """Returns the reason why a value is neither a total nor a value of a step, or None."""
-        if any(op.outputs and op.outputs[0].name in self.others for op in self._behind(tensor)):
-            return NO_SUM
-        return None
-
-    def is_total(self, tensor: Any) -> bool:
-        """Returns whether the value can be computed from constants and sums alone."""
-        return not any(op.type == "Placeholder" or op.op_def.is_stateful for op in self._behind(tensor))
+    def kind_of(self, tensor: Any) -> Kind:
+        """Returns the kind of a value."""
+        behind = list(self._behind(tensor))
+        if any(op.outputs and op.outputs[0].name in self.others for op in behind):
+            return Kind.NO_SUM
+        if not any(op.type == "Placeholder" or op.op_def.is_stateful for op in behind):
+            return Kind.TOTAL
+        reads_sums = any(one.name in self.sums for op in behind for one in op.inputs)
+        return Kind.MIXED if reads_sums else Kind.OF_STEP
 
     def _behind(self, tensor: Any) -> Iterator[Any]:
         """Yields the ops that the value depends on, up to the reads of sums."""

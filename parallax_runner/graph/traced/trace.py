@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import tensorflow as tf
+from tensorflow.python.eager import lift_to_graph
 from tensorflow.python.eager.polymorphic_function import autograph_util, polymorphic_function
 from tensorflow.python.framework import func_graph
 from tensorflow.python.ops import resource_variable_ops
@@ -102,6 +103,7 @@ def _trace_once(
         stack.enter_context(functions_in_line())
         by_handle = stack.enter_context(handles_noted())
         created = stack.enter_context(creations_noted())
+        stack.enter_context(tf.variable_creator_scope(with_value_lifted))
         stack.enter_context(recorded(gradients, losses, graph))
         moved = stack.enter_context(taken_before_loops(graph, kept_inside))
         if "keras" in sys.modules:
@@ -144,6 +146,31 @@ def creations_noted() -> Iterator[list[Any]]:
 
     with mock.patch.object(kind, "__init__", noting):
         yield created
+
+
+def with_value_lifted(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+    """Creates a variable within a trace. An initial value that is a tensor of the trace is computed at once, as
+    `tf.function` does: the variable outlives the trace."""
+    value = kwargs.get("initial_value")
+    if isinstance(value, tf.Tensor) and isinstance(getattr(value, "graph", None), func_graph.FuncGraph):
+        kwargs["initial_value"] = _outside_of_trace(value)
+    return next_creator(**kwargs)
+
+
+def _outside_of_trace(tensor: Any) -> Any:
+    """Returns the value of a tensor of a trace. Raises CaptureError if the tensor depends on the trace's inputs."""
+
+    def lifted() -> Any:
+        return lift_to_graph.lift_to_graph([tensor], tf.compat.v1.get_default_graph())[tensor]
+
+    with tf.init_scope():
+        try:
+            return tf.compat.v1.wrap_function(lifted, [])()
+        except lift_to_graph.UnliftableError as error:
+            raise CaptureError(
+                "the step creates a variable whose initial value depends on the batch: create the variable before "
+                "training, with a value that does not"
+            ) from error
 
 
 def _is_handle_in(outer: Any, by_handle: Mapping[int, Any]) -> bool:
