@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from parallax_runner.api import fit_result
 from parallax_runner.api.callback_state import BestWeights
 from parallax_runner.api.fit_arguments import Arguments, check_arguments
-from parallax_runner.api.fit_callbacks import FitCalls, rate_variable, reads_weights, usable
+from parallax_runner.api.fit_callbacks import FitCalls, reads_weights, usable
 from parallax_runner.api.fit_data import dataset_of
 from parallax_runner.api.fit_edge import in_users_process
 from parallax_runner.api.fit_source import FitSource
@@ -355,7 +355,6 @@ def _config(
         f"train.steps={steps}",
         f"model.epoch_steps={epoch_steps}",
         f"model.verbose={int(wanted.verbose)}",
-        f"model.learning_rate={value_of(rate_variable(wanted.model))}",
         f"model.earlier={value_of([str(earlier.stem) for earlier in _finished])}",
         *([f"train.validate_steps={every}"] if is_validated and 0 < every < steps else []),
         f"model.saves_epochs={value_of(saves_epochs)}",

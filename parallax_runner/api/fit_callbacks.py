@@ -108,7 +108,7 @@ def reads_weights(callback: Any) -> bool:
 
 
 class FitCalls:
-    """Calls the callbacks, and reports whether they have requested a stop and which learning rate they have set.
+    """Calls the callbacks, and reports whether they have requested a stop and which learning rates they have set.
 
     `logs` returns the training metrics of an epoch. `validation_logs` returns the validation metrics of an epoch, or an
     empty dict if the epoch has no validation. `load` loads the weights of the newest checkpoint into the model. `best`
@@ -128,13 +128,16 @@ class FitCalls:
     ) -> None:
         import keras
 
+        from parallax_runner.graph.traced.model_variables import optimizers_by_rate
+
         self._callbacks, self._best = list(callbacks), best
         self._model, self._logs, self._validation_logs, self._load = model, logs, validation_logs, load
         self._reads_weights = any(map(reads_weights, callbacks))
         self._list = keras.callbacks.CallbackList(self._callbacks, add_history=True, model=model, **params)
         self._started = False
         self._last_logs: dict[str, float] | None = None
-        self._steps_before = int(model.optimizer.iterations)
+        self._optimizers = optimizers_by_rate(model)
+        self._steps_before = int(model.optimizer.iterations) if _is_used(model.optimizer) else 0
         self._epochs, self._verbose = params["epochs"], params["verbose"]
         model.stop_training = False
 
@@ -149,13 +152,15 @@ class FitCalls:
         return bool(self._model.stop_training)
 
     @property
-    def learning_rate(self) -> float | None:
-        """The model's learning rate, which callbacks may have changed, or None if it is a schedule."""
-        return rate_of(self._model)
+    def learning_rates(self) -> dict[str, float]:
+        """The learning rates of the model's optimizers, which callbacks may have changed, by the name of their
+        variable. Schedules are left out."""
+        return {name: float(optimizer.learning_rate) for name, optimizer in self._optimizers.items()}
 
-    def set_learning_rate(self, rate: float | None) -> None:
-        """Sets the model's learning rate. Does nothing if `rate` is None."""
-        set_rate(self._model, rate)
+    def set_learning_rates(self, rates: Mapping[str, float]) -> None:
+        """Sets the learning rates whose variables have these names."""
+        for name in rates.keys() & self._optimizers.keys():
+            self._optimizers[name].learning_rate = rates[name]
 
     def state(self) -> dict[str, Any]:
         """Returns the history and the state of Keras' own callbacks, for a checkpoint. Raises CheckpointError if best
@@ -188,7 +193,7 @@ class FitCalls:
         completed."""
         if self._reads_weights:
             self._load_weights()
-        else:  # TensorBoard reads the number of steps
+        elif _is_used(self._model.optimizer):  # TensorBoard reads the number of steps
             self._model.optimizer.iterations.assign(self._steps_before + step)
         logs, validation_logs = self._logs(), self._validation_logs(epoch)
         if validation_logs:
@@ -203,16 +208,17 @@ class FitCalls:
         self._last_logs = logs
 
     def _load_weights(self) -> None:
-        rate = rate_of(self._model)
+        rates = self.learning_rates
         self._load()
-        set_rate(self._model, rate)  # a callback may have changed the rate since the checkpoint
+        self.set_learning_rates(rates)  # a callback may have changed a rate since the checkpoint
 
     def finish(self) -> None:
         """Loads the final weights into the model, then calls the callbacks' `on_train_end`. If the run resumed from a
         checkpoint of the last step, no epoch was run before this call."""
         self._begin_training()
         self._load_weights()
-        self._model.optimizer.finalize_variable_values(self._model.trainable_weights)  # averages if use_ema=True
+        if _is_used(self._model.optimizer):
+            self._model.optimizer.finalize_variable_values(self._model.trainable_weights)  # averages if use_ema=True
         self._list.on_train_end(self._last_logs)
 
     def _begin_training(self) -> None:
@@ -221,22 +227,6 @@ class FitCalls:
             self._list.on_train_begin()
 
 
-def rate_variable(model: Any) -> str | None:
-    """Returns the learning rate's name in checkpoints, or None if the learning rate is a schedule."""
-    import keras
-
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    if isinstance(optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
-        return None
-    return getattr(optimizer._learning_rate, "path", None)
-
-
-def rate_of(model: Any) -> float | None:
-    """Returns the current learning rate, or None if the learning rate is a schedule."""
-    return None if rate_variable(model) is None else float(model.optimizer.learning_rate)
-
-
-def set_rate(model: Any, rate: float | None) -> None:
-    """Sets the learning rate. Does nothing if `rate` is None, which means that the learning rate is a schedule."""
-    if rate is not None:
-        model.optimizer.learning_rate = rate
+def _is_used(optimizer: Any) -> bool:
+    """Returns whether the optimizer of a model has been built. A `train_step` can use other optimizers alone."""
+    return optimizer is not None and optimizer.built

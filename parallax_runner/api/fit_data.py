@@ -26,7 +26,8 @@ def dataset_of(
     is_exact: Callable[[], bool],
     pass_steps: int | None,
 ) -> Any:
-    """Returns a dataset with `features`, `structure`, `global_batch`, `train_size` and `validation_size`.
+    """Returns a dataset with `features`, `structure`, `validation_structure`, `global_batch`, `train_size` and
+    `validation_size`.
 
     `pass_steps` is the number of batches in a pass, if the first process has counted them. `is_exact` returns whether
     the order of the data must be repeatable; it is called only for a `tf.data.Dataset`.
@@ -91,11 +92,18 @@ def _of_tf_data(
     from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 
     weighted = train if class_weight is None else _weighted(train, class_weight)
-    validation = None
+    validation, has_weights = None, True
     if validation_data is not None:
-        validation = as_dataset(weighted, validation_data, batch_size=validation_batch, steps=validation_steps)
+        validation, has_weights = as_dataset(
+            weighted, validation_data, batch_size=validation_batch, steps=validation_steps
+        )
     found = TfDataset.of(
-        weighted, validation, exact=is_exact(), is_counted=steps_per_epoch is None, pass_steps=pass_steps
+        weighted,
+        validation,
+        exact=is_exact(),
+        is_counted=steps_per_epoch is None,
+        pass_steps=pass_steps,
+        validation_has_weights=has_weights,
     )
     if found.is_endless and steps_per_epoch is None:
         raise ConfigError("the data never ends").about(

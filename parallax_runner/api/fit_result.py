@@ -111,10 +111,14 @@ def forget(folder: Path, call: int) -> None:
 
 
 def variables_of(model: Any) -> dict[str, Any]:
-    """Returns the variables of a model and its optimizer by path. Builds the optimizer if the model is built."""
-    if not model.optimizer.built and model.built:
+    """Returns the variables of a model and its optimizers by name. Builds the optimizer if the model is built and has
+    Keras' own `train_step`."""
+    from parallax_runner.graph.traced.keras_model import has_own_train_step
+    from parallax_runner.graph.traced.model_variables import named_variables
+
+    if not has_own_train_step(model) and model.built and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-    return {variable.path: variable._value for variable in [*model.variables, *model.optimizer.variables]}
+    return named_variables(model)
 
 
 def _facts(stem: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -53,7 +52,7 @@ class FitSource:
         from parallax_runner.graph.traced.untouched import untouched_model
 
         features = self._features(None if is_uneven_run(config, dataset) else config.data["batch_size"])
-        return untouched_model(self.model, features, self.dataset.structure.as_batch)
+        return untouched_model(self.model, features, self.dataset.structure.element_of)
 
     def _features(self, batch_size: int | None) -> dict[str, Any]:
         from parallax_runner.graph.components import type_spec
@@ -64,13 +63,12 @@ class FitSource:
         from parallax_runner.graph.traced.capture_step import capture_model
         from parallax_runner.graph.traced.row_updates import sparse_updates_of
 
-        single = capture_model(
+        validates = validates_at_least(self.dataset, 1)
+        return capture_model(
             self.model,
             self._features(batch_size),
-            self.dataset.structure.as_batch,
+            self.dataset.structure.element_of,
             seed=config.train.seed,
             sparse_updates=sparse_updates_of(config.model),
+            validation=self.dataset.validation_structure.element_of if validates else None,
         )
-        if not validates_at_least(self.dataset, 1):
-            return dataclasses.replace(single, validation_loss=None)
-        return single

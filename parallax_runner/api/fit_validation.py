@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from parallax_runner.data.batch_structure import packed, unpacked
 from parallax_runner.errors import ConfigError, Setting
 
 KERAS_BATCH = 32  # Keras' default
@@ -48,23 +49,28 @@ def as_arrays(given: Any, *, batch_size: int, steps: int | None) -> Any:
     return tf.nest.map_structure(lambda array: array[: steps * batch_size], given)
 
 
-def as_dataset(train: Any, given: Any, *, batch_size: int, steps: int | None) -> Any:
-    """Returns the validation data as a dataset with the same structure as `train`. If only `train` has weights,
-    validation examples get the weight 1. If `steps` is not None, returns only the first `steps` batches."""
+def as_dataset(train: Any, given: Any, *, batch_size: int, steps: int | None) -> tuple[Any, bool]:
+    """Returns the validation data as a dataset with the same structure as `train`, and whether its examples have
+    weights of their own. If only `train` has weights, validation examples get the weight 1. If `steps` is not None,
+    returns only the first `steps` batches."""
+    import keras
     import tensorflow as tf
 
     found = given
     if not isinstance(found, tf.data.Dataset):
-        found = tf.data.Dataset.from_tensor_slices(found).batch(batch_size)
+        element = keras.tree.lists_to_tuples(packed(*unpacked(found)))
+        found = tf.data.Dataset.from_tensor_slices(element).batch(batch_size)
     if steps is not None:
         found = found.take(steps)
     parts = [spec if isinstance(spec, tuple) else (spec,) for spec in (train.element_spec, found.element_spec)]
-    if [len(part) for part in parts] == [3, 2]:
-        like = parts[0][2]
-        return found.map(
-            lambda x, y: (x, y, tf.ones([tf.shape(tf.nest.flatten(y)[0])[0], *like.shape[1:]], like.dtype))
-        )
-    return found
+    if [len(part) for part in parts] != [3, 2]:
+        return found, True
+
+    def with_ones(x: Any, y: Any) -> Any:
+        rows = tf.shape(tf.nest.flatten(y)[0])[0]
+        return x, y, tf.nest.map_structure(lambda like: tf.ones([rows, *like.shape[1:]], like.dtype), parts[0][2])
+
+    return found.map(with_ones), False
 
 
 def _read(dataset: Any) -> Any:

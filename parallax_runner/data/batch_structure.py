@@ -1,4 +1,4 @@
-"""Converts between Keras' (x, y, sample_weight) and named features."""
+"""Converts between the elements of a dataset, as Keras passes them to `train_step`, and named features."""
 
 from __future__ import annotations
 
@@ -15,45 +15,76 @@ PARTS = ("x", "y", "sample_weight")
 
 @dataclass(frozen=True)
 class BatchStructure:
-    """The position of each feature in a batch."""
+    """The names of the features in the shape of an element: the same nest of tuples, named tuples and dicts, with a
+    name in place of each leaf."""
 
-    x: Names
-    y: Names = None
-    sample_weight: Names = None
+    element: Names
 
     @classmethod
     def of(cls, element: Any) -> BatchStructure:
-        """Returns the structure of one element of a dataset. The element is x, (x,), (x, y) or (x, y, sample_weight),
-        where each part is a leaf or a nested structure of tuples, lists and dicts.
+        """Returns the structure of one element of a dataset: a leaf, or a nested structure of tuples, lists and dicts.
+        A list of arrays becomes a tuple, as in Keras.
 
-        A leaf in a dict is named after its key; other leaves are named after their position, such as `x` or `y_0`. If
-        two leaves would have the same name, the names of all leaves in dicts are prefixed with the name of the part, as
-        in `x_id` and `y_id`.
-
-        Raises DataError for a tuple of any other length.
+        A leaf in a dict is named after its key. Other leaves are named after their position: `x`, `y` and
+        `sample_weight` for the parts of a tuple of at most three parts, `part_0` and so on for the parts of a longer
+        one, and `y_0` and so on within a part. If two leaves would have the same name, the names of all leaves in dicts
+        are prefixed with the name of the part, as in `x_id` and `y_id`.
         """
-        parts = _parts(element)
-        plain = [_named(part, name, prefix="") for part, name in zip(parts, PARTS, strict=True)]
-        names = [name for part in plain for name in leaves(part)]
-        if len(set(names)) < len(names):
-            plain = [_named(part, name, prefix=f"{name}_") for part, name in zip(parts, PARTS, strict=True)]
-        return cls(*plain)
+        structure = cls(_named_parts(element, has_prefixes=False))
+        if len(set(structure.names)) < len(structure.names):
+            return cls(_named_parts(element, has_prefixes=True))
+        return structure
 
     @property
     def names(self) -> list[str]:
         """The names of all features."""
-        return [name for part in (self.x, self.y, self.sample_weight) for name in leaves(part)]
+        return list(leaves(self.element))
 
-    def as_batch(self, features: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-        """Builds (x, y, sample_weight) from named features. A missing part becomes None."""
-        return _picked(self.x, features), _picked(self.y, features), _picked(self.sample_weight, features)
+    @property
+    def has_weights(self) -> bool:
+        """Whether the element is (x, y, sample_weight)."""
+        return isinstance(self.element, tuple) and len(self.element) == len(PARTS)
+
+    def has_form_of(self, other: BatchStructure) -> bool:
+        """Returns whether both structures are the same nest, with any names."""
+        return bool(_form(self.element) == _form(other.element))
+
+    def without_weights(self) -> BatchStructure:
+        """Returns the structure of (x, y) for the structure of (x, y, sample_weight)."""
+        assert isinstance(self.element, tuple)
+        return BatchStructure(self.element[:-1])
+
+    def element_of(self, features: Mapping[str, Any]) -> Any:
+        """Builds an element from named features."""
+        return _picked(self.element, features)
 
     def flatten(self, element: Any) -> dict[str, Any]:
         """Returns the features of an element that has this structure, keyed by name."""
-        found: dict[str, Any] = {}
-        for names, part in zip((self.x, self.y, self.sample_weight), _parts(element), strict=True):
-            found |= dict(_pairs(names, part))
-        return found
+        return dict(_pairs(self.element, element))
+
+
+def packed(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+    """Returns the element that Keras makes of arrays: x alone if there is no y, unless x is a tuple or a list. Weights
+    without y are ignored. A single array of weights for several outputs is repeated for each output."""
+    if y is None:
+        return (x,) if isinstance(x, tuple | list) else x
+    if sample_weight is None:
+        return x, y
+    if _is_nest(y) and not _is_nest(sample_weight):
+        sample_weight = _repeated(y, sample_weight)
+    return x, y, sample_weight
+
+
+def unpacked(given: Any) -> tuple[Any, Any, Any]:
+    """Returns (x, y, sample_weight) of validation data, as Keras does. A missing part is None. Raises DataError for a
+    tuple of another length."""
+    parts = tuple(given) if isinstance(given, tuple | list) else (given,)
+    if not 1 <= len(parts) <= len(PARTS):
+        raise DataError(
+            f"validation_data is a tuple of length {len(parts)}; expected x, (x, y) or (x, y, sample_weight)"
+        )
+    x, y, sample_weight = (*parts, None, None)[: len(PARTS)]
+    return x, y, sample_weight
 
 
 def leaves(names: Names) -> Iterator[str]:
@@ -65,16 +96,14 @@ def leaves(names: Names) -> Iterator[str]:
             yield from leaves(inner)
 
 
-def _parts(element: Any) -> tuple[Any, Any, Any]:
-    """Splits an element as Keras does: a list is a single x."""
-    if not isinstance(element, tuple) or hasattr(element, "_fields"):
-        return element, None, None
-    if not 1 <= len(element) <= len(PARTS):
-        raise DataError(
-            f"an element of the data is a tuple of length {len(element)}; expected (x, y) or (x, y, sample_weight)"
-        )
-    x, y, sample_weight = (*element, None, None)[: len(PARTS)]
-    return x, y, sample_weight
+def _named_parts(element: Any, *, has_prefixes: bool) -> Names:
+    def named(part: Any, name: str) -> Names:
+        return _named(part, name, f"{name}_" if has_prefixes else "")
+
+    if not isinstance(element, tuple):
+        return named(element, PARTS[0])
+    names = PARTS if len(element) <= len(PARTS) else [f"part_{number}" for number in range(len(element))]
+    return _like(element, [named(part, name) for part, name in zip(element, names, strict=False)])
 
 
 def _named(part: Any, name: str, prefix: str) -> Names:
@@ -82,9 +111,21 @@ def _named(part: Any, name: str, prefix: str) -> Names:
         return None
     if isinstance(part, Mapping):
         return {key: _named(inner, f"{prefix}{key}", prefix) for key, inner in part.items()}
-    if isinstance(part, tuple) or (isinstance(part, list) and not _is_array(part)):
-        return tuple(_named(inner, f"{name}_{number}", prefix) for number, inner in enumerate(part))
+    if _is_nest(part):
+        return _like(part, [_named(inner, f"{name}_{number}", prefix) for number, inner in enumerate(part)])
     return name
+
+
+def _form(names: Names) -> Any:
+    if names is None or isinstance(names, str):
+        return names is None
+    if isinstance(names, Mapping):
+        return {key: _form(inner) for key, inner in names.items()}
+    return tuple(_form(inner) for inner in names)
+
+
+def _is_nest(part: Any) -> bool:
+    return isinstance(part, Mapping | tuple) or (isinstance(part, list) and not _is_array(part))
 
 
 def _is_array(part: list[Any]) -> bool:
@@ -92,12 +133,23 @@ def _is_array(part: list[Any]) -> bool:
     return not part or not hasattr(part[0], "shape")
 
 
+def _repeated(nest: Any, leaf: Any) -> Any:
+    if isinstance(nest, Mapping):
+        return {key: _repeated(inner, leaf) for key, inner in nest.items()}
+    return _like(nest, [_repeated(inner, leaf) for inner in nest]) if _is_nest(nest) else leaf
+
+
+def _like(nest: Any, parts: list[Any]) -> tuple[Any, ...]:
+    """Returns the parts as a tuple, or as a named tuple if `nest` is one."""
+    return type(nest)(*parts) if hasattr(nest, "_fields") else tuple(parts)
+
+
 def _picked(names: Names, features: Mapping[str, Any]) -> Any:
     if names is None or isinstance(names, str):
         return None if names is None else features[names]
     if isinstance(names, Mapping):
         return {key: _picked(inner, features) for key, inner in names.items()}
-    return tuple(_picked(inner, features) for inner in names)
+    return _like(names, [_picked(inner, features) for inner in names])
 
 
 def _pairs(names: Names, part: Any) -> Iterator[tuple[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from parallax_runner.data.batch_structure import BatchStructure
+from parallax_runner.data.batch_structure import BatchStructure, packed, unpacked
 from parallax_runner.data.dataset import Feature
 from parallax_runner.data.digest import digest_of
 from parallax_runner.data.identity import CONTENT, EXAMPLES, Contents
@@ -17,7 +17,8 @@ from parallax_runner.errors import DataError, Setting
 
 class Arrays:
     """Implements `Dataset` for named arrays with the same number of rows. The stream consists of repeated passes over
-    all full batches of `global_batch` examples. `structure` converts features to Keras batches."""
+    all full batches of `global_batch` examples. `structure` and `validation_structure` build the elements of training
+    and validation from the features."""
 
     words_per_example: int | None = None
 
@@ -30,11 +31,13 @@ class Arrays:
         global_batch: int,
         shuffle: bool,
         seed: int = 0,
+        validation_structure: BatchStructure | None = None,
     ) -> None:
         """With `shuffle`, each pass has a different order, which depends on `seed`. Raises DataError if there is no
         full batch."""
         self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in train.items()}
         self.structure, self.global_batch = structure, global_batch
+        self.validation_structure = validation_structure or structure
         self._rows = _rows(train, "x")
         self.train_size = self._rows // global_batch * global_batch
         self.validation_size = _rows(validation, "validation_data") if validation else 0
@@ -111,26 +114,45 @@ def arrays_dataset(
     validation: Any = None,
     floatx: str = "float32",
 ) -> Arrays:
-    """Creates a dataset from arrays, or from dicts, tuples or lists of arrays. `validation` is (x, y) or (x, y,
+    """Creates a dataset from arrays, or from dicts, tuples or lists of arrays. `validation` is x, (x, y) or (x, y,
     sample_weight). As in Keras, floating-point arrays are cast to `floatx`.
 
     Raises DataError if the arrays have different lengths, or if `validation` has a different structure.
     """
-    given = (x, y, sample_weight)
+    given = packed(x, y, sample_weight)
     structure = BatchStructure.of(given)
     train = _arrays(structure, given, floatx)
-    held_back: dict[str, np.ndarray] = {}
-    if validation is not None:
-        own = BatchStructure.of(validation)
-        if (own.x, own.y) != (structure.x, structure.y):
-            raise DataError(
-                f"validation_data has the features {own.names}, but the training data has {structure.names}"
-            )
-        held_back = _arrays(own, validation, floatx)
-        if structure.sample_weight is not None and own.sample_weight is None:
-            # class_weight applies only to training examples.
-            held_back["sample_weight"] = np.ones_like(train["sample_weight"], shape=_rows(held_back, "validation_data"))
-    return Arrays(train, held_back, structure, global_batch=batch_size, shuffle=shuffle)
+    if validation is None:
+        return Arrays(train, {}, structure, global_batch=batch_size, shuffle=shuffle)
+    held_back = packed(*unpacked(validation))
+    validation_structure = _structure_of_validation(structure, held_back)
+    return Arrays(
+        train,
+        _with_weights(_arrays(validation_structure, held_back, floatx), train),
+        structure,
+        global_batch=batch_size,
+        shuffle=shuffle,
+        validation_structure=validation_structure,
+    )
+
+
+def _structure_of_validation(structure: BatchStructure, element: Any) -> BatchStructure:
+    """Returns the structure of a validation element, with the names of the training data. Training examples alone can
+    have weights. Raises DataError if the structures differ otherwise."""
+    own = BatchStructure.of(element)
+    known = [structure, *([structure.without_weights()] if structure.has_weights else [])]
+    found = next((one for one in known if one.has_form_of(own)), None)
+    if found is None:
+        raise DataError(f"validation_data has the features {own.names}, but the training data has {structure.names}")
+    return found
+
+
+def _with_weights(validation: dict[str, np.ndarray], train: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Adds weights of 1 to validation examples that have none, because the features of both parts must be the same.
+    class_weight, for example, applies only to training examples."""
+    rows = _rows(validation, "validation_data")
+    missing = {name: array for name, array in train.items() if name not in validation}
+    return validation | {name: np.ones_like(array, shape=(rows, *array.shape[1:])) for name, array in missing.items()}
 
 
 def _arrays(structure: BatchStructure, element: Any, floatx: str) -> dict[str, np.ndarray]:

@@ -17,18 +17,18 @@ class EpochState:
     `number` is the number of the epoch, counted from 0. `first` is the number of the run's first epoch, and `steps` is
     the number of steps in each epoch. `call` is the number of the call of `fit`, counted from 1 among the calls of a
     script that use the same checkpoint folder. `has_begun` is whether the callbacks' `on_epoch_begin` has been called
-    for the epoch. `rate_before` and `rate` are the learning rates before and after these calls, or None if the learning
-    rate is a schedule. `callbacks` is the callbacks' state before these calls. `sums` are the metric sums of the
-    epoch's steps so far. `stops` is whether a callback has requested to stop before this epoch.
+    for the epoch. `rates_before` and `rates` are the learning rates that callbacks can change, by the names of their
+    variables, before and after these calls. `callbacks` is the callbacks' state before these calls. `sums` are the
+    metric sums of the epoch's steps so far. `stops` is whether a callback has requested to stop before this epoch.
     """
 
     number: int
     first: int
     steps: int
     call: int
-    rate_before: float | None
+    rates_before: Mapping[str, float]
     callbacks: Mapping[str, Any]
-    rate: float | None = None
+    rates: Mapping[str, float] = field(default_factory=dict)
     has_begun: bool = False
     stops: bool = False
     sums: Mapping[str, Any] = field(default_factory=dict)

@@ -28,8 +28,8 @@ class EpochCalls(Protocol):
         epoch's first step, as in Keras."""
 
     @property
-    def learning_rate(self) -> float | None:
-        """The learning rate for the next steps, or None if callbacks cannot change it."""
+    def learning_rates(self) -> Mapping[str, float]:
+        """The learning rates for the next steps that callbacks can change, by the name of their variable."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Epochs(Segments):
     _begun: int | None = None
     _ended: int | None = None
     _last_step: int | None = None  # set once a callback has requested to stop
-    _rates: dict[int, float | None] = field(default_factory=dict)  # keys are epochs; a restart repeats some of them
+    _rates: dict[int, Mapping[str, float]] = field(default_factory=dict)  # by epoch; a restart repeats some
     _waiting: set[int] = field(default_factory=set)
 
     def handlers(self) -> Mapping[str, Handler]:
@@ -93,7 +93,7 @@ class Epochs(Segments):
 
     def _command(self, step: int) -> dict[str, Any]:
         epoch = self.first + step // self.steps
-        rate = self._rates.get(epoch)
+        rates = self._rates.get(epoch, {})
         until = (step // self.steps + 1) * self.steps
         is_last = self._last_step is not None and self._last_step <= until
         return {
@@ -101,7 +101,7 @@ class Epochs(Segments):
             "until": self._last_step if is_last else until,
             "is_last": is_last,
             "ends": self._last_step is not None and self._last_step <= step,
-            "learning_rate": rate,
+            "learning_rates": dict(rates),
         }
 
     def finish(self, step: int) -> None:
@@ -113,7 +113,7 @@ class Epochs(Segments):
     def _begin(self, epoch: int, step: int) -> None:
         self._begun = epoch
         self.calls.begin(epoch)
-        self._rates[epoch] = self.calls.learning_rate
+        self._rates[epoch] = self.calls.learning_rates
         if self.calls.stops:
             first_step = (epoch - self.first) * self.steps + 1
             self._last_step = max(step, first_step)

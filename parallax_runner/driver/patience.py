@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
@@ -22,7 +23,7 @@ class Patience:
 
     record: RunRecord
     most: int
-    learning_rate: None = None
+    learning_rates: Mapping[str, float] = field(default_factory=dict)
     _best: float | None = None
     _without: int = 0
 

@@ -26,8 +26,8 @@ class ResumableCalls(EpochCalls, Protocol):
     def resume(self, state: Mapping[str, Any]) -> None:
         """Begins the training with the state that `state` has returned in another process."""
 
-    def set_learning_rate(self, rate: float | None) -> None:
-        """Sets the learning rate. Does nothing if `rate` is None."""
+    def set_learning_rates(self, rates: Mapping[str, float]) -> None:
+        """Sets the learning rates whose variables have these names."""
 
 
 @dataclass
@@ -46,17 +46,17 @@ class ResumableEpochs(Epochs):
 
     def resume(self, state: EpochState, step: int) -> None:
         """Continues at `step` in another process: calls the callbacks for the beginning of the epoch again, but keeps
-        the learning rate that they set before."""
+        the learning rates that they set before."""
         self.calls.resume(state.callbacks)
-        self.calls.set_learning_rate(state.rate_before)
+        self.calls.set_learning_rates(state.rates_before)
         self._set_sums(state, step)
         if state.stops:
             self._last_step = step
         if not state.has_begun:
             return
         self._begin(state.number, step)
-        self.calls.set_learning_rate(state.rate)
-        self._rates[state.number] = state.rate
+        self.calls.set_learning_rates(state.rates)
+        self._rates[state.number] = state.rates
         self._states[state.number] = state
 
     def restart(self, step: int, fields: Mapping[str, Any] | None) -> None:
@@ -87,7 +87,7 @@ class ResumableEpochs(Epochs):
     def _begin(self, epoch: int, step: int) -> None:
         before = self._not_begun(epoch)
         super()._begin(epoch, step)
-        self._states[epoch] = dataclasses.replace(before, rate=self.calls.learning_rate, has_begun=True)
+        self._states[epoch] = dataclasses.replace(before, rates=dict(self.calls.learning_rates), has_begun=True)
 
     def _end(self, epoch: int, step: int) -> None:
         super()._end(epoch, step)
@@ -100,7 +100,7 @@ class ResumableEpochs(Epochs):
             self.first,
             self.steps,
             self.call,
-            rate_before=self.calls.learning_rate,
+            rates_before=dict(self.calls.learning_rates),
             callbacks=self.calls.state(),
             stops=self.calls.stops,
         )
@@ -110,7 +110,7 @@ class ResumableEpochs(Epochs):
         epoch = self.first + max(0, step - 1) // self.steps
         if self._ended == epoch and step % self.steps == 0:
             following = self._states.get(epoch + 1) or self._not_begun(epoch + 1)
-            return dataclasses.replace(following, rate=None, has_begun=False).fields()
+            return dataclasses.replace(following, rates={}, has_begun=False).fields()
         state = self._states.get(epoch)
         sums = NOTHING if self.totals is None else self.totals.epoch
         return None if state is None else state.fields(sums)

@@ -120,6 +120,7 @@ def _record_of(prepared: PreparedRun, steps: int | None, tracker: Tracker, displ
         validation_metric=single.validation_metric,
         unknown_loss=single.unknown_loss,
         totals=_metric_totals(single, plan, first_step),
+        knows_validation_loss=single.knows_validation_loss,
         validation_results=single.validation_metrics.results if single.validation_metrics else None,
         goal=prepared.goal,
         on_validated=_best_keeper(config, prepared.goal),

@@ -69,27 +69,41 @@ def _prefix(path: Path) -> Path:
 
 
 def variables_by_path(model: Any) -> dict[str, Any]:
-    """Returns variables by path: first the model's, then the optimizer's. Builds the optimizer if it is not built yet.
+    """Returns variables by path: first the model's, then those of its optimizers. Builds the optimizer if it is not
+    built yet and the model has Keras' own `train_step`. If `fit` has captured the model in this process, returns the
+    variables that its steps use, by their names in the checkpoint.
 
     Raises CheckpointError if the model is not built, or if two variables have the same path.
     """
-    if not model.built:
+    from parallax_runner.graph.traced.model_variables import named_variables, was_captured
+
+    if was_captured(model):
+        return named_variables(model)
+    if not model.built and not model.variables:
         raise CheckpointError(
             f"model «{model.name}» is not built, so it has no variables to load into. Call the model on a batch first"
         )
-    variables = list(model.variables)
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is not None:
-        if not optimizer.built:
-            optimizer.build(model.trainable_variables)
-        variables += optimizer.variables
     found: dict[str, Any] = {}
-    for variable in variables:
+    for variable in [*model.variables, *_of_optimizers(model)]:
         if found.setdefault(variable.path, variable) is not variable:
             raise CheckpointError(
                 f"two variables of model «{model.name}» are called «{variable.path}»: give the layers different names"
             )
     return found
+
+
+def _of_optimizers(model: Any) -> list[Any]:
+    from parallax_runner.graph.traced.held_objects import held_optimizers
+    from parallax_runner.graph.traced.keras_model import has_own_train_step
+
+    if has_own_train_step(model):
+        return [variable for one in held_optimizers(model) if one.built for variable in one.variables]
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None:
+        return []
+    if not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    return list(optimizer.variables)
 
 
 def _matched(

@@ -44,12 +44,19 @@ class StepSums:
     """The sums of several metrics.
 
     All `tensors` belong to one graph. `results` converts the totals of these tensors over all batches to values by
-    metric name. `directions` maps metric names to directions.
+    metric name. `directions` maps metric names to directions. `last` are scalars of which the mean over the ranks in
+    the last step counts; `results` takes these means too.
     """
 
     tensors: tuple[Any, ...]
-    results: Callable[[Sequence[Any]], dict[str, float]]
+    results: Callable[..., dict[str, float]]
     directions: Mapping[str, Direction | None]
+    last: tuple[Any, ...] = ()
+
+    @property
+    def every(self) -> tuple[Any, ...]:
+        """All tensors that a step computes."""
+        return (*self.tensors, *self.last)
 
 
 def checked_metrics(returned: Any, key: str = "metrics") -> dict[str, Metric]:
@@ -79,7 +86,7 @@ def step_sums(metrics: Mapping[str, Metric]) -> StepSums | None:
         return None
     tensors = tuple(tensor for metric in metrics.values() for tensor in metric.sums)
 
-    def results(sums: Sequence[Any]) -> dict[str, float]:
+    def results(sums: Sequence[Any], last: Sequence[float] = ()) -> dict[str, float]:
         found, first = {}, 0
         for name, metric in metrics.items():
             found[name] = float(metric.result(sums[first : first + len(metric.sums)]))
@@ -93,9 +100,10 @@ def named_in_graph(sums: StepSums | None, tensors: Sequence[Any], name: str) -> 
     """Adds the sums to the default graph as separate ops whose names start with `name`.
 
     Returns the metrics with the names of these ops' outputs. Later changes to the graph do not change these names. The
-    ops read `tensors`, which replace the tensors of `sums`.
+    ops read `tensors`, which replace `sums.every`.
     """
     if sums is None:
         return None
-    named = [tf.identity(tensor, name=f"{name}/{number}") for number, tensor in enumerate(tensors)]
-    return MetricSums(tuple(tensor.name for tensor in named), sums.results, sums.directions)
+    names = [tf.identity(tensor, name=f"{name}/{number}").name for number, tensor in enumerate(tensors)]
+    number = len(sums.tensors)
+    return MetricSums(tuple(names[:number]), sums.results, sums.directions, last=tuple(names[number:]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,14 +54,21 @@ class Gradient:
 class MetricSums:
     """Metrics of a captured graph.
 
-    `tensors` are tensor names. The tensors' values are summed over all batches on all ranks. `results` turns these
-    sums, in the order of `tensors`, into values by metric name, without a session. `directions` maps each metric name
+    `tensors` are tensor names. The tensors' values are summed over all batches on all ranks. `last` are names of
+    scalars of a step, of which only the last step counts, as the mean over the ranks. `results` turns the sums and,
+    as a second argument, these means into values by metric name, without a session. `directions` maps each metric name
     to «maximize» or «minimize», or to None if the direction is unknown.
     """
 
     tensors: tuple[str, ...]
-    results: Callable[[Sequence[Any]], dict[str, float]] = field(repr=False, compare=False)
+    results: Callable[..., dict[str, float]] = field(repr=False, compare=False)
     directions: Mapping[str, Direction | None] = field(default_factory=dict, compare=False)
+    last: tuple[str, ...] = ()
+
+    @property
+    def every(self) -> tuple[str, ...]:
+        """All tensors that a step computes."""
+        return (*self.tensors, *self.last)
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,8 @@ class SingleDeviceGraph:
       TensorFlow deletes these functions when nothing refers to them.
     - `initial_values` maps the names of ops that read a variable of this process to functions that return the
       variable's value as a tensor. Such an op gives a variable of the graph its initial value.
-    - `keras_model` is the Keras model from which the graph was traced, or None.
+    - `keras_model` is the Keras model from which the graph was traced, or None. `learning_rates` are the names of the
+      variables of the learning rates that callbacks of the model can set.
     - `loss_trial` tries whether the losses of a Keras model or a training step are means over the batch
       (graph/traced/loss_trial.py). It is None for a TensorFlow 1 graph.
 
@@ -91,6 +99,8 @@ class SingleDeviceGraph:
       `validation_features` is None, they use the placeholders in `features`.
     - `validation_metric` names the value that is used to compare runs, if the model chooses one: one of
       `validation_metrics`, or «perplexity», the exponential of the validation loss.
+    - `knows_validation_loss` is False if `validation_loss` is NaN, because the model's own evaluation returns metrics
+      but no loss.
 
     For a script:
     - `observers` are ops outside the update region that read values computed from gradients in the region. `asked`
@@ -116,6 +126,8 @@ class SingleDeviceGraph:
     apart: tuple[frozenset[str], ...] = ()
     losses: tuple[str, ...] = ()
     unknown_loss: str | None = None
+    knows_validation_loss: bool = True
+    learning_rates: tuple[str, ...] = ()
     has_optimizer: bool = False
     metrics: MetricSums | None = None
     validation_metrics: MetricSums | None = None
@@ -144,13 +156,13 @@ class SingleDeviceGraph:
     @property
     def fetched_in_training(self) -> tuple[str, ...]:
         """The tensors that every step fetches in addition to its loss."""
-        return self.metrics.tensors if self.metrics else ()
+        return self.metrics.every if self.metrics else ()
 
     @property
     def fetched_in_validation(self) -> tuple[str, ...]:
         """The tensors that validation fetches."""
         loss = (self.validation_loss,) if self.validation_loss else ()
-        return (*loss, *(self.validation_metrics.tensors if self.validation_metrics else ()))
+        return (*loss, *(self.validation_metrics.every if self.validation_metrics else ()))
 
     @property
     def merged(self) -> tuple[Variable, ...]:

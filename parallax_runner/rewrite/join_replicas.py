@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.graph.single_device_graph import SingleDeviceGraph, Variable
+from parallax_runner.graph.single_device_graph import MetricSums, Variable
 from parallax_runner.rewrite.distributed_graph import DistributedGraph, LogicalVariable, Piece
 from parallax_runner.rewrite.every_route.finite_gradients import finite_gradients
 from parallax_runner.rewrite.every_route.initialize import initialize_alike, together
@@ -30,12 +30,13 @@ def joined(replicas: Sequence[Rewrite], *, worker: int) -> DistributedGraph:
     initialization = together([initialize_alike(rewrite) for rewrite in replicas])
     train_op = tf.group(*_ops_of_step(replicas), name="step")
     loss = _mean_loss(replicas)
-    metric_sums = _metric_sums(replicas)
+    metric_sums, metric_last = _metrics_of_step(replicas, single.metrics)
     staleness = _staleness(replicas)
     may_start = _may_start(replicas)
     leave = leave_together(first)
     vote, votes = add_votes(first) if needs_all_ranks(first.plan) else (None, None)
     place_on_worker(first)
+    validation_sums, validation_last = _metrics_of_validation(first, single.validation_metrics)
     return DistributedGraph(
         graph=first.graph,
         prefixes=tuple(rewrite.prefix for rewrite in replicas),
@@ -47,7 +48,9 @@ def joined(replicas: Sequence[Rewrite], *, worker: int) -> DistributedGraph:
         train_op=train_op,
         validation_loss=None if single.validation_loss is None else first.tensor(single.validation_loss),
         metric_sums=metric_sums,
-        validation_metric_sums=_validation_metric_sums(first, single),
+        metric_last=metric_last,
+        validation_metric_sums=validation_sums,
+        validation_metric_last=validation_last,
         initialize=initialization.initialize,
         open_inputs=initialization.open_inputs,
         open_late_inputs=initialization.open_late_inputs,
@@ -84,23 +87,31 @@ def _mean_loss(replicas: Sequence[Rewrite]) -> tf.Tensor:
     return tf.add_n(losses) / tf.cast(len(losses), losses[0].dtype)
 
 
-def _metric_sums(replicas: Sequence[Rewrite]) -> tuple[tf.Tensor, ...]:
-    """Returns what the batches of all replicas add to the sums of the metrics."""
-    metrics = replicas[0].single.metrics
+# The sums of metrics, and the values that count in the last step only.
+_Metrics = tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]
+
+
+def _metrics_of_step(replicas: Sequence[Rewrite], metrics: MetricSums | None) -> _Metrics:
+    """Returns the metrics of a step, summed over the replicas. A replica without examples adds nothing."""
     if metrics is None:
-        return ()
-    of_replicas = [
-        [if_any_example(rewrite.tensor(name), rewrite.share) for name in metrics.tensors] for rewrite in replicas
-    ]
-    if len(replicas) == 1:
+        return (), ()
+    sums = [[if_any_example(one.tensor(name), one.share) for name in metrics.tensors] for one in replicas]
+    last = [[weighed(one.tensor(name), one.share) for name in metrics.last] for one in replicas]
+    return _summed_over(sums), _summed_over(last)
+
+
+def _metrics_of_validation(first: Rewrite, metrics: MetricSums | None) -> _Metrics:
+    """Returns the metrics of a validation batch."""
+    if metrics is None:
+        return (), ()
+    return tuple(map(first.tensor, metrics.tensors)), tuple(map(first.tensor, metrics.last))
+
+
+def _summed_over(of_replicas: Sequence[Sequence[tf.Tensor]]) -> tuple[tf.Tensor, ...]:
+    """Returns the sums over replicas of the tensors at the same position."""
+    if len(of_replicas) == 1:
         return tuple(of_replicas[0])
-    return tuple(tf.add_n(sums) for sums in zip(*of_replicas, strict=True))
-
-
-def _validation_metric_sums(first: Rewrite, single: SingleDeviceGraph) -> tuple[tf.Tensor, ...]:
-    if single.validation_metrics is None:
-        return ()
-    return tuple(first.tensor(name) for name in single.validation_metrics.tensors)
+    return tuple(tf.add_n(tensors) for tensors in zip(*of_replicas, strict=True))
 
 
 def _staleness(replicas: Sequence[Rewrite]) -> tf.Tensor | None:

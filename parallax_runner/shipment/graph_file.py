@@ -59,7 +59,7 @@ def _stored_fields() -> list[str]:
 def _plain(value: Any) -> Any:
     """Returns a field of a graph as JSON values."""
     if isinstance(value, MetricSums):
-        return {"tensors": list(value.tensors), "directions": dict(value.directions)}
+        return {"tensors": list(value.tensors), "directions": dict(value.directions), "last": list(value.last)}
     if isinstance(value, Variable | Gradient):
         return asdict(value)
     if isinstance(value, Mapping):
@@ -84,10 +84,10 @@ def _variable(facts: Mapping[str, Any]) -> Variable:
 
 
 def _metric_sums(facts: Mapping[str, Any]) -> MetricSums:
-    return MetricSums(tuple(facts["tensors"]), _only_in_driver, facts["directions"])
+    return MetricSums(tuple(facts["tensors"]), _only_in_driver, facts["directions"], last=tuple(facts["last"]))
 
 
-def _only_in_driver(_: Sequence[Any]) -> NoReturn:
+def _only_in_driver(*_: Sequence[Any]) -> NoReturn:
     raise RuntimeError("only the driver computes metrics from their sums")
 
 
@@ -97,5 +97,5 @@ _RESTORE: Mapping[str, Callable[[Any], Any]] = {
     "metrics": _metric_sums,
     "validation_metrics": _metric_sums,
     "apart": lambda value: tuple(map(frozenset, value)),
-    **dict.fromkeys(("asked", "observers", "losses", "notes"), tuple),
+    **dict.fromkeys(("asked", "observers", "losses", "notes", "learning_rates"), tuple),
 }

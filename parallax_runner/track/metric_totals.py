@@ -8,8 +8,8 @@ from typing import Any
 
 from parallax_runner.train.metric_sums import NOTHING, Sums
 
-# Turns sums over batches and ranks into metric values, which are returned by name.
-Results = Callable[[Sequence[Any]], dict[str, float]]
+# Turns sums over batches and ranks, and the means of the values of the last step, into metric values by name.
+Results = Callable[[Sequence[Any], Sequence[float]], dict[str, float]]
 
 
 @dataclass
@@ -56,4 +56,4 @@ class MetricTotals:
         self._pending, self._last_steps = [], {}
 
     def _values(self, sums: Sums) -> dict[str, float]:
-        return self.results(sums.values) if sums.values else {}
+        return {} if sums.is_empty else self.results(sums.values, sums.last.means)

@@ -42,6 +42,7 @@ class RunRecord:
     that do not contribute are not counted. `totals` adds up the metric sums of training steps, and `validation_results`
     turns the sums of a validation into metric values. Both are None if there are no metrics. `unknown_loss` is the
     reason why the losses in the reports are not the loss of the model, or None. If it is set, no loss is recorded.
+    `knows_validation_loss` is False if the losses of validations are not recorded, because the model has none.
     """
 
     workers: int
@@ -64,6 +65,7 @@ class RunRecord:
     unknown_loss: str | None = None
     totals: MetricTotals | None = None
     validation_results: Results | None = None
+    knows_validation_loss: bool = True
     training: dict[str, float] = field(default_factory=dict)
     last_validation_metrics: dict[str, float] = field(default_factory=dict)
     staleness: Counter[int] = field(default_factory=Counter)
@@ -84,16 +86,17 @@ class RunRecord:
         dropped: int = 0,
         metrics: Sequence[Any] = (),
         metric_rests: Sequence[Any] = (),
+        metric_last: Sequence[Any] = (),
     ) -> None:
         """Processes one rank's report on the steps up to `step`. The report contains the losses of these steps, the
         seconds that each step took and, in asynchronous training, the staleness of each push (the number of pushes by
         other replicas since the pull). A loss is None if the step did not use this rank's gradient. `dropped` is the
-        number of gradients that the rank computed but no step used. `metrics` and `metric_rests` are
-        the rank's metric sums over these steps (`Sums`), as nested lists."""
+        number of gradients that the rank computed but no step used. `metrics`, `metric_rests` and `metric_last` are the
+        rank's metric sums over these steps (`Sums`), as nested lists."""
         self.staleness.update(staleness)
         self.dropped[rank] += dropped
         if self.totals is not None:
-            self.totals.add(rank, step, Sums.of(metrics, metric_rests))
+            self.totals.add(rank, step, Sums.of(metrics, metric_rests, metric_last))
         secs = math.fsum(step_secs)
         if self.startup_secs is None:
             self.startup_secs = time.monotonic() - self.started_secs - secs
@@ -135,20 +138,23 @@ class RunRecord:
         examples: int,
         metrics: Sequence[Any] = (),
         metric_rests: Sequence[Any] = (),
+        metric_last: Sequence[Any] = (),
     ) -> None:
         """Processes one rank's validation result after `step` steps: the sum of the losses of the rank's examples, the
         number of these examples, and the metric sums (`Sums`), as nested lists."""
         by_rank = self._validations[step]
-        by_rank[rank] = (loss_sum, examples, Sums.of(metrics, metric_rests))
+        by_rank[rank] = (loss_sum, examples, Sums.of(metrics, metric_rests, metric_last))
         if len(by_rank) < self.workers:
             return
         del self._validations[step]
         result = validation_of([(loss, number) for loss, number, _ in by_rank.values()], self.validation_metric)
         if not result:
             return
-        sums = Sums.total(each for *_, each in by_rank.values()).values
-        if self.validation_results is not None and sums:
-            self.last_validation_metrics = self.validation_results(sums)
+        if not self.knows_validation_loss:
+            result = {}
+        sums = Sums.total(each for *_, each in by_rank.values())
+        if self.validation_results is not None and not sums.is_empty:
+            self.last_validation_metrics = self.validation_results(sums.values, sums.last.means)
             result |= named("validation", self.last_validation_metrics)
         self.validation = result
         self.tracker.log_metrics(step, result)

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.train.feed import Feed
-from parallax_runner.train.metric_sums import NOTHING, Sums
+from parallax_runner.train.metric_sums import NOTHING, Last, Sums
 from parallax_runner.train.prefetch import Batches, Prefetch
 from parallax_runner.train.segment import Segment
 from parallax_runner.train.step_runner import LossRule, StepRunner
@@ -110,18 +110,16 @@ class Loop:
         if not self._can_validate(whole_only=whole_only):
             return
         control.doing = Activity(Kind.VALIDATION, step)
-        total, examples, sums = 0.0, 0, NOTHING
+        total, examples, sums, number = 0.0, 0, NOTHING, 0  # the number of the round: each rank has a batch in it
         waiting = self.feed.validation_batches(whole_only=whole_only)
         batch = next(waiting, None)
         # After a stop request, the user does not want to wait for the remaining batches.
         while self._all_go_on(batch is not None and not control.stop_requested.is_set()):
-            fed = self.feed.any_batch if batch is None else batch
-            fetches = graph.validation_loss, graph.validation_metric_sums
-            feeds = {graph.validation_features[name]: array for name, array in fed.items()}
-            loss, metrics = self.runner.session.run(fetches, feeds)
+            number += 1
+            loss, of_batch = self._evaluate(self.feed.any_batch if batch is None else batch, number)
             if batch is not None:
                 size = self.feed.examples_in(batch)
-                total, examples, sums = total + float(loss) * size, examples + size, sums.plus(Sums.of(metrics))
+                total, examples, sums = total + loss * size, examples + size, sums.plus(of_batch)
             batch = next(waiting, None)
         if control.stop_requested.is_set():
             return
@@ -129,6 +127,15 @@ class Loop:
         if saver and saver.last_step == step:
             saver.validated(step)
         control.report("validation", step=step, loss_sum=total, examples=examples, **sums.fields())
+
+    def _evaluate(self, batch: dict[str, Any], number: int) -> tuple[float, Sums]:
+        """Returns the loss and the metric sums of a batch of round `number`."""
+        graph = self.runner.distributed
+        fetches = graph.validation_loss, graph.validation_metric_sums, graph.validation_metric_last
+        feeds = {graph.validation_features[name]: array for name, array in batch.items()}
+        loss, metrics, values = self.runner.session.run(fetches, feeds)
+        size = self.feed.examples_in(batch)
+        return float(loss), Sums.of(metrics, last=Last.of(number, size, [size * value for value in values]))
 
     def _can_validate(self, *, whole_only: bool) -> bool:
         if not self.validates or self.runner.distributed.validation_loss is None:

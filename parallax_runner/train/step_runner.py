@@ -20,7 +20,7 @@ from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.train import peers
 from parallax_runner.train.lookahead_steps import StepsAhead
-from parallax_runner.train.metric_sums import NOTHING, Sums
+from parallax_runner.train.metric_sums import NOTHING, Last, Sums
 from parallax_runner.train.peers import Peers
 from parallax_runner.train.segment import Graph
 from parallax_runner.train.throughput import Throughput
@@ -57,6 +57,7 @@ class _Told(NamedTuple):
     granted: Any
     applied: Any
     metric_sums: Any
+    metric_last: Any
     finite: Any
 
 
@@ -146,7 +147,8 @@ class StepRunner:
         is_in_step = self.peers.watch(seen.watched)
         self._judge(step, loss, seen, is_in_step=is_in_step)
         if is_in_step and all(seen.applied):
-            self.metric_sums = self.metric_sums.plus(Sums.of(seen.metric_sums))
+            last = Last.of(step, len(self.distributed.prefixes), seen.metric_last)
+            self.metric_sums = self.metric_sums.plus(Sums.of(seen.metric_sums, last=last))
         before, self.step = self.step, self.peers.next_step(self.step)
         self.passed = passed = self.step - before
         bytes_of_step = seen.sent_bytes[0] if seen.sent_bytes else np.zeros(self.distributed.sent_bytes.shape)
@@ -171,6 +173,7 @@ class StepRunner:
             granted=[] if graph.votes is None else [graph.votes],
             applied=[] if graph.applied is None else [graph.applied],
             metric_sums=graph.metric_sums,
+            metric_last=graph.metric_last,
             finite=[graph.finite_gradients] if is_whole and self._checks_gradients(step) else [],
         )
 

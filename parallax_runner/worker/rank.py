@@ -49,7 +49,7 @@ from parallax_runner.shipment.received import Maker, Received
 from parallax_runner.shipment.shipment_folder import folder_of
 from parallax_runner.track.tracker import find_tracker
 from parallax_runner.train.feed import Feed
-from parallax_runner.train.learning_rate import LearningRate
+from parallax_runner.train.learning_rate import LearningRates
 from parallax_runner.train.loop import FINITE_LOSSES, Loop
 from parallax_runner.train.segment import Segment
 from parallax_runner.train.session_config import merged
@@ -80,8 +80,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, maker: Maker = MOD
     with stage("rewrite"):
         distributed = rewrite(config, plan, single, rank, first_step=start.step)
         checkpoints = CheckpointOps(distributed)
-        rate = config.model["learning_rate"] if frozen.is_fit(config) else None
-        learning_rate = None if rate is None else LearningRate(distributed, rate)
+        learning_rates = LearningRates(distributed, single.learning_rates)
         export_graph(config, distributed)
         distributed.graph.finalize()
     client.wait_until_proven()
@@ -105,7 +104,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, maker: Maker = MOD
             feed,
             validates=action.validates,
             validate_steps=config.train.validate_steps,
-            next_segment=segments_of(config, client, single, plan, rank, learning_rate),
+            next_segment=segments_of(config, client, single, plan, rank, learning_rates),
             saves_segments=frozen.is_fit(config) and config.model["saves_epochs"],
         )
         return action.work(RankRun(loop, checkpoints, single, plan, config, start))
@@ -173,7 +172,7 @@ def segments_of(
     single: SingleDeviceGraph,
     plan: Plan,
     rank: int,
-    learning_rate: LearningRate | None = None,
+    learning_rates: LearningRates | None = None,
     *,
     on_rewritten: Callable[[DistributedGraph], None] = lambda _: None,
     sess_config: tf.ConfigProto | None = None,
@@ -198,7 +197,7 @@ def segments_of(
         of_session = merged(session_config_of(config, distributed), sess_config)
         return tf.Session(before.sess_str, graph=distributed.graph, config=of_session)
 
-    return Segments(client, plan, rewritten, reopen, learning_rate, keeps_inputs=keeps_inputs).next
+    return Segments(client, plan, rewritten, reopen, learning_rates, keeps_inputs=keeps_inputs).next
 
 
 def rewrite(

@@ -21,7 +21,7 @@ from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.routes.ps.reshard import reshard
-from parallax_runner.train.learning_rate import LearningRate
+from parallax_runner.train.learning_rate import LearningRates
 from parallax_runner.train.segment import Graph, Segment
 
 
@@ -29,14 +29,14 @@ from parallax_runner.train.segment import Graph, Segment
 class Segments:
     """The segments of one rank. `rewrite` builds the rank's graph for a plan and a number of finished steps.
     `open_session` opens a session for that graph on the server of an earlier session. `plan` is the current plan. If
-    `learning_rate` is not None, a command can change the learning rate. If `keeps_inputs` is true, the iterators and
+    `learning_rates` is not None, a command can change learning rates. If `keeps_inputs` is true, the iterators and
     lookup tables of the graph outlive a session."""
 
     client: ControlClient
     plan: Plan
     rewrite: Callable[[Plan, int], DistributedGraph]
     open_session: Callable[[DistributedGraph, tf.Session], tf.Session]
-    learning_rate: LearningRate | None = None
+    learning_rates: LearningRates | None = None
     keeps_inputs: bool = False
 
     def next(self, session: tf.Session, step: int, step_secs: Sequence[float]) -> Segment | None:
@@ -47,8 +47,8 @@ class Segments:
         order = self.client.next_order()
         if order is None or order["ends"]:
             return None
-        if self.learning_rate is not None and order.get("learning_rate") is not None:
-            self.learning_rate.set(session, order["learning_rate"])
+        if self.learning_rates is not None:
+            self.learning_rates.set(session, order.get("learning_rates", {}))
         if order["plan"] is None:
             return Segment(order["until"], is_last=order.get("is_last", False))
         self.client.doing = Activity(Kind.RESHARDING, step)

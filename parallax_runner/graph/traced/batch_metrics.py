@@ -8,8 +8,8 @@ batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
@@ -25,11 +25,13 @@ class Written:
     """A metric variable that a step writes.
 
     `value` is the variable's last value in the step, a tensor of the traced graph. `is_sum` is set if the variable
-    starts at zero and the step only adds values that do not depend on metrics.
+    starts at zero and the step only adds values that do not depend on metrics. `reads` maps the names of the tensors
+    through which the step reads the variable to whether they have the last value.
     """
 
     value: Any
     is_sum: bool
+    reads: Mapping[str, bool] = field(default_factory=dict)
 
 
 def start_anew(graph: Any, metrics: Iterable[TracedVariable]) -> dict[int, Written]:
@@ -74,8 +76,8 @@ def _as_values(graph: Any, metric: TracedVariable, users: list[Any], reads: set[
         return Written(value=None, is_sum=False)
     is_sum = _starts_at_zero(metric) and all(_only_adds(op, reads) for op in users)
     with graph.as_default():
-        value = _replace(users, _first_value(metric))
-    return Written(value, is_sum)
+        value, read = _replace(users, _first_value(metric))
+    return Written(value, is_sum, read)
 
 
 def _wait_no_longer(graph: Any, replaced: set[Any]) -> None:
@@ -122,12 +124,18 @@ def _depends(tensor: Any, reads: set[Any]) -> bool:
     return not reads.isdisjoint(edit.ancestors([tensor.op], control=False))
 
 
-def _replace(users: list[Any], value: Any) -> Any:
+def _replace(users: list[Any], value: Any) -> tuple[Any, dict[str, bool]]:
+    """Returns the last value, and the names of the tensors through which values are read (see `Written`)."""
+    reads: dict[str, bool] = {}
     for op in users:
         if op.type == "ReadVariableOp":
-            edit.reconnect(op.outputs[0], value, where=lambda _: True)
-        elif op.type == "AssignVariableOp":
+            read = tf.identity(value)  # an op of its own, which does not stand for another use of the value
+            edit.reconnect(op.outputs[0], read, where=lambda _: True)
+            reads[read.name] = True
+            continue
+        reads = dict.fromkeys(reads, False)
+        if op.type == "AssignVariableOp":
             value = op.inputs[1]
         else:
             value = value + op.inputs[1] if op.type == "AssignAddVariableOp" else value - op.inputs[1]
-    return value
+    return value, reads

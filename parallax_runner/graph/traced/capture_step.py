@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,15 +24,17 @@ from parallax_runner.graph.metric import StepSums, named_in_graph
 from parallax_runner.graph.single_device_graph import MetricSums, SingleDeviceGraph
 from parallax_runner.graph.traced.batch_metrics import start_anew
 from parallax_runner.graph.traced.imported import First, add_variables, first_of, import_step
-from parallax_runner.graph.traced.keras_metrics import notes_of_left_out, sums_of
-from parallax_runner.graph.traced.keras_model import AsBatch, steps_on
+from parallax_runner.graph.traced.keras_metrics import notes_of_left_out
+from parallax_runner.graph.traced.keras_model import MakeElement, steps_on
 from parallax_runner.graph.traced.kinds import returned_sums, steps_of
 from parallax_runner.graph.traced.lookups import look_up_rows
 from parallax_runner.graph.traced.loss_trial import LossTrial
+from parallax_runner.graph.traced.model_variables import ModelVariables, optimizers_by_rate
 from parallax_runner.graph.traced.order import keep_only_needed, wait_for_values
 from parallax_runner.graph.traced.row_updates import SparseUpdates, sparse_updates_of
-from parallax_runner.graph.traced.trace import StepFunction, Steps, Trace, eager_on_cpu, loss_of, trace
-from parallax_runner.graph.traced.variables import ModelVariables, Variables
+from parallax_runner.graph.traced.step_logs import logs_of, loss_of_model, notes_on_logs
+from parallax_runner.graph.traced.trace import StepFunction, Steps, Trace, eager_on_cpu, is_loss, loss_of, trace
+from parallax_runner.graph.traced.variables import TracedVariable, Variables
 
 log = logging.getLogger(__name__)
 
@@ -61,20 +64,27 @@ def capture_step(
 
 
 def capture_model(
-    model: Any, features: Specs, as_batch: AsBatch, *, seed: int, sparse_updates: SparseUpdates
+    model: Any,
+    features: Specs,
+    element: MakeElement,
+    *,
+    seed: int,
+    sparse_updates: SparseUpdates,
+    validation: MakeElement | None = None,
 ) -> SingleDeviceGraph:
     """Captures one step of an existing compiled Keras model. The current values of its variables become the initial
     values.
 
-    `as_batch` builds the training batch (x, y, sample_weight) from the features by name.
+    `element` and `validation` build what Keras passes to `train_step` and `test_step` from the features by name.
+    `validation` is None if there is no validation data.
 
-    Raises CaptureError if the model cannot be distributed.
+    Raises CaptureError if the model cannot be distributed, or if its `test_step` fails.
     """
     capture.begin_afresh()
     with eager_on_cpu():
-        steps = steps_on(model, features, as_batch)
+        steps = steps_on(model, features, element, validation)
         made = _traced(steps, features, sparse_updates, ModelVariables(model))
-    return _captured(made, features, seed)
+    return dataclasses.replace(_captured(made, features, seed), learning_rates=tuple(optimizers_by_rate(model)))
 
 
 def _captured(made: _Made, features: Specs, seed: int) -> SingleDeviceGraph:
@@ -84,24 +94,28 @@ def _captured(made: _Made, features: Specs, seed: int) -> SingleDeviceGraph:
         tf.set_random_seed(seed)
         placeholders = _placeholders(features)
         added = add_variables(made.firsts)
-        wanted = {"loss": made.train.tensor(loss_of(made.train.returned))} | _numbered(made.metrics)
+        wanted = {"loss": made.loss} | _numbered(made.metrics)
         found, writes = import_step(made.train, wanted, added, placeholders, name="step")
         loss, train_op = tf.identity(found["loss"], name="loss"), tf.group(*writes, name="train_op")
         metrics = _named(made.metrics, found, "metrics")
         validation_loss: Any = None
+        knows_validation_loss = True
         validation_metrics: MetricSums | None = None
         outputs: dict[str, Any] = {}
         validation_placeholders: Mapping[str, Any] = placeholders
         if made.evaluate is not None:
             validation_placeholders = _validation_placeholders(made.evaluate, placeholders)
             found, outputs = _import_evaluation(made, made.evaluate, added, validation_placeholders)
+            validation_metrics = _named(made.validation_metrics, found, "validation_metrics")
             if "loss" in found:
                 validation_loss = tf.identity(found["loss"], name="validation_loss")
-                validation_metrics = _named(made.validation_metrics, found, "validation_metrics")
+            elif validation_metrics is not None:
+                knows_validation_loss = False
+                validation_loss = tf.constant(math.nan, name="validation_loss")
         fetched = [loss, validation_loss, *outputs.values()]
         ends = [train_op, *(tensor.op for tensor in fetched if tensor is not None)]
         for sums in filter(None, (metrics, validation_metrics)):
-            ends += [graph.get_tensor_by_name(name).op for name in sums.tensors]
+            ends += [graph.get_tensor_by_name(name).op for name in sums.every]
     look_up_rows(graph)
     keep_only_needed(graph, ends)
     wait_for_values(graph)
@@ -119,6 +133,7 @@ def _captured(made: _Made, features: Specs, seed: int) -> SingleDeviceGraph:
     return dataclasses.replace(
         single,
         has_optimizer=True,
+        knows_validation_loss=knows_validation_loss,
         initial_values=_initial_values(made.firsts),
         validation_features=validation_features,
         keras_model=made.steps.model,
@@ -171,10 +186,12 @@ def _validation_placeholders(evaluated: Trace, placeholders: Mapping[str, Any]) 
 class _Made:
     """The traces of a model's steps, the sums of the steps' metrics, and the initial values of variables.
 
-    `steps` are the traced functions. `notes` tell the user which parts of the model are ignored or omitted.
+    `loss` is the loss of the training step, a tensor of its trace. `steps` are the traced functions. `notes` tell the
+    user which parts of the model are ignored or omitted.
     """
 
     train: Trace
+    loss: Any
     evaluate: Trace | None
     metrics: StepSums | None
     validation_metrics: StepSums | None
@@ -209,37 +226,64 @@ def global_seed(seed: int) -> Iterator[None]:
 
 
 def _traced(steps: Steps, features: Specs, mode: SparseUpdates, variables: Variables) -> _Made:
-    train = trace(steps.train, features, mode)
-    evaluate = None if steps.evaluate is None else _trace_evaluation(steps.evaluate, features, mode)
-    every = variables.all()
+    train = _trace_built(steps, steps.train, features, mode)
+    evaluate = _trace_evaluation(steps, features, mode)
     traces = list(filter(None, (train, evaluate)))
-    notes = tuple(steps.notes)
-    written = [start_anew(each.graph, [one for one in every if one.is_metric]) for each in traces]
+    variables.note_used(variable for each in traces for variable in each.variables)
+    every = variables.all()
+    metric_variables = [one for one in every if one.is_metric]
     if steps.model is None:
         sums = [returned_sums(each) for each in traces]
+        loss, notes = train.tensor(loss_of(train.returned)), tuple(steps.notes)
     else:
-        notes += notes_of_left_out(steps.model, written)
-        sums = [sums_of(steps.model, each.graph, one) for each, one in zip(traces, written, strict=True)]
+        loss, notes_on_loss = loss_of_model(train)
+        sums, notes_on_metrics = _logged(steps.model, train, evaluate, metric_variables)
+        notes = (*steps.notes, *notes_on_loss, *notes_on_metrics)
     metrics, validation_metrics, *_ = [*sums, None, None]
     firsts = [first_of(one) for one in every if not one.is_metric]
-    return _Made(train, evaluate, metrics, validation_metrics, firsts, steps, notes)
+    return _Made(train, loss, evaluate, metrics, validation_metrics, firsts, steps, notes)
 
 
-def _trace_evaluation(evaluate: StepFunction, features: Specs, mode: SparseUpdates) -> Trace:
-    """Traces an evaluation for batches of any size, because the last batch can be smaller.
+def _logged(
+    model: Any, train: Trace, evaluate: Trace | None, metrics: Sequence[TracedVariable]
+) -> tuple[list[StepSums | None], tuple[str, ...]]:
+    """Returns the logs of the traced steps of a model, and notes about them. Metrics start anew in each step."""
+    returned = [(train, train.returned)]
+    if evaluate is not None:
+        returned.append((evaluate, evaluate.returned["logs"]))
+    written = [start_anew(each.graph, metrics) for each, _ in returned]
+    logs = [logs_of(model, each, one, how) for (each, one), how in zip(returned, written, strict=True)]
+    return [one.sums for one in logs], (*notes_of_left_out(model, written), *notes_on_logs(logs))
+
+
+def _trace_built(steps: Steps, step: StepFunction, features: Specs, mode: SparseUpdates) -> Trace:
+    """Traces a step. If a Keras model creates variables in the trace, traces the step again, as tf.function does: only
+    then has the trace no part in creating them."""
+    traced = trace(step, features, mode)
+    return trace(step, features, mode) if steps.model is not None and traced.creates_variables else traced
+
+
+def _trace_evaluation(steps: Steps, features: Specs, mode: SparseUpdates) -> Trace | None:
+    """Traces an evaluation for batches of any size, because the last batch can be smaller. Returns None if there is
+    nothing to evaluate.
 
     Falls back to the training batch size if the model requires that size.
     """
+    if steps.evaluate is None:
+        return None
     any_size = {name: of_any_size(spec) for name, spec in features.items()}
     try:
-        return trace(evaluate, any_size, mode)
+        traced = _trace_built(steps, steps.evaluate, any_size, mode)
     except Exception as error:  # a model can fail in any way if the batch size is unknown
         log.info("evaluation is limited to the batch size of training: %s: %s", type(error).__name__, error)
-        return trace(evaluate, features, mode)
+        traced = _trace_built(steps, steps.evaluate, features, mode)
+    returned = traced.returned
+    is_empty = returned["loss"] is None and not returned["outputs"] and not returned.get("logs")
+    return None if is_empty else traced
 
 
 def _numbered(sums: StepSums | None) -> dict[str, Any]:
-    return {f"metrics/{number}": tensor for number, tensor in enumerate(sums.tensors if sums else ())}
+    return {f"metrics/{number}": tensor for number, tensor in enumerate(sums.every if sums else ())}
 
 
 def _named(sums: StepSums | None, found: Mapping[str, Any], name: str) -> MetricSums | None:
@@ -257,8 +301,9 @@ def _import_evaluation(
     """
     returned = evaluated.returned
     wanted = {f"outputs/{name}": evaluated.tensor(tensor) for name, tensor in returned["outputs"].items()}
-    if returned["loss"] is not None:
-        wanted |= {"loss": evaluated.tensor(returned["loss"])} | _numbered(made.validation_metrics)
+    wanted |= _numbered(made.validation_metrics)
+    if is_loss(returned["loss"]):
+        wanted["loss"] = evaluated.tensor(returned["loss"])
     found, _ = import_step(evaluated, wanted, variables, placeholders, name="evaluation")
     outputs = {}
     for full_name in returned["outputs"]:

@@ -37,13 +37,14 @@ Recorded: TypeAlias = TapeGradient | ValueGradient
 
 
 @contextmanager
-def recorded(into: list[Recorded], trace: Any) -> Iterator[None]:
+def recorded(into: list[Recorded], losses: list[Any], trace: Any) -> Iterator[None]:
     """Appends to `into` every gradient that is computed for a variable or a tensor in the graph `trace` during the
-    `with` block."""
+    `with` block, and to `losses` each tensor whose gradients a tape computes for variables."""
     of_tape, of_graph = tf.GradientTape.gradient, gradients_util._GradientsHelper
 
     def gradient(this: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
         found = of_tape(this, target, sources, *args, **kwargs)
+        _note_losses(losses, target, sources, trace)
         flat_sources, flat = tf.nest.flatten(sources), tf.nest.flatten(found, expand_composites=False)
         if len(flat_sources) != len(flat):
             return found
@@ -62,6 +63,14 @@ def recorded(into: list[Recorded], trace: Any) -> Iterator[None]:
         mock.patch.object(gradients_util, "_GradientsHelper", gradients_helper),
     ):
         yield
+
+
+def _note_losses(losses: list[Any], target: Any, sources: Any, trace: Any) -> None:
+    if not any(hasattr(source, "handle") for source in tf.nest.flatten(sources)):
+        return
+    known = {id(one) for one in losses}  # a loss can have gradients for several sets of variables
+    here = [one for one in tf.nest.flatten(target) if getattr(one, "graph", None) is trace]
+    losses += [one for one in here if id(one) not in known]
 
 
 def _noted(into: list[Recorded], source: Any, grad: Any, trace: Any) -> Any:

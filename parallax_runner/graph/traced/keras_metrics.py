@@ -1,59 +1,22 @@
-"""The metrics of a compiled Keras model: the values that a step adds to the metrics' variables, and the results that
-Keras computes from given sums."""
+"""The metrics of a compiled Keras model."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from unittest import mock
-
-import numpy as np
-import tensorflow as tf
 
 from parallax_runner.config.objective import Direction
-from parallax_runner.graph.metric import StepSums
 from parallax_runner.graph.traced.batch_metrics import Written
 
 # Maps the directions of Keras' own callbacks to directions of this project.
 DIRECTIONS: Mapping[str | None, Direction] = {"up": "maximize", "down": "minimize"}
 
 
-def sums_of(model: Any, graph: Any, written: Mapping[int, Written]) -> StepSums | None:
-    """Returns the sums of the metrics that a step updates, in the order of `model.metrics`, or None if there are none.
-
-    `graph` is the traced step, and `written` is the result of `start_anew` for that step. A metric that is not a
-    function of sums is omitted.
-    """
-    summed = [one for one in metrics_of(model) if _is_updated(one, written) and _is_sum(one, written)]
-    if not summed:
-        return None
-    variables = list(chain.from_iterable(metric.variables for metric in summed))
-    with graph.as_default():
-        tensors = tuple(_added_to(variable, written) for variable in variables)
-    left_out = [one for one in metrics_of(model) if one not in summed]
-
-    def results(sums: Sequence[Any]) -> dict[str, float]:
-        return _values(model, variables, sums, left_out)
-
-    names = results([np.zeros(tensor.shape) for tensor in tensors])
-    return StepSums(tensors, results, _directions_of(names, summed))
-
-
-def _directions_of(names: Iterable[str], metrics: Sequence[Any]) -> dict[str, Direction | None]:
-    return {name: _direction_of(name, metrics) for name in names if name != "loss"}
-
-
-def _is_updated(metric: Any, written: Mapping[int, Written]) -> bool:
-    return any(id(each._value) in written for each in metric.variables)
-
-
-def _added_to(variable: Any, written: Mapping[int, Written]) -> Any:
-    """Returns what a step adds to a variable of a metric that is a function of sums."""
-    if id(variable._value) in written:
-        return written[id(variable._value)].value
-    return tf.zeros(variable.shape, variable.dtype)
+def directions_of(model: Any, keys: Iterable[str]) -> dict[str, Direction | None]:
+    """Returns for each key of a step's logs, except the loss, whether higher or lower values are better, or None if
+    that is unknown."""
+    metrics = metrics_of(model)
+    return {key: _direction_of(key, metrics) for key in keys if key != "loss"}
 
 
 def _direction_of(name: str, metrics: Sequence[Any]) -> Direction | None:
@@ -91,17 +54,3 @@ def _each(metric: Any) -> Iterator[Any]:
 
 def _is_sum(metric: Any, written: Mapping[int, Written]) -> bool:
     return all(written[id(one._value)].is_sum for one in metric.variables if id(one._value) in written)
-
-
-def _values(model: Any, variables: Sequence[Any], sums: Sequence[Any], left_out: Collection[Any]) -> dict[str, float]:
-    """Returns the values that Keras computes from these sums for all scalar metrics, under Keras' own names."""
-    with ExitStack() as stack:
-        stack.enter_context(tf.device("CPU:0"))
-        for metric in left_out:
-            stack.enter_context(mock.patch.object(metric, "result", lambda: None))
-        for variable, value in zip(variables, sums, strict=True):
-            variable.assign(np.asarray(value, tf.as_dtype(variable.dtype).as_numpy_dtype).reshape(variable.shape))
-        values = model.get_metrics_result()
-        model.reset_metrics()
-    arrays = {name: np.asarray(value) for name, value in values.items() if value is not None}
-    return {name: float(value.item()) for name, value in arrays.items() if value.size == 1}

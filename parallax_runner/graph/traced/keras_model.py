@@ -1,4 +1,4 @@
-"""One training step of a compiled Keras model, through the model's own `train_step`."""
+"""The training step and the evaluation of a compiled Keras model, through its own `train_step` and `test_step`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from parallax_runner.data.batch_structure import packed
 from parallax_runner.errors import CaptureError, Setting
 from parallax_runner.graph.components import Specs
 from parallax_runner.graph.traced.trace import Steps
@@ -14,14 +15,21 @@ from parallax_runner.graph.traced.trace import Steps
 log = logging.getLogger(__name__)
 # One feature, several features in the order of the outputs, or one feature for each output by name.
 Names = str | Sequence[str] | Mapping[str, str] | None
-# Builds (x, y, sample_weight) from the features by name.
-AsBatch = Callable[[Mapping[str, Any]], tuple[Any, Any, Any]]
+# Builds what Keras passes to `train_step` or `test_step` from the features by name.
+MakeElement = Callable[[Mapping[str, Any]], Any]
 
 
 def is_keras_model(made: Any) -> bool:
     """Returns whether an object is a Keras 3 model, without importing Keras."""
     keras = sys.modules.get("keras")
     return keras is not None and isinstance(made, keras.Model)
+
+
+def has_own_train_step(model: Any) -> bool:
+    """Returns whether the script, and not Keras, defines the model's `train_step`."""
+    import keras
+
+    return "train_step" in vars(model) or type(model).train_step is not keras.Model.train_step
 
 
 def keras_steps(model: Any, features: Specs, *, labels: Names, sample_weight: Names) -> Steps:
@@ -38,19 +46,61 @@ def keras_steps(model: Any, features: Specs, *, labels: Names, sample_weight: Na
                 )
     inputs = [name for name in features if name not in given]
 
-    def batch(tensors: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    def element(tensors: Mapping[str, Any]) -> Any:
         named = {name: tensors[name] for name in inputs}
-        return _inputs(model, named), _picked(labels, tensors), _picked(sample_weight, tensors)
+        return packed(_inputs(model, named), _picked(labels, tensors), _picked(sample_weight, tensors))
 
-    return steps_on(model, features, batch)
+    notes: list[str] = []
+
+    def tested(tensors: Mapping[str, Any]) -> Any:
+        try:
+            return _tested(model, element(tensors))
+        except CaptureError as error:  # the data may have no validation examples
+            note = f"there is no validation loss: {error}"
+            if note not in notes:
+                log.warning("%s", note, exc_info=True)
+                notes.append(note)
+            return {}
+
+    return _steps(model, features, element, tested, notes)
 
 
-def steps_on(model: Any, features: Specs, as_batch: AsBatch) -> Steps:
-    """Returns the steps for the batch that `as_batch` builds from the features. First builds the model and its
-    optimizer.
+def steps_on(model: Any, features: Specs, element: MakeElement, validation: MakeElement | None) -> Steps:
+    """Returns the steps for the elements that `element` and `validation` build from the features. First builds the
+    model and its optimizer, if it has Keras' own `train_step`. `validation` is None if there is no validation data. In
+    this case, Keras does not call `test_step`.
 
-    Raises CaptureError if the model is not compiled, or does not use TensorFlow.
+    Raises CaptureError if the model is not compiled, or does not use TensorFlow. Tracing the evaluation raises
+    CaptureError if `test_step` fails.
     """
+
+    def tested(tensors: Mapping[str, Any]) -> Any:
+        return {} if validation is None else _tested(model, validation(tensors))
+
+    return _steps(model, features, element, tested, [])
+
+
+def _steps(
+    model: Any,
+    features: Specs,
+    element: MakeElement,
+    tested: Callable[[Mapping[str, Any]], Any],
+    notes: list[str],
+) -> Steps:
+    _check(model)
+    _build(model, features, element)
+    model.reset_metrics()  # fit also does this, because metrics can hold counts from earlier evaluations
+    if (model.steps_per_execution or 1) != 1:
+        notes.append(f"the model's steps_per_execution={model.steps_per_execution} is ignored: a step is one batch")
+
+    def evaluate(tensors: dict[str, Any]) -> dict[str, Any]:
+        logs = tested(tensors)
+        return {"logs": logs, "loss": logs.get("loss"), "outputs": _outputs(model, element(tensors))}
+
+    return Steps(lambda tensors: _trained(model, element(tensors)), evaluate, model, notes)
+
+
+def _check(model: Any) -> None:
     import keras
 
     backend = keras.config.backend()
@@ -59,35 +109,56 @@ def steps_on(model: Any, features: Specs, as_batch: AsBatch) -> Steps:
             f"the Keras model «{model.name}» uses the backend {backend}, but only TensorFlow can be distributed: set "
             'KERAS_BACKEND=tensorflow, or "backend": "tensorflow" in ~/.keras/keras.json'
         )
-    if not model.compiled or model.optimizer is None:
+    if not model.compiled or (model.optimizer is None and not has_own_train_step(model)):
         raise CaptureError(f"the Keras model «{model.name}» is not compiled: call model.compile(optimizer=…, loss=…)")
-    _build(model, as_batch(_symbols(features)))
-    model.reset_metrics()  # fit also does this, because metrics can hold counts from earlier evaluations
-
-    def evaluate(tensors: dict[str, Any]) -> dict[str, Any]:
-        batch = as_batch(tensors)
-        loss, outputs = _loss_of_batch(model, batch), _outputs(model, batch[0])
-        return {"loss": loss, "outputs": outputs}
-
-    return Steps(lambda tensors: model.train_step(as_batch(tensors)), evaluate, model, _notes(model))
 
 
-def _notes(model: Any) -> list[str]:
-    if (model.steps_per_execution or 1) == 1:
-        return []
-    return [f"the model's steps_per_execution={model.steps_per_execution} is ignored: a step is one batch"]
+def _trained(model: Any, element: Any) -> Mapping[str, Any]:
+    return _checked_logs(model, "train_step", model.train_step(element))
 
 
-def _loss_of_batch(model: Any, batch: tuple[Any, Any, Any]) -> Any:
+def _tested(model: Any, element: Any) -> Mapping[str, Any]:
     try:
-        return model.test_step(batch).get("loss")
-    except Exception as error:  # for example, a custom model with only a train_step
-        log.warning("the model's test_step failed, so there is no validation loss: %s: %s", type(error).__name__, error)
-        return None
+        returned = model.test_step(element)
+    except Exception as error:  # the script's own code can fail in any way
+        raise CaptureError(
+            f"test_step of the model «{model.name}» failed on a validation batch: {type(error).__name__}: {error}"
+        ) from error
+    return _checked_logs(model, "test_step", returned)
 
 
-def _outputs(model: Any, inputs: Any) -> dict[str, Any]:
-    """Returns the model's predictions by output name."""
+def _checked_logs(model: Any, name: str, returned: Any) -> Mapping[str, Any]:
+    if not isinstance(returned, Mapping):
+        raise CaptureError(
+            f"{name} of the model «{model.name}» returned {returned!r}; as in Keras, it must return a dict with the "
+            "values to show by name, such as {'loss': loss}"
+        )
+    return returned
+
+
+def _outputs(model: Any, element: Any) -> dict[str, Any]:
+    """Returns the model's predictions by output name, for serving. Returns an empty dict if the model has no `call`, or
+    if the script has its own `train_step` and the model cannot predict from x alone."""
+    import keras
+
+    inputs, *_ = keras.utils.unpack_x_y_sample_weight(element) if _has_parts(element) else (element,)
+    if not has_own_train_step(model):
+        return _predictions(model, inputs)
+    # A call would build the model, perhaps for inputs of another kind than those that `train_step` passes.
+    if not model.built or type(model).call is keras.layers.Layer.call:
+        return {}
+    try:
+        return _predictions(model, inputs)
+    except Exception as error:
+        log.warning("the model cannot be served: it fails on x: %s: %s", type(error).__name__, error, exc_info=True)
+        return {}
+
+
+def _has_parts(element: Any) -> bool:
+    return isinstance(element, tuple) and len(element) <= 3
+
+
+def _predictions(model: Any, inputs: Any) -> dict[str, Any]:
     made = model(inputs, training=False) if model._call_has_training_arg else model(inputs)
     if isinstance(made, Mapping):
         return {str(name): tensor for name, tensor in made.items()}
@@ -104,8 +175,12 @@ def _symbols(features: Specs) -> dict[str, Any]:
     return {name: keras.KerasTensor(tuple(spec.shape), spec.dtype.name) for name, spec in features.items()}
 
 
-def _build(model: Any, batch: tuple[Any, Any, Any]) -> None:
-    model._symbolic_build(data_batch=batch)
+def _build(model: Any, features: Specs, element: MakeElement) -> None:
+    """Builds the model and its optimizer. A `train_step` of the script builds what it uses when it is traced, because
+    it may call other parts of the model than `call` does."""
+    if has_own_train_step(model):
+        return
+    model._symbolic_build(data_batch=element(_symbols(features)))
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
 

@@ -13,10 +13,11 @@ from parallax_runner.graph import capture
 from parallax_runner.graph.components import Given, Specs, components, type_specs
 from parallax_runner.graph.generators import seeded_generators
 from parallax_runner.graph.traced.capture_step import global_seed
-from parallax_runner.graph.traced.keras_model import AsBatch, steps_on
+from parallax_runner.graph.traced.keras_model import MakeElement, steps_on
 from parallax_runner.graph.traced.kinds import steps_of
+from parallax_runner.graph.traced.model_variables import ModelVariables
 from parallax_runner.graph.traced.trace import Steps, eager_on_cpu, functions_in_line
-from parallax_runner.graph.traced.variables import ModelVariables, TracedVariable, Variables
+from parallax_runner.graph.traced.variables import TracedVariable, Variables
 
 Values = Mapping[str, np.ndarray]
 
@@ -87,11 +88,11 @@ def untouched_step(
 
 
 @contextmanager
-def untouched_model(model: Any, features: Specs, as_batch: AsBatch) -> Iterator[Untouched]:
+def untouched_model(model: Any, features: Specs, element: MakeElement) -> Iterator[Untouched]:
     """Provides the step of an existing compiled Keras model, and restores the model's values after the `with` block.
     The arguments are those of `capture_model`."""
     with eager_on_cpu():
-        steps = steps_on(model, features, as_batch)
+        steps = steps_on(model, features, element, None)
         variables = ModelVariables(model)
         before = [(one.variable, np.array(one.variable.numpy())) for one in variables.all()]
         try:

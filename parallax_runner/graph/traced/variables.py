@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -94,13 +93,19 @@ class Variables:
                 stack.enter_context(self._keras_metrics(importlib.import_module(KERAS_METRICS).Metric))
             yield
 
+    def note_used(self, variables: Iterable[Any]) -> None:
+        """Has no effect, because the variables that a step uses have been recorded when they were created."""
+
     def all(self) -> list[TracedVariable]:
         """Returns each variable once, under a unique name: the `path` of a Keras variable, or the `name` of any other
         variable."""
+        return self._named(self._made)
+
+    def _named(self, variables: Iterable[Any]) -> list[TracedVariable]:
         found: list[TracedVariable] = []
         taken: set[str] = set()
         metrics = {id(one._value) for one in self._metrics}
-        for variable in self._made:
+        for variable in variables:
             wanted = self._paths.get(id(variable), variable.name.split(":")[0])
             name, number = wanted, 0
             while _op_name(name).lower() in taken:
@@ -162,35 +167,6 @@ class Variables:
 
         with mock.patch.object(metric, "add_variable", noted):
             yield
-
-
-class ModelVariables(Variables):
-    """The variables of an existing Keras model, including the variables of its optimizer and metrics."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self._model = model
-
-    def all(self) -> list[TracedVariable]:
-        """Returns each variable once. The initial value of a variable is its current value, but metric variables start
-        at zero.
-
-        The model and its optimizer must be built.
-        """
-        metrics = [variable for metric in self._model.metrics for variable in metric.variables]
-        known = {id(variable) for variable in self._made}
-        for variable in [*self._model.variables, *self._model.optimizer.variables, *metrics]:
-            if id(variable._value) not in known:
-                known.add(id(variable._value))
-                self._made.append(variable._value)
-                self._paths[id(variable._value)] = variable.path
-        self._metrics = metrics
-        return [_from_zero(one) if one.is_metric else one for one in super().all()]
-
-
-def _from_zero(metric: TracedVariable) -> TracedVariable:
-    variable = metric.variable
-    return dataclasses.replace(metric, initial=lambda: tf.zeros(variable.shape, variable.dtype))
 
 
 def _op_name(name: str) -> str:

@@ -38,7 +38,7 @@ def model(units: int = 1) -> keras.Model:
 
 def save(folder: Path, step: int, number: int = 1, *, first: int = 0, by_fit: bool = True) -> None:
     """Publishes an empty checkpoint of a call."""
-    state = EpochState(0, first, STEPS, number, rate_before=None, callbacks={}).fields() if by_fit else None
+    state = EpochState(0, first, STEPS, number, rates_before={}, callbacks={}).fields() if by_fit else None
     sidecar = Sidecar(step=step, examples=step, seed=1, fingerprint="f", tracker_run_id=None, epoch=state)
     written = begin(folder, step)
     written.with_name(f"{written.name}.index").touch()

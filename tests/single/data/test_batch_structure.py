@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import pytest
 
-from parallax_runner.data.batch_structure import BatchStructure
+from parallax_runner.data.batch_structure import BatchStructure, packed, unpacked
 from parallax_runner.errors import DataError
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
 
 
 @pytest.mark.parametrize(
@@ -17,16 +24,34 @@ from parallax_runner.errors import DataError
         (({"id": "a", "dense": "b"}, "c"), ["id", "dense", "y"]),
         ((("a", ("b", "c")), {"rank": "d"}), ["x_0", "x_1_0", "x_1_1", "rank"]),
         (({"id": "a"}, {"id": "b"}), ["x_id", "y_id"]),
+        ({"id": "a", "rating": ("b", "c")}, ["id", "rating_0", "rating_1"]),
+        (("a", "b", "c", {"d": "e"}), ["part_0", "part_1", "part_2", "d"]),
+        (Pair("a", Pair("b", "c")), ["x", "y_0", "y_1"]),
     ],
 )
 def test_what_is_flattened_is_put_together_again(element: object, names: list[str]) -> None:
     structure = BatchStructure.of(element)
     features = structure.flatten(element)
     assert list(features) == structure.names == names
-    whole = element if isinstance(element, tuple) else (element,)
-    assert structure.as_batch(features) == (*whole, None, None)[:3]
+    built = structure.element_of(features)
+    assert built == element and type(built) is type(element)
 
 
-def test_an_element_of_four_parts_is_refused() -> None:
-    with pytest.raises(DataError, match=r"a tuple of length 4; expected \(x, y\)"):
-        BatchStructure.of((1, 2, 3, 4))
+@pytest.mark.parametrize(
+    ("given", "element"),
+    [
+        (("x",), "x"),
+        ((("x", "z"),), (("x", "z"),)),
+        (("x", None, "w"), "x"),
+        (("x", "y"), ("x", "y")),
+        (("x", ("y", {"z": "y"}), "w"), ("x", ("y", {"z": "y"}), ("w", {"z": "w"}))),
+    ],
+)
+def test_arrays_are_packed_as_keras_does(given: tuple[Any, ...], element: Any) -> None:
+    assert packed(*given) == element
+
+
+def test_validation_data_of_four_parts_is_refused() -> None:
+    assert unpacked(["x", "y"]) == ("x", "y", None)
+    with pytest.raises(DataError, match=r"a tuple of length 4; expected x, \(x, y\)"):
+        unpacked((1, 2, 3, 4))

@@ -12,7 +12,7 @@ from parallax_runner.driver.epochs import Epochs
 @dataclass
 class Calls:
     stops: bool = False
-    learning_rate: float | None = None
+    learning_rates: dict[str, float] = field(default_factory=dict)
     stops_after: int | None = None
     stops_before: int | None = None
     seen: list[str] = field(default_factory=list)
@@ -25,7 +25,7 @@ class Calls:
     def end(self, epoch: int, step: int) -> None:
         self.seen.append(f"end {epoch}")
         self.steps = step
-        self.learning_rate = 0.5 / (epoch + 1)
+        self.learning_rates = {"rate": 0.5 / (epoch + 1)}
         self.stops = epoch == self.stops_after
 
 
@@ -35,7 +35,8 @@ def order(epochs: Epochs, step: int) -> dict[str, object] | None:
 
 
 def goes_on(*, until: int, rate: float | None) -> dict[str, object]:
-    return {"plan": None, "until": until, "is_last": False, "ends": False, "learning_rate": rate}
+    rates = {} if rate is None else {"rate": rate}
+    return {"plan": None, "until": until, "is_last": False, "ends": False, "learning_rates": rates}
 
 
 def test_each_epoch_is_begun_and_ended_once() -> None:
@@ -61,7 +62,7 @@ def test_an_epoch_that_begins_with_a_stop_has_one_step() -> None:
     calls = Calls(stops_before=4)
     epochs = Epochs(steps=4, calls=calls, workers=2, first=3)
     order(epochs, 0)
-    expected = {"plan": None, "until": 5, "is_last": True, "ends": False, "learning_rate": 0.125}
+    expected = {"plan": None, "until": 5, "is_last": True, "ends": False, "learning_rates": {"rate": 0.125}}
     assert order(epochs, 4) == expected
     epochs.finish(5)
     assert calls.seen == ["begin 3", "end 3", "begin 4", "end 4"] and calls.steps == 5

@@ -58,9 +58,9 @@ def test_all_ranks_are_told_to_end() -> None:
         assert epochs.on_segment(0, step, []) is None
         return epochs.on_segment(1, step, [])
 
-    assert order(0) == {"plan": None, "until": 3, "is_last": False, "ends": False, "learning_rate": None}
+    assert order(0) == {"plan": None, "until": 3, "is_last": False, "ends": False, "learning_rates": {}}
     found.validation = {"validation/auc": 0.6}
-    assert order(3) == {"plan": None, "until": 6, "is_last": False, "ends": False, "learning_rate": None}
+    assert order(3) == {"plan": None, "until": 6, "is_last": False, "ends": False, "learning_rates": {}}
     found.validation = {"validation/auc": 0.5}
     told = order(6)
     assert told is not None and told["ends"]

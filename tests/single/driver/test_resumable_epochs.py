@@ -24,7 +24,7 @@ class Calls:
     """Callbacks that multiply the rate by 0.5 at the beginning and by 0.25 at the end of an epoch, and count."""
 
     totals: MetricTotals
-    learning_rate: float | None = 1.0
+    rate: float = 1.0
     stops: bool = False
     stops_before: int | None = None
     stops_after: int | None = None
@@ -32,15 +32,13 @@ class Calls:
     seen: list[str] = field(default_factory=list)
 
     def begin(self, epoch: int) -> None:
-        self.seen.append(f"begin {epoch} with {self.learning_rate}, {self.count}")
-        assert self.learning_rate is not None
-        self.learning_rate *= 0.5
+        self.seen.append(f"begin {epoch} with {self.rate}, {self.count}")
+        self.rate *= 0.5
         self.stops = epoch == self.stops_before
 
     def end(self, epoch: int, step: int) -> None:
-        self.seen.append(f"end {epoch} with {self.learning_rate}, {self.totals.take_epoch()['loss']}")
-        assert self.learning_rate is not None
-        self.learning_rate *= 0.25
+        self.seen.append(f"end {epoch} with {self.rate}, {self.totals.take_epoch()['loss']}")
+        self.rate *= 0.25
         self.count += 1
         self.stops = epoch == self.stops_after
 
@@ -50,11 +48,15 @@ class Calls:
     def resume(self, state: Mapping[str, Any]) -> None:
         self.count = state["count"]
 
-    def set_learning_rate(self, rate: float | None) -> None:
-        self.learning_rate = rate
+    @property
+    def learning_rates(self) -> dict[str, float]:
+        return {"rate": self.rate}
+
+    def set_learning_rates(self, rates: Mapping[str, float]) -> None:
+        self.rate = rates.get("rate", self.rate)
 
 
-def loss(sums: Sequence[Any]) -> dict[str, float]:
+def loss(sums: Sequence[Any], last: Sequence[float] = ()) -> dict[str, float]:
     return {"loss": float(sums[0])}
 
 
@@ -113,16 +115,16 @@ def test_a_run_that_resumes_at_any_step_equals_an_unbroken_run(at: int) -> None:
     calls = unbroken.calls.seen
     first = next(number for number, one in enumerate(calls) if one.startswith(f"begin {(at - 1) // STEPS}"))
     assert resumed.calls.seen == calls[first:]
-    assert resumed.calls.learning_rate == unbroken.calls.learning_rate
+    assert resumed.calls.rate == unbroken.calls.rate
     assert later == {step: state for step, state in states.items() if step > at}
 
 
 def test_the_rate_of_the_epoch_is_kept_even_if_callbacks_now_set_another() -> None:
     states = Run().train(0, 6)
     resumed = Run()
-    resumed.epochs.resume(EpochState(**{**states[6], "rate": 0.7}), 6)  # type: ignore[dict-item]
+    resumed.epochs.resume(EpochState(**{**states[6], "rates": {"rate": 0.7}}), 6)  # type: ignore[dict-item]
     order = resumed.segment(6)
-    assert order is not None and order["learning_rate"] == 0.7
+    assert order is not None and order["learning_rates"] == {"rate": 0.7}
 
 
 def test_a_checkpoint_after_the_end_of_an_epoch_begins_the_next_one() -> None:

@@ -9,7 +9,7 @@ from parallax_runner.track.metric_totals import MetricTotals
 from parallax_runner.train.metric_sums import NOTHING, Sums
 
 
-def mean(sums: Sequence[Any]) -> dict[str, float]:
+def mean(sums: Sequence[Any], last: Sequence[float] = ()) -> dict[str, float]:
     """Of a total, and a count."""
     total, count = sums
     return {"loss": float(total / count)}

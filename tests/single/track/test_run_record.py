@@ -281,7 +281,7 @@ def test_validation_without_batches_is_none() -> None:
     assert account.record.validation == {}
 
 
-def mean_of(sums: Sequence[Any]) -> dict[str, float]:
+def mean_of(sums: Sequence[Any], last: Sequence[float] = ()) -> dict[str, float]:
     """A loss and a metric of a total and a count."""
     mean = float(sums[0] / sums[1])
     return {"loss": mean, "accuracy": mean / 10}

@@ -241,12 +241,12 @@ def test_what_a_model_has_counted_before_does_not_count() -> None:
     assert found[0] == found[1]
 
 
-def test_a_metric_that_a_step_does_not_update_has_no_value() -> None:
+def test_a_loss_that_no_metric_counts_is_the_value_of_the_last_step() -> None:
     class OwnSteps(keras.Model):
         """Counts the loss in an evaluation only."""
 
         def train_step(self, data: Any) -> Any:
-            x, y, _ = data
+            x, y = data
             with tf2.GradientTape() as tape:
                 loss = self.compute_loss(y=y, y_pred=self(x, training=True))
             gradients = tape.gradient(loss, self.trainable_weights)
@@ -260,5 +260,8 @@ def test_a_metric_that_a_step_does_not_update_has_no_value() -> None:
         return model
 
     single = capture_step(make, FEATURES, seed=7, options={"labels": ONE})
-    assert single.metrics is None
+    assert single.metrics is not None
+    assert (single.metrics.tensors, len(single.metrics.last)) == ((), 1)
+    assert single.metrics.results([], [0.5]) == {"loss": 0.5}
     assert single.validation_metrics is not None
+    assert (len(single.validation_metrics.tensors), single.validation_metrics.last) == (2, ())

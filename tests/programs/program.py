@@ -1,0 +1,18 @@
+"""What a program of this folder makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# Divisible by two and by three workers.
+BATCH = 12
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled model, and the arguments of `fit`, with the data as `x` and, for arrays, `y`."""
+
+    model: Any
+    arguments: Mapping[str, Any] = field(default_factory=dict)
