@@ -1,5 +1,5 @@
 """How the examples of a step are divided among replicas that may have different numbers of them
-(docs/design/0087)."""
+(docs/design/0084)."""
 
 from __future__ import annotations
 

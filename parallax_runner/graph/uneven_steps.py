@@ -1,5 +1,5 @@
 """Adds the placeholder of a replica's share to a captured graph, for steps whose replicas have different numbers of
-examples (docs/design/0087)."""
+examples (docs/design/0084)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Pass: multiply each raw gradient by the replica's share of the step's examples.
 
 The mean over the replicas is then the mean over all examples of the step, although the replicas have different numbers
-of examples (docs/design/0087).
+of examples (docs/design/0084).
 """
 
 from __future__ import annotations
