@@ -444,6 +444,8 @@ BASIC = frozenset(
         ),
         *(Case(comm="ps", optimizer="adam", clip=True, partitions=4, among_servers=each) for each in (True, False)),
         *(Case(comm="ps", model="mixed", partitions=4, between=each) for each in (True, False)),
+        # Sparse gradients that are not averaged.
+        Case(comm="mpi", optimizer="momentum", gradients="sparse", average_sparse=False, reroute=".allreduce"),
         # One of each other test: buckets of gradients, Keras' formulas, values that travel in 16 bits, and variables of
         # 16 bits.
         Case(comm="sharded", model="deep"),
