@@ -444,14 +444,14 @@ BASIC = frozenset(
         ),
         *(Case(comm="ps", optimizer="adam", clip=True, partitions=4, among_servers=each) for each in (True, False)),
         *(Case(comm="ps", model="mixed", partitions=4, between=each) for each in (True, False)),
-        # Sparse gradients that are not averaged.
-        Case(comm="mpi", optimizer="momentum", gradients="sparse", average_sparse=False, reroute=".allreduce"),
         # One of each other test: buckets of gradients, Keras' formulas, values that travel in 16 bits, and variables of
         # 16 bits.
         Case(comm="sharded", model="deep"),
         Case(optimizer="keras_adamw", partitions=4),
         Case(comm="mpi", compression="bf16", optimizer="momentum", reroute=".allreduce"),
         Case(comm="mpi", model="bfloat16", optimizer="momentum"),
+        # Sparse gradients that are not averaged.
+        Case(comm="mpi", optimizer="momentum", gradients="sparse", average_sparse=False, reroute=".allreduce"),
         *(Case(**fields) for fields in traced_cases.BASIC),
         # One of each kind of fault.
         *(Case(comm="mpi", clip=fault == "clip_before_aggregating", fault=fault) for fault in FAULTS),
