@@ -474,6 +474,8 @@ BASIC = frozenset(
         Case(optimizer="keras_adamw", partitions=4),
         Case(comm="mpi", compression="bf16", optimizer="momentum", reroute=".allreduce"),
         Case(comm="mpi", model="bfloat16", optimizer="momentum"),
+        # Sparse gradients that are not averaged.
+        Case(comm="mpi", optimizer="momentum", gradients="sparse", average_sparse=False, reroute=".allreduce"),
         *(Case(**fields) for fields in traced_cases.BASIC),
         # One of each kind of fault.
         *(Case(comm="mpi", clip=fault == "clip_before_aggregating", fault=fault) for fault in FAULTS),
