@@ -17,7 +17,7 @@ def with_export(
 ) -> Mapping[int, Mapping[str, Any]]:
     """Exports the model of a finished run, and returns the ranks' last messages (`words`, by rank) with the result
     added to the chief's. Does nothing if the run sends no checkpoints to its tracker, or has none."""
-    config, chief = prepared.config, words.get(0, {})
+    config, planned, chief = prepared.config, prepared.planned, words.get(0, {})
     is_trained = status == "finished" and action_of(config).trains and chief.get("ckpt_path") is not None
     which = config.tracking.log_checkpoints
     is_wanted = config.tracking.enabled and which != "none" and config.model["_target_"] != frozen.SCRIPT
@@ -26,9 +26,9 @@ def with_export(
     from parallax_runner.export.end_of_run import export_at_end
 
     found = export_at_end(
-        prepared.single,
-        functools.partial(prepared.source.build_serving_graph, config, prepared.dataset),
-        prepared.dataset,
+        planned.single,
+        functools.partial(prepared.source.build_serving_graph, config, planned.dataset),
+        planned.dataset,
         log_checkpoints=which,
         last=Path(chief["ckpt_path"]),
         run_dir=prepared.run_dir,

@@ -77,7 +77,7 @@ class PartitionSearch(Segments):
     """
 
     def __init__(self, prepared: PreparedRun, tracker: Tracker) -> None:
-        config, run_dir, plan = prepared.config, prepared.run_dir, prepared.plan
+        config, run_dir, plan = prepared.config, prepared.run_dir, prepared.planned.plan
         self.steps = 0
         self.secs = 0.0
         self._prepared, self._config, self._run_dir, self._tracker = prepared, config, run_dir, tracker
@@ -214,7 +214,8 @@ class PartitionSearch(Segments):
 
     def _plan_for(self, number: int) -> Plan:
         config = with_partitions(self._config, number)
-        return plan_run(config, self._prepared.single, measured=self._prepared.measured)
+        planned = self._prepared.planned
+        return plan_run(config, planned.single, measured=planned.measured)
 
     def _settle(self) -> None:
         choice = self.choice = choose(self.trials)

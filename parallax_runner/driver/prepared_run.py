@@ -8,42 +8,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parallax_runner.config.actions import action_of
-from parallax_runner.config.objective import Goal
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver.epochs import MakeEpochs
 from parallax_runner.driver.recovery import Recovery
 from parallax_runner.graph.build import Source
-from parallax_runner.plan.plan import Plan
-from parallax_runner.planning.cost.measured import Measured
 
 if TYPE_CHECKING:
-    from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-    from parallax_runner.shipment.shipment import Shipment
+    from parallax_runner.driver.planned_run import PlannedRun
 
 
 @dataclass(frozen=True)
 class PreparedRun:
     """A run that is ready to be launched.
 
-    `start` is the checkpoint from which it begins, with the resolved configuration. `source` can build the model again,
-    for an export. `measured` describes the rows that steps touch, or is None. `goal` is the metric by which runs are
-    compared. `make_epochs` makes the object that is called between epochs, or is None. `before` is the summary of an
-    earlier run in the folder.
+    `planned` is the run with its plan, as it was before it was decided where the run begins. `start` is the checkpoint
+    from which it begins. `source` can build the model again, for an export. `make_epochs` makes the object that is
+    called between epochs, or is None. `before` is the summary of an earlier run in the folder.
     """
 
+    planned: PlannedRun
     start: Recovery
-    plan: Plan
     source: Source
-    shipment: Shipment
-    measured: Measured | None
-    goal: Goal
     make_epochs: MakeEpochs | None
     before: Mapping[str, Any]
 
     @property
     def config(self) -> RunConfig:
-        """The configuration of the run."""
+        """The configuration of the run. It is the configuration of `planned` with the checkpoint from which the run
+        begins."""
         return self.start.config
 
     @property
@@ -55,13 +47,3 @@ class PreparedRun:
     def keeps_training(self) -> bool:
         """Whether the trained steps are part of the run's result. With `action=search`, they only serve to be timed."""
         return not action_of(self.config).searches_only
-
-    @property
-    def single(self) -> SingleDeviceGraph:
-        """The captured graph."""
-        return self.shipment.single
-
-    @property
-    def dataset(self) -> Dataset:
-        """The data of the run."""
-        return self.shipment.dataset

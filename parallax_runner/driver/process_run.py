@@ -54,7 +54,7 @@ def run_processes(prepared: PreparedRun, request: Request) -> Objective | None:
         _leave_after_error(prepared, request, opened.tracker)
         raise
     _tell_end(prepared, request, summary, result)
-    is_comparable = not validation.lacks_examples(prepared.config, prepared.single, prepared.dataset)
+    is_comparable = not validation.lacks_examples(prepared.config, prepared.planned.single, prepared.planned.dataset)
     # Without a validation, the training loss is not comparable with the validation loss of other runs.
     return summary.objective if action_of(prepared.config).trains and is_comparable else None
 
@@ -71,7 +71,7 @@ def end_interrupted(request: Request, config: RunConfig, summary: RunSummary, co
 def _run_and_record(prepared: PreparedRun, request: Request, opened: _Opened) -> tuple[RunSummary, RunResult]:
     config, run_dir, state, interrupts = prepared.config, prepared.run_dir, request.state, request.interrupts
     with interrupts.held():
-        tracker = opened.tracker = open_tracker(config, prepared.plan, run_dir, state.summary.flat())
+        tracker = opened.tracker = open_tracker(config, prepared.planned.plan, run_dir, state.summary.flat())
         _log_data(prepared, tracker)
         artifacts = RunArtifacts(config, run_dir, tracker)
     with sampling(tracker, run_dir):
@@ -80,7 +80,7 @@ def _run_and_record(prepared: PreparedRun, request: Request, opened: _Opened) ->
             record, result = supervise(prepared, state, tracker, artifacts, interrupts, segments)
         finally:
             state.segments.close()
-    plan = state.segments.last_plan(prepared.plan)
+    plan = state.segments.last_plan(prepared.planned.plan)
     if record is not None:
         record.end()
     with interrupts.noted():
@@ -96,7 +96,7 @@ def _log_data(prepared: PreparedRun, tracker: Tracker) -> None:
     """Records the facts about the data. They can mean reading all validation examples."""
     if isinstance(tracker, NoTracker):
         return
-    for facts in dataset_facts(prepared.config, prepared.dataset):
+    for facts in dataset_facts(prepared.config, prepared.planned.dataset):
         tracker.log_dataset(facts)
 
 

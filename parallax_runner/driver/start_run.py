@@ -33,12 +33,9 @@ def started(request: Request, planned: PlannedRun) -> Iterator[PreparedRun]:
         leave_for_workers(config, shipment, identity, run_dir, data_folder)
         frozen.freeze(start.config, run_dir)
         yield PreparedRun(
+            planned=planned,
             start=start,
-            plan=planned.plan,
             source=request.source,
-            shipment=shipment,
-            measured=planned.measured,
-            goal=planned.goal,
             make_epochs=request.make_epochs,
             before=request.before,
         )

@@ -62,7 +62,7 @@ def supervise(
     `make_segments` makes `state.segments`, which decides between two segments of the training how all ranks continue.
     """
     start, restarts = prepared.start, state.restarts
-    config, plan, run_dir = prepared.config, prepared.plan, prepared.run_dir
+    config, plan, run_dir = prepared.config, prepared.planned.plan, prepared.run_dir
     with ExitStack() as stack:
         shown_in = None if frozen.shows_progress(config) else stack.enter_context(open(os.devnull, "w"))
         steps = config.train.steps if prepared.keeps_training else None
@@ -105,7 +105,8 @@ def supervise(
 def _record_of(prepared: PreparedRun, steps: int | None, tracker: Tracker, display: ProgressDisplay) -> RunRecord:
     """Returns the record of a run that ends after `steps` steps. If the run does not keep its training, the tracker
     receives no training metrics."""
-    config, plan, single = prepared.config, prepared.plan, prepared.single
+    config, planned = prepared.config, prepared.planned
+    plan, single = planned.plan, planned.single
     first_step = prepared.start.first_step
     return RunRecord(
         workers=plan.workers,
@@ -114,7 +115,7 @@ def _record_of(prepared: PreparedRun, steps: int | None, tracker: Tracker, displ
         log_every=config.train.log_every,
         contributors=plan.contributors if plan.options.backup_workers else None,
         global_batch=global_batch(config, plan.contributors),
-        words_per_example=prepared.dataset.words_per_example,
+        words_per_example=planned.dataset.words_per_example,
         tracker=tracker if prepared.keeps_training else NoTracker(),
         display=display,
         validation_metric=single.validation_metric,
@@ -122,8 +123,8 @@ def _record_of(prepared: PreparedRun, steps: int | None, tracker: Tracker, displ
         totals=_metric_totals(single, plan, first_step),
         knows_validation_loss=single.knows_validation_loss,
         validation_results=single.validation_metrics.results if single.validation_metrics else None,
-        goal=prepared.goal,
-        on_validated=_best_keeper(config, prepared.goal),
+        goal=planned.goal,
+        on_validated=_best_keeper(config, planned.goal),
     )
 
 

@@ -14,6 +14,6 @@ def segments_of(prepared: PreparedRun, tracker: Tracker) -> MakeSegments:
     epochs = prepared.make_epochs or epochs_of(prepared.config)
     if epochs is not None:
         return epochs
-    if partition_search.is_due(prepared.config, prepared.plan):
+    if partition_search.is_due(prepared.config, prepared.planned.plan):
         return lambda *_: partition_search.PartitionSearch(prepared, tracker)
     return lambda *_: Segments()

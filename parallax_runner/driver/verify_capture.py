@@ -50,7 +50,7 @@ def verify_capture(prepared: PreparedRun, state: RunState) -> None:
 
 
 def _compared(prepared: PreparedRun) -> UntouchedComparison | None:
-    config, source, dataset = prepared.config, prepared.source, prepared.dataset
+    config, source, dataset = prepared.config, prepared.source, prepared.planned.dataset
     made = source.untouched(config, dataset)
     if made is None:
         return None
@@ -60,13 +60,13 @@ def _compared(prepared: PreparedRun) -> UntouchedComparison | None:
     if sparse_updates_of(config.model) is SparseUpdates.LAZY:
         reason = "model.sparse_updates=lazy updates other rows than plain Keras"
         return UntouchedComparison(None, left_out=reason)
-    return compare_with_untouched(_as_loaded(prepared), made, _batches(config, prepared.plan, dataset))
+    return compare_with_untouched(_as_loaded(prepared), made, _batches(config, prepared.planned.plan, dataset))
 
 
 def _as_loaded(prepared: PreparedRun) -> SingleDeviceGraph:
     """Returns the graph that the workers load, or the captured graph if each worker builds it again."""
-    if prepared.shipment.graph_stays is not None:
-        return prepared.single
+    if prepared.planned.shipment.graph_stays is not None:
+        return prepared.planned.single
     from parallax_runner.shipment.graph_file import load_graph
 
     return load_graph(folder_of(prepared.run_dir))

@@ -14,6 +14,7 @@ from parallax_runner.config.frozen import from_plain
 from parallax_runner.config.objective import TRAINING_LOSS
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.ended import RunEnded
+from parallax_runner.driver.planned_run import PlannedRun
 from parallax_runner.driver.prepared_run import PreparedRun
 from parallax_runner.driver.recovery import Recovery
 from parallax_runner.driver.run_state import RunState
@@ -48,8 +49,8 @@ def prepared(config: RunConfig, run_dir: Path) -> PreparedRun:
     shipment.write(run_dir)
     never = dataclasses.replace(config, ckpt=dataclasses.replace(config.ckpt, resume="never"))
     start = Recovery(run_dir, never, resume="never", before=0)
-    plan = planned(shipment.single, "mpi")
-    return PreparedRun(start, plan, MODEL, shipment, None, TRAINING_LOSS, None, {})
+    run = PlannedRun(config, shipment, planned(shipment.single, "mpi"), measured=None, goal=TRAINING_LOSS)
+    return PreparedRun(run, start, MODEL, make_epochs=None, before={})
 
 
 def verified(kind: str, run_dir: Path, steps: int = 12, **model: Any) -> RunState:
