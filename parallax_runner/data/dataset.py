@@ -52,7 +52,7 @@ class Dataset(Protocol):
 
     @property
     def train_size(self) -> int:
-        """The number of examples in one epoch, at least 1."""
+        """The number of examples in one epoch, at least 1. Data with batches of its own counts each batch as full."""
         ...
 
     @property
@@ -77,7 +77,7 @@ class Share(Protocol):
 
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
         """Returns one batch per replica, for the step that starts when the workers together have read `position`
-        examples. `position` must increase from call to call."""
+        examples. `position` must increase from call to call. If `is_uneven`, each batch contains its `SHARE`."""
         ...
 
     def validation_batches(self, *, whole_only: bool) -> Iterator[dict[str, np.ndarray]]:
@@ -92,6 +92,44 @@ class Shared(Protocol):
     def share(self, rank: int, ranks: int, replicas: int) -> Share:
         """Returns the share of worker `rank` among `ranks` workers with `replicas` replicas each."""
         ...
+
+
+@runtime_checkable
+class ReadByRow(Protocol):
+    """A `Dataset` with batches of its own, whose rows can be read in any order."""
+
+    def train_rows(self, start: int, size: int) -> np.ndarray:
+        """Returns the numbers of the rows in examples [start, start + size) of the stream, int64. There are fewer than
+        `size` if the range contains the end of a partial batch."""
+        ...
+
+    def batch_of_rows(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns a batch of the rows with these numbers."""
+        ...
+
+
+def is_uneven(dataset: Dataset, replicas: int) -> bool:
+    """Returns whether the `replicas` replicas can get different numbers of examples in some step. Reads nothing.
+
+    That is so if a batch can be partial, or if the number of replicas does not divide the batch size. Data whose
+    length is unknown can have a partial batch. Data without batches of its own gives all replicas equally many.
+    """
+    can_be_partial, size = getattr(dataset, "has_partial_batches", None), global_batch_of(dataset)
+    if can_be_partial is None or size is None:
+        return False
+    return bool(can_be_partial) or size % replicas > 0
+
+
+def global_batch_of(dataset: Dataset) -> int | None:
+    """Returns the size of a full batch of data that has batches of its own, which all replicas share, or None."""
+    size = getattr(dataset, "global_batch", None)
+    return None if size is None else int(size)
+
+
+def with_whole_batches(dataset: Dataset) -> Dataset:
+    """Returns the dataset without its partial batches. Raises DataError if no batch remains."""
+    change = getattr(dataset, "with_whole_batches", None)
+    return dataset if change is None else cast(Dataset, change())
 
 
 def examples_in(batch: Mapping[str, np.ndarray], features: Mapping[str, Feature]) -> int:
@@ -111,28 +149,16 @@ def validates_at_least(dataset: Dataset, examples: int) -> bool:
     return dataset.validation_size >= examples
 
 
-def with_pass_steps(dataset: Dataset, steps: int) -> Dataset:
-    """Returns the dataset, with `steps` batches in a pass if it would have to count them."""
+def with_pass_steps(dataset: Dataset, steps: int, examples: int | None = None) -> Dataset:
+    """Returns the dataset, with `steps` batches and `examples` examples in a pass if it would have to count them."""
     change = getattr(dataset, "with_pass_steps", None)
-    return dataset if change is None else cast(Dataset, change(steps))
+    return dataset if change is None else cast(Dataset, change(steps, examples))
 
 
 def first_steps_of(dataset: Dataset, steps: int) -> Dataset:
     """Returns the dataset for a job that reads at most `steps` batches, so that it need not count the others."""
     change = getattr(dataset, "first_steps", None)
     return dataset if change is None else cast(Dataset, change(steps))
-
-
-def is_uneven(dataset: Dataset, replicas: int) -> bool:
-    """Returns whether the replicas of some step have different numbers of examples."""
-    check = getattr(dataset, "is_uneven", None)
-    return check is not None and bool(check(replicas))
-
-
-def with_whole_batches(dataset: Dataset) -> Dataset:
-    """Returns the dataset without the partial batches at the end of its passes."""
-    change = getattr(dataset, "with_whole_batches", None)
-    return dataset if change is None else cast(Dataset, change())
 
 
 def numbering_of(dataset: Dataset) -> str:

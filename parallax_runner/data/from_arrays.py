@@ -16,9 +16,10 @@ from parallax_runner.errors import DataError, Setting
 
 
 class Arrays:
-    """Implements `Dataset` for named arrays with the same number of rows. The stream consists of repeated passes over
-    all full batches of `global_batch` examples. `structure` and `validation_structure` build the elements of training
-    and validation from the features."""
+    """Implements `Dataset` and `ReadByRow` for named arrays with the same number of rows. The stream consists of
+    repeated passes over all batches of `global_batch` examples. The last batch of a pass can be partial. Its missing
+    examples are counted in `train_size` and in positions. `structure` and `validation_structure` build the elements of
+    training and validation from the features."""
 
     words_per_example: int | None = None
 
@@ -32,15 +33,20 @@ class Arrays:
         shuffle: bool,
         seed: int = 0,
         validation_structure: BatchStructure | None = None,
+        whole_only: bool = False,
     ) -> None:
-        """With `shuffle`, each pass has a different order, which depends on `seed`. Raises DataError if there is no
-        full batch."""
+        """With `shuffle`, each pass has a different order, which depends on `seed`. `whole_only` omits the partial
+        batch. Raises DataError if there is no batch."""
         self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in train.items()}
         self.structure, self.global_batch = structure, global_batch
         self.validation_structure = validation_structure or structure
         self._rows = _rows(train, "x")
-        self.train_size = self._rows // global_batch * global_batch
+        self.whole_only = whole_only
+        steps = self._rows // global_batch if whole_only else -(-self._rows // global_batch)
+        self.train_size = steps * global_batch
         self.validation_size = _rows(validation, "validation_data") if validation else 0
+        if not self._rows:
+            raise DataError("there are no examples: the arrays have length 0")
         if not self.train_size:
             raise DataError(f"there are {self._rows} examples, fewer than one batch").about(
                 Setting.of("batch_size", global_batch)
@@ -55,6 +61,23 @@ class Arrays:
         found.seed, found._orders = seed, {}
         return found
 
+    def with_whole_batches(self) -> Arrays:
+        """Returns a dataset with the same arrays, without the partial batch. Raises DataError if no batch remains."""
+        return Arrays(
+            self._train,
+            self._validation,
+            self.structure,
+            global_batch=self.global_batch,
+            shuffle=self.shuffle,
+            seed=self.seed,
+            whole_only=True,
+        )
+
+    @property
+    def has_partial_batches(self) -> bool:
+        """Whether the last batch of a pass is partial."""
+        return self.train_size > self._rows
+
     def parts(self) -> dict[str, dict[str, np.ndarray]]:
         """Returns the arrays of the parts `train` and `validation`."""
         return {"train": self._train, "validation": self._validation}
@@ -62,17 +85,27 @@ class Arrays:
     @property
     def notes(self) -> tuple[str, ...]:
         """Messages about unused examples."""
-        left = self._rows - self.train_size
+        left = max(0, self._rows - self.train_size)
         return (f"{left} examples are omitted from each epoch, because they do not fill a batch",) if left else ()
 
     def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
-        """Returns examples [start, start + size) of the stream. The range crosses passes only if a resumed run has
-        another batch size than the run that saved its position."""
+        """Returns examples [start, start + size) of the stream, without those that a partial batch lacks."""
+        return self.batch_of_rows(self.train_rows(start, size))
+
+    def train_rows(self, start: int, size: int) -> np.ndarray:
+        """Returns the rows of examples [start, start + size) of the stream. The range crosses passes only if a resumed
+        run has another batch size than the run that saved its position."""
         passes, places = np.divmod(np.arange(start, start + size), self.train_size)
-        rows = np.empty(size, dtype=np.int64)
+        exists = places < self._rows
+        passes, places = passes[exists], places[exists]
+        rows = np.empty(len(places), dtype=np.int64)
         for number in np.unique(passes):
             here = passes == number
             rows[here] = self._order(int(number))[places[here]]
+        return rows
+
+    def batch_of_rows(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns these rows of all arrays."""
         return {name: array[rows] for name, array in self._train.items()}
 
     def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:

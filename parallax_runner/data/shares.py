@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from parallax_runner.config.cluster_size import replicas_of
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.data.dataset import Dataset, is_uneven, with_whole_batches
+from parallax_runner.data.dataset import Dataset, global_batch_of, is_uneven, with_whole_batches
 
 # The name of a scalar (float64) in a replica's batch, beside the names of features: the replica's part of the step's
 # examples, times the number of replicas. Only batches of data with an uneven step contain it.
@@ -21,7 +21,7 @@ def as_trained(config: RunConfig, dataset: Dataset) -> Dataset:
 def is_uneven_run(config: RunConfig, dataset: Dataset) -> bool:
     """Returns whether the replicas of some step have different numbers of examples. The cluster must be sized, and
     `dataset` is what `as_trained` has returned."""
-    if not hasattr(dataset, "is_uneven"):  # its stream has no end, so all steps are alike
+    if global_batch_of(dataset) is None:  # all replicas get data.batch_size examples
         return False
     return _takes_means_over_all(config) and is_uneven(dataset, replicas_of(config))
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.data.dataset import Dataset, with_pass_steps
-from parallax_runner.data.shares import as_trained
+from parallax_runner.data.dataset import Dataset, with_pass_steps, with_whole_batches
 from parallax_runner.errors import LaunchError
 from parallax_runner.files.shared import check_own_folder
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -59,13 +58,18 @@ class Received:
     def load_dataset(self, config: RunConfig) -> Dataset:
         """Returns the data."""
         if self.contents.data is not None:
-            made = as_trained(config, self.maker.load_dataset(config))
-            steps = self.contents.pass_steps
-            return made if steps is None else with_pass_steps(made, steps)
+            return self._as_the_driver_has_it(self.maker.load_dataset(config))
         from parallax_runner.shipment.data_files import load_data
 
         with stage("data"):
             return load_data(Path(self.contents.data_folder))
+
+    def _as_the_driver_has_it(self, made: Dataset) -> Dataset:
+        """Returns data that this worker has made, with the driver's numbers and without batches that it omits."""
+        steps = self.contents.pass_steps
+        if steps is not None:
+            made = with_pass_steps(made, steps, self.contents.pass_examples)
+        return with_whole_batches(made) if self.contents.whole_only else made
 
     def build_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
         """Returns the graph."""

@@ -67,8 +67,16 @@ class Shipment:
             remedy = "free some space, or set data.cache_dir to a folder on another disk"
             check_space(data_folder, data_bytes(self.dataset), "a file with the training data", remedy)
             save_data(self.dataset, data_folder)
-        pass_steps = None if self.data_stays is None else getattr(self.dataset, "pass_steps", None)
-        Contents(self.graph_stays, self.data_stays, str(data_folder), pass_steps).save(run_dir)
+        told = {} if self.data_stays is None else self._told()
+        Contents(self.graph_stays, self.data_stays, str(data_folder), **told).save(run_dir)
+
+    def _told(self) -> dict[str, Any]:
+        """Returns what workers must know of data that they make again."""
+        return {
+            "pass_steps": getattr(self.dataset, "pass_steps", None),
+            "pass_examples": getattr(self.dataset, "pass_examples", None),
+            "whole_only": bool(getattr(self.dataset, "whole_only", False)),
+        }
 
     def _graphs(self) -> Iterator[Any]:
         yield self.single.meta_graph.graph_def

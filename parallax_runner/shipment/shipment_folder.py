@@ -27,14 +27,17 @@ class Contents:
     """Which parts of a run are in its shipment.
 
     `graph` and `data` are the reasons why a part is not in it, or None if it is. `data_folder` is the folder of the
-    data, which can be on another disk than the run. `pass_steps` is the number of batches in a pass over a
-    `tf.data.Dataset` that is not in the shipment. All workers must agree on it, so only the driver counts.
+    data, which can be on another disk than the run. `pass_steps` and `pass_examples` are the numbers of batches and
+    examples in a pass over a `tf.data.Dataset` that is not in the shipment. All workers must agree on them, so only the
+    driver counts. `whole_only` says whether the driver has chosen to omit partial batches.
     """
 
     graph: str | None
     data: str | None
     data_folder: str
     pass_steps: int | None = None
+    pass_examples: int | None = None
+    whole_only: bool = False
 
     @property
     def is_complete(self) -> bool:

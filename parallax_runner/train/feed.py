@@ -8,13 +8,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parallax_runner.data.dataset import Dataset, Share, Shared, examples_in, validates_at_least
+from parallax_runner.data.dataset import (
+    Dataset,
+    ReadByRow,
+    Share,
+    Shared,
+    examples_in,
+    global_batch_of,
+    is_uneven,
+    validates_at_least,
+)
+from parallax_runner.data.shares import SHARE, rows_of, share_of
 
 
 @dataclass(frozen=True)
 class Feed:
     """The batches of worker `rank` among `size` workers. `batch_size` is the number of examples that one replica uses
-    in a step."""
+    in a step or, if the steps are uneven, the size of its validation batches."""
 
     dataset: Dataset
     batch_size: int
@@ -24,8 +34,20 @@ class Feed:
 
     @property
     def global_batch(self) -> int:
-        """The number of examples that all replicas together use in a step."""
-        return self.batch_size * self.size * self.replicas
+        """The number of examples that all replicas together use in a step with a full batch."""
+        whole = global_batch_of(self.dataset) if self.is_uneven else None
+        return self.batch_size * self._all_replicas if whole is None else whole
+
+    @functools.cached_property
+    def is_uneven(self) -> bool:
+        """Whether replicas can get different numbers of examples in some step. Each training batch then contains its
+        `SHARE`."""
+        return is_uneven(self.dataset, self._all_replicas)
+
+    @property
+    def _all_replicas(self) -> int:
+        """The number of replicas of all workers."""
+        return self.size * self.replicas
 
     @functools.cached_property
     def _share(self) -> Share | None:
@@ -39,15 +61,24 @@ class Feed:
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
         """Returns a batch for each replica of this worker.
 
-        The batches are for the step that starts when all ranks together have consumed `position` examples.
+        The batches are for the step that starts when all ranks together have consumed `position` examples. If the
+        steps are uneven, a replica without examples gets another example, and its `SHARE` is 0.
         """
         if self._share is not None:
             return self._share.train_batches(position)
         first = self.rank * self.replicas
-        return [
-            self.dataset.train_batch(position + number * self.batch_size, self.batch_size)
-            for number in range(first, first + self.replicas)
-        ]
+        own = range(first, first + self.replicas)
+        if not self.is_uneven:
+            return [self.dataset.train_batch(position + number * self.batch_size, self.batch_size) for number in own]
+        assert isinstance(self.dataset, ReadByRow)
+        rows = self.dataset.train_rows(position, self.global_batch)
+        return [self._uneven_batch(self.dataset, rows, number) for number in own]
+
+    def _uneven_batch(self, dataset: ReadByRow, rows: np.ndarray, replica: int) -> dict[str, np.ndarray]:
+        """Returns the batch of one of all replicas, for a step with these rows."""
+        own = rows_of(replica, len(rows), self._all_replicas)
+        batch = dataset.batch_of_rows(rows[own.start : own.stop] if own else rows[:1])
+        return {**batch, SHARE: np.array(share_of(len(own), len(rows), self._all_replicas))}
 
     @functools.cached_property
     def any_batch(self) -> dict[str, np.ndarray]:

@@ -28,8 +28,11 @@ FACTS = "pipeline.json"
 GRAPH, SPECS, OPTIONS, LARGE = "graph.pb", "specs.pb", "options.pb", "large"
 TRAIN, VALIDATION = "train", "validation"
 # Plain values of the two classes, which are stored as JSON.
-OF_DATASET = ("is_endless", "first_pass", "first_step")
-OF_BATCHES = ("what", "size", "static_size", "by_example", "is_endless", "draws_order", "seeds", "known")
+OF_DATASET = ("is_endless", "whole_only", "reads_only_full", "first_pass", "first_step")
+OF_BATCHES = (
+    *("what", "size", "static_size", "has_common_size", "is_full", "by_example", "is_endless", "draws_order"),
+    *("seeds", "known"),
+)
 
 
 def why_it_stays(dataset: TfDataset) -> str | None:
@@ -70,7 +73,8 @@ def graphs(dataset: TfDataset) -> Iterator[Any]:
 def save(dataset: TfDataset, folder: Path) -> None:
     """Writes the pipelines into `folder`. Raises OSError if a file cannot be written."""
     facts = {name: getattr(dataset, name) for name in OF_DATASET}
-    facts["given_steps"] = dataset.pass_steps  # all workers must agree on it, so the driver counts
+    # All workers must agree on these numbers, so the driver counts.
+    facts |= {"given_steps": dataset.pass_steps, "given_examples": dataset.pass_examples}
     parts = {part: _save(batches, folder, part) for part, batches in _parts(dataset).items()}
     write_whole(folder / FACTS, json.dumps({"dataset": facts, "parts": parts}))
 

@@ -1,10 +1,9 @@
-"""A dataset that wraps a `tf.data.Dataset` of batches. Each worker reads its part of every batch, and can start at any
-position."""
+"""A dataset that wraps a `tf.data.Dataset` of batches."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,8 +15,9 @@ from parallax_runner.data.dataset import Feature
 from parallax_runner.data.identity import EXAMPLES, FIRST, Contents
 from parallax_runner.errors import DataError
 from parallax_runner.graph.components import rows
-from parallax_runner.graph.tf_data.batches import Batches, eagerly, every
+from parallax_runner.graph.tf_data.batches import Batches, eagerly
 from parallax_runner.graph.tf_data.repeatable import why_not_repeatable, why_without_order
+from parallax_runner.graph.tf_data.worker_share import WorkerShare
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,18 +25,22 @@ class TfDataset:
     """Implements `Dataset`, except for reading: each worker reads through its `share`.
 
     The stream consists of passes over `train`, or of a single pass if `train` never ends (`is_endless`). A pass
-    consists of `pass_steps` whole batches. The workers share each batch: each of N workers trains on every N-th
-    example. Each stream starts as if the dataset had never been read, even if it has been read before. Training begins
-    at step `first_step` of pass `first_pass`. `given_steps` is the value of `pass_steps` if it is known already.
-    Otherwise, the examples are counted when their number is first needed, because that can mean reading all of them.
-    `validation_has_weights` is False if the weights in `validation` are not the user's but were added to give it the
-    features of `train`.
+    consists of `pass_steps` batches; `whole_only` omits partial batches. The replicas share each batch: each of N
+    replicas trains on every N-th example. Each stream starts as if the dataset had never been read, even if it has been
+    read before. Training begins at step `first_step` of pass `first_pass`. `given_steps` and `given_examples` are the
+    values of `pass_steps` and `pass_examples` if they are known already. Otherwise, the examples are counted when their
+    number is first needed, because that can mean reading all of them. `reads_only_full` says that this job reads only
+    full batches, for example because the data is longer. `validation_has_weights` is False if the weights in
+    `validation` are not the user's but were added to give it the features of `train`.
     """
 
     train: Batches
     validation: Batches | None
     is_endless: bool
     given_steps: int | None = None
+    given_examples: int | None = None
+    whole_only: bool = False
+    reads_only_full: bool = False
     first_pass: int = 0
     first_step: int = 0
     words_per_example: int | None = None
@@ -55,11 +59,11 @@ class TfDataset:
     ) -> TfDataset:
         """Returns the dataset of one or two `tf.data.Dataset`s.
 
-        `pass_steps` is the number of whole batches in a pass, if another process has counted them. If `is_counted` is
+        `pass_steps` is the number of batches in a pass, if another process has counted them. If `is_counted` is
         False, data of unknown length, such as a generator, is treated as endless.
 
-        Raises DataError if the batches have no common size, if shapes are unknown, or if workers would disagree on the
-        examples of `validation`. With `exact`, also raises DataError if the order of the data cannot be repeated.
+        Raises DataError if the data has no batches, if a feature cannot be distributed, or if workers would disagree on
+        the examples of `validation`. With `exact`, also raises DataError if the order of the data cannot be repeated.
         """
         batches = Batches.of(train, "the data")
         if exact:
@@ -69,26 +73,74 @@ class TfDataset:
         if validation is not None:
             held_back = Batches.of(validation, "validation_data")
             _check_validation(held_back, validation, batches.structure, exact=exact)
-        made = cls(batches, held_back, is_endless, pass_steps or None, validation_has_weights=validation_has_weights)
+        reads_only_full = batches.is_full or (batches.by_example and batches.is_endless)
+        made = cls(
+            batches,
+            held_back,
+            is_endless,
+            pass_steps or None,
+            reads_only_full=reads_only_full,
+            validation_has_weights=validation_has_weights,
+        )
         if not made.is_counted_by_reading:
             made.check_size()
         return made
 
     def check_size(self) -> None:
-        """Raises DataError if a pass has less than one batch. Can read all examples."""
-        if not self.is_endless and not self._steps:
+        """Raises DataError if a pass has no batch. Can read all examples."""
+        if self.is_endless or self._steps:
+            return
+        if self.whole_only or self.train.drops_rest:
             raise DataError(f"the data has less than one batch of {self.train.size} examples: use a smaller batch")
+        raise DataError("the data has no examples")
 
     @property
     def pass_steps(self) -> int:
-        """The number of whole batches in a pass, 1 for endless data. Can read all examples. Raises DataError if a pass
-        has less than one batch."""
+        """The number of batches in a pass, 1 for endless data. Can read all examples. Raises DataError if a pass has no
+        batch."""
         self.check_size()
         return 1 if self.is_endless else self._steps
 
     @functools.cached_property
     def _steps(self) -> int:
-        return self.given_steps or self.train.count_steps()[0]
+        if self.given_steps:
+            return self.given_steps
+        return self.train.count_whole()[0] if self.whole_only else self.train.count_batches()
+
+    @property
+    def pass_examples(self) -> int | None:
+        """The number of examples in a pass, or None if no worker needs it. Can read all examples."""
+        is_needed = self.has_partial_batches and self.train.by_example and not self.is_endless
+        if not is_needed:
+            return None
+        return self.given_examples or self.train.count()
+
+    def step_examples(self, within: int) -> int | None:
+        """Returns the number of examples in batch `within` of a pass, or None if only the batch itself tells it. Can
+        read all examples."""
+        size = self.train.size
+        if self.reads_only_full or self.whole_only:
+            return size
+        examples = self.pass_examples
+        return None if examples is None else max(0, min(size, examples - within * size))
+
+    @property
+    def has_partial_batches(self) -> bool:
+        """Whether a batch can be partial. Data whose length is unknown can have a partial batch."""
+        return not (self.train.is_full or self.whole_only)
+
+    def with_whole_batches(self) -> TfDataset:
+        """Returns the same dataset without partial batches. Raises DataError if no batch remains, or if no size of a
+        whole batch is known."""
+        if not (self.train.has_common_size or self.train.is_full):
+            raise DataError(
+                f"this run needs batches of one size, but the sizes of the batches of {self.train.what} are unknown: "
+                "make .batch(N, drop_remainder=True) the last transformation"
+            )
+        made = replace(self, whole_only=True)
+        if not made.is_counted_by_reading:
+            made.check_size()
+        return made
 
     @property
     def validation_size(self) -> int:
@@ -102,9 +154,9 @@ class TfDataset:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user must know about the examples. Can read all of them."""
-        if self.is_endless or self.given_steps is not None:
+        if self.is_endless or self.given_steps is not None or not (self.whole_only or self.train.drops_rest):
             return ()
-        left = self.train.count_steps()[1]
+        left = self.train.count_whole()[1]
         if not left:
             return ()
         return (f"{left} examples are omitted from each pass over the data, because they do not fill a batch",)
@@ -112,7 +164,9 @@ class TfDataset:
     @property
     def is_counted_by_reading(self) -> bool:
         """Whether the length of a pass can only be found by reading all examples."""
-        return not self.is_endless and self.given_steps is None and self.train.is_counted_by_reading
+        if self.is_endless or self.given_steps is not None:
+            return False
+        return self.train.is_counted_by_reading if self.whole_only else not self.train.length_is_known
 
     @property
     def structure(self) -> BatchStructure:
@@ -131,12 +185,12 @@ class TfDataset:
 
     @property
     def global_batch(self) -> int:
-        """The number of examples in a batch of all workers together."""
+        """The number of examples in a full batch of all workers together."""
         return self.train.size
 
     @property
     def train_size(self) -> int:
-        """The number of examples in the whole batches of a pass. Can read all examples."""
+        """The number of examples in a pass, as if each batch were full. Can read all examples."""
         return self.pass_steps * self.train.size
 
     def first_steps(self, steps: int) -> TfDataset:
@@ -146,12 +200,14 @@ class TfDataset:
         Reads no further than these batches."""
         if not self.is_counted_by_reading:
             return self
-        is_long = self.train.has(steps * self.train.size)
-        return replace(self, is_endless=True) if is_long else self
+        has = self.train.has_batches
+        is_long = self.train.has(steps * self.train.size) if self.whole_only else has(steps)
+        return replace(self, is_endless=True, reads_only_full=self.train.by_example) if is_long else self
 
-    def with_pass_steps(self, steps: int) -> TfDataset:
-        """Returns the same dataset, with the number of steps in a pass that another process has counted."""
-        return replace(self, given_steps=steps)
+    def with_pass_steps(self, steps: int, examples: int | None = None) -> TfDataset:
+        """Returns the same dataset, with the numbers of steps and examples in a pass that another process has
+        counted."""
+        return replace(self, given_steps=steps, given_examples=examples)
 
     def after(self, steps: int) -> TfDataset:
         """Returns a dataset that continues after `steps` steps.
@@ -169,7 +225,8 @@ class TfDataset:
 
     def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
         """Returns the first examples of the data, without shuffling them, because filling the buffer of a shuffle can
-        take minutes. Raises IndexError beyond the first batch: only a share can read further."""
+        take minutes. Returns fewer than `size` examples only if the first batch has fewer. Raises IndexError beyond the
+        first batch: only a share can read further."""
         if start + size > self.global_batch:
             raise IndexError(f"examples [{start}, {start + size}): a tf.data.Dataset can only be read in order")
         with eagerly():
@@ -181,119 +238,35 @@ class TfDataset:
         raise IndexError(f"validation examples [{start}, {start + size}): a tf.data.Dataset can only be read in order")
 
     def sizes(self) -> dict[str, str]:
-        """Returns the number of examples in a pass. If batches are counted, the name contains their size, because
-        another batch size can omit other examples."""
+        """Returns the number of examples or batches in a pass. If batches are counted, the name contains their size,
+        because another batch size yields another number."""
         if self.is_endless:
             return {}
-        name = EXAMPLES if self.train.by_example else f"{EXAMPLES} in batches of {self.global_batch}"
-        return {name: str(self.train.count())}
+        if self.train.by_example:
+            return {EXAMPLES: str(self.train.count())}
+        if self.train.is_full:
+            return {f"{EXAMPLES} in batches of {self.global_batch}": str(self.train.count())}
+        return {f"batches of {self.global_batch} {EXAMPLES}": str(self.train.count_batches())}
 
     def contents(self) -> Contents:
         """Returns digests of the first examples of the pipelines without their shuffles, and the shuffles' seeds."""
         held_back = {} if self.validation is None else {FIRST: self.validation.digest_of_first()}
         return Contents({FIRST: self.train.digest_of_first()}, self.train.seeds, held_back)
 
-    def share(self, rank: int, ranks: int, replicas: int) -> Share:
+    def share(self, rank: int, ranks: int, replicas: int) -> WorkerShare:
         """Returns the part of the data that one of `ranks` workers reads. Each worker has `replicas` replicas.
 
-        Raises DataError if a batch cannot be divided evenly among all replicas of all workers.
+        Raises DataError if all batches must be whole, and a batch cannot be divided evenly among all replicas.
         """
         parts = ranks * replicas
-        if self.global_batch % parts:
+        if self.whole_only and self.global_batch % parts:
             below = self.global_batch // parts * parts
             nearest = f"{below} or {below + parts}" if below else str(parts)
             raise DataError(
                 f"a batch of {self.global_batch} examples cannot be divided into {parts} equal parts, one for each "
                 f"replica: choose a batch of {nearest}, or another number of workers"
             )
-        return Share(self, rank, ranks, replicas)
-
-
-class Share:
-    """One worker's part of each batch. One thread can train on the share while another thread validates."""
-
-    def __init__(self, data: TfDataset, rank: int, ranks: int, replicas: int) -> None:
-        self._data, self._rank, self._ranks, self._replicas = data, rank, ranks, replicas
-        self._copy: Any = None
-        self._validation: Any = None
-        self._pass, self._at = 0, 0  # the iterator's position: the pass, and the steps read in that pass
-        self._iterator: Iterator[Any] | None = None
-
-    def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
-        """Returns one batch per replica for the step that begins after the workers have read `position` examples in
-        total.
-
-        Reading continues from the last position. If `position` is earlier, reading restarts from the beginning.
-
-        Raises DataError if the data ends before this step's batch.
-        """
-        data, step = self._data, position // self._data.global_batch
-        number, within = (0, data.first_step + step) if data.is_endless else divmod(step, data.pass_steps)
-        with eagerly():
-            self._go_to(data.first_pass + number, within)
-            batch, replicas = self._next(within), self._replicas
-            if replicas == 1:
-                return [data.train.arrays(batch)]
-            return [data.train.arrays(every(batch, first, replicas)) for first in range(replicas)]
-
-    def validation_batches(self, *, whole_only: bool) -> Iterator[dict[str, np.ndarray]]:
-        """Yields this worker's share of the validation examples, in batches for one replica."""
-        data = self._data
-        assert data.validation is not None
-        size = data.global_batch // (self._ranks * self._replicas)
-        with eagerly():
-            if self._validation is None:  # reused, with its caches, in the next validation
-                copy = data.validation.copies.make()
-                self._validation = data.validation.in_parts(copy, size, self._rank, self._ranks, whole_only=whole_only)
-            iterator = iter(self._validation)
-        while True:
-            with eagerly():
-                element = next(iterator, None)
-                if element is None:
-                    return
-                arrays = data.validation.arrays(element)
-            yield arrays
-
-    def _go_to(self, number: int, within: int) -> None:
-        """Moves to batch `within` of pass `number`."""
-        if self._copy is None or (number, within) < (self._pass, self._at):
-            self._copy = self._data.train.part(self._rank, self._ranks)
-            self._pass, self._at, self._iterator = 0, 0, None
-        while self._pass < number:
-            self._end_pass()
-        if self._iterator is None:
-            self._iterator, self._at = iter(self._copy.skip(within).prefetch(2)), within
-        while self._at < within:
-            self._next(within)
-
-    def _end_pass(self) -> None:
-        """Puts shuffles and caches into the state that they have after a complete pass. The next pass is then the same,
-        no matter where the run started."""
-        copies = self._data.train.copies
-        if self._iterator is None and not copies.keeps_nothing:
-            self._iterator = iter(self._copy)
-        if self._iterator is not None and not (copies.keeps_nothing or copies.opening_takes_seeds):
-            for _ in self._iterator:
-                pass
-        self._pass, self._at, self._iterator = self._pass + 1, 0, None
-
-    def _next(self, within: int) -> Any:
-        assert self._iterator is not None
-        try:
-            element = next(self._iterator)
-        except StopIteration:
-            data = self._data
-            if data.is_endless:
-                raise DataError(
-                    f"the data ended before batch {within + 1}: its length is unknown, and it has fewer batches "
-                    "than all epochs need. Add .repeat(), or omit steps_per_epoch so that the batches are counted"
-                ) from None
-            raise DataError(
-                f"the data ended before batch {within + 1} of {data.pass_steps} in pass {self._pass + 1}: it has "
-                "changed, or its length varies"
-            ) from None
-        self._at += 1
-        return element
+        return WorkerShare(self, rank, ranks, replicas)
 
 
 def _check_order(train: Any) -> None:

@@ -16,7 +16,7 @@ def made(*, shuffle: bool, **more: object) -> Arrays:
 
 
 def test_in_order_each_pass_has_the_same_whole_batches() -> None:
-    data = made(shuffle=False)
+    data = made(shuffle=False).with_whole_batches()
     passes = [data.train_batch(start, 4)["id"].tolist() for start in range(0, 16, 4)]
     assert passes == 2 * [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert data.train_size == 8 and data.notes == (
@@ -25,12 +25,12 @@ def test_in_order_each_pass_has_the_same_whole_batches() -> None:
 
 
 def test_a_shuffled_pass_has_each_example_once_in_an_order_of_its_own() -> None:
-    data = made(shuffle=True)
+    data = made(shuffle=True).with_whole_batches()
     orders = [
         np.concatenate([data.train_batch(start, 2)["id"] for start in range(first, first + 8, 2)]) for first in (0, 8)
     ]
     assert all(len(set(order)) == 8 for order in orders) and (orders[0] != orders[1]).any()
-    again = made(shuffle=True).train_batch(8, 2)  # as a run that goes on there
+    again = made(shuffle=True).with_whole_batches().train_batch(8, 2)  # as a run that goes on there
     np.testing.assert_array_equal(again["id"], orders[1][:2])
     np.testing.assert_array_equal(again["y"], again["id"] * 2)
 
@@ -50,7 +50,7 @@ def test_weights_of_classes_weigh_no_validation_example() -> None:
     ("arguments", "told"),
     [
         ({"y": ROWS[:3]}, "arrays of the same length, found 10 for «x», 3 for «y»"),
-        ({"batch_size": 11}, "batch_size=11: there are 10 examples"),
+        ({"x": ROWS[:0], "y": ROWS[:0]}, "there are no examples"),
         ({"validation": ({"id": ROWS}, ROWS)}, r"validation_data has the features \['id', 'y'\]"),
     ],
 )
@@ -60,9 +60,15 @@ def test_refused(arguments: dict[str, object], told: str) -> None:
         arrays_dataset(**given)
 
 
+def test_whole_batches_of_fewer_examples_than_a_batch_are_refused() -> None:
+    data = arrays_dataset(ROWS, ROWS, None, batch_size=11, shuffle=False)
+    with pytest.raises(DataError, match="batch_size=11: there are 10 examples"):
+        data.with_whole_batches()
+
+
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_a_range_that_crosses_passes(shuffle: bool) -> None:
     """The position of a run with another batch size need not be the start of a batch."""
-    data = made(shuffle=shuffle)
+    data = made(shuffle=shuffle).with_whole_batches()
     one_by_one = [data.train_batch(start, 1)["id"][0] for start in range(24)]
     np.testing.assert_array_equal(data.train_batch(6, 16)["id"], one_by_one[6:22])

@@ -100,6 +100,11 @@ def nested() -> Any:
 
 
 PIPELINES: dict[str, Callable[[], Any]] = {
+    "partial batch": lambda: numbers().take(46).shuffle(20, seed=3).batch(4),
+    "filtered partial batch": lambda: numbers().filter(lambda number: number % 5 > 0).batch(4),
+    "batches of many sizes": lambda: (
+        numbers().batch(4).map(lambda batch: tf.boolean_mask(batch, (batch % 4 == 0) | (batch % 5 > 0)))
+    ),
     "range": lambda: tf.data.Dataset.range(48).batch(4),
     "slices": lambda: numbers().batch(4),
     "large array": lambda: tf.data.Dataset.from_tensor_slices(np.arange(48 * 4000).reshape(48, 4000)).batch(4),

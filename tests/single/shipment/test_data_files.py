@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from parallax_runner.data.dataset import Shared
+from parallax_runner.data.dataset import Shared, is_uneven
 from parallax_runner.data.from_arrays import Arrays, arrays_dataset
 from parallax_runner.data.linear import load
 from parallax_runner.errors import LaunchError, StorageError
@@ -109,7 +109,12 @@ def test_arrays(tmp_path: Path) -> None:
     assert why_data_stays(made) is None and data_bytes(made) == 2 * (80 * 8 + 20 * 2 + 20)
     save_data(made, make_empty(tmp_path / "data"))
     found = load_data(tmp_path / "data")
-    assert not isinstance(found, Shared) and found.features == made.features
+    assert (
+        not isinstance(found, Shared)
+        and is_uneven(found, 3)
+        and not is_uneven(found, 2)
+        and found.features == made.features
+    )
     for start in (0, 12, 40):
         for name, array in made.train_batch(start, 8).items():
             np.testing.assert_array_equal(found.train_batch(start, 8)[name], array)
@@ -117,6 +122,14 @@ def test_arrays(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found.validation_batch(3, 9)[name], array)
     assert isinstance(found, Arrays) and found.contents() == made.contents() and found.sizes() == made.sizes()
     assert isinstance(found._train["a b/c"], np.memmap)  # the processes of a host share it
+
+
+def test_arrays_whose_partial_batch_is_omitted(tmp_path: Path) -> None:
+    for whole_only in (False, True):
+        made = arrays_dataset(np.arange(7), np.arange(7), None, batch_size=4, shuffle=False)
+        save_data(made.with_whole_batches() if whole_only else made, make_empty(tmp_path / "data"))
+        found = load_data(tmp_path / "data")
+        assert (found.train_size, is_uneven(found, 2)) == ((4, False) if whole_only else (8, True))
 
 
 def test_nobody_else_reads_them(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from parallax_runner.config.frozen import from_plain
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.dataset import Dataset, is_uneven, with_whole_batches
+from parallax_runner.data.shares import SHARE
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 from parallax_runner.shipment.received import Received
@@ -51,3 +52,19 @@ def test_workers_do_not_count_and_agree_with_the_driver(tmp_path: Path) -> None:
         maker = Maker(count)
         data = Received.of(tmp_path, maker).load_dataset(config)
         assert data.train_size == 200 and not maker.read
+
+
+def test_workers_agree_with_the_driver_on_partial_batches(tmp_path: Path) -> None:
+    config = from_plain({})
+    made = Maker(202).load_dataset(config)
+    for whole_only, size in ((False, 204), (True, 200)):
+        make_empty(folder_of(tmp_path))
+        Shipment.of(captured(), with_whole_batches(made) if whole_only else made).write(tmp_path)
+        maker = Maker(202)
+        data: Any = Received.of(tmp_path, maker).load_dataset(config)
+        assert data.train_size == size and not maker.read
+        assert is_uneven(data, 2) != whole_only
+        shares = [data.share(rank, 2, 1) for rank in range(2)]
+        last = [share.train_batches(size - BATCH)[0] for share in shares]
+        assert [batch["x"].tolist() for batch in last] == ([[196, 198], [197, 199]] if whole_only else [[200], [201]])
+        assert all((SHARE in batch) != whole_only for batch in last)

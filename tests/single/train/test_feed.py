@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parallax_runner.data.arrays import ArrayDataset
+from parallax_runner.data.from_arrays import Arrays, arrays_dataset
+from parallax_runner.data.shares import SHARE
 from parallax_runner.train.feed import Feed
 
 
@@ -89,3 +91,56 @@ def test_validation_examples_are_shared_out(size: int, batch_size: int, examples
     assert all(feed.validates(whole_only=whole_only) == (used > 0) for feed in shares)
     counts = [len(some) for some in batches]
     assert max(counts) - min(counts) <= 1
+
+
+def rows(examples: int, batch: int, *, shuffle: bool) -> Arrays:
+    """Rows that are their own numbers, in batches for all replicas."""
+    numbers = np.arange(examples)
+    return arrays_dataset({"number": numbers}, 2 * numbers, None, batch_size=batch, shuffle=shuffle).with_seed(4)
+
+
+@settings(deadline=None)
+@given(
+    size=sizes,
+    replicas=st.integers(1, 2),
+    batch=st.integers(1, 9),
+    examples=st.integers(1, 30),
+    first=st.integers(0, 8),
+    shuffle=st.booleans(),
+)
+def test_every_row_of_a_batch_trains_once(
+    size: int, replicas: int, batch: int, examples: int, first: int, *, shuffle: bool
+) -> None:
+    """A run begins anywhere, and reads three passes from there. The replicas' rows in their order are the batch."""
+    data = rows(examples, batch, shuffle=shuffle)
+    all_replicas, batch_size = size * replicas, -(-batch // (size * replicas))
+    ranks = [Feed(data, batch_size, rank, size, replicas) for rank in range(size)]
+    steps = -(-examples // batch)
+    assert data.train_size == steps * batch and data.notes == ()
+    for step in range(first, first + 3 * steps):
+        read = [one for feed in ranks for one in feed.train_batches(step * batch)]
+        within = step % steps
+        expected = data.train_batch(step * batch, batch)["number"]
+        assert len(expected) == min(batch, examples - within * batch)
+        if not ranks[0].is_uneven:
+            assert all(SHARE not in one and len(one["number"]) == batch_size for one in read)
+        trained = [one["number"] for one in read if one.get(SHARE, 1.0) > 0]
+        np.testing.assert_array_equal(np.concatenate(trained), expected)
+        for one in read:
+            count = len(one["number"]) if one.get(SHARE, 1.0) else 0
+            assert len(one["number"]) and one.get(SHARE, 1.0) == all_replicas * count / len(expected)
+            np.testing.assert_array_equal(one["y"], 2 * one["number"])
+
+
+@settings(deadline=None)
+@given(batch=st.integers(2, 9), examples=st.integers(1, 30), position=st.integers(0, 90))
+def test_a_position_of_a_run_with_another_batch_size(batch: int, examples: int, position: int) -> None:
+    """Each step has rows, although the position need not be the start of a batch."""
+    data = rows(examples, batch, shuffle=True)
+    feeds = [Feed(data, batch, rank, 2) for rank in range(2)]
+    read = [feed.train_batches(position)[0] for feed in feeds]
+    if not feeds[0].is_uneven:
+        return
+    trained = [one["number"] for one in read if one[SHARE] > 0]
+    np.testing.assert_array_equal(np.concatenate(trained), data.train_batch(position, batch)["number"])
+    assert sum(one[SHARE] for one in read) == 2

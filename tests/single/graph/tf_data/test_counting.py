@@ -104,7 +104,7 @@ def test_a_job_of_a_few_steps_counts_only_data_that_it_reads_to_the_end(
 
 @pytest.mark.parametrize("make", [of_a_file, of_several_files, of_batches, of_arrays])
 def test_a_later_run_knows_the_number(make: Callable[[], Any], reads: list[str]) -> None:
-    expected = sum(len(batch["x"]) == BATCH for batch in make())
+    expected = len(list(make()))
     found = [TfDataset.of(make()).pass_steps for _ in range(2)]
     assert found == [expected, expected] and reads == ["the data"]
 
@@ -117,8 +117,7 @@ def test_a_changed_file_is_counted_again(make: Callable[[], Any], reads: list[st
     state = Path(NUMBERS).stat()
     Path(NUMBERS).write_text(Path(NUMBERS).read_text().replace("\n", "3"))  # of the same size
     os.utime(NUMBERS, ns=(state.st_atime_ns, state.st_mtime_ns + 1))
-    with pytest.raises(DataError, match="less than one batch"):
-        _ = TfDataset.of(make()).pass_steps
+    assert TfDataset.of(make()).pass_steps == 1  # one line is left
     assert len(reads) == 3
 
 
@@ -129,7 +128,7 @@ def test_other_filters_and_other_arrays_are_counted_again(reads: list[str]) -> N
         return TfDataset.of(numbers.map(lambda x: {"x": x}).batch(BATCH)).pass_steps
 
     assert steps("4", 3.0) == steps("5", 3.0) == 5000
-    with pytest.raises(DataError, match="less than one batch"):
+    with pytest.raises(DataError, match="the data has no examples"):
         steps("5", 6.0)
     assert len(reads) == 3
 
@@ -213,7 +212,7 @@ def test_a_stated_number_is_not_counted(is_batched_first: bool, reads: list[str]
     batches = (
         lines.batch(BATCH, drop_remainder=True).map(parsed) if is_batched_first else lines.map(parsed).batch(BATCH)
     )
-    data = TfDataset.of(batches)
+    data = TfDataset.of(batches).with_whole_batches()
     assert data.pass_steps == 5 and not reads
     parts = [Feed(data, BATCH // 2, rank, 2).train_batches(6 * BATCH)[0]["x"].tolist() for rank in range(2)]
     assert sorted([*parts[0], *parts[1]]) == [4, 5, 6, 7]

@@ -76,6 +76,10 @@ PIPELINES = [
 ]
 
 
+def whole(dataset: Any, **more: Any) -> TfDataset:
+    return TfDataset.of(dataset, **more).with_whole_batches()
+
+
 def plainly(dataset: Any, passes: int) -> list[list[int]]:
     """The ids of each whole batch, as one process sees them, pass after pass."""
     if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
@@ -105,7 +109,7 @@ def cases() -> list[Any]:
 @pytest.mark.parametrize(("make", "first", "ranks"), cases())
 def test_ranks_together_read_what_one_process_reads(make: Callable[[], Any], first: int, ranks: int) -> None:
     expected = plainly(make(), passes=4)
-    data = TfDataset.of(make())
+    data = whole(make())
     feeds = [Feed(data, BATCH // ranks, rank, ranks) for rank in range(ranks)]
     for step in range(first, len(expected)):
         read = [feed.train_batches(step * BATCH)[0] for feed in feeds]
@@ -117,7 +121,7 @@ def test_ranks_together_read_what_one_process_reads(make: Callable[[], Any], fir
 
 def test_replicas_of_a_worker_and_skipped_steps() -> None:
     expected = plainly(shuffled(), passes=2)
-    feed = Feed(TfDataset.of(shuffled()), BATCH // 2, rank=0, size=1, replicas=2)
+    feed = Feed(whole(shuffled()), BATCH // 2, rank=0, size=1, replicas=2)
     for step in (1, 4, 8):
         read = feed.train_batches(step * BATCH)
         assert len(read) == 2 and sorted(np.concatenate([batch["id"] for batch in read])) == sorted(expected[step])
@@ -147,7 +151,7 @@ def test_what_was_read_before_changes_nothing() -> None:
     """A script may look at its data, and a worker reads the shares of all ranks to verify a run."""
     expected, dataset = plainly(shuffled(), passes=3), shuffled()
     list(dataset)
-    data = TfDataset.of(dataset, dataset)
+    data = TfDataset.of(dataset, dataset).with_whole_batches()
     feed = Feed(data, BATCH, rank=0, size=1)
     for step in (2, 9, 14, 3, 0):  # it also goes back
         assert feed.train_batches(step * BATCH)[0]["id"].tolist() == expected[step], step
@@ -164,7 +168,7 @@ def test_what_was_read_before_changes_nothing() -> None:
 def test_a_later_call_goes_on_with_the_orders_of_later_passes(make: Callable[[], Any], before: int, first: int) -> None:
     """Five steps are a pass; a pass that has begun is over."""
     expected = plainly(make(), passes=4)
-    feed = Feed(TfDataset.of(make()).after(before), BATCH, rank=0, size=1)
+    feed = Feed(whole(make()).after(before), BATCH, rank=0, size=1)
     for step in (0, 3, 7, 1):
         assert feed.train_batches(step * BATCH)[0]["id"].tolist() == expected[first + step], step
 
@@ -196,7 +200,7 @@ def test_a_filler_does_not_move_on() -> None:
 
 def test_a_batch_that_parts_do_not_divide_is_refused() -> None:
     with pytest.raises(DataError, match=r"4 examples cannot be divided into 3 equal parts.*a batch of 3 or 6"):
-        TfDataset.of(in_order()).share(0, ranks=3, replicas=1)
+        whole(in_order()).share(0, ranks=3, replicas=1)
 
 
 def test_a_cache_is_filled_in_the_first_pass() -> None:
@@ -285,11 +289,11 @@ def test_ranks_agree_on_the_examples_that_a_validation_draws() -> None:
 
 
 def test_what_is_known_of_it() -> None:
-    data = TfDataset.of(shuffled(), in_order())
+    data = TfDataset.of(shuffled(), in_order()).with_whole_batches()
     assert (data.global_batch, data.pass_steps, data.train_size, data.validation_size) == (4, 5, 20, 22)
     assert data.features["id"].shape == () and data.features["id"].dtype == "int64"
     assert data.notes == ("2 examples are omitted from each pass over the data, because they do not fill a batch",)
-    assert TfDataset.of(filtered()).pass_steps == TfDataset.of(mapped_after_batching()).pass_steps == 5
+    assert whole(filtered()).pass_steps == whole(mapped_after_batching()).pass_steps == 5
     assert TfDataset.of(in_order(), mapped_after_batching()).validation_size == 22
     assert TfDataset.of(endless()).is_endless
     assert TfDataset.of(endless().unbatch().filter(lambda x, y: x["id"] > 1).batch(4)).is_endless
@@ -297,8 +301,8 @@ def test_what_is_known_of_it() -> None:
 
 def test_data_that_ends_early_is_an_error() -> None:
     feed = Feed(TfDataset.of(in_order(), pass_steps=7), BATCH, 0, 1)
-    with pytest.raises(DataError, match="ended before batch 6 of 7 in pass 1"):
-        feed.train_batches(5 * BATCH)
+    with pytest.raises(DataError, match="ended before batch 7 of 7 in pass 1"):
+        feed.train_batches(6 * BATCH)
 
 
 @pytest.mark.parametrize(
@@ -368,10 +372,10 @@ def test_a_global_seed_is_a_seed() -> None:
 @pytest.mark.parametrize(
     ("dataset", "told"),
     [
-        (lambda: tf.data.Dataset.range(9), r"make \.batch\(N\) the last transformation"),
-        (lambda: tf.data.Dataset.range(9).batch(4).unbatch().batch(4).filter(lambda x: True), "drop_remainder=True"),
+        (lambda: tf.data.Dataset.range(9), r"single examples, not batches: add \.batch\(N\)"),
         (lambda: tf.data.Dataset.from_tensor_slices(["a", "b"]).batch(2), "convert it to numbers"),
-        (lambda: tf.data.Dataset.range(2).batch(4), "less than one batch of 4"),
+        (lambda: tf.data.Dataset.range(2).batch(4, drop_remainder=True), "less than one batch of 4"),
+        (lambda: tf.data.Dataset.range(0).batch(4), "the data has no examples"),
         (lambda: tf.data.Dataset.range(9).window(3), "DatasetSpec: only dense, ragged and sparse tensors"),
     ],
 )
