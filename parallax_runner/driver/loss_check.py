@@ -1,32 +1,57 @@
-"""Checks before the first step whether the losses of a model are means over the examples of a step."""
+"""Checks before the first step whether the losses of a model are means over the examples of a step, and makes those
+exact that are sums."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
+from parallax_runner.config.cluster_size import replicas_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.data.shares import step_examples_of
-from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
 
 if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 
-def notes(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: Dataset) -> tuple[str, ...]:
-    """Returns a note for each loss that makes a step of several replicas differ from a step of one device.
+def checked(
+    config: RunConfig, single: SingleDeviceGraph, dataset: Dataset
+) -> tuple[SingleDeviceGraph, tuple[str, ...]]:
+    """Returns the graph with the divisors of its losses decided (docs/design/0088), and notes.
+
+    A note names each loss that makes a step of several replicas differ from a step of one device.
 
     Without several replicas whose gradients a step averages, and for a TensorFlow 1 graph, nothing is tried.
     """
-    if single.loss_trial is None or plan.contributors < 2 or not config.comm.sync:
-        return ()
+    replicas = replicas_of(config) - config.comm.ps.backup_workers
+    if single.loss_trial is None or replicas < 2 or not config.comm.sync:
+        return single, ()
+    from parallax_runner.graph.traced.loss_divisors import with_sums
     from parallax_runner.graph.traced.loss_notes import notes_on_losses
 
     with stage("losses"):
-        return notes_on_losses(
+        found = notes_on_losses(
             single.loss_trial,
             lambda size: dataset.train_batch(0, size),
-            replicas=plan.contributors,
-            step_examples=step_examples_of(config, plan.contributors),
+            replicas=replicas,
+            step_examples=step_examples_of(config, replicas),
+            exact=_exact_terms(config, single),
         )
+    return dataclasses.replace(single, divisors=with_sums(single.divisors, found.sums)), found.notes
+
+
+def _exact_terms(config: RunConfig, single: SingleDeviceGraph) -> set[int]:
+    """Returns the numbers of the losses that rewriting can make exact.
+
+    It makes none exact if a step is not the mean over all replicas. If each worker builds the graph again, it does not
+    know what the trial has shown.
+    """
+    from parallax_runner.graph.single_device_graph import DivisorKind
+    from parallax_runner.shipment.stored_values import python_op
+
+    if config.comm.ps.backup_workers:
+        return set()
+    is_shipped = python_op(single) is None
+    return {one.term for one in single.divisors if is_shipped or one.kind != DivisorKind.ONE_IF_SUM}

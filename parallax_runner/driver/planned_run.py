@@ -61,14 +61,15 @@ def planned_run(request: Request) -> PlannedRun:
 
     Raises ParallaxError for an error in the configuration, data, graph or plan.
     """
-    config, shipment = _captured(request)
-    single, dataset = shipment.single, shipment.dataset
+    config, single, dataset = _captured(request)
+    single, notes_on_losses = loss_check.checked(config, single, dataset)
+    shipment = shipment_of(config, single, dataset)
     report.tell_notes(single.notes)
     config = without_optimizer(config, single)
     measured = measured_rows(config, shipment, request.run_dir, request.interrupts)
     plan = partition_search.planned(config, plan_run(config, single, measured=measured), single)
     plan = validation.planned(config, plan, single, dataset)
-    report.tell_notes(loss_check.notes(config, plan, single, dataset))
+    report.tell_notes(notes_on_losses)
     goal = goal_of(config, single, dataset)
     if plan.servers:
         from parallax_runner.train.protocols import check_protocol
@@ -100,11 +101,11 @@ def show_plan(request: Request, planned: PlannedRun) -> None:
 
 def measured_alone(request: Request) -> Measured:
     """Returns the measurement of the rows that steps touch, without a plan."""
-    config, shipment = _captured(request)
-    return measure(config, shipment, request.run_dir, request.interrupts)
+    config, single, dataset = _captured(request)
+    return measure(config, shipment_of(config, single, dataset), request.run_dir, request.interrupts)
 
 
-def _captured(request: Request) -> tuple[RunConfig, Shipment]:
+def _captured(request: Request) -> tuple[RunConfig, SingleDeviceGraph, Dataset]:
     dataset = as_trained(request.config, request.source.load_dataset(request.config))
     config = with_batch_size(request.config, dataset)
-    return config, shipment_of(config, request.source.build_graph(config, dataset), dataset)
+    return config, request.source.build_graph(config, dataset), dataset

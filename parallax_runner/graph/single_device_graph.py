@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +51,29 @@ class Gradient:
     indices: str | None
 
 
+class DivisorKind(enum.Enum):
+    """How the divisor of a loss follows from a batch. `ONE_IF_SUM` is the divisor of a loss of which only a trial shows
+    whether it is a sum."""
+
+    COUNT = "count"
+    ONE = "one"
+    ONE_IF_SUM = "one_if_sum"
+
+
+@dataclass(frozen=True)
+class Divisor:
+    """A scalar by which the step divides a sum over examples. `tensor` is its name, and `term` the number of the loss
+    in the order in which the step computes its Keras losses and added losses.
+
+    A COUNT is a number of values, or a sum of weights, that the step computes from the batch. ONE is the divisor of a
+    loss that is a sum itself.
+    """
+
+    tensor: str
+    kind: DivisorKind
+    term: int
+
+
 @dataclass(frozen=True)
 class MetricSums:
     """Metrics of a captured graph.
@@ -82,6 +106,7 @@ class SingleDeviceGraph:
       mean over the batch. `metrics` are the metrics of a step, or None if there are none.
     - `gradients` contains only the gradients that reach an update op of `train_op`.
     - `fingerprint` is the same in any two builds of the same graph.
+    - `divisors` are the divisors of the model's losses that are no means over the examples.
     - `has_optimizer` is set for a Keras model or a training step, because both have their own optimizer.
     - `notes` tell the user which parts of the model are ignored or omitted.
     - `callbacks` are the Python functions that the graph's ops call (`tf.numpy_function`, `Dataset.from_generator`).
@@ -125,6 +150,7 @@ class SingleDeviceGraph:
     observers: tuple[str, ...] = ()
     apart: tuple[frozenset[str], ...] = ()
     losses: tuple[str, ...] = ()
+    divisors: tuple[Divisor, ...] = ()
     unknown_loss: str | None = None
     knows_validation_loss: bool = True
     learning_rates: tuple[str, ...] = ()

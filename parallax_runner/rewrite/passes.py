@@ -10,6 +10,7 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.every_route.fed_alike import check_fed_alike
+from parallax_runner.rewrite.every_route.global_divisors import divide_by_all_ranks
 from parallax_runner.rewrite.every_route.integrity import RewriteError, check
 from parallax_runner.rewrite.every_route.merge import merge_sparse_gradients
 from parallax_runner.rewrite.every_route.merge_declared import merge_declared_variables
@@ -34,7 +35,7 @@ def order_of(routes: Collection[RouteRewriting]) -> tuple[RewritePass, ...]:
         for one in route.passes:
             one.check_state(route.state)
     passes = (
-        *(check_fed_alike, weigh_by_share, merge_sparse_gradients, skip_deduplication),
+        *(check_fed_alike, divide_by_all_ranks, weigh_by_share, merge_sparse_gradients, skip_deduplication),
         *(one for route in routes for one in route.exchange),
         *(one for route in routes for one in route.place),
         *(one for route in routes for one in route.update),

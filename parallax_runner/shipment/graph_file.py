@@ -15,7 +15,14 @@ from parallax_runner.files.literal_path import literal_folder
 from parallax_runner.files.plain import read_object
 from parallax_runner.files.whole import write_whole
 from parallax_runner.graph.fingerprint import fingerprint_of
-from parallax_runner.graph.single_device_graph import Gradient, MetricSums, SingleDeviceGraph, Variable
+from parallax_runner.graph.single_device_graph import (
+    Divisor,
+    DivisorKind,
+    Gradient,
+    MetricSums,
+    SingleDeviceGraph,
+    Variable,
+)
 from parallax_runner.shipment.op_libraries import load_libraries
 from parallax_runner.shipment.stored_values import set_prefix
 
@@ -62,6 +69,8 @@ def _plain(value: Any) -> Any:
         return {"tensors": list(value.tensors), "directions": dict(value.directions), "last": list(value.last)}
     if isinstance(value, Variable | Gradient):
         return asdict(value)
+    if isinstance(value, Divisor):
+        return {"tensor": value.tensor, "kind": value.kind.value, "term": value.term}
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, frozenset):
@@ -96,6 +105,7 @@ _RESTORE: Mapping[str, Callable[[Any], Any]] = {
     "gradients": lambda value: tuple(Gradient(**one) for one in value),
     "metrics": _metric_sums,
     "validation_metrics": _metric_sums,
+    "divisors": lambda value: tuple(Divisor(one["tensor"], DivisorKind(one["kind"]), one["term"]) for one in value),
     "apart": lambda value: tuple(map(frozenset, value)),
     **dict.fromkeys(("asked", "observers", "losses", "notes", "learning_rates"), tuple),
 }

@@ -18,7 +18,7 @@ from parallax_runner.data.shares import SHARE
 from parallax_runner.errors import ParallaxError
 from parallax_runner.graph.devices import without_devices
 from parallax_runner.graph.iterators import input_initializers
-from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
+from parallax_runner.graph.single_device_graph import DivisorKind, Gradient, SingleDeviceGraph, Variable
 from parallax_runner.verify.aggregate import mean, merge
 from parallax_runner.verify.split_step import split
 
@@ -102,13 +102,32 @@ class Reference:
         if len(batches) != len(self._ranks):
             raise ParallaxError(f"got {len(batches)} batches for {len(self._ranks)} ranks, expected one batch per rank")
         before = self._ranks[0].read(self._single.merged)
-        firsts = [rank.first_half(batch) for rank, batch in zip(self._ranks, batches, strict=True)]
         shares = [float(batch.get(SHARE, 1.0)) for batch in batches]
+        divisors = self._divisors(batches, shares)
+        firsts = [
+            rank.first_half(batch, divided) for rank, batch, divided in zip(self._ranks, batches, divisors, strict=True)
+        ]
         weighed = [_weighed(self._single.gradients, first, share) for first, share in zip(firsts, shares, strict=True)]
         aggregated = _aggregate(self._single.gradients, weighed, average_sparse=self._average_sparse)
         losses = [rank.second_half({**first, **aggregated}) for rank, first in zip(self._ranks, firsts, strict=True)]
         self._merge_declared(before, shares)
         return [share * loss if share else 0.0 for share, loss in zip(shares, losses, strict=True)]
+
+    def _divisors(self, batches: Sequence[Values], shares: Sequence[float]) -> list[dict[str, Any]]:
+        """Returns the values of the marked divisors on each rank, by tensor name. The mean over the ranks is then the
+        sum of all examples, divided by the divisor of all examples."""
+        found: list[dict[str, Any]] = [{} for _ in self._ranks]
+        marked = [one for one in self._single.divisors if one.kind != DivisorKind.ONE_IF_SUM]
+        if len(self._ranks) == 1 or not marked:
+            return found
+        names = [one.tensor for one in marked]
+        own = [rank.values_of(names, batch) for rank, batch in zip(self._ranks, batches, strict=True)]
+        for one in marked:
+            counted = [values[one.tensor] for values, share in zip(own, shares, strict=True) if share]
+            total = sum(counted) if one.kind == DivisorKind.COUNT else 1.0
+            for values, share in zip(found, shares, strict=True):
+                values[one.tensor] = total * share / len(self._ranks) if share else 1.0
+        return found
 
     def _merge_declared(self, before: Values, shares: Sequence[float]) -> None:
         """Merges variables that declare «sum» or «mean», after a step that began with the values `before`. `shares` are
@@ -160,17 +179,23 @@ class _Rank:
         self.session = tf.Session(graph=self._graph, config=config)
         self._graph.finalize()
 
-    def first_half(self, batch: Values) -> dict[str, Any]:
-        """Returns raw gradients, frozen values and the loss by tensor name: all values that the second half needs."""
+    def first_half(self, batch: Values, divisors: Values) -> dict[str, Any]:
+        """Returns raw gradients, frozen values and the loss by tensor name: all values that the second half needs.
+        `divisors` are the values of divisors by tensor name."""
         if set(batch) != set(self._single.features):
             raise ParallaxError(f"the batch has the features {sorted(batch)}, expected {sorted(self._single.features)}")
         names = [*_boundary(self._single.gradients), *self._halves.frozen]
         if not self._halves.late_loss:
             names.append(self._single.loss)
         finished = [self._graph.get_operation_by_name(name) for name in self._halves.finished]
-        feeds = {self._single.features[feature]: value for feature, value in batch.items()}
+        feeds = {self._single.features[feature]: value for feature, value in batch.items()} | dict(divisors)
         fetched, _ = self.session.run(({name: name for name in names}, finished), feeds)
         return fetched
+
+    def values_of(self, names: Iterable[str], batch: Values) -> dict[str, Any]:
+        """Returns the values of tensors that depend on the batch alone."""
+        feeds = {self._single.features[feature]: value for feature, value in batch.items()}
+        return self.session.run({name: name for name in names}, feeds)
 
     def second_half(self, values: Mapping[str, Any]) -> float:
         """Runs the update ops on aggregated gradients and frozen values. Returns the loss."""

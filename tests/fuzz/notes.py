@@ -23,4 +23,4 @@ def notes_on(module: ModuleType, model: RandomModel, single: SingleDeviceGraph) 
 
     step_examples = model.ranks * BATCH
     found = notes_on_losses(single.loss_trial, read, replicas=model.ranks, step_examples=step_examples)
-    return [*single.notes, *found]
+    return [*single.notes, *found.notes]

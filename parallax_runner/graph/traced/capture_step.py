@@ -28,6 +28,8 @@ from parallax_runner.graph.traced.keras_metrics import notes_of_left_out
 from parallax_runner.graph.traced.keras_model import MakeElement, steps_on
 from parallax_runner.graph.traced.kinds import returned_sums, steps_of
 from parallax_runner.graph.traced.lookups import look_up_rows
+from parallax_runner.graph.traced.loss_divisors import divisors_in
+from parallax_runner.graph.traced.loss_terms import keras_adds_terms
 from parallax_runner.graph.traced.loss_trial import LossTrial
 from parallax_runner.graph.traced.model_variables import ModelVariables, optimizers_by_rate
 from parallax_runner.graph.traced.order import keep_only_needed, wait_for_values
@@ -132,6 +134,7 @@ def _captured(made: _Made, features: Specs, seed: int) -> SingleDeviceGraph:
     validation_features = {name: tensor.name for name, tensor in validation_placeholders.items()}
     return dataclasses.replace(
         single,
+        divisors=divisors_in(graph),
         has_optimizer=True,
         knows_validation_loss=knows_validation_loss,
         initial_values=_initial_values(made.firsts),
@@ -226,7 +229,7 @@ def global_seed(seed: int) -> Iterator[None]:
 
 
 def _traced(steps: Steps, features: Specs, mode: SparseUpdates, variables: Variables) -> _Made:
-    train = _trace_built(steps, steps.train, features, mode)
+    train = _trace_built(steps, steps.train, features, mode, marks_divisors=keras_adds_terms(steps.model))
     evaluate = _trace_evaluation(steps, features, mode)
     traces = list(filter(None, (train, evaluate)))
     variables.note_used(variable for each in traces for variable in each.variables)
@@ -256,11 +259,15 @@ def _logged(
     return [one.sums for one in logs], (*notes_of_left_out(model, written), *notes_on_logs(logs))
 
 
-def _trace_built(steps: Steps, step: StepFunction, features: Specs, mode: SparseUpdates) -> Trace:
+def _trace_built(
+    steps: Steps, step: StepFunction, features: Specs, mode: SparseUpdates, *, marks_divisors: bool = False
+) -> Trace:
     """Traces a step. If a Keras model creates variables in the trace, traces the step again, as tf.function does: only
     then has the trace no part in creating them."""
-    traced = trace(step, features, mode)
-    return trace(step, features, mode) if steps.model is not None and traced.creates_variables else traced
+    traced = trace(step, features, mode, marks_divisors=marks_divisors)
+    if steps.model is None or not traced.creates_variables:
+        return traced
+    return trace(step, features, mode, marks_divisors=marks_divisors)
 
 
 def _trace_evaluation(steps: Steps, features: Specs, mode: SparseUpdates) -> Trace | None:

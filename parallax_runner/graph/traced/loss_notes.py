@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 
 from parallax_runner.graph.traced.loss_batches import Batch
 from parallax_runner.graph.traced.loss_kinds import LossKind
@@ -28,22 +29,46 @@ TO_EXAMPLES = {
 }
 
 
+@dataclass(frozen=True)
+class LossNotes:
+    """What a trial shows about losses. `sums` are the numbers of the terms of Keras' own training step that are sums
+    over examples. `notes` name each term that makes a step of several replicas differ from a step of one device."""
+
+    notes: tuple[str, ...]
+    sums: frozenset[int] = frozenset()
+
+
 def notes_on_losses(
-    trial: LossTrial, read: Callable[[int], Batch], *, replicas: int, step_examples: int
-) -> tuple[str, ...]:
-    """Tries the losses, and returns a note for each term that makes a step of several replicas differ from a step of
-    one device.
+    trial: LossTrial,
+    read: Callable[[int], Batch],
+    *,
+    replicas: int,
+    step_examples: int,
+    exact: Collection[int] = (),
+) -> LossNotes:
+    """Tries the losses of a step.
 
     `read` returns a batch with the given number of training examples, and `step_examples` is the number of examples in
-    a step of all `replicas` together. If the losses cannot be tried, the notes follow from the reductions and masks of
-    Keras losses alone.
+    a step of all `replicas` together. `exact` are the numbers of the terms that rewriting can make exact: they need no
+    note if they are sums, or divide by a mask or by weights. If the losses cannot be tried, the notes follow from the
+    reductions and masks of Keras losses alone.
     """
     try:
         tried = trial.run(read, step_examples)
     except Exception as error:  # the model, or the data, can fail in any way; the workers report such a failure
         log.warning("the losses could not be tried: %s: %s", type(error).__name__, error, exc_info=True)
         tried = _not_tried(trial)
-    return tuple(dict.fromkeys(_note(one, replicas) for loss in tried for one in differing_terms(loss)))
+    differing = [one for loss in tried for one in differing_terms(loss)]
+    becomes_exact = [one for one in differing if one.term.number in exact and _has_divisor(one)]
+    sums = {one.term.number for one in becomes_exact if one.kind == LossKind.SUM and one.term.number is not None}
+    noted = [one for one in differing if one not in becomes_exact]
+    return LossNotes(tuple(dict.fromkeys(_note(one, replicas) for one in noted)), frozenset(sums))
+
+
+def _has_divisor(tried: TriedTerm) -> bool:
+    """Returns whether the term is a sum over examples that the step divides by 1, a number of values or a sum of
+    weights."""
+    return tried.kind == LossKind.SUM or _divides_by_mask(tried.term) or _divides_by_weights(tried.term)
 
 
 def differing_terms(loss: TriedLoss) -> list[TriedTerm]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -27,7 +28,8 @@ class LossTerm:
     `name` says where the term comes from. `call` is the call in the script that the remedy is about: «compile»,
     «add_loss», «loss» (an object of `keras.losses` that the script calls itself) or «step». `reduction` is the
     reduction of a Keras loss, or None. `is_masked` says whether a Keras mask reaches the loss, and `is_weighted`
-    whether its examples have weights.
+    whether its examples have weights. `number` counts the Keras losses and the added losses in the order in which the
+    step computes them; it is None for the loss of a step as a whole.
     """
 
     name: str
@@ -36,6 +38,7 @@ class LossTerm:
     reduction: str | None = None
     is_masked: bool = False
     is_weighted: bool = False
+    number: int | None = None
 
 
 @dataclass(frozen=True)
@@ -80,10 +83,12 @@ def trace_losses(steps: Steps, features: Specs) -> TracedLosses:
         func_graph.func_graph_from_py_func("losses", step, (signature,), {}, func_graph=graph)
     names = [component for name, spec in signature.items() for component in components(name, spec)]
     inputs = dict(zip(names, graph.inputs, strict=False))
-    return TracedLosses(graph, inputs, recorder.losses(adds_terms=_keras_adds_terms(steps.model)))
+    return TracedLosses(graph, inputs, recorder.losses(adds_terms=keras_adds_terms(steps.model)))
 
 
-def _keras_adds_terms(model: Any) -> bool:
+def keras_adds_terms(model: Any) -> bool:
+    """Returns whether Keras itself adds the terms of the loss: the model has Keras' own `train_step` and
+    `compute_loss`."""
     if model is None:
         return False
     import keras
@@ -139,6 +144,7 @@ class _Recorder:
         self._names = names
         self._targets: list[Any] = []
         self._terms: list[LossTerm] = []
+        self._number = itertools.count()
 
     def losses(self, *, adds_terms: bool) -> tuple[StepLoss, ...]:
         """Returns the recorded losses, each with the terms that its value depends on."""
@@ -181,6 +187,7 @@ class _Recorder:
 
         def call(this: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
             value = original(this, y_true, y_pred, sample_weight)
+            number = next(self._number)
             name = self._names.get(id(this), f"the loss «{this.name}»")
             is_masked = any(get_keras_mask(one) is not None for one in tf.nest.flatten(y_pred))
             self._terms += [
@@ -191,6 +198,7 @@ class _Recorder:
                     reduction=this.reduction or "none",
                     is_masked=is_masked,
                     is_weighted=sample_weight is not None,
+                    number=number,
                 )
                 for tensor in self._here(value)
             ]
@@ -201,7 +209,8 @@ class _Recorder:
     def _noting_added(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def add_loss(this: Any, loss: Any) -> None:
             name = f"a loss that the layer «{this.name}» adds with add_loss"
-            self._terms += [LossTerm(name, tensor, call="add_loss") for tensor in self._here(loss)]
+            number = next(self._number)
+            self._terms += [LossTerm(name, tensor, call="add_loss", number=number) for tensor in self._here(loss)]
             original(this, loss)
 
         return add_loss

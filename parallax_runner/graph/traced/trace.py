@@ -19,6 +19,7 @@ from parallax_runner.errors import CaptureError
 from parallax_runner.graph.components import Specs, components
 from parallax_runner.graph.traced import branches
 from parallax_runner.graph.traced.gradients import Recorded, recorded
+from parallax_runner.graph.traced.loss_divisors import divisors_marked
 from parallax_runner.graph.traced.reads import taken_before_loops, written_inside
 from parallax_runner.graph.traced.row_updates import SparseUpdates, rows_updated
 
@@ -72,15 +73,16 @@ class Trace:
         return returned.op.inputs[0] if returned.op.type == "Identity" else returned
 
 
-def trace(step: StepFunction, features: Specs, sparse_updates: SparseUpdates) -> Trace:
+def trace(step: StepFunction, features: Specs, sparse_updates: SparseUpdates, *, marks_divisors: bool = False) -> Trace:
     """Traces the ops of `step` in the order of eager execution.
 
     The functions that `step` calls are inlined, including compiled functions. `features` contains the type of each
-    feature, and `sparse_updates` determines which rows Keras optimizers write.
+    feature, and `sparse_updates` determines which rows Keras optimizers write. `marks_divisors` marks the divisors of
+    Keras losses (loss_divisors.py).
     """
     kept_inside = frozenset[int]()
     while True:
-        traced, moved = _trace_once(step, features, sparse_updates, kept_inside)
+        traced, moved = _trace_once(step, features, sparse_updates, kept_inside, marks_divisors)
         wrongly_moved = moved & written_inside(traced.graph)
         if not wrongly_moved:
             return traced
@@ -92,6 +94,7 @@ def _trace_once(
     features: Specs,
     sparse_updates: SparseUpdates,
     kept_inside: frozenset[int],
+    marks_divisors: bool,
 ) -> tuple[Trace, set[int]]:
     """Returns a trace, and the handle ids of the variables whose reads were moved out of loops and branches.
 
@@ -109,6 +112,8 @@ def _trace_once(
         if "keras" in sys.modules:
             stack.enter_context(branches.in_line())
             stack.enter_context(rows_updated(sparse_updates, gradients))
+            if marks_divisors:
+                stack.enter_context(divisors_marked(graph))
         func_graph.func_graph_from_py_func("step", step, (signature,), {}, func_graph=graph)
     names = [component for name, spec in signature.items() for component in components(name, spec)]
     inputs = dict(zip(names, graph.inputs, strict=False))

@@ -9,15 +9,11 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
-from parallax_runner.graph.devices import server_device
 from parallax_runner.graph.single_device_graph import Variable
 from parallax_runner.rewrite.every_route.weigh_by_share import if_any_example, weighed
-from parallax_runner.rewrite.exchange.sent import Sent
-from parallax_runner.rewrite.exchange.signals import announce, receive
-from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
+from parallax_runner.rewrite.exchange.sum_over_ranks import sum_over_ranks
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.rewrite_state import Rewrite
-from parallax_runner.routes.registry import uses_collectives
 
 
 @rewrite_pass(reads=["train_op"], writes=["step_ops", "sent"])
@@ -46,32 +42,7 @@ def _merge(rewrite: Rewrite, variable: Variable, handle: tf.Tensor, writes: list
         change = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype) - before
     is_mean = variable.aggregation == "mean"
     change = weighed(change, rewrite.share) if is_mean else if_any_example(change, rewrite.share)
-    total = _sum_over_ranks(rewrite, change, variable.name)
+    total = sum_over_ranks(rewrite, change, f"merge/{variable.name}")
     if is_mean:
         total /= tf.cast(rewrite.plan.replicas, total.dtype)
     return tf.raw_ops.AssignVariableOp(resource=handle, value=before + tf.cast(total, dtype))
-
-
-def _sum_over_ranks(rewrite: Rewrite, value: tf.Tensor, name: str) -> tf.Tensor:
-    """Sums `value` over ranks by allreduce, or through server 0 if the plan uses no collectives."""
-    plan = rewrite.plan
-    if uses_collectives(plan):
-        from parallax_runner.collectives import ops as collectives
-
-        rewrite.sent.append(Sent(value, 2 * (plan.replicas - 1) / plan.replicas, None))
-        (total,) = collectives.sum_over_ranks([value], name=f"merge/{name}")
-        return total
-    # TensorFlow's accumulators have no kernels for integers. In float64, sums of integers below 2**53 are exact.
-    addend = tf.cast(value, tf.float64) if value.dtype.is_integer else to_add(value)
-    with tf.device(server_device(0)):
-        accumulator = tf.ConditionalAccumulator(
-            addend.dtype, shape=value.shape, reduction_type="SUM", shared_name=f"merge/{plan.fingerprint[:16]}/{name}"
-        )
-        rewrite.step_ops.append(accumulator.apply_grad(addend, local_step=tf.constant(tf.int64.max, tf.int64)))
-    rewrite.sent.append(Sent(addend, 2, None))
-    if not rewrite.is_chief:
-        return receive(rewrite, value, name=f"merge/{name}")
-    with tf.device(server_device(0)):
-        total = added(accumulator.take_grad(plan.replicas), value.dtype)
-    rewrite.step_ops += announce(rewrite, total, name=f"merge/{name}")
-    return total

@@ -1,0 +1,186 @@
+"""Marks the divisors of the losses of a Keras model while its training step is traced (docs/design/0088).
+
+Keras' reduction of a loss is `sum / divisor`. A mark is an Identity op, so that the step of one device computes the
+same. If several ranks train together, rewriting gives each mark the value that makes the loss exact over all ranks.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import tensorflow as tf
+
+from parallax_runner.graph.seeds import draws
+from parallax_runner.graph.single_device_graph import Divisor, DivisorKind
+
+KIND, TERM = "_parallax_divisor", "_parallax_loss_term"
+KERAS_LOSS, KERAS_LAYER = "keras.src.losses.loss", "keras.src.layers.layer"
+SUMS = ("sum", "none", None)
+MEANS = ("sum_over_batch_size", "mean")
+MEAN_OF_WEIGHTS = "mean_with_sample_weight"
+OF_SHAPES = ("Shape", "ShapeN", "Size", "Rank")
+VALUES_OF_VARIABLES = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
+
+
+@contextmanager
+def divisors_marked(graph: Any) -> Iterator[None]:
+    """Marks the divisors of Keras losses, and of the losses that layers add, in the trace `graph` during the `with`
+    block. Losses in loops and branches are left as they are."""
+    loss, layer = sys.modules[KERAS_LOSS], sys.modules[KERAS_LAYER].Layer
+    marks = _Marks(graph, loss.reduce_weighted_values, layer.add_loss)
+
+    def add_loss(this: Any, added: Any) -> None:
+        marks.add(this, added)
+
+    with (
+        mock.patch.object(loss, "reduce_weighted_values", marks.reduce),
+        mock.patch.object(layer, "add_loss", add_loss),
+    ):
+        yield
+
+
+def divisors_in(graph: Any) -> tuple[Divisor, ...]:
+    """Returns the marks in a graph, except for those that ranks cannot sum up, because they depend on variables or on
+    random draws."""
+    marks = [(op, _divisor_of(op)) for op in graph.get_operations()]
+    return tuple(one for op, one in marks if one is not None and _can_be_summed(op, one))
+
+
+def with_sums(divisors: Iterable[Divisor], sums: Collection[int]) -> tuple[Divisor, ...]:
+    """Returns the divisors that rewriting replaces. `sums` are the numbers of the losses that a trial has shown to be
+    sums."""
+    decided = list[Divisor]()
+    for one in divisors:
+        if one.kind != DivisorKind.ONE_IF_SUM:
+            decided.append(one)
+        elif one.term in sums:
+            decided.append(Divisor(one.tensor, DivisorKind.ONE, one.term))
+    return tuple(decided)
+
+
+def _divisor_of(op: Any) -> Divisor | None:
+    if op.type != "Identity":
+        return None
+    try:
+        kind = op.get_attr(KIND).decode()
+    except ValueError:  # it is not a mark
+        return None
+    return Divisor(op.outputs[0].name, DivisorKind(kind), op.get_attr(TERM))
+
+
+def _can_be_summed(op: Any, divisor: Divisor) -> bool:
+    if divisor.kind != DivisorKind.COUNT:
+        return True
+    return not any(one.type in VALUES_OF_VARIABLES or draws(one.node_def) for one in _values_behind(op))
+
+
+def _values_behind(op: Any) -> Iterator[Any]:
+    """Yields the ops whose values determine the value of `op`. What has only its shape taken does not."""
+    waiting, seen = [op], set()
+    while waiting:
+        one = waiting.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        yield one
+        if one.type not in OF_SHAPES:
+            waiting += [tensor.op for tensor in one.inputs]
+
+
+class _Marks:
+    """Marks divisors in the trace `graph`, with the numbers of their losses. `reduction` is Keras'
+    `reduce_weighted_values`, and `add_loss` that of Keras' layers."""
+
+    def __init__(self, graph: Any, reduction: Callable[..., Any], add_loss: Callable[..., None]) -> None:
+        self._graph, self._reduction, self._add_loss = graph, reduction, add_loss
+        self._number = itertools.count()
+
+    def reduce(
+        self, values: Any, sample_weight: Any = None, mask: Any = None, reduction: Any = MEANS[0], dtype: Any = None
+    ) -> Any:
+        """Stands in for Keras' `reduce_weighted_values`."""
+        term = next(self._number)
+        original = functools.partial(self._reduction, values, sample_weight, mask, reduction, dtype)
+        if not self._is_traced:
+            return original()
+        if not tf.convert_to_tensor(values).shape.rank:
+            return self._divided_if_sum(original(), term)
+        if reduction in SUMS:
+            total = original()
+            mark = _mark(tf.ones([], total.dtype), DivisorKind.ONE, term)
+            return total / mark if reduction == "sum" else _with_gradient_divided(total, mark)
+        if mask is not None and reduction in MEANS:
+            return _mean_of_valid(values, sample_weight, mask, dtype, term)
+        if reduction == MEAN_OF_WEIGHTS and (mask is not None or sample_weight is not None):
+            return _mean_of_weights(values, sample_weight, mask, dtype, term)
+        return original()
+
+    def add(self, layer: Any, added: Any) -> None:
+        """Stands in for `add_loss` of a Keras layer."""
+        term = next(self._number)
+        self._add_loss(layer, tf.nest.map_structure(lambda one: self._divided_if_sum(one, term), added))
+
+    def _divided_if_sum(self, loss: Any, term: int) -> Any:
+        """Returns the loss, divided by a mark of which a trial decides whether it counts."""
+        is_here = isinstance(loss, tf.Tensor) and getattr(loss, "graph", None) is self._graph
+        if not (is_here and self._is_traced and loss.dtype.is_floating):
+            return loss
+        return loss / _mark(tf.ones([], loss.dtype), DivisorKind.ONE_IF_SUM, term)
+
+    @property
+    def _is_traced(self) -> bool:
+        """Whether ops are added to the trace itself, not to a loop or a branch."""
+        return tf.compat.v1.get_default_graph() is self._graph
+
+
+def _with_gradient_divided(values: Any, mark: Any) -> Any:
+    """Returns the values, with a gradient that is divided by the mark. Keras shows the mean of these values, but trains
+    with the gradient of their sum."""
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def unchanged(given: Any) -> tuple[Any, Callable[[Any], Any]]:
+        return tf.identity(given), lambda gradient: gradient / mark
+
+    return unchanged(values)
+
+
+def _mark(divisor: Any, kind: DivisorKind, term: int) -> Any:
+    marked = tf.identity(divisor, name="divisor_of_loss")
+    marked.op._set_attr(KIND, tf.compat.v1.AttrValue(s=kind.value.encode()))
+    marked.op._set_attr(TERM, tf.compat.v1.AttrValue(i=term))
+    return marked
+
+
+def _mean_of_valid(values: Any, sample_weight: Any, mask: Any, dtype: Any, term: int) -> Any:
+    """Returns the sum of the weighted values where the mask is set, divided by the number of these values."""
+    weighted, _ = _weighted(values, sample_weight, mask, dtype)
+    is_valid = tf.cast(mask, weighted.dtype)
+    part = tf.math.divide_no_nan(tf.reduce_sum(is_valid), tf.cast(tf.size(is_valid), weighted.dtype))
+    divisor = part * tf.cast(tf.size(weighted), weighted.dtype)
+    return tf.math.divide_no_nan(tf.reduce_sum(weighted), _mark(divisor, DivisorKind.COUNT, term))
+
+
+def _mean_of_weights(values: Any, sample_weight: Any, mask: Any, dtype: Any, term: int) -> Any:
+    """Returns the sum of the weighted values, divided by the sum of the weights."""
+    weighted, weights = _weighted(values, sample_weight, mask, dtype)
+    return tf.math.divide_no_nan(tf.reduce_sum(weighted), _mark(tf.reduce_sum(weights), DivisorKind.COUNT, term))
+
+
+def _weighted(values: Any, sample_weight: Any, mask: Any, dtype: Any) -> tuple[Any, Any]:
+    """Returns the weighted values and the weights, as Keras' `reduce_weighted_values` computes them if it does not
+    divide by the mask."""
+    from keras import ops
+
+    loss = sys.modules[KERAS_LOSS]
+    values = ops.convert_to_tensor(values, dtype=dtype)
+    given = None if sample_weight is None else ops.convert_to_tensor(sample_weight, dtype=dtype)
+    valid = None if mask is None else ops.convert_to_tensor(mask, dtype=dtype)
+    weights = ops.cast(loss.apply_mask(given, valid, dtype=values.dtype, reduction="sum"), values.dtype)
+    values, weights = loss.squeeze_or_expand_to_same_rank(values, weights)
+    return values * weights, weights
