@@ -29,8 +29,8 @@ class TfDataset:
     example. Each stream starts as if the dataset had never been read, even if it has been read before. Training begins
     at step `first_step` of pass `first_pass`. `given_steps` is the value of `pass_steps` if it is known already.
     Otherwise, the examples are counted when their number is first needed, because that can mean reading all of them.
-    `validation_has_weights` is False if the weights in `validation` are not the user's but were added to give it the
-    features of `train`.
+    `has_weights` and `validation_has_weights` are False if the weights in `train` or `validation` are not the user's
+    but were added, because both have the same features.
     """
 
     train: Batches
@@ -40,6 +40,7 @@ class TfDataset:
     first_pass: int = 0
     first_step: int = 0
     words_per_example: int | None = None
+    has_weights: bool = True
     validation_has_weights: bool = True
 
     @classmethod
@@ -51,6 +52,7 @@ class TfDataset:
         pass_steps: int | None = None,
         exact: bool = True,
         is_counted: bool = True,
+        has_weights: bool = True,
         validation_has_weights: bool = True,
     ) -> TfDataset:
         """Returns the dataset of one or two `tf.data.Dataset`s.
@@ -69,7 +71,14 @@ class TfDataset:
         if validation is not None:
             held_back = Batches.of(validation, "validation_data")
             _check_validation(held_back, validation, batches.structure, exact=exact)
-        made = cls(batches, held_back, is_endless, pass_steps or None, validation_has_weights=validation_has_weights)
+        made = cls(
+            batches,
+            held_back,
+            is_endless,
+            pass_steps or None,
+            has_weights=has_weights,
+            validation_has_weights=validation_has_weights,
+        )
         if not made.is_counted_by_reading:
             made.check_size()
         return made
@@ -116,13 +125,13 @@ class TfDataset:
 
     @property
     def structure(self) -> BatchStructure:
-        """The positions of the features in a batch."""
-        return self.train.structure
+        """The positions of the features in a training element."""
+        return self.train.structure if self.has_weights else self.train.structure.without_weights()
 
     @property
     def validation_structure(self) -> BatchStructure:
         """The positions of the features in a validation element."""
-        return self.structure if self.validation_has_weights else self.structure.without_weights()
+        return self.train.structure if self.validation_has_weights else self.train.structure.without_weights()
 
     @property
     def features(self) -> Mapping[str, Feature]:
