@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from parallax_runner.api.fit_arrays import readable
-from parallax_runner.api.fit_validation import KERAS_BATCH, as_arrays, as_dataset
+from parallax_runner.api.fit_validation import KERAS_BATCH, as_arrays, as_dataset, with_weights_like
 from parallax_runner.errors import ConfigError, Setting
 
 
@@ -92,18 +92,19 @@ def _of_tf_data(
     from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 
     weighted = train if class_weight is None else _weighted(train, class_weight)
-    validation, has_weights = None, True
+    validation, has_weights, validation_has_weights = None, True, True
     if validation_data is not None:
-        validation, has_weights = as_dataset(
-            weighted, validation_data, batch_size=validation_batch, steps=validation_steps
-        )
+        validation = as_dataset(validation_data, batch_size=validation_batch, steps=validation_steps)
+        weighted, has_weights = with_weights_like(weighted, validation)
+        validation, validation_has_weights = with_weights_like(validation, weighted)
     found = TfDataset.of(
         weighted,
         validation,
         exact=is_exact(),
         is_counted=steps_per_epoch is None,
         pass_steps=pass_steps,
-        validation_has_weights=has_weights,
+        has_weights=has_weights,
+        validation_has_weights=validation_has_weights,
     )
     if found.is_endless and steps_per_epoch is None:
         raise ConfigError("the data never ends").about(

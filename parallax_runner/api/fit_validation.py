@@ -49,10 +49,8 @@ def as_arrays(given: Any, *, batch_size: int, steps: int | None) -> Any:
     return tf.nest.map_structure(lambda array: array[: steps * batch_size], given)
 
 
-def as_dataset(train: Any, given: Any, *, batch_size: int, steps: int | None) -> tuple[Any, bool]:
-    """Returns the validation data as a dataset with the same structure as `train`, and whether its examples have
-    weights of their own. If only `train` has weights, validation examples get the weight 1. If `steps` is not None,
-    returns only the first `steps` batches."""
+def as_dataset(given: Any, *, batch_size: int, steps: int | None) -> Any:
+    """Returns the validation data as a dataset. If `steps` is not None, returns only the first `steps` batches."""
     import keras
     import tensorflow as tf
 
@@ -60,17 +58,23 @@ def as_dataset(train: Any, given: Any, *, batch_size: int, steps: int | None) ->
     if not isinstance(found, tf.data.Dataset):
         element = keras.tree.lists_to_tuples(packed(*unpacked(found)))
         found = tf.data.Dataset.from_tensor_slices(element).batch(batch_size)
-    if steps is not None:
-        found = found.take(steps)
-    parts = [spec if isinstance(spec, tuple) else (spec,) for spec in (train.element_spec, found.element_spec)]
-    if [len(part) for part in parts] != [3, 2]:
-        return found, True
+    return found if steps is None else found.take(steps)
+
+
+def with_weights_like(dataset: Any, other: Any) -> tuple[Any, bool]:
+    """Returns the dataset, and whether its examples have weights of their own. If only the examples of `other` have
+    weights, adds weights of 1, because both datasets must have the same features."""
+    import tensorflow as tf
+
+    specs = dataset.element_spec, other.element_spec
+    if [len(spec) if isinstance(spec, tuple) else 1 for spec in specs] != [2, 3]:
+        return dataset, True
 
     def with_ones(x: Any, y: Any) -> Any:
         rows = tf.shape(tf.nest.flatten(y)[0])[0]
-        return x, y, tf.nest.map_structure(lambda like: tf.ones([rows, *like.shape[1:]], like.dtype), parts[0][2])
+        return x, y, tf.nest.map_structure(lambda like: tf.ones([rows, *like.shape[1:]], like.dtype), specs[1][2])
 
-    return found.map(with_ones), False
+    return dataset.map(with_ones), False
 
 
 def _read(dataset: Any) -> Any:

@@ -154,14 +154,14 @@ def arrays_dataset(
     """
     given = packed(x, y, sample_weight)
     structure = BatchStructure.of(given)
-    train = _arrays(structure, given, floatx)
     if validation is None:
-        return Arrays(train, {}, structure, global_batch=batch_size, shuffle=shuffle)
+        return Arrays(_arrays(structure, given, floatx), {}, structure, global_batch=batch_size, shuffle=shuffle)
     held_back = packed(*unpacked(validation))
-    validation_structure = _structure_of_validation(structure, held_back)
+    structure, validation_structure = _structures(structure, BatchStructure.of(held_back))
+    train, validated = _arrays(structure, given, floatx), _arrays(validation_structure, held_back, floatx)
     return Arrays(
-        train,
-        _with_weights(_arrays(validation_structure, held_back, floatx), train),
+        _with_weights_like(validated, train, "x"),
+        _with_weights_like(train, validated, "validation_data"),
         structure,
         global_batch=batch_size,
         shuffle=shuffle,
@@ -169,23 +169,24 @@ def arrays_dataset(
     )
 
 
-def _structure_of_validation(structure: BatchStructure, element: Any) -> BatchStructure:
-    """Returns the structure of a validation element, with the names of the training data. Training examples alone can
-    have weights. Raises DataError if the structures differ otherwise."""
-    own = BatchStructure.of(element)
-    known = [structure, *([structure.without_weights()] if structure.has_weights else [])]
-    found = next((one for one in known if one.has_form_of(own)), None)
-    if found is None:
-        raise DataError(f"validation_data has the features {own.names}, but the training data has {structure.names}")
-    return found
+def _structures(train: BatchStructure, validation: BatchStructure) -> tuple[BatchStructure, BatchStructure]:
+    """Returns the structures of training and validation elements, with the same names. One of them alone can have
+    weights. Raises DataError if they differ otherwise."""
+    if validation.has_form_of(train):
+        return train, train
+    if train.has_weights and train.without_weights().has_form_of(validation):
+        return train, train.without_weights()
+    if validation.has_weights and validation.without_weights().has_form_of(train):
+        return validation.without_weights(), validation
+    raise DataError(f"validation_data has the features {validation.names}, but the training data has {train.names}")
 
 
-def _with_weights(validation: dict[str, np.ndarray], train: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Adds weights of 1 to validation examples that have none, because the features of both parts must be the same.
+def _with_weights_like(other: dict[str, np.ndarray], arrays: dict[str, np.ndarray], what: str) -> dict[str, np.ndarray]:
+    """Adds weights of 1 to arrays that lack weights which `other` has, because both have the same features.
     class_weight, for example, applies only to training examples."""
-    rows = _rows(validation, "validation_data")
-    missing = {name: array for name, array in train.items() if name not in validation}
-    return validation | {name: np.ones_like(array, shape=(rows, *array.shape[1:])) for name, array in missing.items()}
+    missing = {name: array for name, array in other.items() if name not in arrays}
+    rows = _rows(arrays, what)
+    return arrays | {name: np.ones_like(array, shape=(rows, *array.shape[1:])) for name, array in missing.items()}
 
 
 def _arrays(structure: BatchStructure, element: Any, floatx: str) -> dict[str, np.ndarray]:

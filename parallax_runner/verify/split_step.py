@@ -19,6 +19,13 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.errors import ParallaxError
 from parallax_runner.graph.single_device_graph import Gradient
 
+# Ops of TensorFlow's optimizers, and ops by which Keras' optimizers and steps of a script write variables.
+UPDATES = ("ResourceApply", "ResourceSparseApply")
+ASSIGNS = (
+    *("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"),
+    *("ResourceScatterAdd", "ResourceScatterSub", "ResourceScatterUpdate"),
+)
+
 
 @dataclass(frozen=True)
 class Halves:
@@ -46,7 +53,7 @@ def split(graph: tf.Graph, *, train_op: str, loss: str, gradients: Iterable[Grad
     train, loss_op = graph.get_operation_by_name(train_op), graph.get_tensor_by_name(loss).op
     before = _needed_by([graph.get_tensor_by_name(name).op for name in boundary])
     step = _needed_by([train, loss_op])
-    _refuse_early_updates(before)
+    _refuse_early_updates(before, boundary)
     after = _after(boundary, before=before, step=step, depth=_depths(graph))
     if train not in after:
         raise ParallaxError(f"no raw gradient reaches the train op «{train_op}»")
@@ -61,9 +68,10 @@ def split(graph: tf.Graph, *, train_op: str, loss: str, gradients: Iterable[Grad
     )
 
 
-def _refuse_early_updates(before: set[tf.Operation]) -> None:
-    """Raises ParallaxError if an op that a gradient needs updates a variable."""
-    early = sorted(op.name for op in before if op.type.startswith(("ResourceApply", "ResourceSparseApply")))
+def _refuse_early_updates(before: set[tf.Operation], boundary: frozenset[str]) -> None:
+    """Raises ParallaxError if an op that a gradient needs updates a variable with another gradient, as in a GAN."""
+    late = _reached_from([op for op in before if _reads_gradient(op, boundary)], _consumers(_needs_of(before)))
+    early = sorted(op.name for op in before if op.type.startswith(UPDATES) or (op in late and op.type in ASSIGNS))
     if early:
         raise ParallaxError(
             f"«{early[0]}» updates a variable before a gradient of the same step is computed. Such a step has no point "
@@ -101,7 +109,7 @@ def _after(
 ) -> set[tf.Operation]:
     """Returns the second half: ops that depend on a raw gradient, and ops that they need but whose values cannot be
     frozen."""
-    consumers = _consumers({op: _needs(op) for op in step})
+    consumers = _consumers(_needs_of(step))
     found: set[tf.Operation] = set()
     stack = [op for op in step - before if _reads_gradient(op, boundary)]
     while stack:
@@ -143,6 +151,24 @@ def _reads_gradient(op: tf.Operation, boundary: frozenset[str]) -> bool:
 def _needs(op: tf.Operation) -> set[tf.Operation]:
     """Returns the ops whose results the op reads or waits for."""
     return {tensor.op for tensor in op.inputs} | set(op.control_inputs)
+
+
+def _needs_of(ops: Iterable[tf.Operation]) -> dict[tf.Operation, set[tf.Operation]]:
+    return {op: _needs(op) for op in ops}
+
+
+def _reached_from(
+    starts: Iterable[tf.Operation], consumers: Mapping[tf.Operation, Iterable[tf.Operation]]
+) -> set[tf.Operation]:
+    """Returns the ops, and all ops that need them."""
+    found: set[tf.Operation] = set()
+    stack = list(starts)
+    while stack:
+        op = stack.pop()
+        if op not in found:
+            found.add(op)
+            stack.extend(consumers.get(op, ()))
+    return found
 
 
 def _consumers(needs: Mapping[tf.Operation, set[tf.Operation]]) -> defaultdict[tf.Operation, list[tf.Operation]]:

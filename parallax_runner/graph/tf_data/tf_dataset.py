@@ -30,8 +30,9 @@ class TfDataset:
     read before. Training begins at step `first_step` of pass `first_pass`. `given_steps` and `given_examples` are the
     values of `pass_steps` and `pass_examples` if they are known already. Otherwise, the examples are counted when their
     number is first needed, because that can mean reading all of them. `reads_only_full` says that this job reads only
-    full batches, for example because the data is longer. `validation_has_weights` is False if the weights in
-    `validation` are not the user's but were added to give it the features of `train`.
+    full batches, for example because the data is longer. `has_weights` and
+    `validation_has_weights` are False if the weights in `train` or `validation` are not the user's but were added,
+    because both have the same features.
     """
 
     train: Batches
@@ -44,6 +45,7 @@ class TfDataset:
     first_pass: int = 0
     first_step: int = 0
     words_per_example: int | None = None
+    has_weights: bool = True
     validation_has_weights: bool = True
 
     @classmethod
@@ -55,6 +57,7 @@ class TfDataset:
         pass_steps: int | None = None,
         exact: bool = True,
         is_counted: bool = True,
+        has_weights: bool = True,
         validation_has_weights: bool = True,
     ) -> TfDataset:
         """Returns the dataset of one or two `tf.data.Dataset`s.
@@ -80,6 +83,7 @@ class TfDataset:
             is_endless,
             pass_steps or None,
             reads_only_full=reads_only_full,
+            has_weights=has_weights,
             validation_has_weights=validation_has_weights,
         )
         if not made.is_counted_by_reading:
@@ -170,13 +174,13 @@ class TfDataset:
 
     @property
     def structure(self) -> BatchStructure:
-        """The positions of the features in a batch."""
-        return self.train.structure
+        """The positions of the features in a training element."""
+        return self.train.structure if self.has_weights else self.train.structure.without_weights()
 
     @property
     def validation_structure(self) -> BatchStructure:
         """The positions of the features in a validation element."""
-        return self.structure if self.validation_has_weights else self.structure.without_weights()
+        return self.train.structure if self.validation_has_weights else self.train.structure.without_weights()
 
     @property
     def features(self) -> Mapping[str, Feature]:

@@ -22,7 +22,7 @@ from parallax_runner.graph.constant_sizes import Size, check_constants, size_of
 from parallax_runner.graph.generators import seeded_generators
 from parallax_runner.graph.metric import StepSums, named_in_graph
 from parallax_runner.graph.single_device_graph import MetricSums, SingleDeviceGraph
-from parallax_runner.graph.traced.batch_metrics import start_anew
+from parallax_runner.graph.traced.batch_metrics import Written, start_anew
 from parallax_runner.graph.traced.imported import First, add_variables, first_of, import_step
 from parallax_runner.graph.traced.keras_metrics import notes_of_left_out
 from parallax_runner.graph.traced.keras_model import MakeElement, steps_on
@@ -36,7 +36,7 @@ from parallax_runner.graph.traced.order import keep_only_needed, wait_for_values
 from parallax_runner.graph.traced.row_updates import SparseUpdates, sparse_updates_of
 from parallax_runner.graph.traced.step_logs import logs_of, loss_of_model, notes_on_logs
 from parallax_runner.graph.traced.trace import StepFunction, Steps, Trace, eager_on_cpu, is_loss, loss_of, trace
-from parallax_runner.graph.traced.variables import TracedVariable, Variables
+from parallax_runner.graph.traced.variables import Variables
 
 log = logging.getLogger(__name__)
 
@@ -235,12 +235,13 @@ def _traced(steps: Steps, features: Specs, mode: SparseUpdates, variables: Varia
     variables.note_used(variable for each in traces for variable in each.variables)
     every = variables.all()
     metric_variables = [one for one in every if one.is_metric]
+    written = [start_anew(each.graph, metric_variables) for each in traces]
     if steps.model is None:
         sums = [returned_sums(each) for each in traces]
         loss, notes = train.tensor(loss_of(train.returned)), tuple(steps.notes)
     else:
         loss, notes_on_loss = loss_of_model(train)
-        sums, notes_on_metrics = _logged(steps.model, train, evaluate, metric_variables)
+        sums, notes_on_metrics = _logged(steps.model, train, evaluate, written)
         notes = (*steps.notes, *notes_on_loss, *notes_on_metrics)
     metrics, validation_metrics, *_ = [*sums, None, None]
     firsts = [first_of(one) for one in every if not one.is_metric]
@@ -248,13 +249,13 @@ def _traced(steps: Steps, features: Specs, mode: SparseUpdates, variables: Varia
 
 
 def _logged(
-    model: Any, train: Trace, evaluate: Trace | None, metrics: Sequence[TracedVariable]
+    model: Any, train: Trace, evaluate: Trace | None, written: Sequence[Mapping[int, Written]]
 ) -> tuple[list[StepSums | None], tuple[str, ...]]:
-    """Returns the logs of the traced steps of a model, and notes about them. Metrics start anew in each step."""
+    """Returns the logs of the traced steps of a model, and notes about them. `written` has the metric variables that
+    each step writes."""
     returned = [(train, train.returned)]
     if evaluate is not None:
         returned.append((evaluate, evaluate.returned["logs"]))
-    written = [start_anew(each.graph, metrics) for each, _ in returned]
     logs = [logs_of(model, each, one, how) for (each, one), how in zip(returned, written, strict=True)]
     return [one.sums for one in logs], (*notes_of_left_out(model, written), *notes_on_logs(logs))
 

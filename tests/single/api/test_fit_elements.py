@@ -86,6 +86,8 @@ ARRAYS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
     ((X, {"a": Y, "b": Y}), {"sample_weight": {"a": W, "b": W}, "validation_data": (X, {"a": Y, "b": Y})}),
     ((X, Y), {"class_weight": {1: 2.0}, "validation_data": (X, Y)}),
     ((X, Y), {"validation_data": [X, Y]}),
+    ((X, Y), {"validation_data": (X, Y, W)}),
+    ((X, {"a": Y}), {"validation_data": (X, {"a": Y}, {"a": W})}),
     ((X,), {"validation_data": (X,)}),
     ((X,), {"validation_split": 0.5}),
     (({"a": X}, {"a": Y}), {"validation_split": 0.5}),
@@ -97,6 +99,8 @@ DATASETS: list[tuple[Any, dict[str, Any]]] = [
     ((X, Y), {"validation_data": (X, Y)}),
     ((X, Y, W), {"validation_data": dataset((X, Y))}),
     ((X, Y), {"class_weight": {1: 2.0}, "validation_data": dataset((X, Y))}),
+    ((X, Y), {"validation_data": (X, Y, W)}),
+    ((X, {"a": Y}), {"validation_data": dataset((X, {"a": Y}, {"a": W}))}),
     ((X, (Y, Y), (W, W)), {"validation_data": (X, [Y, Y])}),
     ((X, Y, IDS, {"a": W}), {}),
     (((X, IDS), {"a": (Y, {"b": Y})}), {}),
@@ -121,9 +125,11 @@ def test_the_steps_get_what_keras_passes(positional: tuple[Any, ...], given: dic
     assert type(ours.seen["train"]) is type(plain.seen["train"])
 
 
-def test_weights_of_validation_examples_alone_are_refused() -> None:
-    with pytest.raises(DataError, match=r"validation_data has the features \['x', 'y', 'sample_weight'\]"):
-        captured(model(), X, Y, batch_size=8, validation_data=(X, Y, W))
+def test_validation_data_with_other_parts_is_refused() -> None:
+    with pytest.raises(
+        DataError, match=r"validation_data has the features \['x'\], but the training data has \['x', 'y'\]"
+    ):
+        captured(model(), X, Y, batch_size=8, validation_data=X)
 
 
 class Failing(Recording):

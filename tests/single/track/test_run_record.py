@@ -324,6 +324,30 @@ def test_metrics_of_a_validation_are_those_of_all_its_examples() -> None:
     assert account.record.last_validation_metrics == {"loss": 20.0, "accuracy": 2.0}
 
 
+def last_of(sums: Sequence[Any], last: Sequence[float] = ()) -> dict[str, float]:
+    return {"loss": last[0]}
+
+
+def test_values_of_a_step_are_means_of_the_last_step_that_all_ranks_have_reported() -> None:
+    account = Account()
+    account.record.totals = MetricTotals(2, last_of)
+    account.record.on_progress(0, 2, [1.0, 1.0], [0.1, 0.1], metric_last=[2, 1, [5.0]])
+    account.record.on_progress(1, 2, [1.0, 1.0], [0.1, 0.1], metric_last=[2, 1, [7.0]])
+    account.record.on_progress(0, 3, [1.0], [0.1], metric_last=[3, 1, [1.0]])
+    account.record.on_progress(1, 3, [1.0], [0.1], metric_last=[3, 1, [2.0]])
+    assert account.record.take_epoch() == {"loss": 1.5}
+    assert account.record.take_epoch() == {}
+
+
+def test_a_validation_without_a_loss_has_the_values_of_its_last_batches() -> None:
+    account = Account()
+    account.record.validation_results, account.record.knows_validation_loss = last_of, False
+    account.record.on_validation(0, 10, math.nan, 6, metric_last=[2, 2, [8.0]])
+    account.record.on_validation(1, 10, math.nan, 4, metric_last=[1, 4, [400.0]])  # it had no batch in the last round
+    assert account.record.last_validation_metrics == {"loss": 4.0}
+    assert account.record.validation == {}
+
+
 def test_a_restart_forgets_steps_that_only_some_ranks_have_reported() -> None:
     account = Account()
     for rank in (0, 1):

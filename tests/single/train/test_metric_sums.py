@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from parallax_runner.train.metric_sums import NOTHING, Sums
+from parallax_runner.train.metric_sums import NOTHING, Last, Sums
 
 
 def grouped(numbers: np.ndarray, ends: list[int]) -> Sums:
@@ -47,3 +47,18 @@ def test_an_infinite_sum_stays_infinite(numbers: list[float], total: float) -> N
 
 def test_nan_stays_nan() -> None:
     assert np.isnan(Sums.of([np.nan]).plus(Sums.of([1.0])).values[0])
+
+
+def test_of_values_of_a_step_the_newest_step_counts() -> None:
+    ranks = [Sums.of([1.0], last=Last.of(3, 1, [5.0])), Sums.of([2.0], last=Last.of(4, 2, [8.0]))]
+    total = Sums.total([*ranks, NOTHING, Sums.of([], last=Last.of(4, 1, [1.0]))])
+    assert (total.values, total.last) == ([3.0], Last(4, 3, (9.0,)))
+    assert total.last.means == (3.0,)
+    assert Sums.of_fields(json.loads(json.dumps(total.fields()))) == total
+    assert Sums.of([1.0], last=Last.of(5, 1, [])).last == NOTHING.last == Last()
+
+
+def test_values_of_a_step_alone_are_not_empty() -> None:
+    alone = Sums.of([], last=Last.of(1, 1, [2.0]))
+    assert not alone.is_empty and NOTHING.is_empty
+    assert alone.fields() == {"metric_last": [1, 1, [2.0]]}

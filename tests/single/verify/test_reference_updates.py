@@ -9,7 +9,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import ParallaxError
+from parallax_runner.graph.single_device_graph import Gradient
 from parallax_runner.verify.reference import Reference
+from parallax_runner.verify.split_step import split
 from tests.single.verify.reference_cases import (
     EXAMPLES,
     ROWS,
@@ -198,3 +200,17 @@ def test_a_draw_in_a_branch_that_both_passes_need_is_refused() -> None:
 
     with pytest.raises(ParallaxError, match="noise"):
         Reference(captured(build), ranks=1, average_sparse=True)
+
+
+def test_a_gradient_after_the_update_with_another_one_is_refused() -> None:
+    """As in a GAN: the generator's gradient is that of the discriminator that the step has just updated."""
+    with tf.Graph().as_default() as graph:
+        critic, actor = (tf.Variable(1.0, name=name, use_resource=True) for name in ("critic", "actor"))
+        first = tf.identity(critic * 0.5, name="first")
+        update = critic.assign_sub(first, read_value=False)
+        with tf.control_dependencies([update]):
+            second = tf.identity(actor * critic.read_value(), name="second")
+        train_op = tf.group(update, actor.assign_sub(second, read_value=False))
+        gradients = [Gradient("critic", first.name, None), Gradient("actor", second.name, None)]
+        with pytest.raises(ParallaxError, match="updates a variable before a gradient of the same step is computed"):
+            split(graph, train_op=train_op.name, loss=first.name, gradients=gradients)

@@ -216,3 +216,49 @@ def test_a_step_without_loss_and_gradients_is_refused() -> None:
     made.compile(keras.optimizers.Adam(0.1), keras.optimizers.Adagrad(0.2))
     with pytest.raises(CaptureError, match="returns no «loss», and it computes no gradients"):
         captured(made)
+
+
+class Extended(keras.Model):
+    """Adds to Keras' own steps. Its layers, its optimizer and the metrics of `compile` are built in the first step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = keras.layers.Dense(1, kernel_initializer="ones")
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return self.out(x) * (2.0 if training else 1.0)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        logs = super().train_step((data, tf.reduce_sum(data, axis=1, keepdims=True) + 1.0))
+        return {**logs, "norm": tf.norm(self.out.kernel)}
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        return super().test_step((data, tf.reduce_sum(data, axis=1, keepdims=True)))
+
+
+def test_a_step_that_adds_to_keras_own_step() -> None:
+    plain, ours = Extended(), Extended()
+    for made in (plain, ours):
+        made.compile(keras.optimizers.Adam(0.1), "mse", metrics=["mae"])
+    single = captured(ours, validates=True)
+    found, values = run(single)
+    expected = plain.fit(X, batch_size=BATCH, shuffle=False, verbose=0).history
+    assert found == pytest.approx({key: one for key, (one,) in expected.items()}, rel=1e-12)
+    held = {one.ref(): name for name, one in named_variables(ours).items()}
+    for theirs, one in zip(plain.get_weights(), ours.weights, strict=True):
+        np.testing.assert_allclose(values[held[one._value.ref()]], theirs, rtol=1e-12)
+    assert single.outputs and single.validation_loss is not None and single.knows_validation_loss
+    (note,) = single.notes
+    assert note.startswith("«norm»: train_step")
+
+
+def test_optimizers_of_one_name_keep_apart() -> None:
+    made = Own()
+    made.compile(keras.optimizers.Adam(0.1, name="same"), keras.optimizers.Adam(0.2, name="same"))
+    single = captured(made)
+    rates = optimizers_by_rate(made)
+    assert {name: float(one.learning_rate) for name, one in rates.items()} == {
+        "same/learning_rate": 0.1,
+        "same/learning_rate_1": 0.2,
+    }
+    assert {one.name for one in single.variables} == set(named_variables(made))
