@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from parallax_runner.api.fit_arrays import readable
-from parallax_runner.api.fit_validation import KERAS_BATCH, as_arrays, as_dataset
+from parallax_runner.api.fit_validation import KERAS_BATCH, as_arrays, as_datasets
 from parallax_runner.errors import ConfigError, Setting
 
 
@@ -36,6 +36,7 @@ def dataset_of(
     import keras
     import tensorflow as tf
 
+    validation_data = _as_parts(validation_data)
     if not isinstance(validation_data, tf.data.Dataset):
         validation_data = readable(validation_data, "validation_data")
     elif validation_batch_size is not None:
@@ -76,6 +77,14 @@ def dataset_of(
     )
 
 
+def _as_parts(validation_data: Any) -> Any:
+    """Returns (x, y) or (x, y, sample_weight) as a tuple, also for a list, which Keras accepts. Returns other data
+    unchanged."""
+    parts = tuple(validation_data) if isinstance(validation_data, list) else validation_data
+    has_no_weights = isinstance(parts, tuple) and len(parts) == 3 and parts[2] is None
+    return parts[:2] if has_no_weights else parts
+
+
 def _of_tf_data(
     train: Any,
     class_weight: dict[int, float] | None,
@@ -93,7 +102,9 @@ def _of_tf_data(
     weighted = train if class_weight is None else _weighted(train, class_weight)
     validation = None
     if validation_data is not None:
-        validation = as_dataset(weighted, validation_data, batch_size=validation_batch, steps=validation_steps)
+        weighted, validation = as_datasets(
+            weighted, validation_data, batch_size=validation_batch, steps=validation_steps
+        )
     found = TfDataset.of(
         weighted, validation, exact=is_exact(), is_counted=steps_per_epoch is None, pass_steps=pass_steps
     )

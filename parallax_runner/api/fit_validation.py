@@ -4,6 +4,7 @@ data: arrays or a `tf.data.Dataset`."""
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -48,23 +49,46 @@ def as_arrays(given: Any, *, batch_size: int, steps: int | None) -> Any:
     return tf.nest.map_structure(lambda array: array[: steps * batch_size], given)
 
 
-def as_dataset(train: Any, given: Any, *, batch_size: int, steps: int | None) -> Any:
-    """Returns the validation data as a dataset with the same structure as `train`. If only `train` has weights,
-    validation examples get the weight 1. If `steps` is not None, returns only the first `steps` batches."""
+def as_datasets(train: Any, given: Any, *, batch_size: int, steps: int | None) -> tuple[Any, Any]:
+    """Returns the training data and the validation data as datasets with the same structure. If only one of them has
+    weights, the examples of the other get the weight 1. If `steps` is not None, returns only the first `steps` batches
+    of the validation data."""
     import tensorflow as tf
 
     found = given
     if not isinstance(found, tf.data.Dataset):
-        found = tf.data.Dataset.from_tensor_slices(found).batch(batch_size)
+        found = tf.data.Dataset.from_tensor_slices(_without_lists(found)).batch(batch_size)
     if steps is not None:
         found = found.take(steps)
     parts = [spec if isinstance(spec, tuple) else (spec,) for spec in (train.element_spec, found.element_spec)]
-    if [len(part) for part in parts] == [3, 2]:
-        like = parts[0][2]
-        return found.map(
-            lambda x, y: (x, y, tf.ones([tf.shape(tf.nest.flatten(y)[0])[0], *like.shape[1:]], like.dtype))
-        )
-    return found
+    lengths = [len(part) for part in parts]
+    if lengths == [3, 2]:
+        return train, _with_ones(found, parts[0][2])
+    if lengths == [2, 3]:
+        return _with_ones(train, parts[1][2]), found
+    return train, found
+
+
+def _without_lists(arrays: Any) -> Any:
+    """Returns a nest of arrays with tuples in place of lists of arrays, which `tf.data` would join to one array."""
+    if isinstance(arrays, Mapping):
+        return {key: _without_lists(inner) for key, inner in arrays.items()}
+    if isinstance(arrays, tuple) or (isinstance(arrays, list) and any(hasattr(one, "shape") for one in arrays)):
+        return tuple(_without_lists(inner) for inner in arrays)
+    return arrays
+
+
+def _with_ones(batches: Any, weights: Any) -> Any:
+    """Returns a dataset of (x, y) with weights of 1, which have the type `weights`."""
+    import tensorflow as tf
+
+    def ones(spec: Any, y: Any) -> Any:
+        """Weights have the shape of the first dimensions of the labels."""
+        sizes = tf.shape(tf.nest.flatten(y)[0])
+        inner = [sizes[number] if size is None else size for number, size in enumerate(spec.shape) if number > 0]
+        return tf.ones([sizes[0], *inner], spec.dtype)
+
+    return batches.map(lambda x, y: (x, y, tf.nest.map_structure(lambda spec: ones(spec, y), weights)))
 
 
 def _read(dataset: Any) -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from parallax_runner.data.batch_structure import BatchStructure
+from parallax_runner.data.batch_structure import PARTS, BatchStructure
 from parallax_runner.data.dataset import Feature
 from parallax_runner.data.digest import digest_of
 from parallax_runner.data.identity import CONTENT, EXAMPLES, Contents
@@ -145,25 +146,62 @@ def arrays_dataset(
     floatx: str = "float32",
 ) -> Arrays:
     """Creates a dataset from arrays, or from dicts, tuples or lists of arrays. `validation` is (x, y) or (x, y,
-    sample_weight). As in Keras, floating-point arrays are cast to `floatx`.
+    sample_weight). If only one of the two parts has weights, the examples of the other part get the weight 1. As in
+    Keras, floating-point arrays are cast to `floatx`.
 
     Raises DataError if the arrays have different lengths, or if `validation` has a different structure.
     """
     given = (x, y, sample_weight)
-    structure = BatchStructure.of(given)
-    train = _arrays(structure, given, floatx)
-    held_back: dict[str, np.ndarray] = {}
-    if validation is not None:
-        own = BatchStructure.of(validation)
-        if (own.x, own.y) != (structure.x, structure.y):
-            raise DataError(
-                f"validation_data has the features {own.names}, but the training data has {structure.names}"
-            )
-        held_back = _arrays(own, validation, floatx)
-        if structure.sample_weight is not None and own.sample_weight is None:
-            # class_weight applies only to training examples.
-            held_back["sample_weight"] = np.ones_like(train["sample_weight"], shape=_rows(held_back, "validation_data"))
+    if validation is None:
+        structure = BatchStructure.of(given)
+        return Arrays(_arrays(structure, given, floatx), {}, structure, global_batch=batch_size, shuffle=shuffle)
+    given, validation = _both_with_weights(given, _three_parts(validation))
+    structure, own = BatchStructure.of(given), BatchStructure.of(validation)
+    if own != structure:
+        raise DataError(f"validation_data has the features {own.names}, but the training data has {structure.names}")
+    train, held_back = (_arrays(structure, part, floatx) for part in (given, validation))
     return Arrays(train, held_back, structure, global_batch=batch_size, shuffle=shuffle)
+
+
+Element = tuple[Any, Any, Any]
+
+
+def _three_parts(validation: Any) -> Element:
+    """Returns (x, y, sample_weight). A missing part becomes None."""
+    parts = validation if isinstance(validation, tuple) else (validation,)
+    if not 1 <= len(parts) <= len(PARTS):
+        raise DataError(f"validation_data is a tuple of length {len(parts)}; expected (x, y) or (x, y, sample_weight)")
+    x, y, sample_weight = (*parts, None, None)[: len(PARTS)]
+    return x, y, sample_weight
+
+
+def _both_with_weights(train: Element, validation: Element) -> tuple[Element, Element]:
+    """Returns both elements, with weights of 1 in one of them if only the other has weights, because the graph has one
+    structure for both."""
+    if train[2] is None and validation[2] is not None:
+        return (*train[:2], _ones_like(validation[2], _length(train[0]))), validation
+    if train[2] is not None and validation[2] is None:
+        return train, (*validation[:2], _ones_like(train[2], _length(validation[0])))
+    return train, validation
+
+
+def _ones_like(weights: Any, rows: int) -> Any:
+    """Returns weights of 1 for `rows` examples, with the structure, shapes and dtypes of `weights`."""
+    if isinstance(weights, Mapping):
+        return {key: _ones_like(inner, rows) for key, inner in weights.items()}
+    if isinstance(weights, tuple) or (isinstance(weights, list) and any(hasattr(one, "shape") for one in weights)):
+        return type(weights)(_ones_like(inner, rows) for inner in weights)
+    if weights is None:
+        return None
+    like = np.asarray(weights)
+    return np.ones((rows, *like.shape[1:]), like.dtype)
+
+
+def _length(part: Any) -> int:
+    """Returns the number of rows of the first array in a nest of arrays."""
+    while isinstance(part, Mapping | tuple) or (isinstance(part, list) and part and hasattr(part[0], "shape")):
+        part = next(iter(part.values() if isinstance(part, Mapping) else part))
+    return len(np.asarray(part))
 
 
 def _arrays(structure: BatchStructure, element: Any, floatx: str) -> dict[str, np.ndarray]:
