@@ -29,8 +29,6 @@ def readable(given: Any, what: str) -> Any:
     """
     import keras
 
-    if isinstance(given, keras.utils.PyDataset):
-        raise ConfigError(f"{what} (fit): a keras.utils.PyDataset {FROM_PYTHON}")
     if inspect.isgenerator(given):
         raise ConfigError(f"{what} (fit): a generator {FROM_PYTHON}")
     return keras.tree.map_structure(lambda leaf: _array(leaf, what), given)

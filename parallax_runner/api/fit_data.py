@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from parallax_runner.api.fit_arrays import readable
+from parallax_runner.api.fit_py_dataset import arrays_of, is_py_dataset, py_dataset_of
 from parallax_runner.api.fit_validation import KERAS_BATCH, as_arrays, as_datasets
 from parallax_runner.errors import ConfigError, Setting
 
@@ -37,16 +38,31 @@ def dataset_of(
     import tensorflow as tf
 
     validation_data = _as_parts(validation_data)
-    if not isinstance(validation_data, tf.data.Dataset):
+    if is_py_dataset(validation_data) and not is_py_dataset(x):
+        validation_data = arrays_of(validation_data, "validation_data", validation_steps)
+        validation_steps = None
+    if is_py_dataset(validation_data):
+        _refuse_batch_size(validation_batch_size, "keras.utils.PyDataset")
+    elif not isinstance(validation_data, tf.data.Dataset):
         validation_data = readable(validation_data, "validation_data")
-    elif validation_batch_size is not None:
-        raise ConfigError(
-            "validation_batch_size (fit): a tf.data.Dataset already has a batch size; remove this argument"
-        )
+    else:
+        _refuse_batch_size(validation_batch_size, "tf.data.Dataset")
     array_batch = batch_size or KERAS_BATCH
     validation_batch = validation_batch_size or array_batch
+    contained = {"y": y, "sample_weight": sample_weight, "batch_size": batch_size}
+    if is_py_dataset(x):
+        _refuse_for_dataset("keras.utils.PyDataset", validation_split, **contained)
+        return py_dataset_of(
+            x,
+            validation_data,
+            class_weight=class_weight,
+            shuffle=shuffle,
+            validation_batch=validation_batch,
+            validation_steps=validation_steps,
+            steps_per_epoch=steps_per_epoch,
+        )
     if isinstance(x, tf.data.Dataset):
-        _refuse_for_dataset(validation_split, y=y, sample_weight=sample_weight, batch_size=batch_size)
+        _refuse_for_dataset("tf.data.Dataset", validation_split, **contained)
         return _of_tf_data(
             x,
             class_weight,
@@ -115,11 +131,17 @@ def _of_tf_data(
     return found
 
 
-def _refuse_for_dataset(validation_split: float, **contained: Any) -> None:
-    """Raises ConfigError for an argument that is only for arrays, or that a `tf.data.Dataset` already contains."""
+def _refuse_batch_size(validation_batch_size: int | None, kind: str) -> None:
+    """Raises ConfigError if validation data of a kind that has batches is given with a batch size."""
+    if validation_batch_size is not None:
+        raise ConfigError(f"validation_batch_size (fit): a {kind} already has a batch size; remove this argument")
+
+
+def _refuse_for_dataset(kind: str, validation_split: float, **contained: Any) -> None:
+    """Raises ConfigError for an argument that is only for arrays, or that data of this kind already contains."""
     for name, value in contained.items():
         if value is not None:
-            raise ConfigError(f"{name} (fit): a tf.data.Dataset already contains it; remove {name}")
+            raise ConfigError(f"{name} (fit): a {kind} already contains it; remove {name}")
     if validation_split:
         raise ConfigError(
             "this argument needs arrays; for a tf.data.Dataset, split off validation_data with .take(…) and .skip(…)"

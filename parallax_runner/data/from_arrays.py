@@ -155,7 +155,7 @@ def arrays_dataset(
     if validation is None:
         structure = BatchStructure.of(given)
         return Arrays(_arrays(structure, given, floatx), {}, structure, global_batch=batch_size, shuffle=shuffle)
-    given, validation = _both_with_weights(given, _three_parts(validation))
+    given, validation = both_with_weights(given, three_parts(validation))
     structure, own = BatchStructure.of(given), BatchStructure.of(validation)
     if own != structure:
         raise DataError(f"validation_data has the features {own.names}, but the training data has {structure.names}")
@@ -166,7 +166,7 @@ def arrays_dataset(
 Element = tuple[Any, Any, Any]
 
 
-def _three_parts(validation: Any) -> Element:
+def three_parts(validation: Any) -> Element:
     """Returns (x, y, sample_weight). A missing part becomes None."""
     parts = validation if isinstance(validation, tuple) else (validation,)
     if not 1 <= len(parts) <= len(PARTS):
@@ -175,7 +175,7 @@ def _three_parts(validation: Any) -> Element:
     return x, y, sample_weight
 
 
-def _both_with_weights(train: Element, validation: Element) -> tuple[Element, Element]:
+def both_with_weights(train: Element, validation: Element) -> tuple[Element, Element]:
     """Returns both elements, with weights of 1 in one of them if only the other has weights, because the graph has one
     structure for both."""
     if train[2] is None and validation[2] is not None:
