@@ -7,6 +7,7 @@ from typing import Any
 
 from parallax_runner.api.fit_arrays import readable
 from parallax_runner.api.fit_py_dataset import arrays_of, is_py_dataset, py_dataset_of
+from parallax_runner.api.fit_sparse import has_sparse, sparse_dataset, with_sparse_tensors
 from parallax_runner.api.fit_validation import KERAS_BATCH, as_arrays, as_datasets
 from parallax_runner.errors import ConfigError, Setting
 
@@ -78,6 +79,19 @@ def dataset_of(
     x, y, sample_weight = readable(x, "x"), readable(y, "y"), readable(sample_weight, "sample_weight")
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
+    if has_sparse(x, y, sample_weight):
+        return _of_tf_data(
+            sparse_dataset(x, y, sample_weight, batch_size=array_batch, shuffle=shuffle),
+            class_weight,
+            with_sparse_tensors(validation_data),
+            validation_batch=validation_batch,
+            validation_steps=validation_steps,
+            steps_per_epoch=steps_per_epoch,
+            is_exact=is_exact,
+            pass_steps=pass_steps,
+        )
+    if has_sparse(validation_data):
+        raise ConfigError("validation_data (fit): it has a sparse matrix, but x has none: give both the same kind")
     if validation_data is not None:
         validation_data = as_arrays(validation_data, batch_size=validation_batch, steps=validation_steps)
     if class_weight is not None:

@@ -9,7 +9,6 @@ import keras
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse
 import tensorflow as tf
 
 from parallax_runner.api.fit_arrays import readable
@@ -43,7 +42,6 @@ def generated() -> Iterator[Any]:
     ("given", "said"),
     [
         (generated(), r"x \(fit\): a generator calls Python code .*data.resume=approximate"),
-        (scipy.sparse.csr_matrix(np.eye(3)), r"x \(fit\): scipy.csr_matrix is ragged or sparse, .* pass a tf.data"),
         (tf.ragged.constant([[1], [2, 3]]), r"x \(fit\): tensorflow.RaggedTensor is ragged or sparse"),
         (
             pd.DataFrame({"word": ["a", "b"]}),
