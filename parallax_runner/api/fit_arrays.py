@@ -22,15 +22,13 @@ FROM_PYTHON = (
 
 
 def readable(given: Any, what: str) -> Any:
-    """Returns `given`, a nest of arrays, with NumPy arrays in place of tables and tensors. `what` is the name of the
-    argument.
+    """Returns `given`, a nest of arrays, with NumPy arrays in place of tables and tensors. Sparse matrices of SciPy
+    become matrices in CSR format. `what` is the name of the argument.
 
     Raises ConfigError for data that cannot be divided among several workers.
     """
     import keras
 
-    if isinstance(given, keras.utils.PyDataset):
-        raise ConfigError(f"{what} (fit): a keras.utils.PyDataset {FROM_PYTHON}")
     if inspect.isgenerator(given):
         raise ConfigError(f"{what} (fit): a generator {FROM_PYTHON}")
     return keras.tree.map_structure(lambda leaf: _array(leaf, what), given)
@@ -40,6 +38,8 @@ def _array(leaf: Any, what: str) -> Any:
     if leaf is None or isinstance(leaf, bool | int | float):  # numbers in a list, which becomes an array
         return leaf
     kind = f"{type(leaf).__module__.partition('.')[0]}.{type(leaf).__name__}"
+    if is_scipy(leaf):
+        return leaf.tocsr()
     if _is_sparse(leaf):
         raise ConfigError(f"{what} (fit): {kind} is ragged or sparse, and arrays must be dense; {AS_DATASET}")
     if not hasattr(leaf, "__array__"):
@@ -58,8 +58,13 @@ def _array(leaf: Any, what: str) -> Any:
     return array[:, None] if pandas is not None and isinstance(leaf, pandas.Series) else array
 
 
+def is_scipy(leaf: Any) -> bool:
+    """Returns whether `leaf` is a sparse matrix of SciPy."""
+    scipy = sys.modules.get("scipy.sparse")
+    return scipy is not None and bool(scipy.issparse(leaf))
+
+
 def _is_sparse(leaf: Any) -> bool:
     import tensorflow as tf
 
-    scipy = sys.modules.get("scipy.sparse")
-    return isinstance(leaf, tf.RaggedTensor | tf.SparseTensor) or (scipy is not None and scipy.issparse(leaf))
+    return isinstance(leaf, tf.RaggedTensor | tf.SparseTensor)

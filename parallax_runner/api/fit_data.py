@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from parallax_runner.api.fit_arrays import readable
+from parallax_runner.api.fit_py_dataset import arrays_of, is_py_dataset, py_dataset_of
+from parallax_runner.api.fit_sparse import has_sparse, sparse_dataset, with_sparse_tensors
 from parallax_runner.api.fit_validation import KERAS_BATCH, as_arrays, as_dataset, with_weights_like
 from parallax_runner.errors import ConfigError, Setting
 
@@ -37,16 +39,32 @@ def dataset_of(
     import keras
     import tensorflow as tf
 
-    if not isinstance(validation_data, tf.data.Dataset):
+    validation_data = _as_parts(validation_data)
+    if is_py_dataset(validation_data) and not is_py_dataset(x):
+        validation_data = arrays_of(validation_data, "validation_data", validation_steps)
+        validation_steps = None
+    if is_py_dataset(validation_data):
+        _refuse_batch_size(validation_batch_size, "keras.utils.PyDataset")
+    elif not isinstance(validation_data, tf.data.Dataset):
         validation_data = readable(validation_data, "validation_data")
-    elif validation_batch_size is not None:
-        raise ConfigError(
-            "validation_batch_size (fit): a tf.data.Dataset already has a batch size; remove this argument"
-        )
+    else:
+        _refuse_batch_size(validation_batch_size, "tf.data.Dataset")
     array_batch = batch_size or KERAS_BATCH
     validation_batch = validation_batch_size or array_batch
+    contained = {"y": y, "sample_weight": sample_weight, "batch_size": batch_size}
+    if is_py_dataset(x):
+        _refuse_for_dataset("keras.utils.PyDataset", validation_split, **contained)
+        return py_dataset_of(
+            x,
+            validation_data,
+            class_weight=class_weight,
+            shuffle=shuffle,
+            validation_batch=validation_batch,
+            validation_steps=validation_steps,
+            steps_per_epoch=steps_per_epoch,
+        )
     if isinstance(x, tf.data.Dataset):
-        _refuse_for_dataset(validation_split, y=y, sample_weight=sample_weight, batch_size=batch_size)
+        _refuse_for_dataset("tf.data.Dataset", validation_split, **contained)
         return _of_tf_data(
             x,
             class_weight,
@@ -62,6 +80,19 @@ def dataset_of(
     x, y, sample_weight = readable(x, "x"), readable(y, "y"), readable(sample_weight, "sample_weight")
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
+    if has_sparse(x, y, sample_weight):
+        return _of_tf_data(
+            sparse_dataset(x, y, sample_weight, batch_size=array_batch, shuffle=shuffle),
+            class_weight,
+            with_sparse_tensors(validation_data),
+            validation_batch=validation_batch,
+            validation_steps=validation_steps,
+            steps_per_epoch=steps_per_epoch,
+            is_exact=is_exact,
+            pass_steps=pass_steps,
+        )
+    if has_sparse(validation_data):
+        raise ConfigError("validation_data (fit): it has a sparse matrix, but x has none: give both the same kind")
     if validation_data is not None:
         validation_data = as_arrays(validation_data, batch_size=validation_batch, steps=validation_steps)
     if class_weight is not None:
@@ -75,6 +106,14 @@ def dataset_of(
         validation=validation_data,
         floatx=keras.config.floatx(),
     )
+
+
+def _as_parts(validation_data: Any) -> Any:
+    """Returns (x, y) or (x, y, sample_weight) as a tuple, also for a list, which Keras accepts. Returns other data
+    unchanged."""
+    parts = tuple(validation_data) if isinstance(validation_data, list) else validation_data
+    has_no_weights = isinstance(parts, tuple) and len(parts) == 3 and parts[2] is None
+    return parts[:2] if has_no_weights else parts
 
 
 def _of_tf_data(
@@ -113,11 +152,17 @@ def _of_tf_data(
     return found
 
 
-def _refuse_for_dataset(validation_split: float, **contained: Any) -> None:
-    """Raises ConfigError for an argument that is only for arrays, or that a `tf.data.Dataset` already contains."""
+def _refuse_batch_size(validation_batch_size: int | None, kind: str) -> None:
+    """Raises ConfigError if validation data of a kind that has batches is given with a batch size."""
+    if validation_batch_size is not None:
+        raise ConfigError(f"validation_batch_size (fit): a {kind} already has a batch size; remove this argument")
+
+
+def _refuse_for_dataset(kind: str, validation_split: float, **contained: Any) -> None:
+    """Raises ConfigError for an argument that is only for arrays, or that data of this kind already contains."""
     for name, value in contained.items():
         if value is not None:
-            raise ConfigError(f"{name} (fit): a tf.data.Dataset already contains it; remove {name}")
+            raise ConfigError(f"{name} (fit): a {kind} already contains it; remove {name}")
     if validation_split:
         raise ConfigError(
             "this argument needs arrays; for a tf.data.Dataset, split off validation_data with .take(…) and .skip(…)"

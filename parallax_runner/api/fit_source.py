@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, validates_at_least
 from parallax_runner.data.from_arrays import Arrays
+from parallax_runner.data.python_batches import PythonBatches
 from parallax_runner.data.shares import is_uneven_run
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
@@ -33,7 +34,7 @@ class FitSource:
         if isinstance(self.dataset, Arrays):
             return self.dataset.with_seed(config.train.seed + len(config.model["earlier"]))
         loaded: Dataset = self.dataset.after(self.steps_before)
-        return loaded
+        return loaded.with_seed(config.train.seed) if isinstance(loaded, PythonBatches) else loaded
 
     def build_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
         """Captures the model's training step on one replica's batch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,38 @@ def _with_weights_like(other: dict[str, np.ndarray], arrays: dict[str, np.ndarra
     missing = {name: array for name, array in other.items() if name not in arrays}
     rows = _rows(arrays, what)
     return arrays | {name: np.ones_like(array, shape=(rows, *array.shape[1:])) for name, array in missing.items()}
+
+
+Element = tuple[Any, Any, Any]
+
+
+def both_with_weights(train: Element, validation: Element) -> tuple[Element, Element]:
+    """Returns both elements, with weights of 1 in one of them if only the other has weights, because the graph has one
+    structure for both."""
+    if train[2] is None and validation[2] is not None:
+        return (*train[:2], _ones_like(validation[2], _length(train[0]))), validation
+    if train[2] is not None and validation[2] is None:
+        return train, (*validation[:2], _ones_like(train[2], _length(validation[0])))
+    return train, validation
+
+
+def _ones_like(weights: Any, rows: int) -> Any:
+    """Returns weights of 1 for `rows` examples, with the structure, shapes and dtypes of `weights`."""
+    if isinstance(weights, Mapping):
+        return {key: _ones_like(inner, rows) for key, inner in weights.items()}
+    if isinstance(weights, tuple) or (isinstance(weights, list) and any(hasattr(one, "shape") for one in weights)):
+        return type(weights)(_ones_like(inner, rows) for inner in weights)
+    if weights is None:
+        return None
+    like = np.asarray(weights)
+    return np.ones((rows, *like.shape[1:]), like.dtype)
+
+
+def _length(part: Any) -> int:
+    """Returns the number of rows of the first array in a nest of arrays."""
+    while isinstance(part, Mapping | tuple) or (isinstance(part, list) and part and hasattr(part[0], "shape")):
+        part = next(iter(part.values() if isinstance(part, Mapping) else part))
+    return len(np.asarray(part))
 
 
 def _arrays(structure: BatchStructure, element: Any, floatx: str) -> dict[str, np.ndarray]:

@@ -24,7 +24,10 @@ OWN_OBJECT = "the data function returns an object of its own"
 def why_data_stays(dataset: Dataset) -> str | None:
     """Returns the reason why another process must make the data again, or None if the data can travel."""
     kind = _kind_of(dataset)
-    return OWN_OBJECT if kind is None else KINDS[kind][1].why_it_stays(dataset)
+    if kind is None:
+        return str(getattr(dataset, "why_it_stays", OWN_OBJECT))
+    reason: str | None = KINDS[kind][1].why_it_stays(dataset)
+    return reason
 
 
 def data_bytes(dataset: Dataset) -> int:

@@ -75,7 +75,7 @@ class TfDataset:
         held_back = None
         if validation is not None:
             held_back = Batches.of(validation, "validation_data")
-            _check_validation(held_back, validation, batches.structure, exact=exact)
+            _check_validation(held_back, validation, batches, exact=exact)
         reads_only_full = batches.is_full or (batches.by_example and batches.is_endless)
         made = cls(
             batches,
@@ -285,7 +285,7 @@ def _check_order(train: Any) -> None:
         )
 
 
-def _check_validation(batches: Batches, validation: Any, structure: BatchStructure, *, exact: bool) -> None:
+def _check_validation(batches: Batches, validation: Any, train: Batches, *, exact: bool) -> None:
     """Raises DataError if workers would read the validation data in different orders, if it has other parts than the
     training data, or if it never ends. Without `exact`, assumes that generators and Python functions repeat their
     order."""
@@ -297,10 +297,31 @@ def _check_validation(batches: Batches, validation: Any, structure: BatchStructu
             f"validation_data: its order cannot be repeated: {reason}. Each worker validates every N-th batch, so all "
             f"workers must read it in the same order: remove the shuffle, or give it a seed{remedy}"
         )
-    if batches.structure != structure:
+    if batches.structure != train.structure:
         raise DataError(
             f"validation_data has the parts {batches.structure.names}, but the training data has "
-            f"{structure.names}: give both the same parts"
+            f"{train.structure.names}: give both the same parts"
         )
+    for name, feature in batches.features.items():
+        if not _can_be(train.features[name], feature):
+            raise DataError(
+                f"validation_data: «{name}» is {_described(feature)}, expected {_described(train.features[name])} as "
+                "in the training data"
+            )
     if batches.is_endless:
         raise DataError("validation_data never ends: limit it with .take(…)")
+
+
+def _can_be(expected: Feature, found: Feature) -> bool:
+    """Returns whether batches of a feature can be fed where batches of another are expected. Feeding converts the
+    dtype."""
+    is_of_kind = (found.kind, found.ragged_rank) == (expected.kind, expected.ragged_rank)
+    if not is_of_kind or len(expected.shape) != len(found.shape):
+        return False
+    sizes = zip(expected.shape, found.shape, strict=True)
+    return all(one is None or other is None or one == other for one, other in sizes)
+
+
+def _described(feature: Feature) -> str:
+    kind = "" if feature.kind == "dense" else f" ({feature.kind})"
+    return f"{feature.dtype} {list(feature.shape)}{kind}"

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit, seeds
+from parallax_runner.graph.components import placeholder_name
 from parallax_runner.graph.traced.imported import First, add_variables, captured, without_captured, without_colocation
 from parallax_runner.graph.traced.lookups import look_up_rows
 from parallax_runner.graph.traced.loss_kinds import ROUNDING, ROUNDING_OF_16_BITS
@@ -110,7 +111,7 @@ def _imported(traced: TracedLosses, variables: Mapping[int, Any], name: str) -> 
     definition = tf.graph_util.extract_sub_graph(definition, [tensor.op.name for tensor in tensors])
     kept = {node.name for node in definition.node}
     placeholders = {
-        feature: tf.placeholder(inner.dtype, inner.shape, name=f"{name}_features/{feature}")
+        feature: tf.placeholder(inner.dtype, inner.shape, name=f"{name}_{placeholder_name(feature)}")
         for feature, inner in traced.inputs.items()
         if inner.op.name in kept
     }

@@ -15,7 +15,9 @@ import parallax_runner
 from parallax_runner.api import scripts_without_driver
 from parallax_runner.api.fit_data import dataset_of
 from parallax_runner.api.fit_validation import epochs_between
+from parallax_runner.data.batch_structure import leaves
 from parallax_runner.errors import ConfigError, DataError, LaunchError
+from parallax_runner.train.feed import Feed
 
 X, Y = np.zeros([12, 2], np.float32), np.zeros([12, 1], np.float32)
 
@@ -234,6 +236,39 @@ def test_weights_of_classes_weigh_no_validation_example(validation: Any) -> None
     assert {tuple(batch["sample_weight"].tolist()) for batch in share.validation_batches(whole_only=True)} == {
         (1, 1, 1)
     }
+
+
+@pytest.mark.parametrize("validation", ["a dataset", "a tuple", "a list"])
+@pytest.mark.parametrize("train", ["a dataset", "arrays"])
+@pytest.mark.parametrize("kind", ["one", "temporal", "named"])
+def test_weights_of_validation_examples_only(train: str, validation: str, kind: str) -> None:
+    rows = np.arange(12.0).reshape(6, 2)
+    weights: Any = {"one": rows[:, 0], "temporal": rows, "named": {"a": rows[:, 0], "b": rows[:, 1]}}[kind]
+    labels: Any = {"a": rows, "b": rows} if kind == "named" else rows
+    held_back: Any = (rows, labels, weights)
+    if validation == "a dataset":
+        held_back = tf.data.Dataset.from_tensor_slices(held_back).batch(3)
+    if validation == "a list":
+        held_back = list(held_back)
+    given: Any = (rows, labels)
+    if train == "a dataset":
+        given = (tf.data.Dataset.from_tensor_slices(given).batch(3), None)
+    batch_size = 3 if train == "arrays" else None
+    found = dataset_of(*given, **{**GIVEN, "validation_data": held_back, "batch_size": batch_size, "shuffle": False})
+    feed = Feed(found, 3, 0, 1)
+    batches = {"train": feed.train_batches(0), "validation": list(feed.validation_batches(whole_only=True))}
+    names = list(leaves(found.structure.sample_weight))
+    for name, expected in zip(names, tf.nest.flatten(weights), strict=True):
+        assert (batches["train"][0][name] == 1).all() and batches["train"][0][name].shape == expected[:3].shape
+        np.testing.assert_array_equal(np.concatenate([one[name] for one in batches["validation"]]), expected)
+
+
+def test_lists_of_arrays_beside_a_dataset() -> None:
+    one, other = np.arange(6.0), np.arange(18.0).reshape(6, 3)
+    train = tf.data.Dataset.from_tensor_slices(((one, other), one)).batch(3)
+    found = dataset_of(train, None, **{**GIVEN, "validation_data": ([one, other], one)})
+    (batch, _) = Feed(found, 3, 0, 1).validation_batches(whole_only=True)
+    np.testing.assert_array_equal(batch["x_1"], other[:3])
 
 
 def test_a_model_that_is_not_compiled() -> None:

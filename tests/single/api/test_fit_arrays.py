@@ -9,7 +9,6 @@ import keras
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse
 import tensorflow as tf
 
 from parallax_runner.api.fit_arrays import readable
@@ -35,16 +34,6 @@ def test_a_table_trains_as_in_keras() -> None:
     assert by_keras == pytest.approx(1.0)  # a + b - a
 
 
-class Batches(keras.utils.PyDataset):
-    """One batch."""
-
-    def __len__(self) -> int:
-        return 1
-
-    def __getitem__(self, index: int) -> Any:
-        return np.ones([2, 1]), np.ones([2, 1])
-
-
 def generated() -> Iterator[Any]:
     yield np.ones([2, 1]), np.ones([2, 1])
 
@@ -52,9 +41,7 @@ def generated() -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (Batches(), r"x \(fit\): a keras.utils.PyDataset calls Python code .* Pass arrays or a tf.data.Dataset"),
         (generated(), r"x \(fit\): a generator calls Python code .*data.resume=approximate"),
-        (scipy.sparse.csr_matrix(np.eye(3)), r"x \(fit\): scipy.csr_matrix is ragged or sparse, .* pass a tf.data"),
         (tf.ragged.constant([[1], [2, 3]]), r"x \(fit\): tensorflow.RaggedTensor is ragged or sparse"),
         (
             pd.DataFrame({"word": ["a", "b"]}),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from parallax_runner.data.batch_structure import leaves
 from parallax_runner.data.from_arrays import Arrays, arrays_dataset
 from parallax_runner.errors import DataError
 
@@ -44,6 +48,36 @@ def test_weights_of_classes_weigh_no_validation_example() -> None:
     weights = np.full(10, 3.0, np.float32)
     data = arrays_dataset(ROWS, ROWS, weights, batch_size=5, shuffle=False, validation=(ROWS[:4], ROWS[:4]))
     assert data.validation_batch(0, 4)["sample_weight"].tolist() == [1, 1, 1, 1]
+
+
+ONE, OTHER = np.linspace(0, 2, 10), np.linspace(1, 3, 10)
+OF_WORDS = np.arange(20.0).reshape(10, 2)
+
+
+@pytest.mark.parametrize(
+    ("y", "weights"),
+    [
+        (ROWS, ONE),
+        (OF_WORDS, OF_WORDS),
+        ([ROWS, ROWS], [ONE, OTHER]),
+        ((ROWS, ROWS), (ONE, OTHER)),
+        ({"a": ROWS, "b": ROWS}, {"a": ONE, "b": OTHER}),
+    ],
+)
+@pytest.mark.parametrize("of_training", [False, True])
+def test_weights_in_one_part_only(y: Any, weights: Any, *, of_training: bool) -> None:
+    """As in Keras, the examples of the other part have no weights, which means 1."""
+    validation = (ROWS, y) if of_training else (ROWS, y, weights)
+    given = {"sample_weight": weights if of_training else None, "validation": validation}
+    data = arrays_dataset(ROWS, y, batch_size=5, shuffle=False, **given)
+    weighted, unweighted = data.train_batch(0, 10), data.validation_batch(0, 10)
+    if not of_training:
+        weighted, unweighted = unweighted, weighted
+    of_weights = list(leaves(data.structure.sample_weight))
+    assert weighted.keys() == unweighted.keys() == set(data.structure.names)
+    for name, one in zip(of_weights, tf.nest.flatten(weights), strict=True):
+        np.testing.assert_allclose(weighted[name], one, rtol=1e-6)
+        assert unweighted[name].shape == one.shape and (unweighted[name] == 1).all()
 
 
 @pytest.mark.parametrize(

@@ -434,3 +434,25 @@ def test_no_term_is_found_in_the_models_of_the_equivalence_matrix(name: str) -> 
         tried = trial.run(lambda size: {key: array[:size] for key, array in whole.items()}, keras_models.BATCH * 2)
     assert tried
     assert [one for loss in tried for one in differing_terms(loss)] == []
+
+
+def test_features_of_any_name() -> None:
+    """As the columns of a file have."""
+    names = ["Fare paid", "größe: m²", "9/x"]
+
+    def make() -> Any:
+        table = tf.Variable(tf.ones([3]), name="table")
+
+        @tf.function
+        def train(batch: dict[str, Any]) -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(sum(batch[name] for name in names) * table)
+            table.assign_sub(0.1 * tape.gradient(loss, table))
+            return loss
+
+        return train
+
+    shapes = dict.fromkeys(names, SHAPES["x"])
+    trial: LossTrial = capture_step(make, shapes, seed=7, options={}).loss_trial
+    tried = trial.run(lambda size: {name: DATA["x"][:size] for name in names}, 2 * BATCH)
+    assert [one.kind for loss in tried or () for one in differing_terms(loss)] == [SUM]

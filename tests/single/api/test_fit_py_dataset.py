@@ -1,0 +1,194 @@
+"""A `keras.utils.PyDataset` as training and validation data: replicas share the batches that Keras trains on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from parallax_runner.api.fit_data import dataset_of
+from parallax_runner.data.dataset import Feature, is_uneven, with_whole_batches
+from parallax_runner.data.python_batches import PythonBatches
+from parallax_runner.data.shares import SHARE
+from parallax_runner.errors import ConfigError, DataError
+from parallax_runner.shipment.data_files import why_data_stays
+from parallax_runner.train.feed import Feed
+from tests.single.api.test_fit import GIVEN
+
+SIZES = (4, 4, 3, 1)
+
+
+class Batches(keras.utils.PyDataset):
+    """Numbers in batches of SIZES. Batch i has rows of length i + 2. `calls` are Keras' calls between passes."""
+
+    def __init__(self, *, weighted: bool = False, as_list: bool = False, first: int = 0) -> None:
+        super().__init__()
+        self.weighted, self.as_list, self.first = weighted, as_list, first
+        self.calls = list[str]()
+
+    def __len__(self) -> int:
+        return len(SIZES)
+
+    def __getitem__(self, index: int) -> Any:
+        start = self.first + sum(SIZES[:index])
+        y = np.arange(start, start + SIZES[index])
+        parts = ({"words": np.repeat(y[:, None], index + 2, axis=1)}, y, *([y * 0.5] if self.weighted else []))
+        return list(parts) if self.as_list else parts
+
+    def on_epoch_begin(self) -> None:
+        self.calls.append("begin")
+
+    def on_epoch_end(self) -> None:
+        self.calls.append("end")
+
+
+class Endless(Batches):
+    """Repeats the batches of one size."""
+
+    @property
+    def num_batches(self) -> None:
+        return None
+
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(index % 2)
+
+
+def made(train: Any, validation: Any = None, **more: Any) -> Any:
+    return dataset_of(train, None, **{**GIVEN, "validation_data": validation, "shuffle": False, **more})
+
+
+def numbers(batches: list[dict[str, np.ndarray]]) -> list[int]:
+    """The examples that replicas train on in a step, whose shares are checked."""
+    examples = [len(batch["y"]) if batch[SHARE] else 0 for batch in batches]
+    for batch, count in zip(batches, examples, strict=True):
+        assert len(batch["y"]) and batch[SHARE] == pytest.approx(len(batches) * count / sum(examples))
+        assert (batch["words"] == batch["y"][:, None]).all()
+    return sorted(int(one) for batch, count in zip(batches, examples, strict=True) for one in batch["y"][:count])
+
+
+@pytest.mark.parametrize(("ranks", "replicas", "first"), [(1, 1, 0), (2, 1, 3), (3, 2, 0), (5, 1, 6)])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_replicas_together_train_on_each_batch_once_a_pass(
+    ranks: int, replicas: int, first: int, *, shuffle: bool
+) -> None:
+    source = Batches()
+    data = made(source, shuffle=shuffle).with_seed(3)
+    assert (data.pass_steps, data.train_size, data.global_batch) == (4, 16, 4)
+    feeds = [Feed(data, 1, rank, ranks, replicas) for rank in range(ranks)]
+    assert feeds[0].is_uneven and feeds[0].global_batch == 4
+    read = [numbers([one for feed in feeds for one in feed.train_batches(step * 4)]) for step in range(first, 12)]
+    for number, step in zip(read, range(first, 12), strict=True):
+        if not shuffle:
+            assert number == source[step % 4][1].tolist()
+    for start in range(-first % 4, len(read) - 3, 4):
+        assert sorted(one for step in read[start : start + 4] for one in step) == list(range(12))
+    orders = [read[start : start + 4] for start in range(-first % 4, len(read) - 3, 4)]
+    assert not shuffle or len(orders) == 1 or orders[0] != orders[1]
+    assert source.calls == ["begin", "end", "begin", "end", "begin"]  # although several ranks read here
+
+
+def test_a_later_call_goes_on_with_the_next_pass() -> None:
+    data = made(Batches(), shuffle=True)
+    expected, found = Feed(data, 4, 0, 1), Feed(data.after(3), 4, 0, 1)
+    for step in range(4):
+        np.testing.assert_array_equal(
+            found.train_batches(4 * step)[0]["y"], expected.train_batches(4 * (step + 4))[0]["y"]
+        )
+
+
+def test_what_is_known_of_it() -> None:
+    data = made(Batches(as_list=True))
+    assert data.features == {"words": Feature((None,), "int64"), "y": Feature((), "int64")}
+    assert is_uneven(data, 1)
+    assert "PyDataset, which calls Python code" in str(why_data_stays(data))
+    assert Feed(data, 2, 0, 2).any_batch["y"].tolist() == [0, 1]
+    with pytest.raises(DataError, match="needs batches of one size"):
+        with_whole_batches(data)
+
+
+@pytest.mark.parametrize("kind", ["a PyDataset", "arrays", "a dataset"])
+@pytest.mark.parametrize("steps", [None, 2])
+def test_validation_data_beside_it(kind: str, steps: int | None) -> None:
+    y = np.arange(12)
+    arrays = ({"words": np.repeat(y[:, None], 3, axis=1)}, y)
+    given: Any = Batches() if kind == "a PyDataset" else arrays
+    if kind == "a dataset":
+        given = tf.data.Dataset.from_tensor_slices(arrays).batch(4)
+    batch_size = 4 if kind == "arrays" else None
+    data = made(Batches(), given, validation_steps=steps, validation_batch_size=batch_size)
+    expected = list(range(12 if steps is None else 8))
+    assert data.validation_size == len(expected) and data.validates_at_least(len(expected))
+    assert not data.validates_at_least(len(expected) + 1)
+    feeds = [Feed(data, 2, rank, 2) for rank in range(2)]
+    read = [batch["y"] for feed in feeds for batch in feed.validation_batches(whole_only=False)]
+    assert sorted(np.concatenate(read)) == expected and max(map(len, read)) == 2
+    whole = [len(batch["y"]) for feed in feeds for batch in feed.validation_batches(whole_only=True)]
+    assert set(whole) == {2}
+
+
+@pytest.mark.parametrize("weighted", ["training", "validation"])
+def test_weights_in_one_part_only(weighted: str) -> None:
+    data = made(Batches(weighted=weighted == "training"), Batches(weighted=weighted == "validation"))
+    feed = Feed(data, 4, 0, 1)
+    parts = {"training": feed.train_batches(4)[0], "validation": list(feed.validation_batches(whole_only=False))[1]}
+    for name, batch in parts.items():
+        assert batch["sample_weight"].tolist() == ([2.0, 2.5, 3.0, 3.5] if name == weighted else [1.0] * 4)
+
+
+def test_weights_of_classes() -> None:
+    (batch,) = Feed(made(Batches(), class_weight={1: 3.0}), 4, 0, 1).train_batches(0)
+    assert batch["sample_weight"].tolist() == [1, 3, 1, 1]
+
+
+@pytest.mark.parametrize("train", ["arrays", "a dataset"])
+def test_it_validates_other_data(train: str) -> None:
+    rows = np.arange(8)
+    given: Any = (rows, rows)
+
+    class OfOneShape(Batches):
+        def __getitem__(self, index: int) -> Any:
+            y = super().__getitem__(index)[1]
+            return y, y
+
+    if train == "a dataset":
+        given = (tf.data.Dataset.from_tensor_slices(given).batch(4), None)
+    batch_size = 4 if train == "arrays" else None
+    data = dataset_of(*given, **{**GIVEN, "validation_data": OfOneShape(), "batch_size": batch_size})
+    read = [batch["y"] for batch in Feed(data, 4, 0, 1).validation_batches(whole_only=False)]
+    assert np.concatenate(read).tolist() == list(range(12))
+
+
+def test_batches_that_never_end() -> None:
+    data: PythonBatches = made(Endless(), steps_per_epoch=3)
+    feed = Feed(data.after(5), 4, 0, 1)
+    assert [int(feed.train_batches(4 * step)[0]["y"][0]) for step in range(5)] == [0, 4, 0, 4, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"x": Endless()}, "the data never ends; set the number of steps per epoch"),
+        ({"validation_data": Endless()}, r"validation_data \(fit\): it never ends: set validation_steps"),
+        ({"y": np.ones(4)}, r"y \(fit\): a keras.utils.PyDataset already contains it"),
+        ({"batch_size": 4}, r"batch_size \(fit\): a keras.utils.PyDataset already contains it"),
+        ({"validation_split": 0.5}, r"validation_split=0.5 \(fit\): this argument needs arrays"),
+        ({"x": Batches(weighted=True), "class_weight": {0: 2.0}}, r"class_weight \(fit\): x already has weights"),
+        ({"validation_data": (np.ones([4, 2]), np.ones(4))}, "validation_data has the features"),
+    ],
+)
+def test_refused(arguments: dict[str, Any], told: str) -> None:
+    with pytest.raises((ConfigError, DataError), match=told):
+        dataset_of(**{**GIVEN, "x": Batches(), "y": None, **arguments})
+
+
+def test_a_batch_of_different_lengths_is_refused() -> None:
+    class Torn(Batches):
+        def __getitem__(self, index: int) -> Any:
+            x, y = super().__getitem__(index)
+            return x, y[1:] if index == 2 else y
+
+    with pytest.raises(DataError, match="batch 2 of x: expected arrays of the same length, at least 1, found 3 for"):
+        Feed(made(Torn()), 4, 0, 1).train_batches(8)
