@@ -175,6 +175,12 @@ class SingleDeviceGraph:
         return self.evaluated_by != self.features
 
     @property
+    def decided_divisors(self) -> tuple[Divisor, ...]:
+        """The divisors that the ranks have in common, without those of losses of which no trial has shown that they
+        are sums."""
+        return tuple(one for one in self.divisors if one.kind != DivisorKind.ONE_IF_SUM)
+
+    @property
     def is_uneven(self) -> bool:
         """Whether the replicas of a step can have different numbers of examples."""
         return SHARE in self.features

@@ -18,7 +18,7 @@ from parallax_runner.data.shares import SHARE
 from parallax_runner.errors import ParallaxError
 from parallax_runner.graph.devices import without_devices
 from parallax_runner.graph.iterators import input_initializers
-from parallax_runner.graph.single_device_graph import DivisorKind, Gradient, SingleDeviceGraph, Variable
+from parallax_runner.graph.single_device_graph import Divisor, DivisorKind, Gradient, SingleDeviceGraph, Variable
 from parallax_runner.verify.aggregate import mean, merge
 from parallax_runner.verify.split_step import split
 
@@ -117,14 +117,13 @@ class Reference:
         """Returns the values of the marked divisors on each rank, by tensor name. The mean over the ranks is then the
         sum of all examples, divided by the divisor of all examples."""
         found: list[dict[str, Any]] = [{} for _ in self._ranks]
-        marked = [one for one in self._single.divisors if one.kind != DivisorKind.ONE_IF_SUM]
+        marked = self._single.decided_divisors
         if len(self._ranks) == 1 or not marked:
             return found
         names = [one.tensor for one in marked]
         own = [rank.values_of(names, batch) for rank, batch in zip(self._ranks, batches, strict=True)]
         for one in marked:
-            counted = [values[one.tensor] for values, share in zip(own, shares, strict=True) if share]
-            total = sum(counted) if one.kind == DivisorKind.COUNT else 1.0
+            total = _divisor_of_all(one, [values[one.tensor] for values in own], shares)
             for values, share in zip(found, shares, strict=True):
                 values[one.tensor] = total * share / len(self._ranks) if share else 1.0
         return found
@@ -280,6 +279,13 @@ def _with_names_of_resources(graph_def: tf.GraphDef) -> tf.GraphDef:
 
 def _boundary(gradients: Iterable[Gradient]) -> list[str]:
     return [name for gradient in gradients for name in (gradient.values, gradient.indices) if name]
+
+
+def _divisor_of_all(divisor: Divisor, own: Sequence[float], shares: Sequence[float]) -> float:
+    """Returns the divisor of all examples of a step, from each rank's own value and share."""
+    if divisor.kind == DivisorKind.ONE:
+        return 1.0
+    return sum(value for value, share in zip(own, shares, strict=True) if share)
 
 
 def _weighed(gradients: Iterable[Gradient], first: Values, share: float) -> Values:

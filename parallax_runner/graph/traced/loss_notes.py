@@ -53,16 +53,23 @@ def notes_on_losses(
     note if they are sums, or divide by a mask or by weights. If the losses cannot be tried, the notes follow from the
     reductions and masks of Keras losses alone.
     """
+    differing = [one for loss in _tried(trial, read, step_examples) for one in differing_terms(loss)]
+    sums, notes = set[int](), list[str]()
+    for one in differing:
+        number = one.term.number
+        if number is None or number not in exact or not _has_divisor(one):
+            notes.append(_note(one, replicas))
+        elif one.kind == LossKind.SUM:
+            sums.add(number)
+    return LossNotes(tuple(dict.fromkeys(notes)), frozenset(sums))
+
+
+def _tried(trial: LossTrial, read: Callable[[int], Batch], step_examples: int) -> tuple[TriedLoss, ...]:
     try:
-        tried = trial.run(read, step_examples)
+        return trial.run(read, step_examples)
     except Exception as error:  # the model, or the data, can fail in any way; the workers report such a failure
         log.warning("the losses could not be tried: %s: %s", type(error).__name__, error, exc_info=True)
-        tried = _not_tried(trial)
-    differing = [one for loss in tried for one in differing_terms(loss)]
-    becomes_exact = [one for one in differing if one.term.number in exact and _has_divisor(one)]
-    sums = {one.term.number for one in becomes_exact if one.kind == LossKind.SUM and one.term.number is not None}
-    noted = [one for one in differing if one not in becomes_exact]
-    return LossNotes(tuple(dict.fromkeys(_note(one, replicas) for one in noted)), frozenset(sums))
+        return _not_tried(trial)
 
 
 def _has_divisor(tried: TriedTerm) -> bool:

@@ -19,8 +19,7 @@ def divide_by_all_ranks(rewrite: Rewrite) -> None:
     options = rewrite.plan.options
     if rewrite.plan.replicas == 1 or not options.sync or options.backup_workers:
         return
-    decided = [one for one in rewrite.single.divisors if one.kind != DivisorKind.ONE_IF_SUM]
-    for number, divisor in enumerate(decided):
+    for number, divisor in enumerate(rewrite.single.decided_divisors):
         own = rewrite.tensor(divisor.tensor)
         readers = set(own.consumers())
         with tf.name_scope(f"divisor_{number}/"), tf.control_dependencies(None):

@@ -8,13 +8,13 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from parallax_runner.config.frozen import from_plain
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver import loss_check
-from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.graph.single_device_graph import DivisorKind, SingleDeviceGraph
 from parallax_runner.graph.traced.capture_step import capture_step
-from parallax_runner.plan.plan import Plan
 from tests.single.small_models import captured
 
 BATCH = 3
@@ -32,40 +32,106 @@ class Data:
         return {"x": np.linspace(0, 1, 2 * size).reshape(size, 2), "y": np.linspace(1, 2, size)}
 
 
-@pytest.fixture(scope="module")
-def summing() -> SingleDeviceGraph:
-    """A model whose loss is a sum."""
+FEATURES = {"x": ((BATCH, 2), "float32"), "y": ((BATCH,), "float32")}
 
+
+class OwnStep(keras.Model):
+    """A model whose own training step sums up the errors."""
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data[:2]
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(self(x, training=True)[:, 0] - y))
+        slopes = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(slopes, self.trainable_variables, strict=True))
+        return {"loss": loss}
+
+
+class AddsSum(keras.layers.Layer):
+    """Adds the sum of its inputs to the loss."""
+
+    def call(self, x: Any) -> Any:
+        self.add_loss(keras.ops.sum(x))
+        return x
+
+
+def summing_step() -> SingleDeviceGraph:
     def make() -> Any:
-        model = keras.Sequential([keras.layers.Dense(1)])
-        model.compile("sgd", keras.losses.MeanSquaredError(reduction="sum"))
+        x = keras.Input([2])
+        model = OwnStep(x, keras.layers.Dense(1)(x))
+        model.compile("sgd", "mse")
         return model
 
-    features = {"x": ((BATCH, 2), "float32"), "y": ((BATCH,), "float32")}
-    return capture_step(make, features, seed=1, options={"labels": "y"})
+    return capture_step(make, FEATURES, seed=1, options={"labels": "y"})
 
 
-def config(*, sync: bool = True) -> RunConfig:
-    return from_plain({"data": {"batch_size": BATCH}, "comm": {"sync": sync}})
+def with_loss(loss: Any, *, added: bool = False) -> SingleDeviceGraph:
+    """The graph of a model that Keras trains, with a loss of a layer if `added`."""
+
+    def make() -> Any:
+        model = keras.Sequential([*([AddsSum()] if added else []), keras.layers.Dense(1)])
+        model.compile("sgd", loss)
+        return model
+
+    return capture_step(make, FEATURES, seed=1, options={"labels": "y"})
 
 
-def notes(single: SingleDeviceGraph, plan: Plan, data: Any, *, sync: bool = True) -> tuple[str, ...]:
-    return loss_check.notes(config(sync=sync), plan, single, data)
+@pytest.fixture(scope="module")
+def own() -> SingleDeviceGraph:
+    return summing_step()
 
 
-def test_several_replicas_are_told_about_a_sum(summing: SingleDeviceGraph) -> None:
+@pytest.fixture(scope="module")
+def summing() -> SingleDeviceGraph:
+    """A model that Keras trains with the sum of a loss."""
+    return with_loss(keras.losses.MeanSquaredError(reduction="sum"))
+
+
+def config(workers: int = 2, comm: str = "mpi", *, sync: bool = True, backup_workers: int = 0) -> RunConfig:
+    given = {
+        "data": {"batch_size": BATCH},
+        "comm": {"name": comm, "sync": sync, "ps": {"backup_workers": backup_workers}},
+        "cluster": {"workers": workers, "replicas_per_worker": 1},
+    }
+    return from_plain(given)
+
+
+def notes(single: SingleDeviceGraph, given: RunConfig, data: Any) -> tuple[str, ...]:
+    return loss_check.checked(given, single, data)[1]
+
+
+def test_several_replicas_are_told_about_a_sum_of_an_own_step(own: SingleDeviceGraph) -> None:
     for workers, read in ((2, 6), (3, 8), (100, 8)):
         data = Data()
-        (note,) = notes(summing, Plan("mpi", workers, 0, "f", (), ()), data)
+        (note,) = notes(own, config(workers), data)
         assert f"are {workers} times smaller than on one device" in note
         assert data.read == [read]
 
 
-def test_one_replica_steps_without_an_average_and_graphs_are_not_tried(summing: SingleDeviceGraph) -> None:
+def test_a_sum_that_keras_trains_needs_no_note(summing: SingleDeviceGraph) -> None:
+    single, told = loss_check.checked(config(), summing, Data())
+    assert told == ()
+    assert [one.kind for one in single.divisors] == [DivisorKind.ONE]
+
+
+def test_a_trial_decides_about_the_loss_of_a_layer() -> None:
+    captured_model = with_loss("mse", added=True)
+    assert [one.kind for one in captured_model.divisors] == [DivisorKind.ONE_IF_SUM]
+    single, told = loss_check.checked(config(), captured_model, Data())
+    assert told == ()
+    assert [one.kind for one in single.divisors] == [DivisorKind.ONE]
+
+
+def test_with_backup_workers_a_sum_is_not_exact(summing: SingleDeviceGraph) -> None:
+    (note,) = notes(summing, config(3, "ps", backup_workers=1), Data())
+    assert "are 2 times smaller than on one device" in note
+
+
+def test_one_replica_steps_without_an_average_and_graphs_are_not_tried(own: SingleDeviceGraph) -> None:
     data = Data()
-    assert notes(summing, Plan("local", 1, 0, "f", (), ()), data) == ()
-    assert notes(summing, Plan("ps", 2, 1, "f", (), ()), data, sync=False) == ()
-    assert notes(captured(), Plan("mpi", 2, 0, "f", (), ()), data) == ()
+    assert notes(own, config(1, "local"), data) == ()
+    assert notes(own, config(2, "ps", sync=False), data) == ()
+    assert notes(captured(), config(), data) == ()
     assert data.read == []
 
 
@@ -74,5 +140,6 @@ def test_data_that_cannot_be_read_leave_what_the_model_says(summing: SingleDevic
         def train_batch(self, start: int, size: int) -> Any:
             raise OSError("gone")
 
-    (note,) = notes(dataclasses.replace(summing), Plan("mpi", 2, 0, "f", (), ()), Broken())
+    assert notes(dataclasses.replace(summing), config(), Broken()) == ()
+    (note,) = notes(dataclasses.replace(summing), config(3, "ps", backup_workers=1), Broken())
     assert "is a sum over examples. A step" in note

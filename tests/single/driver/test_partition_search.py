@@ -61,13 +61,14 @@ def test_a_script_that_fills_queues_cannot_search() -> None:
 def test_a_run_without_epochs_and_search_is_one_segment() -> None:
     plan = plan_for(captured(fills_queue=False))
     record: Any = SimpleNamespace(workers=2)
-    alone: Any = SimpleNamespace(config=config_of("fixed"), plan=plan, make_epochs=None)
+    alone: Any = SimpleNamespace(config=config_of("fixed"), planned=SimpleNamespace(plan=plan), make_epochs=None)
     segments = segments_of(alone, NoTracker())(record, None)
     assert type(segments) is Segments
     assert segments.begin_attempt(alone.config, plan) == (alone.config, plan)
     assert (segments.handlers(), segments.answer(), segments.summary_fields()) == ({}, None, {})
     assert segments.last_plan(plan) is plan
-    patient: Any = SimpleNamespace(config=config_of("fixed", patience=2, validate_steps=5), plan=plan, make_epochs=None)
+    waiting = config_of("fixed", patience=2, validate_steps=5)
+    patient: Any = SimpleNamespace(config=waiting, planned=SimpleNamespace(plan=plan), make_epochs=None)
     assert type(segments_of(patient, NoTracker())(record, None)) is Epochs
 
 

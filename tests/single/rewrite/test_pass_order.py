@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.classify import classify
 from parallax_runner.graph.capture import capture
-from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.graph.single_device_graph import Divisor, DivisorKind, SingleDeviceGraph
 from parallax_runner.graph.uneven_steps import with_share
 from parallax_runner.plan.comm_options import Lookahead, PsOptions
 from parallax_runner.plan.plan import Plan
@@ -156,6 +156,11 @@ def counts_examples(features: Features) -> tf.Tensor:
         return tf.identity(lookup_model(features))
 
 
+def divides_by_count(features: Features) -> tf.Tensor:
+    """The model, divided by a number of the batch."""
+    return lookup_model(features) / tf.identity(tf.cast(tf.size(features["ids"]), tf.float64), name="marked")
+
+
 def scaled_by_all_rows(gradients: list[Any]) -> list[Any]:
     """Clipped by their norm, and a dense one scaled by what the whole table has behind the gradients."""
     rows, dense = clip(gradients)
@@ -184,6 +189,7 @@ def scenarios() -> list[tuple[SingleDeviceGraph, Plan]]:
     reading = [captured(reads_all_rows), captured(process=scaled_by_all_rows)]
     single_auto, counting = captured(routes_model, process=clip), captured(counts_examples)
     uneven = with_share(counting)
+    divided = dataclasses.replace(captured(divides_by_count), divisors=(Divisor("marked:0", DivisorKind.COUNT, 0),))
     ahead = captured()
     asked_ahead = plan_of(classify(ahead), comm="sharded", fingerprint=ahead.fingerprint, lookahead=Lookahead.ON)
     ps = planned(single, "ps", partitions=2)
@@ -198,6 +204,7 @@ def scenarios() -> list[tuple[SingleDeviceGraph, Plan]]:
         *((one, planned(one, "sharded")) for one in reading),
         *((counting, planned(counting, comm)) for comm in ("mpi", "ps")),
         (uneven, planned(uneven, "mpi")),
+        *((divided, planned(divided, comm)) for comm in ("mpi", "ps")),
         (single_auto, planned_auto(single_auto)),
         (ahead, asked_ahead),
         (single, together),

@@ -317,7 +317,7 @@ def test_a_model_that_cannot_be_traced_for_a_half_is_read() -> None:
     def notes(loss: Any) -> tuple[str, ...]:
         for_this_size = layers.Lambda(lambda each: ops.reshape(each, (BATCH, 4)))
         trial = trial_of(lambda: model(loss, inner=for_this_size), labels="y")
-        return notes_on_losses(trial, read(trial), replicas=2, step_examples=2 * BATCH)
+        return notes_on_losses(trial, read(trial), replicas=2, step_examples=2 * BATCH).notes
 
     assert notes("mse") == ()
     (note,) = notes(losses.MeanSquaredError(reduction="sum"))
@@ -406,7 +406,7 @@ def test_a_loss_that_reads_too_much_is_not_evaluated(monkeypatch: pytest.MonkeyP
 def test_the_notes_say_what_to_change_in_the_script() -> None:
     def notes(make: Callable[[], Any]) -> str:
         trial = trial_of(make, labels="y")
-        (note,) = notes_on_losses(trial, read(trial), replicas=4, step_examples=4 * BATCH)
+        (note,) = notes_on_losses(trial, read(trial), replicas=4, step_examples=4 * BATCH).notes
         return note
 
     added = notes(lambda: model(added=squares))
