@@ -6,6 +6,7 @@ This module imports Keras, so only code that builds a case of such a model impor
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import tensorflow as tf
 from parallax_runner.data.shares import SHARE
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.graph.traced.capture_step import capture_step
+from parallax_runner.graph.traced.loss_divisors import with_sums
 from parallax_runner.graph.uneven_steps import with_share
 from tests.parallel import tape_steps
 from tests.parallel.case_models import BATCH, ROWS, WIDTH
@@ -102,6 +104,8 @@ def single(case: Case) -> SingleDeviceGraph:
     shapes = {name: ((size, *FEATURES[name][0]), FEATURES[name][1]) for name in MODELS[case.model].features}
     with as_case(case):
         single = capture_step(lambda: make(case)[0], shapes, seed=7, options=MODELS[case.model].options)
+    if case.model == "adds_sum":  # as the driver's trial decides
+        single = dataclasses.replace(single, divisors=with_sums(single.divisors, {one.term for one in single.divisors}))
     return with_share(single) if case.uneven else single
 
 
@@ -248,6 +252,61 @@ def declared(optimizer: str) -> Any:
     return _compiled(keras.Model(given, layers.Dense(1)(x)), optimizer)
 
 
+class LastOnly(layers.Layer):
+    """Removes the last dimension, which has the size 1, and keeps the mask."""
+
+    supports_masking = True
+
+    def call(self, x: Any) -> Any:
+        return x[..., 0]
+
+
+class AddsSum(layers.Layer):
+    """Adds a sum over examples to the loss."""
+
+    def call(self, x: Any) -> Any:
+        self.add_loss(0.01 * keras.ops.sum(keras.ops.square(x)))
+        return x
+
+
+class SquareOfEachWord(keras.losses.Loss):
+    """One value for each word. All words of an example have the same label."""
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        return keras.ops.square(y_pred - keras.ops.reshape(y_true, (-1, 1)))
+
+
+def of_valid_words(reduction: str) -> Callable[[str], Any]:
+    """A loss for each word. Row 0 stands for no word, which is masked."""
+
+    def make(optimizer: str) -> Any:
+        given = _inputs("words")
+        x = layers.Dense(1)(layers.Embedding(ROWS, WIDTH, mask_zero=True)(given["words"]))
+        loss = SquareOfEachWord(reduction=reduction)
+        return _compiled(keras.Model(given, LastOnly()(x)), optimizer, loss)
+
+    return make
+
+
+def reduced(reduction: str | None) -> Callable[[str], Any]:
+    """A loss with this reduction."""
+
+    def make(optimizer: str) -> Any:
+        given = _inputs("ids", "x")
+        x = layers.Embedding(ROWS, WIDTH)(given["ids"]) * given["x"]
+        loss = keras.losses.MeanSquaredError(reduction=reduction)
+        return _compiled(keras.Model(given, layers.Dense(1)(x)), optimizer, loss)
+
+    return make
+
+
+def adds_sum(optimizer: str) -> Any:
+    """A mean, and a sum that a layer adds."""
+    given = _inputs("ids", "x")
+    x = AddsSum()(layers.Embedding(ROWS, WIDTH)(given["ids"]) * given["x"])
+    return _compiled(keras.Model(given, layers.Dense(1)(x)), optimizer)
+
+
 def dropout(optimizer: str) -> Any:
     """Random draws, with a generator for each layer."""
     given = _inputs("ids", "x")
@@ -371,6 +430,15 @@ MODELS: dict[str, TracedModel] = {
     "convolutions": TracedModel(convolutions, ("words", "image", "y")),
     "batch_norm": TracedModel(batch_norm, BASE),
     "declared": TracedModel(declared, BASE),
+    "masked": TracedModel(of_valid_words("sum_over_batch_size"), ("words", "y")),
+    "masked_weights": TracedModel(of_valid_words("mean_with_sample_weight"), ("words", "y")),
+    "masked_sum": TracedModel(of_valid_words("sum"), ("words", "y")),
+    "sum": TracedModel(reduced("sum"), BASE),
+    "unreduced": TracedModel(reduced(None), BASE),
+    "mean_of_weights": TracedModel(
+        reduced("mean_with_sample_weight"), (*BASE, "weight"), {"labels": "y", "sample_weight": "weight"}
+    ),
+    "adds_sum": TracedModel(adds_sum, BASE),
     "dropout": TracedModel(dropout, BASE),
     "attention": TracedModel(attention, ("words", "y")),
     "preprocessing": TracedModel(preprocessing, BASE),

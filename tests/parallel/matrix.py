@@ -468,6 +468,8 @@ BASIC = frozenset(
         Case(comm="hybrid", optimizer="adam", partitions=4, clip=True, uneven=True),
         Case(comm="ps", optimizer="adam", replicate_variables=True, uneven=True),
         Case(**traced_cases.UNEVEN),
+        # A loss that is divided by a number of all ranks.
+        Case(**traced_cases.DIVIDED),
         # One of each other test: buckets of gradients, Keras' formulas, values that travel in 16 bits, and variables of
         # 16 bits.
         Case(comm="sharded", model="deep"),

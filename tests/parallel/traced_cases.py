@@ -109,7 +109,7 @@ def every() -> list[dict[str, Any]]:
     by_hand = [_case(WITHOUT_OPTIMIZER, "sgd", comm, ranks) for comm, ranks in (("mpi", 2), ("sharded", 3))]
     counted = [_case(COUNTED, "adam", comm, ranks) for comm, ranks in zip(COMMS, (3, 2, 3, 2), strict=True)]
     declared = [_case(DECLARED, "adam", comm) for comm in COMMS] + [_case(DECLARED_TAPE, "adagrad", "ps", 3)]
-    cases = [*CHOSEN, *turns, *by_hand, *counted, *declared, *_lazy(), *_uneven()]
+    cases = [*CHOSEN, *turns, *by_hand, *counted, *declared, *_lazy(), *_uneven(), *_divided()]
     return [case for number, case in enumerate(cases) if case not in cases[:number]]
 
 
@@ -138,6 +138,33 @@ def _uneven() -> list[dict[str, Any]]:
         _case(WITHOUT_OPTIMIZER, "sgd", "sharded"),
     ]
     return [case | {"uneven": True} for case in cases]
+
+
+def _divided() -> list[dict[str, Any]]:
+    """Returns cases whose losses are divided by a number of all ranks, in every mode. In some, ranks have different
+    numbers of examples."""
+    cases = [
+        DIVIDED,
+        _case("masked", "adagrad", "sharded", 3) | {"uneven": True},
+        _case("masked", "sgd", "ps", 3),
+        _case("masked", "adam", "hybrid") | {"uneven": True},
+        _case("masked_weights", "sgd", "mpi", 3),
+        _case("masked_weights", "adam", "ps") | {"uneven": True},
+        _case("masked_sum", "adagrad", "hybrid", 3),
+        _case("sum", "sgd", "ps"),
+        _case("sum", "adam", "sharded", 3) | {"uneven": True},
+        _case("unreduced", "adagrad", "mpi", 3),
+        _case("unreduced", "sgd", "hybrid") | {"uneven": True},
+        _case("mean_of_weights", "adam", "hybrid", 3),
+        _case("mean_of_weights", "sgd", "ps", 3) | {"uneven": True},
+        _case("adds_sum", "adagrad", "mpi"),
+        _case("adds_sum", "sgd", "sharded", 3) | {"uneven": True},
+    ]
+    return cases
+
+
+# The case of the default tier whose loss is divided by a number of all ranks.
+DIVIDED = _case("masked", "adam", "mpi")
 
 
 def faulty() -> list[dict[str, Any]]:
