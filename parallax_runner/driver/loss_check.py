@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def checked(
     config: RunConfig, single: SingleDeviceGraph, dataset: Dataset
 ) -> tuple[SingleDeviceGraph, tuple[str, ...]]:
-    """Returns the graph with the divisors of its losses decided (docs/design/0088), and notes.
+    """Returns the graph with the divisors of its losses decided (docs/design/0087), and notes.
 
     A note names each loss that makes a step of several replicas differ from a step of one device.
 

@@ -132,18 +132,9 @@ def test_weights_and_masks_that_are_not_equal_on_all_workers(tmp_path: Path) -> 
         left[comm] = json.loads((tmp_path / comm).read_text())
         told[comm] = dict(call.split("\n", 1) for call in done.stderr.split("call ")[1:])
     expected, found = left["plain"], left["sharded"]
-    for case in ("weights", "mask before the output", "sum"):
+    for case in expected:
         expect_equal(found[case]["history"], expected[case]["history"], case)
         np.testing.assert_allclose(found[case]["change"], expected[case]["change"], rtol=1e-9, atol=1e-12, err_msg=case)
-    for case in ("mask", "mean of weights"):
-        in_keras, here = (each[case]["history"]["loss"][0] for each in (expected, found))
-        assert here == pytest.approx(np.mean(expected[case]["halves"]), rel=1e-9)
-        assert abs(here - in_keras) > 0.01
-    notes = {case: [word for word in NOTES if word in text] for case, text in told["sharded"].items()}
-    assert notes == {
-        "weights": [],
-        "mask before the output": [],
-        "sum": ["is a sum over examples"],
-        "mask": ["is masked"],
-        "mean of weights": ["divides by the sum of weights"],
+    assert {case: [word for word in NOTES if word in text] for case, text in told["sharded"].items()} == {
+        case: [] for case in expected
     }

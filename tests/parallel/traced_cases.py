@@ -34,8 +34,8 @@ LAZY = "lazy"
 COUNTED = "counted"
 # Variables without gradients that declare how ranks merge them: of a Keras layer, and of TensorFlow.
 DECLARED, DECLARED_TAPE = "declared", "declared_tape"
-# Draws, statistics and means over valid words belong to a rank's own batch, so plain Keras gives no reference.
-OF_OWN_BATCH = ("batch_norm", "dropout", "lstm")
+# Draws and statistics belong to a rank's own batch, so plain Keras gives no reference.
+OF_OWN_BATCH = ("batch_norm", "dropout")
 OPTIMIZERS = (
     "sgd",
     "momentum",

@@ -1,4 +1,4 @@
-"""Marks the divisors of the losses of a Keras model while its training step is traced (docs/design/0088).
+"""Marks the divisors of the losses of a Keras model while its training step is traced (docs/design/0087).
 
 Keras' reduction of a loss is `sum / divisor`. A mark is an Identity op, so that the step of one device computes the
 same. If several ranks train together, rewriting gives each mark the value that makes the loss exact over all ranks.

@@ -1,4 +1,4 @@
-"""Pass: divide the losses of a rank by the divisors of all ranks together (docs/design/0088)."""
+"""Pass: divide the losses of a rank by the divisors of all ranks together (docs/design/0087)."""
 
 from __future__ import annotations
 
