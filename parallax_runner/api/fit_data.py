@@ -13,7 +13,6 @@ from parallax_runner.api.fit_py_dataset import KIND as PY_DATASET
 from parallax_runner.api.fit_py_dataset import arrays_of, is_py_dataset, py_dataset_of
 from parallax_runner.api.fit_sparse import has_sparse, sparse_dataset, with_sparse_tensors
 from parallax_runner.api.fit_validation import KERAS_BATCH, as_arrays, as_dataset, with_weights_like
-from parallax_runner.data.batch_structure import PARTS
 from parallax_runner.errors import ConfigError, Setting
 
 
@@ -62,7 +61,7 @@ def dataset_of(
             validation_steps=validation.steps,
             steps_per_epoch=steps_per_epoch,
         )
-    parts = tuple(readable(part, name) for part, name in zip((x, y, sample_weight), PARTS, strict=True))
+    parts = (readable(x, "x"), readable(y, "y"), readable(sample_weight, "sample_weight"))
     if validation_split and validation.data is None:
         parts, held_back = _split(*parts, validation_split)
         validation = dataclasses.replace(validation, data=held_back)
