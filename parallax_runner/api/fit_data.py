@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from parallax_runner.api.fit_arrays import readable
+from parallax_runner.api.fit_py_dataset import KIND as PY_DATASET
 from parallax_runner.api.fit_py_dataset import arrays_of, is_py_dataset, py_dataset_of
 from parallax_runner.api.fit_sparse import has_sparse, sparse_dataset, with_sparse_tensors
 from parallax_runner.api.fit_validation import KERAS_BATCH, as_arrays, as_dataset, with_weights_like
@@ -36,75 +40,94 @@ def dataset_of(
 
     Raises ConfigError or DataError if the data cannot be divided among several workers.
     """
-    import keras
     import tensorflow as tf
 
-    validation_data = _as_parts(validation_data)
-    if is_py_dataset(validation_data) and not is_py_dataset(x):
-        validation_data = arrays_of(validation_data, "validation_data", validation_steps)
-        validation_steps = None
-    if is_py_dataset(validation_data):
-        _refuse_batch_size(validation_batch_size, "keras.utils.PyDataset")
-    elif not isinstance(validation_data, tf.data.Dataset):
-        validation_data = readable(validation_data, "validation_data")
-    else:
-        _refuse_batch_size(validation_batch_size, "tf.data.Dataset")
+    held_back, steps = _read_validation(x, validation_data, validation_steps, validation_batch_size)
     array_batch = batch_size or KERAS_BATCH
-    validation_batch = validation_batch_size or array_batch
-    contained = {"y": y, "sample_weight": sample_weight, "batch_size": batch_size}
-    if is_py_dataset(x):
-        _refuse_for_dataset("keras.utils.PyDataset", validation_split, **contained)
+    validation = Validation(held_back, steps, validation_batch_size or array_batch)
+    tf_data = functools.partial(_of_tf_data, steps_per_epoch=steps_per_epoch, is_exact=is_exact, pass_steps=pass_steps)
+    kind = _kind_with_batches(x)
+    if kind is not None:
+        _refuse_for_dataset(kind, validation_split, y=y, sample_weight=sample_weight, batch_size=batch_size)
+    if isinstance(x, tf.data.Dataset):
+        return tf_data(x, validation, class_weight)
+    if kind is not None:
         return py_dataset_of(
             x,
-            validation_data,
+            validation.data,
             class_weight=class_weight,
             shuffle=shuffle,
-            validation_batch=validation_batch,
-            validation_steps=validation_steps,
+            validation_batch=validation.batch_size,
+            validation_steps=validation.steps,
             steps_per_epoch=steps_per_epoch,
         )
-    if isinstance(x, tf.data.Dataset):
-        _refuse_for_dataset("tf.data.Dataset", validation_split, **contained)
-        return _of_tf_data(
-            x,
-            class_weight,
-            validation_data,
-            validation_batch=validation_batch,
-            validation_steps=validation_steps,
-            steps_per_epoch=steps_per_epoch,
-            is_exact=is_exact,
-            pass_steps=pass_steps,
-        )
+    parts = (readable(x, "x"), readable(y, "y"), readable(sample_weight, "sample_weight"))
+    if validation_split and validation.data is None:
+        parts, held_back = _split(*parts, validation_split)
+        validation = dataclasses.replace(validation, data=held_back)
+    if has_sparse(*parts):
+        sparse = sparse_dataset(*parts, batch_size=array_batch, shuffle=shuffle)
+        validation = dataclasses.replace(validation, data=with_sparse_tensors(validation.data))
+        return tf_data(sparse, validation, class_weight)
+    return _of_arrays(parts, validation, class_weight, batch_size=array_batch, shuffle=shuffle)
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Validation data, or None. `steps` limits its batches. `batch_size` is the batch size of arrays."""
+
+    data: Any
+    steps: int | None
+    batch_size: int
+
+
+def _read_validation(x: Any, given: Any, steps: int | None, batch_size: int | None) -> tuple[Any, int | None]:
+    """Returns the validation data with readable arrays, and the number of its batches that are still to be selected, or
+    None. A `keras.utils.PyDataset` beside data of another kind becomes arrays."""
+    given = _as_parts(given)
+    kind = _kind_with_batches(given)
+    if kind is None:
+        return readable(given, "validation_data"), steps
+    if batch_size is not None:
+        raise ConfigError(f"validation_batch_size (fit): a {kind} already has a batch size; remove this argument")
+    if is_py_dataset(given) and not is_py_dataset(x):
+        return arrays_of(given, "validation_data", steps), None
+    return given, steps
+
+
+def _kind_with_batches(given: Any) -> str | None:
+    """Returns the name of the kind of data if it has batches of its own, otherwise None."""
+    import tensorflow as tf
+
+    if isinstance(given, tf.data.Dataset):
+        return "tf.data.Dataset"
+    return PY_DATASET if is_py_dataset(given) else None
+
+
+def _of_arrays(
+    parts: tuple[Any, Any, Any],
+    validation: Validation,
+    class_weight: dict[int, float] | None,
+    *,
+    batch_size: int,
+    shuffle: bool,
+) -> Any:
+    """Returns the dataset for dense arrays (x, y, sample_weight)."""
+    import keras
+
     from parallax_runner.data.from_arrays import arrays_dataset
 
-    x, y, sample_weight = readable(x, "x"), readable(y, "y"), readable(sample_weight, "sample_weight")
-    if validation_split and validation_data is None:
-        (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
-    if has_sparse(x, y, sample_weight):
-        return _of_tf_data(
-            sparse_dataset(x, y, sample_weight, batch_size=array_batch, shuffle=shuffle),
-            class_weight,
-            with_sparse_tensors(validation_data),
-            validation_batch=validation_batch,
-            validation_steps=validation_steps,
-            steps_per_epoch=steps_per_epoch,
-            is_exact=is_exact,
-            pass_steps=pass_steps,
-        )
-    if has_sparse(validation_data):
+    x, y, sample_weight = parts
+    held_back = validation.data
+    if has_sparse(held_back):
         raise ConfigError("validation_data (fit): it has a sparse matrix, but x has none: give both the same kind")
-    if validation_data is not None:
-        validation_data = as_arrays(validation_data, batch_size=validation_batch, steps=validation_steps)
+    if held_back is not None:
+        held_back = as_arrays(held_back, batch_size=validation.batch_size, steps=validation.steps)
     if class_weight is not None:
         sample_weight = _weights_of_arrays(y, sample_weight, class_weight)
+    floatx = keras.config.floatx()
     return arrays_dataset(
-        x,
-        y,
-        sample_weight,
-        batch_size=array_batch,
-        shuffle=shuffle,
-        validation=validation_data,
-        floatx=keras.config.floatx(),
+        x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, validation=held_back, floatx=floatx
     )
 
 
@@ -118,11 +141,9 @@ def _as_parts(validation_data: Any) -> Any:
 
 def _of_tf_data(
     train: Any,
+    validation: Validation,
     class_weight: dict[int, float] | None,
-    validation_data: Any,
     *,
-    validation_batch: int,
-    validation_steps: int | None,
     steps_per_epoch: int | None,
     is_exact: Callable[[], bool],
     pass_steps: int | None,
@@ -131,14 +152,14 @@ def _of_tf_data(
     from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 
     weighted = train if class_weight is None else _weighted(train, class_weight)
-    validation, has_weights, validation_has_weights = None, True, True
-    if validation_data is not None:
-        validation = as_dataset(validation_data, batch_size=validation_batch, steps=validation_steps)
-        weighted, has_weights = with_weights_like(weighted, validation)
-        validation, validation_has_weights = with_weights_like(validation, weighted)
+    held_back, has_weights, validation_has_weights = None, True, True
+    if validation.data is not None:
+        held_back = as_dataset(validation.data, batch_size=validation.batch_size, steps=validation.steps)
+        weighted, has_weights = with_weights_like(weighted, held_back)
+        held_back, validation_has_weights = with_weights_like(held_back, weighted)
     found = TfDataset.of(
         weighted,
-        validation,
+        held_back,
         exact=is_exact(),
         is_counted=steps_per_epoch is None,
         pass_steps=pass_steps,
@@ -152,12 +173,6 @@ def _of_tf_data(
     return found
 
 
-def _refuse_batch_size(validation_batch_size: int | None, kind: str) -> None:
-    """Raises ConfigError if validation data of a kind that has batches is given with a batch size."""
-    if validation_batch_size is not None:
-        raise ConfigError(f"validation_batch_size (fit): a {kind} already has a batch size; remove this argument")
-
-
 def _refuse_for_dataset(kind: str, validation_split: float, **contained: Any) -> None:
     """Raises ConfigError for an argument that is only for arrays, or that data of this kind already contains."""
     for name, value in contained.items():
@@ -169,7 +184,7 @@ def _refuse_for_dataset(kind: str, validation_split: float, **contained: Any) ->
         ).about(Setting.of("validation_split", validation_split, where="fit"))
 
 
-def _split(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[Any, Any]:
+def _split(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple[Any, Any, Any], Any]:
     """Splits arrays as Keras does: the last rows, a fraction `share` of all rows, are used for validation.
 
     Raises ConfigError if one of the two parts would be empty.

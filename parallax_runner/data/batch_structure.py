@@ -63,6 +63,20 @@ class BatchStructure:
         return dict(_pairs(self.element, element))
 
 
+def structures_with_same_names(
+    train: BatchStructure, validation: BatchStructure
+) -> tuple[BatchStructure, BatchStructure]:
+    """Returns the structures of training and validation elements, with the same names. One of them alone can have
+    weights. Raises DataError if they differ otherwise."""
+    if validation.has_form_of(train):
+        return train, train
+    if train.has_weights and train.without_weights().has_form_of(validation):
+        return train, train.without_weights()
+    if validation.has_weights and validation.without_weights().has_form_of(train):
+        return validation.without_weights(), validation
+    raise DataError(f"validation_data has the features {validation.names}, but the training data has {train.names}")
+
+
 def packed(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
     """Returns the element that Keras makes of arrays: x alone if there is no y, unless x is a tuple or a list. Weights
     without y are ignored. A single array of weights for several outputs is repeated for each output."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from parallax_runner.data.batch_structure import BatchStructure, packed, unpacked
+from parallax_runner.data.batch_structure import BatchStructure, packed, structures_with_same_names, unpacked
 from parallax_runner.data.dataset import Feature
 from parallax_runner.data.digest import digest_of
 from parallax_runner.data.identity import CONTENT, EXAMPLES, Contents
@@ -41,11 +40,11 @@ class Arrays:
         self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in train.items()}
         self.structure, self.global_batch = structure, global_batch
         self.validation_structure = validation_structure or structure
-        self._rows = _rows(train, "x")
+        self._rows = common_length(train, "x")
         self.whole_only = whole_only
         steps = self._rows // global_batch if whole_only else -(-self._rows // global_batch)
         self.train_size = steps * global_batch
-        self.validation_size = _rows(validation, "validation_data") if validation else 0
+        self.validation_size = common_length(validation, "validation_data") if validation else 0
         if not self._rows:
             raise DataError("there are no examples: the arrays have length 0")
         if not self.train_size:
@@ -71,6 +70,7 @@ class Arrays:
             global_batch=self.global_batch,
             shuffle=self.shuffle,
             seed=self.seed,
+            validation_structure=self.validation_structure,
             whole_only=True,
         )
 
@@ -156,13 +156,13 @@ def arrays_dataset(
     given = packed(x, y, sample_weight)
     structure = BatchStructure.of(given)
     if validation is None:
-        return Arrays(_arrays(structure, given, floatx), {}, structure, global_batch=batch_size, shuffle=shuffle)
+        return Arrays(named_arrays(structure, given, floatx), {}, structure, global_batch=batch_size, shuffle=shuffle)
     held_back = packed(*unpacked(validation))
-    structure, validation_structure = _structures(structure, BatchStructure.of(held_back))
-    train, validated = _arrays(structure, given, floatx), _arrays(validation_structure, held_back, floatx)
+    structure, validation_structure = structures_with_same_names(structure, BatchStructure.of(held_back))
+    train, validated = named_arrays(structure, given, floatx), named_arrays(validation_structure, held_back, floatx)
     return Arrays(
-        _with_weights_like(validated, train, "x"),
-        _with_weights_like(train, validated, "validation_data"),
+        with_weights_like(validated, train, "x"),
+        with_weights_like(train, validated, "validation_data"),
         structure,
         global_batch=batch_size,
         shuffle=shuffle,
@@ -170,68 +170,29 @@ def arrays_dataset(
     )
 
 
-def _structures(train: BatchStructure, validation: BatchStructure) -> tuple[BatchStructure, BatchStructure]:
-    """Returns the structures of training and validation elements, with the same names. One of them alone can have
-    weights. Raises DataError if they differ otherwise."""
-    if validation.has_form_of(train):
-        return train, train
-    if train.has_weights and train.without_weights().has_form_of(validation):
-        return train, train.without_weights()
-    if validation.has_weights and validation.without_weights().has_form_of(train):
-        return validation.without_weights(), validation
-    raise DataError(f"validation_data has the features {validation.names}, but the training data has {train.names}")
-
-
-def _with_weights_like(other: dict[str, np.ndarray], arrays: dict[str, np.ndarray], what: str) -> dict[str, np.ndarray]:
+def with_weights_like(other: dict[str, np.ndarray], arrays: dict[str, np.ndarray], what: str) -> dict[str, np.ndarray]:
     """Adds weights of 1 to arrays that lack weights which `other` has, because both have the same features.
-    class_weight, for example, applies only to training examples."""
+    class_weight, for example, applies only to training examples. Raises DataError if the arrays have different
+    lengths. `what` is their name."""
     missing = {name: array for name, array in other.items() if name not in arrays}
-    rows = _rows(arrays, what)
+    rows = common_length(arrays, what)
     return arrays | {name: np.ones_like(array, shape=(rows, *array.shape[1:])) for name, array in missing.items()}
 
 
-Element = tuple[Any, Any, Any]
-
-
-def both_with_weights(train: Element, validation: Element) -> tuple[Element, Element]:
-    """Returns both elements, with weights of 1 in one of them if only the other has weights, because the graph has one
-    structure for both."""
-    if train[2] is None and validation[2] is not None:
-        return (*train[:2], _ones_like(validation[2], _length(train[0]))), validation
-    if train[2] is not None and validation[2] is None:
-        return train, (*validation[:2], _ones_like(train[2], _length(validation[0])))
-    return train, validation
-
-
-def _ones_like(weights: Any, rows: int) -> Any:
-    """Returns weights of 1 for `rows` examples, with the structure, shapes and dtypes of `weights`."""
-    if isinstance(weights, Mapping):
-        return {key: _ones_like(inner, rows) for key, inner in weights.items()}
-    if isinstance(weights, tuple) or (isinstance(weights, list) and any(hasattr(one, "shape") for one in weights)):
-        return type(weights)(_ones_like(inner, rows) for inner in weights)
-    if weights is None:
-        return None
-    like = np.asarray(weights)
-    return np.ones((rows, *like.shape[1:]), like.dtype)
-
-
-def _length(part: Any) -> int:
-    """Returns the number of rows of the first array in a nest of arrays."""
-    while isinstance(part, Mapping | tuple) or (isinstance(part, list) and part and hasattr(part[0], "shape")):
-        part = next(iter(part.values() if isinstance(part, Mapping) else part))
-    return len(np.asarray(part))
-
-
-def _arrays(structure: BatchStructure, element: Any, floatx: str) -> dict[str, np.ndarray]:
+def named_arrays(structure: BatchStructure, element: Any, floatx: str | None) -> dict[str, np.ndarray]:
+    """Returns the arrays of an element that has this structure, keyed by name. Casts floating-point arrays to
+    `floatx` if it is not None."""
     return {name: _array(value, floatx) for name, value in structure.flatten(element).items()}
 
 
-def _array(value: Any, floatx: str) -> np.ndarray:
+def _array(value: Any, floatx: str | None) -> np.ndarray:
     array = np.asarray(value)
-    return array.astype(floatx, copy=False) if np.issubdtype(array.dtype, np.floating) else array
+    if floatx is None or not np.issubdtype(array.dtype, np.floating):
+        return array
+    return array.astype(floatx, copy=False)
 
 
-def _rows(arrays: dict[str, np.ndarray], what: str) -> int:
+def common_length(arrays: dict[str, np.ndarray], what: str) -> int:
     """Returns the number of examples. Raises DataError if the arrays have different lengths."""
     lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
     if len(set(lengths.values())) != 1:

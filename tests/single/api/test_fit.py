@@ -1,4 +1,4 @@
-"""What `fit` refuses before anything is captured or launched."""
+"""What `fit` refuses and accepts before anything is captured or launched."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ import parallax_runner
 from parallax_runner.api import scripts_without_driver
 from parallax_runner.api.fit_data import dataset_of
 from parallax_runner.api.fit_validation import epochs_between
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.batch_structure import leaves
+from parallax_runner.driver import pipeline
 from parallax_runner.errors import ConfigError, DataError, LaunchError
 from parallax_runner.train.feed import Feed
 
@@ -55,7 +57,6 @@ def sparse(x: Any, y: Any) -> Any:
         ({"epochs": 0}, r"epochs=0 \(fit\): expected an integer, at least 1"),
         ({"initial_epoch": 0.5}, r"initial_epoch=0.5 \(fit\): expected an integer"),
         ({"initial_epoch": 1}, r"initial_epoch=1 \(fit\): expected an integer, at least 0 and less than epochs=1"),
-        ({"batch_size": 3}, "a batch of 3 examples cannot be divided into 2 equal parts"),
         ({"comm": "hybird"}, "hybrid"),
         ({"workers": 0}, r"cluster.workers=0 \(fit\)"),
         ({"overrides": ["comm.sync=false"], "comm": "ps"}, "comm.sync=false"),
@@ -118,7 +119,6 @@ def test_arguments(arguments: dict[str, Any], told: str) -> None:
             "validation_data: its order cannot be repeated: a shuffle has no seed",
         ),
         ({"class_weight": {1: 2.0}, "x": tf.data.Dataset.from_tensor_slices(X).batch(6)}, r"the data must be \(x, y\)"),
-        ({"workers": 4}, "a batch of 6 examples cannot be divided into 4 equal parts"),
     ],
 )
 def test_arguments_beside_a_dataset(arguments: dict[str, Any], told: str) -> None:
@@ -126,13 +126,42 @@ def test_arguments_beside_a_dataset(arguments: dict[str, Any], told: str) -> Non
         parallax_runner.fit(model(), **{"x": dataset(), **arguments})
 
 
+@pytest.fixture
+def driven(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
+    """The configurations that `fit` passes to the driver, which starts nothing here."""
+    configs: list[RunConfig] = []
+    monkeypatch.setattr(pipeline, "drive", lambda config, *_: configs.append(config))
+    return configs
+
+
+@pytest.mark.parametrize(
+    ("data", "workers", "sizes"),
+    [
+        ({"x": X, "y": Y, "batch_size": 3}, 2, {"batch_size": 2, "global_batch": 3}),
+        ({"x": X, "y": Y, "batch_size": 5}, 1, {"batch_size": 5, "global_batch": 5}),  # the last batch has 2
+        ({"x": X, "y": Y, "batch_size": 4}, 2, {"batch_size": 2}),
+        ({"x": dataset()}, 4, {"batch_size": 2, "global_batch": 6}),
+        ({"x": dataset().unbatch().batch(6, drop_remainder=True)}, 4, {"batch_size": 2, "global_batch": 6}),
+        ({"x": dataset().unbatch().batch(6, drop_remainder=True)}, 3, {"batch_size": 2}),
+    ],
+)
+def test_batches_that_cannot_be_divided_equally_are_accepted(
+    data: dict[str, Any], workers: int, sizes: dict[str, int], driven: list[RunConfig]
+) -> None:
+    """Replicas then get up to data.batch_size of the data.global_batch examples."""
+    parallax_runner.fit(model(), **data, workers=workers)
+    (config,) = driven
+    assert {key: config.data[key] for key in ("batch_size", "global_batch") if key in config.data} == sizes
+
+
 @pytest.mark.parametrize(
     "line", ["data.resume=approximate", "++data.resume='approximate'", 'data.resume="approximate"']
 )
-def test_an_order_that_cannot_be_repeated_is_accepted_however_that_is_written(line: str) -> None:
-    """The number of workers is refused only after the data has been accepted."""
-    with pytest.raises(ConfigError, match="a batch of 6 examples cannot be divided into 4 equal parts"):
-        parallax_runner.fit(model(), unseeded(), workers=4, overrides=[line])
+def test_an_order_that_cannot_be_repeated_is_accepted_however_that_is_written(
+    line: str, driven: list[RunConfig]
+) -> None:
+    parallax_runner.fit(model(), unseeded(), overrides=[line])
+    assert [config.data["resume"] for config in driven] == ["approximate"]
 
 
 def test_another_word_for_the_order_is_refused() -> None:
@@ -257,7 +286,8 @@ def test_weights_of_validation_examples_only(train: str, validation: str, kind: 
     found = dataset_of(*given, **{**GIVEN, "validation_data": held_back, "batch_size": batch_size, "shuffle": False})
     feed = Feed(found, 3, 0, 1)
     batches = {"train": feed.train_batches(0), "validation": list(feed.validation_batches(whole_only=True))}
-    names = list(leaves(found.structure.sample_weight))
+    assert found.structure == found.validation_structure.without_weights()
+    names = list(leaves(found.validation_structure.element[2]))
     for name, expected in zip(names, tf.nest.flatten(weights), strict=True):
         assert (batches["train"][0][name] == 1).all() and batches["train"][0][name].shape == expected[:3].shape
         np.testing.assert_array_equal(np.concatenate([one[name] for one in batches["validation"]]), expected)

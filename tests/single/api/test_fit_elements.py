@@ -61,6 +61,20 @@ def dataset(element: Any) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices(element).batch(8)
 
 
+class Made(keras.utils.PyDataset):
+    """Makes the same batch twice."""
+
+    def __init__(self, element: Any) -> None:
+        super().__init__()
+        self.element = element
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> Any:
+        return self.element
+
+
 def captured(made: Any, x: Any, y: Any = None, **given: Any) -> SingleDeviceGraph:
     """Returns the step that `fit` captures."""
     names = ("validation_data", "validation_steps", "validation_batch_size", "class_weight", "sample_weight")
@@ -108,14 +122,34 @@ DATASETS: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
+X64, Y64 = X.astype("float64"), Y.astype("float64")
+# The batches of a keras.utils.PyDataset: their floats are not cast.
+MADE: list[tuple[Any, dict[str, Any]]] = [
+    (X, {}),
+    ((X64,), {"class_weight": {1: 2.0}}),
+    ({"ids": IDS, "label": Y64}, {"class_weight": {1: 2.0}}),
+    ([X64, Y], {}),
+    ((X, Y, W), {"validation_data": (X, Y)}),
+    ((X, Y), {"class_weight": {1: 2.0}, "validation_data": (X, Y)}),
+    ((X, {"a": Y, "b": Y}), {"validation_data": (X, {"a": Y, "b": Y}, W)}),
+    (({"a": X}, {"a": Y}), {"validation_data": dataset(({"a": X}, {"a": Y}, {"a": W}))}),
+    ((X, Y), {"validation_data": Made((X, Y, W))}),
+]
+CASES = {
+    "arrays": ARRAYS,
+    "dataset": [((dataset(element),), given) for element, given in DATASETS],
+    "PyDataset": [((Made(element),), given) for element, given in MADE],
+}
+
+
 @pytest.mark.parametrize(
     ("positional", "given"),
-    [*ARRAYS, *(((dataset(element),), given) for element, given in DATASETS)],
-    ids=[f"{'arrays' if n < len(ARRAYS) else 'dataset'}-{n}" for n in range(len(ARRAYS) + len(DATASETS))],
+    [pytest.param(*case, id=f"{kind}-{n}") for kind, cases in CASES.items() for n, case in enumerate(cases)],
 )
 def test_the_steps_get_what_keras_passes(positional: tuple[Any, ...], given: dict[str, Any]) -> None:
     plain, ours = model(), model()
-    size = {} if isinstance(positional[0], tf.data.Dataset) else {"batch_size": 8}
+    has_batches = isinstance(positional[0], tf.data.Dataset | keras.utils.PyDataset)
+    size = {} if has_batches else {"batch_size": 8}
     plain.fit(*positional, verbose=0, shuffle=False, **size, **given)
     captured(ours, *positional, **size, **given)
     assert plain.seen.keys() == (

@@ -7,9 +7,12 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import scipy.sparse
 import tensorflow as tf
 
 from parallax_runner.api.fit_data import dataset_of
+from parallax_runner.api.fit_py_dataset import MadeElements, NamedBatches, SlicedElements
+from parallax_runner.data.batch_structure import BatchStructure
 from parallax_runner.data.dataset import Feature, is_uneven, with_whole_batches
 from parallax_runner.data.python_batches import PythonBatches
 from parallax_runner.data.shares import SHARE
@@ -184,11 +187,39 @@ def test_refused(arguments: dict[str, Any], told: str) -> None:
         dataset_of(**{**GIVEN, "x": Batches(), "y": None, **arguments})
 
 
-def test_a_batch_of_different_lengths_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("batch", "told"),
+    [
+        ((np.ones([3, 2]), np.ones(2)), "batch 2 of x: expected arrays of the same length, found 3 for «words», 2 for"),
+        ((np.ones([0, 2]), np.ones(0)), "batch 2 of x: it has no examples: leave this batch out"),
+        (
+            (np.ones([3, 2]), np.ones(3), np.ones(3)),
+            "batch 2 of x: it has the features .*weight'], but the",
+        ),
+        (
+            (np.ones([3, 2]), *[np.ones(3)] * 3),
+            r"x \(fit\): a batch of .* is a tuple of length 4; expected \(x,\)",
+        ),
+        ((scipy.sparse.eye(3), np.ones(3)), r"x \(fit\): batch 2 of the .*PyDataset has a sparse matrix: make dense"),
+    ],
+)
+def test_a_batch_that_replicas_cannot_share_is_refused(batch: tuple[Any, ...], told: str) -> None:
     class Torn(Batches):
         def __getitem__(self, index: int) -> Any:
-            x, y = super().__getitem__(index)
-            return x, y[1:] if index == 2 else y
+            return ({"words": batch[0]}, *batch[1:]) if index == 2 else super().__getitem__(index)
 
-    with pytest.raises(DataError, match="batch 2 of x: expected arrays of the same length, at least 1, found 3 for"):
+    with pytest.raises((ConfigError, DataError), match=told):
         Feed(made(Torn()), 4, 0, 1).train_batches(8)
+
+
+def test_each_kind_of_elements_is_made_into_named_batches() -> None:
+    structure = BatchStructure.of((0, 0))
+    x, y = np.arange(10.0), np.arange(10)
+    batches = NamedBatches(SlicedElements([x, y], 4, "float32"), structure)
+    assert batches.count == 3 and batches.read(2)["x"].tolist() == [8, 9]
+    assert {name: array.dtype.name for name, array in batches.read(0).items()} == {"x": "float32", "y": "int64"}
+    batches.like = {**batches.read(0), "sample_weight": np.zeros([4, 2], "float16")}
+    added = batches.read(2)["sample_weight"]
+    assert added.tolist() == [[1, 1], [1, 1]] and added.dtype == "float16"
+    made_ones = MadeElements(Batches(), "x", {1: 3.0}, most=2)
+    assert made_ones.count == 2 and made_ones.element(0)[2].tolist() == [1, 3, 1, 1]

@@ -71,11 +71,17 @@ def test_weights_in_one_part_only(y: Any, weights: Any, *, of_training: bool) ->
     given = {"sample_weight": weights if of_training else None, "validation": validation}
     data = arrays_dataset(ROWS, y, batch_size=5, shuffle=False, **given)
     weighted, unweighted = data.train_batch(0, 10), data.validation_batch(0, 10)
+    with_weights, without_weights = data.structure, data.validation_structure
     if not of_training:
         weighted, unweighted = unweighted, weighted
-    of_weights = list(leaves(data.structure.sample_weight))
-    assert weighted.keys() == unweighted.keys() == set(data.structure.names)
-    for name, one in zip(of_weights, tf.nest.flatten(weights), strict=True):
+        with_weights, without_weights = without_weights, with_weights
+    assert weighted.keys() == unweighted.keys() == set(data.features) == set(with_weights.names)
+    assert without_weights == with_weights.without_weights()  # the step without weights gets (x, y)
+    rows = tf.nest.flatten((ROWS, y))
+    for structure, batch in ((with_weights, weighted), (without_weights, unweighted)):
+        for found, one in zip(tf.nest.flatten(structure.element_of(batch)[:2]), rows, strict=True):
+            np.testing.assert_allclose(found, one)
+    for name, one in zip(leaves(with_weights.element[2]), tf.nest.flatten(weights), strict=True):
         np.testing.assert_allclose(weighted[name], one, rtol=1e-6)
         assert unweighted[name].shape == one.shape and (unweighted[name] == 1).all()
 
@@ -92,6 +98,13 @@ def test_refused(arguments: dict[str, object], told: str) -> None:
     given = {"x": ROWS, "y": ROWS, "sample_weight": None, "batch_size": 2, "shuffle": False, **arguments}
     with pytest.raises(DataError, match=told):
         arrays_dataset(**given)
+
+
+def test_without_the_partial_batch_each_step_gets_the_same_parts() -> None:
+    data = arrays_dataset(ROWS, ROWS, ONE, batch_size=4, shuffle=False, validation=(ROWS, ROWS))
+    whole = data.with_whole_batches()
+    assert (whole.structure, whole.validation_structure) == (data.structure, data.validation_structure)
+    assert whole.validation_structure.names == ["x", "y"]
 
 
 def test_whole_batches_of_fewer_examples_than_a_batch_are_refused() -> None:
