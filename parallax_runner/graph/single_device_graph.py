@@ -75,6 +75,14 @@ class Divisor:
 
 
 @dataclass(frozen=True)
+class RankSum:
+    """A value that the model sums over the replicas, or the gradient of such a sum. `tensor` is its name."""
+
+    tensor: str
+    is_gradient: bool
+
+
+@dataclass(frozen=True)
 class MetricSums:
     """Metrics of a captured graph.
 
@@ -107,6 +115,7 @@ class SingleDeviceGraph:
     - `gradients` contains only the gradients that reach an update op of `train_op`.
     - `fingerprint` is the same in any two builds of the same graph.
     - `divisors` are the divisors of the model's losses that are no means over the examples.
+      `rank_sums` are the values that the model asks to sum over the replicas, each after those that it depends on.
     - `has_optimizer` is set for a Keras model or a training step, because both have their own optimizer.
     - `notes` tell the user which parts of the model are ignored or omitted.
     - `callbacks` are the Python functions that the graph's ops call (`tf.numpy_function`, `Dataset.from_generator`).
@@ -151,6 +160,7 @@ class SingleDeviceGraph:
     apart: tuple[frozenset[str], ...] = ()
     losses: tuple[str, ...] = ()
     divisors: tuple[Divisor, ...] = ()
+    rank_sums: tuple[RankSum, ...] = ()
     unknown_loss: str | None = None
     knows_validation_loss: bool = True
     learning_rates: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ from parallax_runner.rewrite.every_route.merge_declared import merge_declared_va
 from parallax_runner.rewrite.every_route.place import place_on_worker
 from parallax_runner.rewrite.every_route.skip_deduplication import skip_deduplication
 from parallax_runner.rewrite.every_route.skip_nonfinite import skip_nonfinite_steps
+from parallax_runner.rewrite.every_route.sum_where_asked import sum_where_asked
 from parallax_runner.rewrite.every_route.weigh_by_share import weigh_by_share
 from parallax_runner.rewrite.join_replicas import joined
 from parallax_runner.rewrite.replica import start_replica
@@ -35,7 +36,14 @@ def order_of(routes: Collection[RouteRewriting]) -> tuple[RewritePass, ...]:
         for one in route.passes:
             one.check_state(route.state)
     passes = (
-        *(check_fed_alike, divide_by_all_ranks, weigh_by_share, merge_sparse_gradients, skip_deduplication),
+        *(
+            check_fed_alike,
+            sum_where_asked,
+            divide_by_all_ranks,
+            weigh_by_share,
+            merge_sparse_gradients,
+            skip_deduplication,
+        ),
         *(one for route in routes for one in route.exchange),
         *(one for route in routes for one in route.place),
         *(one for route in routes for one in route.update),

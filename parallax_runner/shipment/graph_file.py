@@ -20,6 +20,7 @@ from parallax_runner.graph.single_device_graph import (
     DivisorKind,
     Gradient,
     MetricSums,
+    RankSum,
     SingleDeviceGraph,
     Variable,
 )
@@ -67,7 +68,7 @@ def _plain(value: Any) -> Any:
     """Returns a field of a graph as JSON values."""
     if isinstance(value, MetricSums):
         return {"tensors": list(value.tensors), "directions": dict(value.directions), "last": list(value.last)}
-    if isinstance(value, Variable | Gradient):
+    if isinstance(value, Variable | Gradient | RankSum):
         return asdict(value)
     if isinstance(value, Divisor):
         return {"tensor": value.tensor, "kind": value.kind.value, "term": value.term}
@@ -105,6 +106,7 @@ _RESTORE: Mapping[str, Callable[[Any], Any]] = {
     "gradients": lambda value: tuple(Gradient(**one) for one in value),
     "metrics": _metric_sums,
     "validation_metrics": _metric_sums,
+    "rank_sums": lambda value: tuple(RankSum(**one) for one in value),
     "divisors": lambda value: tuple(Divisor(one["tensor"], DivisorKind(one["kind"]), one["term"]) for one in value),
     "apart": lambda value: tuple(map(frozenset, value)),
     **dict.fromkeys(("asked", "observers", "losses", "notes", "learning_rates"), tuple),

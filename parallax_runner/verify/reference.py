@@ -18,7 +18,15 @@ from parallax_runner.data.shares import SHARE
 from parallax_runner.errors import ParallaxError
 from parallax_runner.graph.devices import without_devices
 from parallax_runner.graph.iterators import input_initializers
-from parallax_runner.graph.single_device_graph import Divisor, DivisorKind, Gradient, SingleDeviceGraph, Variable
+from parallax_runner.graph.seeds import stream_draws
+from parallax_runner.graph.single_device_graph import (
+    Divisor,
+    DivisorKind,
+    Gradient,
+    RankSum,
+    SingleDeviceGraph,
+    Variable,
+)
 from parallax_runner.verify.aggregate import mean, merge
 from parallax_runner.verify.split_step import split
 
@@ -50,6 +58,8 @@ class Reference:
             raise ValueError(f"ranks={ranks}, expected at least 1")
         self._single = single
         self._average_sparse = average_sparse
+        if ranks > 1:
+            _refuse_sums_of_draws(single)
         graph_def = without_devices(single.meta_graph.graph_def)
         config = config or tf.ConfigProto(allow_soft_placement=True, gpu_options=gpu_options)
         self._ranks = [_Rank(single, seeds(graph_def, rank) if seeds else graph_def, config) for rank in range(ranks)]
@@ -103,7 +113,7 @@ class Reference:
             raise ParallaxError(f"got {len(batches)} batches for {len(self._ranks)} ranks, expected one batch per rank")
         before = self._ranks[0].read(self._single.merged)
         shares = [float(batch.get(SHARE, 1.0)) for batch in batches]
-        divisors = self._divisors(batches, shares)
+        divisors = self._summed(batches, shares, self._divisors(batches, shares))
         firsts = [
             rank.first_half(batch, divided) for rank, batch, divided in zip(self._ranks, batches, divisors, strict=True)
         ]
@@ -121,12 +131,28 @@ class Reference:
         if len(self._ranks) == 1 or not marked:
             return found
         names = [one.tensor for one in marked]
-        own = [rank.values_of(names, batch) for rank, batch in zip(self._ranks, batches, strict=True)]
+        own = [rank.values_of(names, batch, {}) for rank, batch in zip(self._ranks, batches, strict=True)]
         for one in marked:
             total = _divisor_of_all(one, [values[one.tensor] for values in own], shares)
             for values, share in zip(found, shares, strict=True):
                 values[one.tensor] = total * share / len(self._ranks) if share else 1.0
         return found
+
+    def _summed(
+        self, batches: Sequence[Values], shares: Sequence[float], fed: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Returns the values to feed on each rank: `fed`, and what the model asks to sum over the ranks. A sum can
+        depend on earlier sums."""
+        if len(self._ranks) == 1:
+            return fed
+        for mark in self._single.rank_sums:
+            own = [
+                rank.values_of([mark.tensor], batch, known)[mark.tensor]
+                for rank, batch, known in zip(self._ranks, batches, fed, strict=True)
+            ]
+            for known, total in zip(fed, _sums_of_ranks(mark, own, shares), strict=True):
+                known[mark.tensor] = total
+        return fed
 
     def _merge_declared(self, before: Values, shares: Sequence[float]) -> None:
         """Merges variables that declare «sum» or «mean», after a step that began with the values `before`. `shares` are
@@ -191,9 +217,9 @@ class _Rank:
         fetched, _ = self.session.run(({name: name for name in names}, finished), feeds)
         return fetched
 
-    def values_of(self, names: Iterable[str], batch: Values) -> dict[str, Any]:
-        """Returns the values of tensors that depend on the batch alone."""
-        feeds = {self._single.features[feature]: value for feature, value in batch.items()}
+    def values_of(self, names: Iterable[str], batch: Values, known: Values) -> dict[str, Any]:
+        """Returns the values of tensors of the first half, some of which are `known`."""
+        feeds = {self._single.features[feature]: value for feature, value in batch.items()} | dict(known)
         return self.session.run({name: name for name in names}, feeds)
 
     def second_half(self, values: Mapping[str, Any]) -> float:
@@ -262,6 +288,17 @@ class _Rank:
         return value, assign, tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(variable.dtype))
 
 
+def _refuse_sums_of_draws(single: SingleDeviceGraph) -> None:
+    """Raises ParallaxError if a sum over the ranks depends on a stateful random draw, because each evaluation of a sum
+    would draw again."""
+    names = [one.tensor.partition(":")[0] for one in single.rank_sums]
+    if names and (drawn := stream_draws(single.meta_graph.graph_def, names)):
+        raise ParallaxError(
+            f"«{drawn[0].name}» ({drawn[0].op}) draws numbers for a sum over the replicas, so this step cannot be "
+            "repeated: draw with a seed as an argument (tf.random.stateless_…, keras.random)"
+        )
+
+
 def _identical(one: np.ndarray, other: np.ndarray) -> bool:
     return np.asarray(one).tobytes() == np.asarray(other).tobytes()
 
@@ -279,6 +316,16 @@ def _with_names_of_resources(graph_def: tf.GraphDef) -> tf.GraphDef:
 
 def _boundary(gradients: Iterable[Gradient]) -> list[str]:
     return [name for gradient in gradients for name in (gradient.values, gradient.indices) if name]
+
+
+def _sums_of_ranks(mark: RankSum, own: Sequence[np.ndarray], shares: Sequence[float]) -> list[np.ndarray]:
+    """Returns the sum for each rank, from the ranks' own values and shares. Gradients count with their shares, and a
+    rank's share multiplies its sum again later."""
+    if not mark.is_gradient:
+        total = sum(np.asarray(value) for value, share in zip(own, shares, strict=True) if share)
+        return [np.asarray(total) for _ in own]
+    weighed = sum(np.asarray(value) * share for value, share in zip(own, shares, strict=True) if share)
+    return [np.asarray(weighed / share if share else np.zeros_like(own[0])) for share in shares]
 
 
 def _divisor_of_all(divisor: Divisor, own: Sequence[float], shares: Sequence[float]) -> float:

@@ -226,6 +226,15 @@ def batch_norm(optimizer: str) -> Any:
     return _compiled(keras.Model(given, layers.Dense(1)(x)), optimizer)
 
 
+def synchronized(optimizer: str) -> Any:
+    """Statistics of the whole step's batch, in two layers."""
+    given = _inputs("ids", "x")
+    x = layers.Embedding(ROWS, WIDTH)(given["ids"]) * given["x"]
+    x = layers.BatchNormalization(momentum=0.8, synchronized=True)(layers.Dense(4, use_bias=False)(x))
+    x = layers.BatchNormalization(synchronized=True)(layers.Dense(3, "tanh")(x))
+    return _compiled(keras.Model(given, layers.Dense(1)(x)), optimizer)
+
+
 class Declared(layers.Layer):
     """A layer with two variables without gradients that declare how ranks merge them. The outputs depend on one."""
 
@@ -429,6 +438,7 @@ MODELS: dict[str, TracedModel] = {
     "gru": TracedModel(gru, ("words", "y")),
     "convolutions": TracedModel(convolutions, ("words", "image", "y")),
     "batch_norm": TracedModel(batch_norm, BASE),
+    "synchronized": TracedModel(synchronized, BASE),
     "declared": TracedModel(declared, BASE),
     "masked": TracedModel(of_valid_words("sum_over_batch_size"), ("words", "y")),
     "masked_weights": TracedModel(of_valid_words("mean_with_sample_weight"), ("words", "y")),

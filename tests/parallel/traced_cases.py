@@ -141,7 +141,8 @@ def _uneven() -> list[dict[str, Any]]:
 
 
 def _divided() -> list[dict[str, Any]]:
-    """Returns cases whose losses are divided by a number of all ranks, in every mode. In some, ranks have different
+    """Returns cases whose losses are divided by a number of all ranks, and cases that sum up values of all ranks, in
+    every mode. In some, ranks have different
     numbers of examples."""
     cases = [
         DIVIDED,
@@ -157,6 +158,10 @@ def _divided() -> list[dict[str, Any]]:
         _case("unreduced", "sgd", "hybrid") | {"uneven": True},
         _case("mean_of_weights", "adam", "hybrid", 3),
         _case("mean_of_weights", "sgd", "ps", 3) | {"uneven": True},
+        _case("synchronized", "adam", "mpi"),
+        _case("synchronized", "sgd", "ps", 3),
+        _case("synchronized", "adagrad", "sharded", 3) | {"uneven": True},
+        _case("synchronized", "sgd", "hybrid") | {"uneven": True},
         _case("adds_sum", "adagrad", "mpi"),
         _case("adds_sum", "sgd", "sharded", 3) | {"uneven": True},
     ]

@@ -8,7 +8,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,14 +28,24 @@ from parallax_runner.graph.traced.keras_metrics import notes_of_left_out
 from parallax_runner.graph.traced.keras_model import MakeElement, steps_on
 from parallax_runner.graph.traced.kinds import returned_sums, steps_of
 from parallax_runner.graph.traced.lookups import look_up_rows
-from parallax_runner.graph.traced.loss_divisors import divisors_in
+from parallax_runner.graph.traced.loss_divisors import divisors_in, divisors_marked
 from parallax_runner.graph.traced.loss_terms import keras_adds_terms
 from parallax_runner.graph.traced.loss_trial import LossTrial
 from parallax_runner.graph.traced.model_variables import ModelVariables, optimizers_by_rate
 from parallax_runner.graph.traced.order import keep_only_needed, wait_for_values
+from parallax_runner.graph.traced.rank_sums import rank_sums_in, rank_sums_marked
 from parallax_runner.graph.traced.row_updates import SparseUpdates, sparse_updates_of
 from parallax_runner.graph.traced.step_logs import logs_of, loss_of_model, notes_on_logs
-from parallax_runner.graph.traced.trace import StepFunction, Steps, Trace, eager_on_cpu, is_loss, loss_of, trace
+from parallax_runner.graph.traced.trace import (
+    Marking,
+    StepFunction,
+    Steps,
+    Trace,
+    eager_on_cpu,
+    is_loss,
+    loss_of,
+    trace,
+)
 from parallax_runner.graph.traced.variables import Variables
 
 log = logging.getLogger(__name__)
@@ -135,6 +145,7 @@ def _captured(made: _Made, features: Specs, seed: int) -> SingleDeviceGraph:
     return dataclasses.replace(
         single,
         divisors=divisors_in(graph),
+        rank_sums=rank_sums_in(graph),
         has_optimizer=True,
         knows_validation_loss=knows_validation_loss,
         initial_values=_initial_values(made.firsts),
@@ -229,7 +240,7 @@ def global_seed(seed: int) -> Iterator[None]:
 
 
 def _traced(steps: Steps, features: Specs, mode: SparseUpdates, variables: Variables) -> _Made:
-    train = _trace_built(steps, steps.train, features, mode, marks_divisors=keras_adds_terms(steps.model))
+    train = _trace_built(steps, steps.train, features, mode, _marks_of(steps))
     evaluate = _trace_evaluation(steps, features, mode)
     traces = list(filter(None, (train, evaluate)))
     variables.note_used(variable for each in traces for variable in each.variables)
@@ -260,15 +271,22 @@ def _logged(
     return [one.sums for one in logs], (*notes_of_left_out(model, written), *notes_on_logs(logs))
 
 
+def _marks_of(steps: Steps) -> list[Marking]:
+    def mark_divisors(graph: Any, gradients: Any) -> AbstractContextManager[None]:
+        return divisors_marked(graph)
+
+    return [rank_sums_marked, *([mark_divisors] if keras_adds_terms(steps.model) else [])]
+
+
 def _trace_built(
-    steps: Steps, step: StepFunction, features: Specs, mode: SparseUpdates, *, marks_divisors: bool = False
+    steps: Steps, step: StepFunction, features: Specs, mode: SparseUpdates, marks: Sequence[Marking] = ()
 ) -> Trace:
     """Traces a step. If a Keras model creates variables in the trace, traces the step again, as tf.function does: only
     then has the trace no part in creating them."""
-    traced = trace(step, features, mode, marks_divisors=marks_divisors)
+    traced = trace(step, features, mode, marks)
     if steps.model is None or not traced.creates_variables:
         return traced
-    return trace(step, features, mode, marks_divisors=marks_divisors)
+    return trace(step, features, mode, marks)
 
 
 def _trace_evaluation(steps: Steps, features: Specs, mode: SparseUpdates) -> Trace | None:

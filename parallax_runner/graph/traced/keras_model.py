@@ -92,22 +92,12 @@ def _steps(
     model.reset_metrics()  # fit also does this, because metrics can hold counts from earlier evaluations
     if (model.steps_per_execution or 1) != 1:
         notes.append(f"the model's steps_per_execution={model.steps_per_execution} is ignored: a step is one batch")
-    notes += notes_on_synchronized(model)
 
     def evaluate(tensors: dict[str, Any]) -> dict[str, Any]:
         logs = tested(tensors)
         return {"logs": logs, "loss": logs.get("loss"), "outputs": _outputs(model, element(tensors))}
 
     return Steps(lambda tensors: _trained(model, element(tensors)), evaluate, model, notes)
-
-
-def notes_on_synchronized(model: Any) -> list[str]:
-    """Returns a note if layers ask for statistics of the whole batch, which each replica computes for its own part."""
-    layers = [one for one in model._flatten_layers() if getattr(one, "synchronized", False)]
-    if not layers:
-        return []
-    names = ", ".join(f"«{one.name}»" for one in layers)
-    return [f"{names}: synchronized=True has no effect, each worker normalizes its own part of the batch"]
 
 
 def _check(model: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -19,12 +19,13 @@ from parallax_runner.errors import CaptureError
 from parallax_runner.graph.components import Specs, components
 from parallax_runner.graph.traced import branches
 from parallax_runner.graph.traced.gradients import Recorded, recorded
-from parallax_runner.graph.traced.loss_divisors import divisors_marked
 from parallax_runner.graph.traced.reads import taken_before_loops, written_inside
 from parallax_runner.graph.traced.row_updates import SparseUpdates, rows_updated
 
 # A step takes the features by name, trains once, and returns the loss, or a dict with «loss» and optionally «metrics».
 StepFunction = Callable[[dict[str, Any]], Any]
+# Marks ops of a trace while it is made. Takes the trace and the list of the gradients that it has computed so far.
+Marking = Callable[[Any, list[Recorded]], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -73,16 +74,16 @@ class Trace:
         return returned.op.inputs[0] if returned.op.type == "Identity" else returned
 
 
-def trace(step: StepFunction, features: Specs, sparse_updates: SparseUpdates, *, marks_divisors: bool = False) -> Trace:
+def trace(step: StepFunction, features: Specs, sparse_updates: SparseUpdates, marks: Sequence[Marking] = ()) -> Trace:
     """Traces the ops of `step` in the order of eager execution.
 
     The functions that `step` calls are inlined, including compiled functions. `features` contains the type of each
-    feature, and `sparse_updates` determines which rows Keras optimizers write. `marks_divisors` marks the divisors of
-    Keras losses (loss_divisors.py).
+    feature, and `sparse_updates` determines which rows Keras optimizers write. `marks` mark ops of the
+    trace.
     """
     kept_inside = frozenset[int]()
     while True:
-        traced, moved = _trace_once(step, features, sparse_updates, kept_inside, marks_divisors)
+        traced, moved = _trace_once(step, features, sparse_updates, kept_inside, marks)
         wrongly_moved = moved & written_inside(traced.graph)
         if not wrongly_moved:
             return traced
@@ -94,7 +95,7 @@ def _trace_once(
     features: Specs,
     sparse_updates: SparseUpdates,
     kept_inside: frozenset[int],
-    marks_divisors: bool,
+    marks: Sequence[Marking],
 ) -> tuple[Trace, set[int]]:
     """Returns a trace, and the handle ids of the variables whose reads were moved out of loops and branches.
 
@@ -112,8 +113,8 @@ def _trace_once(
         if "keras" in sys.modules:
             stack.enter_context(branches.in_line())
             stack.enter_context(rows_updated(sparse_updates, gradients))
-            if marks_divisors:
-                stack.enter_context(divisors_marked(graph))
+        for marked in marks:
+            stack.enter_context(marked(graph, gradients))
         func_graph.func_graph_from_py_func("step", step, (signature,), {}, func_graph=graph)
     names = [component for name, spec in signature.items() for component in components(name, spec)]
     inputs = dict(zip(names, graph.inputs, strict=False))

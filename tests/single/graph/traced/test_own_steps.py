@@ -13,7 +13,6 @@ import tensorflow as tf
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph.single_device_graph import MetricSums, SingleDeviceGraph
 from parallax_runner.graph.traced.capture_step import capture_model
-from parallax_runner.graph.traced.keras_model import notes_on_synchronized
 from parallax_runner.graph.traced.model_variables import named_variables, optimizers_by_rate
 from parallax_runner.graph.traced.row_updates import SparseUpdates
 from parallax_runner.train.metric_sums import Last, Sums
@@ -263,11 +262,3 @@ def test_optimizers_of_one_name_keep_apart() -> None:
         "same/learning_rate_1": 0.2,
     }
     assert {one.name for one in single.variables} == set(named_variables(made))
-
-
-def test_synchronized_normalization_is_told() -> None:
-    x = keras.Input([3])
-    made = keras.Model(x, keras.layers.Dense(1)(keras.layers.BatchNormalization(synchronized=True, name="same")(x)))
-    made.compile("sgd", "mse")
-    (note,) = notes_on_synchronized(made)
-    assert note == "«same»: synchronized=True has no effect, each worker normalizes its own part of the batch"
