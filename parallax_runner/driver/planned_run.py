@@ -61,9 +61,10 @@ def planned_run(request: Request) -> PlannedRun:
 
     Raises ParallaxError for an error in the configuration, data, graph or plan.
     """
-    config, single, dataset = _captured(request)
-    single, notes_on_losses = loss_check.checked(config, single, dataset)
-    shipment = shipment_of(config, single, dataset)
+    config, captured, dataset = _captured(request)
+    captured, notes_on_losses = loss_check.checked(config, captured, dataset)
+    shipment = shipment_of(config, captured, dataset)
+    single = shipment.single  # its initial values are apart
     report.tell_notes(single.notes)
     config = without_optimizer(config, single)
     measured = measured_rows(config, shipment, request.run_dir, request.interrupts)
