@@ -293,6 +293,20 @@ def test_weights_of_validation_examples_only(train: str, validation: str, kind: 
         np.testing.assert_array_equal(np.concatenate([one[name] for one in batches["validation"]]), expected)
 
 
+def test_weights_of_validation_words_only() -> None:
+    """The sentences of each batch are padded to another length."""
+    sentences = tf.data.Dataset.range(1, 7).map(lambda number: (tf.fill([number], 1.0), tf.fill([number], 2.0)))
+    train = sentences.padded_batch(2)
+    validation = sentences.padded_batch(2).map(lambda x, y: (x, y, y))
+    found = dataset_of(train, None, **{**GIVEN, "validation_data": validation})
+    assert {name: feature.shape for name, feature in found.features.items()} == dict.fromkeys(found.features, (None,))
+    feed = Feed(found, 2, 0, 1)
+    assert [feed.train_batches(start)[0]["x"].shape for start in (0, 2, 4)] == [(2, 2), (2, 4), (2, 6)]
+    read = [batch["sample_weight"].shape for batch in feed.validation_batches(whole_only=True)]
+    assert read == [(2, 2), (2, 4), (2, 6)]
+    assert (found.structure.names, found.validation_structure.names) == (["x", "y"], ["x", "y", "sample_weight"])
+
+
 def test_lists_of_arrays_beside_a_dataset() -> None:
     one, other = np.arange(6.0), np.arange(18.0).reshape(6, 3)
     train = tf.data.Dataset.from_tensor_slices(((one, other), one)).batch(3)
