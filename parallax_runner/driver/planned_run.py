@@ -64,6 +64,7 @@ def planned_run(request: Request) -> PlannedRun:
     config, single, dataset = _captured(request)
     single, notes_on_losses = loss_check.checked(config, single, dataset)
     shipment = shipment_of(config, single, dataset)
+    single = shipment.single  # the graph that workers load can have another fingerprint
     report.tell_notes(single.notes)
     config = without_optimizer(config, single)
     measured = measured_rows(config, shipment, request.run_dir, request.interrupts)
