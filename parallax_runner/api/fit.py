@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import signal
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from parallax_runner.api import fit_result
 from parallax_runner.api.callback_state import BestWeights
 from parallax_runner.api.fit_arguments import Arguments, check_arguments
 from parallax_runner.api.fit_callbacks import FitCalls, reads_weights, usable
-from parallax_runner.api.fit_data import dataset_of
+from parallax_runner.api.fit_data import dataset_of, kind_with_batches
 from parallax_runner.api.fit_edge import in_users_process
 from parallax_runner.api.fit_source import FitSource
 from parallax_runner.api.fit_start import Call, is_finished, resume_epochs, with_resume
@@ -116,7 +117,7 @@ def fit(
             is_exact=lambda: _is_exact(wanted, worker),
             pass_steps=None if worker is None else worker.config.data["pass_steps"],
         )
-        return FitSource(model, dataset, steps_before=sum(earlier.steps for earlier in _finished))
+        return FitSource(model, dataset, steps_before=_steps_before(x))
 
     if worker is None:
         check_outside_workers("fit")
@@ -126,10 +127,10 @@ def fit(
         join_or_refuse(lambda: _resolved(wanted).cluster, once=ONCE)
         made = source()
         with _keras_names_kept():
-            return _drive(wanted, made, steps_per_epoch)
+            return _drive(wanted, made, steps_per_epoch, x)
     if len(_finished) < len(worker.config.model.get("earlier", ())):
         with _keras_names_kept():
-            return or_fail(worker, lambda: _as_before(worker, model))
+            return or_fail(worker, lambda: _as_before(worker, model, x))
     _work(worker, source)
 
 
@@ -179,15 +180,27 @@ COMPUTED = {
 
 @dataclass(frozen=True)
 class _Finished:
-    """An earlier call in this process: the common start of the paths of its result, its number of steps, and the reason
-    why its result was not written, or None."""
+    """An earlier call in this process: the common start of the paths of its result, its number of steps, a weak
+    reference to its data if that has batches of its own, and the reason why its result was not written, or None."""
 
     stem: Path
     steps: int
+    data: weakref.ref[Any] | None = None
     fault: str | None = None
 
 
 _finished: list[_Finished] = []
+
+
+def _reference(x: Any) -> weakref.ref[Any] | None:
+    return None if kind_with_batches(x) is None else weakref.ref(x)
+
+
+def _steps_before(x: Any) -> int:
+    """Returns the number of steps of the earlier calls that a call with the data `x` continues. As in Keras, a dataset
+    begins with its first pass if no earlier call had the same object."""
+    is_any = kind_with_batches(x) is None
+    return sum(earlier.steps for earlier in _finished if is_any or (earlier.data is not None and earlier.data() is x))
 
 
 def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
@@ -207,15 +220,15 @@ def _refuse_lost_results() -> None:
             )
 
 
-def _as_before(worker: Worker, model: Any) -> Any:
+def _as_before(worker: Worker, model: Any, x: Any) -> Any:
     """In a worker of a later call, loads the result of an earlier call into the model. Returns the History."""
-    return _as_finished(Path(worker.config.model["earlier"][len(_finished)]), model)
+    return _as_finished(Path(worker.config.model["earlier"][len(_finished)]), model, x)
 
 
-def _as_finished(stem: Path, model: Any, callbacks: Sequence[Any] = ()) -> Any:
+def _as_finished(stem: Path, model: Any, x: Any, callbacks: Sequence[Any] = ()) -> Any:
     """Loads the result of a finished call into the model and the callbacks. Returns the History."""
     history, steps = fit_result.take_over(stem, model, callbacks)
-    _finished.append(_Finished(stem, steps))
+    _finished.append(_Finished(stem, steps, _reference(x)))
     return history
 
 
@@ -228,7 +241,7 @@ def _work(worker: Worker, make_source: Callable[[], FitSource]) -> NoReturn:
     work_and_leave(worker, make_source)
 
 
-def _drive(wanted: Arguments, source: FitSource, steps_per_epoch: int | None) -> Any:
+def _drive(wanted: Arguments, source: FitSource, steps_per_epoch: int | None, x: Any) -> Any:
     from parallax_runner.config.running_job import job_of_call
     from parallax_runner.driver.pipeline import drive
 
@@ -243,7 +256,7 @@ def _drive(wanted: Arguments, source: FitSource, steps_per_epoch: int | None) ->
     checkpoints = Path(config.ckpt.folder).resolve()
     call = Call(checkpoints, _next_number(checkpoints), wanted.initial_epoch, wanted.epochs, epoch_steps)
     if is_finished(call, config, model):
-        return _as_finished(call.stem, model, callbacks)
+        return _as_finished(call.stem, model, x, callbacks)
     config = with_resume(config, call)
     made: list[tuple[FitCalls, RunRecord]] = []
     late_signals: list[int] = []
@@ -282,7 +295,7 @@ def _drive(wanted: Arguments, source: FitSource, steps_per_epoch: int | None) ->
     ((calls, record),) = made
     calls.finish()
     fault = fit_result.leave(call.stem, model, calls.history, callbacks, {**call.run, "steps": record.last_step})
-    _finished.append(_Finished(call.stem, record.last_step, fault))
+    _finished.append(_Finished(call.stem, record.last_step, _reference(x), fault))
     for number in late_signals:  # the training is complete, but the signal also asks the script to end
         signal.raise_signal(number)
     return calls.history

@@ -46,7 +46,7 @@ def dataset_of(
     array_batch = batch_size or KERAS_BATCH
     validation = Validation(held_back, steps, validation_batch_size or array_batch)
     tf_data = functools.partial(_of_tf_data, steps_per_epoch=steps_per_epoch, is_exact=is_exact, pass_steps=pass_steps)
-    kind = _kind_with_batches(x)
+    kind = kind_with_batches(x)
     if kind is not None:
         _refuse_for_dataset(kind, validation_split, y=y, sample_weight=sample_weight, batch_size=batch_size)
     if isinstance(x, tf.data.Dataset):
@@ -85,7 +85,7 @@ def _read_validation(x: Any, given: Any, steps: int | None, batch_size: int | No
     """Returns the validation data with readable arrays, and the number of its batches that are still to be selected, or
     None. A `keras.utils.PyDataset` beside data of another kind becomes arrays."""
     given = _as_parts(given)
-    kind = _kind_with_batches(given)
+    kind = kind_with_batches(given)
     if kind is None:
         return readable(given, "validation_data"), steps
     if batch_size is not None:
@@ -95,7 +95,7 @@ def _read_validation(x: Any, given: Any, steps: int | None, batch_size: int | No
     return given, steps
 
 
-def _kind_with_batches(given: Any) -> str | None:
+def kind_with_batches(given: Any) -> str | None:
     """Returns the name of the kind of data if it has batches of its own, otherwise None."""
     import tensorflow as tf
 

@@ -117,6 +117,7 @@ class MadeElements:
         """Calls `on_epoch_begin` and `on_epoch_end` as Keras does before pass `number`."""
         if self._pass is None:
             self._pass = 0
+            self._given.on_epoch_end()  # Keras resets its iterator before the first epoch
             self._given.on_epoch_begin()
         while self._pass < number:
             self._given.on_epoch_end()

@@ -72,7 +72,12 @@ def with_weights_like(dataset: Any, other: Any) -> tuple[Any, bool]:
 
     def with_ones(x: Any, y: Any) -> Any:
         rows = tf.shape(tf.nest.flatten(y)[0])[0]
-        return x, y, tf.nest.map_structure(lambda like: tf.ones([rows, *like.shape[1:]], like.dtype), specs[1][2])
+        any_size = tf.minimum(rows, 1)  # TensorFlow does not know it, so that other sizes fit, too
+
+        def ones(like: Any) -> Any:
+            return tf.ones([rows, *(any_size if size is None else size for size in like.shape[1:])], like.dtype)
+
+        return x, y, tf.nest.map_structure(ones, specs[1][2])
 
     return dataset.map(with_ones), False
 

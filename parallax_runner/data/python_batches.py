@@ -57,16 +57,19 @@ class PythonBatches:
         shuffle: bool,
         seed: int = 0,
     ) -> None:
-        """Makes two batches to determine the features. Raises DataError if there is no batch. `structure` and
-        `validation_structure` build the elements of training and validation from the features."""
+        """Makes two batches of `train` and two of `validation` to determine the features. Raises DataError if there is
+        no batch. `structure` and `validation_structure` build the elements of training and validation from the
+        features."""
         if train.count == 0:
             raise DataError("the data has no batches")
         self._train, self._validation = train, validation
         self.structure, self.validation_structure = structure, validation_structure
         self.shuffle, self.seed, self.first_pass = shuffle, seed, 0
         self._first = train.read(0)
-        second = train.read(1) if train.count is None or train.count > 1 else self._first
-        self.features = {name: _feature(array, second[name]) for name, array in self._first.items()}
+        others = [*_first_two(train)[1:], *([] if validation is None else _first_two(validation))]
+        self.features = {
+            name: _feature(array, [batch[name] for batch in others]) for name, array in self._first.items()
+        }
         self.global_batch = rows_in(self._first)
         self.is_endless = train.count is None
 
@@ -192,10 +195,17 @@ def rows_in(batch: Mapping[str, np.ndarray]) -> int:
     return len(next(iter(batch.values())))
 
 
-def _feature(one: np.ndarray, other: np.ndarray) -> Feature:
-    """Returns the feature that two batches have in common. Raises DataError if their arrays have different numbers of
-    dimensions."""
-    if one.ndim != other.ndim:
-        raise DataError(f"an array of the first batch has {one.ndim} dimensions, but {other.ndim} in the second batch")
-    sizes = zip(one.shape[1:], other.shape[1:], strict=True)
-    return Feature(tuple(size if size == second else None for size, second in sizes), one.dtype.name)
+def _first_two(reader: Reader) -> list[Batch]:
+    """Makes the first two batches, or the only one."""
+    count = 2 if reader.count is None else min(2, reader.count)
+    return [reader.read(index) for index in range(count)]
+
+
+def _feature(first: np.ndarray, others: list[np.ndarray]) -> Feature:
+    """Returns the feature that the first batch has in common with other batches. Raises DataError if their arrays have
+    different numbers of dimensions."""
+    for other in others:
+        if first.ndim != other.ndim:
+            raise DataError(f"an array of the first batch has {first.ndim} dimensions, but {other.ndim} in another one")
+    sizes = zip(*(array.shape[1:] for array in (first, *others)), strict=True)
+    return Feature(tuple(size[0] if len(set(size)) == 1 else None for size in sizes), first.dtype.name)

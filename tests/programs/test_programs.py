@@ -12,6 +12,7 @@ from tests.integration.test_fit import run
 from tests.integration.test_fit_as_keras import expect_equal
 
 SCRIPT = Path(__file__).parent / "train.py"
+UNEVEN = ("made_batches", "padded", "buckets")  # their batches have different sizes or shapes
 MODES = [f"{comm}-{workers}" for workers in (2, 3) for comm in ("hybrid", "sharded", "mpi")]
 
 
@@ -20,7 +21,8 @@ MODES = [f"{comm}-{workers}" for workers in (2, 3) for comm in ("hybrid", "shard
     [
         pytest.param("gan", ["mpi-2"], id="gan"),
         pytest.param("wide_and_deep", ["hybrid-2"], id="wide_and_deep"),
-        *(pytest.param(name, MODES, id=f"more-{name}") for name in ("gan", "vae", "wide_and_deep")),
+        pytest.param("made_batches", ["hybrid-3"], id="made_batches"),
+        *(pytest.param(name, MODES, id=f"more-{name}") for name in ("gan", "vae", "wide_and_deep", *UNEVEN)),
     ],
 )
 def test_a_program_trains_as_in_plain_keras(name: str, modes: list[str], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import parallax_runner
-from parallax_runner.api import scripts_without_driver
+from parallax_runner.api import fit, scripts_without_driver
 from parallax_runner.api.fit_data import dataset_of
 from parallax_runner.api.fit_validation import epochs_between
 from parallax_runner.config.schema import RunConfig
@@ -293,6 +293,20 @@ def test_weights_of_validation_examples_only(train: str, validation: str, kind: 
         np.testing.assert_array_equal(np.concatenate([one[name] for one in batches["validation"]]), expected)
 
 
+def test_weights_of_validation_words_only() -> None:
+    """The sentences of each batch are padded to another length."""
+    sentences = tf.data.Dataset.range(1, 7).map(lambda number: (tf.fill([number], 1.0), tf.fill([number], 2.0)))
+    train = sentences.padded_batch(2)
+    validation = sentences.padded_batch(2).map(lambda x, y: (x, y, y))
+    found = dataset_of(train, None, **{**GIVEN, "validation_data": validation})
+    assert {name: feature.shape for name, feature in found.features.items()} == dict.fromkeys(found.features, (None,))
+    feed = Feed(found, 2, 0, 1)
+    assert [feed.train_batches(start)[0]["x"].shape for start in (0, 2, 4)] == [(2, 2), (2, 4), (2, 6)]
+    read = [batch["sample_weight"].shape for batch in feed.validation_batches(whole_only=True)]
+    assert read == [(2, 2), (2, 4), (2, 6)]
+    assert (found.structure.names, found.validation_structure.names) == (["x", "y"], ["x", "y", "sample_weight"])
+
+
 def test_lists_of_arrays_beside_a_dataset() -> None:
     one, other = np.arange(6.0), np.arange(18.0).reshape(6, 3)
     train = tf.data.Dataset.from_tensor_slices(((one, other), one)).batch(3)
@@ -331,3 +345,11 @@ def test_of_several_tasks_of_srun_the_first_one_drives(
         parallax_runner.fit(given, X, Y, workers=None, batch_size=4, callbacks=callbacks, overrides=overrides)
     said = "".join(capfd.readouterr())
     assert "ModelCheckpoint is not called" in said if task == "0" else said == "" and list(tmp_path.iterdir()) == []
+
+
+def test_a_call_continues_the_calls_with_the_same_dataset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As in Keras, another dataset begins with its first pass, and arrays are shuffled in another way in each call."""
+    one, other = dataset(), dataset()
+    finished = [fit._Finished(tmp_path, steps, fit._reference(x)) for steps, x in ((5, one), (7, X), (9, one))]
+    monkeypatch.setattr(fit, "_finished", finished)
+    assert [fit._steps_before(x) for x in (one, other, X)] == [14, 0, 21]

@@ -10,6 +10,7 @@ import scipy.sparse
 import tensorflow as tf
 
 from parallax_runner.api.fit_data import dataset_of
+from parallax_runner.api.fit_sparse import has_sparse, sparse_dataset, with_sparse_tensors
 from parallax_runner.data.dataset import Feature
 from parallax_runner.data.shares import SHARE
 from parallax_runner.errors import ConfigError, DataError
@@ -75,6 +76,23 @@ def test_validation(given: str) -> None:
     for batch in read:
         np.testing.assert_array_equal(dense_of(batch), DENSE[batch["y"].astype(int)])
     assert sorted(np.concatenate([batch["y"] for batch in read])) == list(range(7, 14))
+
+
+def test_a_matrix_becomes_a_tensor_with_ordered_cells() -> None:
+    """The cell (0, 1) is given twice: SciPy adds such values."""
+    matrix = scipy.sparse.coo_matrix(([1.0, 5.0, 2.0], ([0, 1, 0], [1, 0, 1])), shape=(2, 3))
+    nest = {"words": matrix, "age": [Y, Y]}
+    assert has_sparse(nest) and has_sparse(Y, matrix) and not has_sparse(nest["age"], None)
+    found = with_sparse_tensors(nest)["words"]
+    assert found.values.dtype == tf.float32 and found.indices.numpy().tolist() == [[0, 1], [1, 0]]
+    np.testing.assert_array_equal(tf.sparse.to_dense(found), matrix.toarray())
+    assert matrix.nnz == 3  # the caller's matrix stays as it is
+
+
+def test_a_shuffled_pass_has_each_row_in_an_order_of_its_own() -> None:
+    rows = sparse_dataset(scipy.sparse.csr_matrix(DENSE), Y, None, batch_size=BATCH, shuffle=True)
+    passes = [[int(one) for _, y in rows for one in y] for _ in range(2)]
+    assert passes[0] != passes[1] and sorted(passes[0]) == sorted(passes[1]) == list(range(ROWS))
 
 
 def test_refused() -> None:

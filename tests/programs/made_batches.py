@@ -1,0 +1,62 @@
+"""Batches of 7, 7 and 3 examples that a `keras.utils.PyDataset` makes. Only the validation examples have weights.
+
+The last batch has as many examples as three workers, and one more than two.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from tests.programs.program import Program
+
+SIZES = (7, 7, 3)
+FEATURES, ROWS = 3, 20
+
+
+class Batches(keras.utils.PyDataset):
+    """Makes batches of SIZES. The labels grow from pass to pass."""
+
+    def __init__(self, numbers: np.ndarray) -> None:
+        super().__init__()
+        self.numbers, self.passes = numbers, 0
+
+    def __len__(self) -> int:
+        return len(SIZES)
+
+    def __getitem__(self, index: int) -> Any:
+        start = sum(SIZES[:index])
+        numbers = self.numbers[start : start + SIZES[index]]
+        return features_of(numbers), labels_of(numbers) + 0.1 * self.passes
+
+    def on_epoch_end(self) -> None:
+        self.passes += 1
+
+
+def features_of(numbers: np.ndarray) -> dict[str, np.ndarray]:
+    return {"id": numbers, "waves": np.sin(np.outer(numbers, np.arange(1, FEATURES + 1)))}
+
+
+def labels_of(numbers: np.ndarray) -> np.ndarray:
+    return np.cos(numbers)[:, None]
+
+
+def make() -> Program:
+    """Returns the model and its data."""
+    inputs = {"id": keras.Input([], dtype="int64", name="id"), "waves": keras.Input([FEATURES], name="waves")}
+    row = keras.layers.Embedding(ROWS, 4, name="table")(inputs["id"])
+    hidden = keras.layers.Dense(5, activation="tanh")(keras.layers.Concatenate()([row, inputs["waves"]]))
+    model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
+    model.compile(keras.optimizers.SGD(0.1), "mse", metrics=["mae"], weighted_metrics=["mse"])
+    held_back = np.arange(11) % ROWS
+    return Program(
+        model,
+        {
+            "x": Batches(np.arange(3, 3 + sum(SIZES)) % ROWS),
+            "epochs": 3,
+            "validation_data": (features_of(held_back), labels_of(held_back), np.linspace(0.5, 2.0, len(held_back))),
+            "validation_batch_size": 4,
+        },
+    )
