@@ -15,7 +15,7 @@ import parallax_runner
 from parallax_runner.api import scripts_without_driver
 from parallax_runner.api.fit_data import dataset_of
 from parallax_runner.api.fit_validation import epochs_between
-from parallax_runner.errors import ConfigError, DataError, LaunchError
+from parallax_runner.errors import CaptureError, ConfigError, DataError, LaunchError
 
 X, Y = np.zeros([12, 2], np.float32), np.zeros([12, 1], np.float32)
 
@@ -239,6 +239,17 @@ def test_weights_of_classes_weigh_no_validation_example(validation: Any) -> None
 def test_a_model_that_is_not_compiled() -> None:
     with pytest.raises(ConfigError, match=r"call model\.compile"):
         parallax_runner.fit(model(compiled=False), X, Y)
+
+
+def test_a_model_of_keras_2() -> None:
+    keras_2 = type("Model", (), {"__module__": "tf_keras.src.engine.training", "optimizer": "sgd"})
+    with pytest.raises(CaptureError, match=r"fit got a Model from tf_keras.* only Keras 3 models can be distributed"):
+        parallax_runner.fit(keras_2(), X, Y)
+
+
+def test_what_is_no_model() -> None:
+    with pytest.raises(ConfigError, match=r"fit trains a compiled keras\.Model, not 'model'"):
+        parallax_runner.fit("model", X, Y)
 
 
 def test_a_callback_of_batches() -> None:
