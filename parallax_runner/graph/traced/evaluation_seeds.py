@@ -3,7 +3,7 @@
 Keras advances the state of a seed generator with each draw. An evaluation writes no variable, because each rank
 evaluates batches of its own. If it draws twice from one generator, as a ranking metric does that breaks ties at random,
 the second draw takes the advanced state as a value of the evaluation. Each batch begins with the state that training
-left.
+left (docs/design/0087-random-numbers-in-an-evaluation.md).
 """
 
 from __future__ import annotations
