@@ -26,7 +26,7 @@ class Arguments:
 
 
 def check_arguments(wanted: Arguments) -> None:
-    """Raises ConfigError for an argument that `fit` cannot use."""
+    """Raises ConfigError for an argument that `fit` cannot use, and CaptureError for a model of Keras 2."""
     if not isinstance(wanted.epochs, int) or wanted.epochs < 1:
         raise ConfigError("expected an integer, at least 1").about(Setting("epochs", repr(wanted.epochs), where="fit"))
     check_frequency(wanted.validation_freq)
@@ -39,7 +39,17 @@ def check_arguments(wanted: Arguments) -> None:
             f"expected an integer, at least 0 and less than epochs={wanted.epochs}, because epochs is the number of "
             "the last epoch"
         ).about(Setting("initial_epoch", repr(wanted.initial_epoch), where="fit"))
-    if not getattr(wanted.model, "compiled", False):
+    _check_model(wanted.model)
+
+
+def _check_model(model: Any) -> None:
+    from parallax_runner.graph.traced.keras_2 import check_not_keras_2
+    from parallax_runner.graph.traced.keras_model import is_keras_model
+
+    check_not_keras_2(model, "fit got")
+    if not is_keras_model(model):
+        raise ConfigError(f"fit trains a compiled keras.Model, not {model!r}")
+    if not model.compiled:
         raise ConfigError("fit trains a compiled keras.Model; call model.compile(optimizer=…, loss=…) first")
 
 

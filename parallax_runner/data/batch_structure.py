@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from parallax_runner.errors import DataError
@@ -11,6 +12,14 @@ from parallax_runner.errors import DataError
 # The name of a feature, a tuple of names, a mapping from keys to names, or None if the part is missing.
 Names = str | tuple["Names", ...] | Mapping[str, "Names"] | None
 PARTS = ("x", "y", "sample_weight")
+
+
+class Prefix(Enum):
+    """What precedes the key of a leaf in a dict in the leaf's name."""
+
+    NONE = 1
+    PART = 2
+    PATH = 3
 
 
 @dataclass(frozen=True)
@@ -28,12 +37,14 @@ class BatchStructure:
         A leaf in a dict is named after its key. Other leaves are named after their position: `x`, `y` and
         `sample_weight` for the parts of a tuple of at most three parts, `part_0` and so on for the parts of a longer
         one, and `y_0` and so on within a part. If two leaves would have the same name, the names of all leaves in dicts
-        are prefixed with the name of the part, as in `x_id` and `y_id`.
+        are prefixed with the name of the part, as in `x_id` and `y_id`. If that is not enough, they are prefixed with
+        all keys and numbers on the way to the leaf, as in `x_user_id` and `x_item_id`.
         """
-        structure = cls(_named_parts(element, has_prefixes=False))
-        if len(set(structure.names)) < len(structure.names):
-            return cls(_named_parts(element, has_prefixes=True))
-        return structure
+        structures = [cls(_named_parts(element, prefix)) for prefix in Prefix]
+        for structure in structures:
+            if len(set(structure.names)) == len(structure.names):
+                return structure
+        return cls(_numbered(structures[-1].element, set()))
 
     @property
     def names(self) -> list[str]:
@@ -110,9 +121,9 @@ def leaves(names: Names) -> Iterator[str]:
             yield from leaves(inner)
 
 
-def _named_parts(element: Any, *, has_prefixes: bool) -> Names:
+def _named_parts(element: Any, kind: Prefix) -> Names:
     def named(part: Any, name: str) -> Names:
-        return _named(part, name, f"{name}_" if has_prefixes else "")
+        return _named(part, name, "" if kind is Prefix.NONE else f"{name}_", has_path=kind is Prefix.PATH)
 
     if not isinstance(element, tuple):
         return named(element, PARTS[0])
@@ -120,13 +131,32 @@ def _named_parts(element: Any, *, has_prefixes: bool) -> Names:
     return _like(element, [named(part, name) for part, name in zip(element, names, strict=False)])
 
 
-def _named(part: Any, name: str, prefix: str) -> Names:
+def _named(part: Any, name: str, prefix: str, *, has_path: bool) -> Names:
+    def named(inner: Any, inner_name: str) -> Names:
+        return _named(inner, inner_name, f"{inner_name}_" if has_path else prefix, has_path=has_path)
+
     if part is None:
         return None
     if isinstance(part, Mapping):
-        return {key: _named(inner, f"{prefix}{key}", prefix) for key, inner in part.items()}
+        return {key: named(inner, f"{prefix}{key}") for key, inner in part.items()}
     if _is_nest(part):
-        return _like(part, [_named(inner, f"{name}_{number}", prefix) for number, inner in enumerate(part)])
+        return _like(part, [named(inner, f"{name}_{number}") for number, inner in enumerate(part)])
+    return name
+
+
+def _numbered(names: Names, taken: set[str]) -> Names:
+    """Adds numbers to names that occur again. A key can look like the way to another leaf."""
+    if names is None:
+        return None
+    if isinstance(names, Mapping):
+        return {key: _numbered(inner, taken) for key, inner in names.items()}
+    if not isinstance(names, str):
+        return _like(names, [_numbered(inner, taken) for inner in names])
+    name, number = names, 1
+    while name in taken:
+        number += 1
+        name = f"{names}_{number}"
+    taken.add(name)
     return name
 
 

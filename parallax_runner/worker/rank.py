@@ -147,9 +147,9 @@ def check_graph(single: SingleDeviceGraph, plan: Plan, run_dir: Path, rank: int)
     difference = difference_of(single, plan, run_dir)
     if difference is not None:
         raise PlanError(
-            f"rank {rank} built a graph that differs from the driver's{difference}. The model's function must build "
-            "the same graph in every process: it must not depend on a clock, the host, the process, or the order of a "
-            "set of strings"
+            f"rank {rank} built a graph that differs from the driver's{difference}. The script or the model's function "
+            "must build the same graph in every process: it must not depend on a clock, the host, the process, the "
+            "order of a set of strings, or random numbers without a seed (keras.utils.set_random_seed)"
         )
 
 

@@ -20,9 +20,10 @@ from parallax_runner.graph.traced.held_objects import held_variables
 
 def trained(name: str, mode: str) -> dict[str, Any]:
     """Trains a new model of the program."""
+    make = importlib.import_module(f"tests.programs.{name}").make  # an import may draw random numbers
     keras.utils.clear_session()
     keras.utils.set_random_seed(4)
-    program = importlib.import_module(f"tests.programs.{name}").make()
+    program = make()
     model, arguments = program.model, {"shuffle": False, **program.arguments}
     if mode == "plain":
         history = model.fit(**arguments, verbose=0)

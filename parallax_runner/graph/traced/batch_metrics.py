@@ -8,7 +8,7 @@ batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,13 +34,13 @@ class Written:
     reads: Mapping[str, bool] = field(default_factory=dict)
 
 
-def start_anew(graph: Any, metrics: Iterable[TracedVariable]) -> dict[int, Written]:
+def start_anew(graph: Any, metrics: Sequence[TracedVariable]) -> dict[int, Written]:
     """Replaces the variables of `metrics` in a traced step with values. Keeps a variable that the step uses in any way
     other than reads and writes.
 
     Returns the variables that the step writes, by id. `is_sum` is False for a variable that is not replaced.
     """
-    users = _users_of(graph, metrics)
+    users = users_of(graph, (metric.variable for metric in metrics))
     reads = {op for ops in users.values() for op in ops if op.type == "ReadVariableOp"}
     found: dict[int, Written] = {}
     replaced: set[Any] = set()
@@ -54,19 +54,19 @@ def start_anew(graph: Any, metrics: Iterable[TracedVariable]) -> dict[int, Writt
             replaced.update(writes)
         if writes:
             found[id(metric.variable)] = written
-    _wait_no_longer(graph, replaced)
+    wait_no_longer(graph, replaced)
     return found
 
 
-def _users_of(graph: Any, metrics: Iterable[TracedVariable]) -> dict[int, list[Any]]:
-    """Returns the ops that use each metric variable that the step captures, by the variable's id, in the order in which
-    they run."""
+def users_of(graph: Any, variables: Iterable[Any]) -> dict[int, list[Any]]:
+    """Returns the ops that use each of these variables that the step captures, by the variable's id, in the order in
+    which they run."""
     captured = {outer._id: inner for outer, inner in graph.captures if outer.dtype == tf.resource}
     users = {}
-    for metric in metrics:
-        handle = captured.get(metric.variable.handle._id)
+    for one in variables:
+        handle = captured.get(one.handle._id)
         if handle is not None:
-            users[id(metric.variable)] = edit.in_order(set(handle.consumers()))
+            users[id(one)] = edit.in_order(set(handle.consumers()))
     return users
 
 
@@ -76,12 +76,12 @@ def _as_values(graph: Any, metric: TracedVariable, users: list[Any], reads: set[
         return Written(value=None, is_sum=False)
     is_sum = _starts_at_zero(metric) and all(_only_adds(op, reads) for op in users)
     with graph.as_default():
-        value, read = _replace(users, _first_value(metric))
+        value, read = as_values_of_step(users, _first_value(metric))
     return Written(value, is_sum, read)
 
 
-def _wait_no_longer(graph: Any, replaced: set[Any]) -> None:
-    """Removes the control edges from writes that were replaced."""
+def wait_no_longer(graph: Any, replaced: set[Any]) -> None:
+    """Removes the control edges from `replaced` writes."""
     graph.control_outputs = [op for op in graph.control_outputs if op not in replaced]
     for op in graph.get_operations():
         if replaced.intersection(op.control_inputs):
@@ -124,8 +124,9 @@ def _depends(tensor: Any, reads: set[Any]) -> bool:
     return not reads.isdisjoint(edit.ancestors([tensor.op], control=False))
 
 
-def _replace(users: list[Any], value: Any) -> tuple[Any, dict[str, bool]]:
-    """Returns the last value, and the names of the tensors through which values are read (see `Written`)."""
+def as_values_of_step(users: list[Any], value: Any) -> tuple[Any, dict[str, bool]]:
+    """Replaces the reads and writes of a variable, in the order in which they run, with values. `value` is the first
+    one. Returns the last value, and the names of the tensors through which values are read (see `Written`)."""
     reads: dict[str, bool] = {}
     for op in users:
         if op.type == "ReadVariableOp":

@@ -23,6 +23,7 @@ from parallax_runner.graph.generators import seeded_generators
 from parallax_runner.graph.metric import StepSums, named_in_graph
 from parallax_runner.graph.single_device_graph import MetricSums, SingleDeviceGraph
 from parallax_runner.graph.traced.batch_metrics import Written, start_anew
+from parallax_runner.graph.traced.evaluation_seeds import leave_seeds
 from parallax_runner.graph.traced.imported import First, add_variables, first_of, import_step
 from parallax_runner.graph.traced.keras_metrics import notes_of_left_out
 from parallax_runner.graph.traced.keras_model import MakeElement, steps_on
@@ -245,6 +246,8 @@ def _traced(steps: Steps, features: Specs, mode: SparseUpdates, variables: Varia
     traces = list(filter(None, (train, evaluate)))
     variables.note_used(variable for each in traces for variable in each.variables)
     every = variables.all()
+    if evaluate is not None:
+        leave_seeds(evaluate.graph, every)
     metric_variables = [one for one in every if one.is_metric]
     written = [start_anew(each.graph, metric_variables) for each in traces]
     if steps.model is None:

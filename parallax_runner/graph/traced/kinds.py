@@ -12,6 +12,7 @@ import tensorflow as tf
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph.components import Specs
 from parallax_runner.graph.metric import StepSums, checked_metrics, step_sums
+from parallax_runner.graph.traced.keras_2 import check_not_keras_2
 from parallax_runner.graph.traced.keras_model import is_keras_model, keras_steps
 from parallax_runner.graph.traced.trace import StepFunction, Steps, Trace, converted, loss_of
 
@@ -65,18 +66,14 @@ def _check_no_other_keras(made: Any) -> None:
 
     Keras 2 models, layers and losses are callable, and would otherwise be taken for training steps.
     """
+    given = "the model's function returned"
+    check_not_keras_2(made, given)
     kind = type(made)
     packages = {base.__module__.split(".")[0] for base in kind.__mro__}
-    returned = f"the model's function returned a {kind.__qualname__} from {kind.__module__}"
-    if "tf_keras" in packages:
-        raise CaptureError(
-            f"{returned}, which belongs to tf_keras (Keras 2); only Keras 3 models can be distributed: build the "
-            "model with «import keras» instead of «import tf_keras», and unset TF_USE_LEGACY_KERAS"
-        )
     if "keras" in packages:
         raise CaptureError(
-            f"{returned}, which belongs to Keras but is not a keras.Model: return a compiled keras.Model that uses it, "
-            "or a function that trains on a batch and returns its loss"
+            f"{given} a {kind.__qualname__} from {kind.__module__}, which belongs to Keras but is not a keras.Model: "
+            "return a compiled keras.Model that uses it, or a function that trains on a batch and returns its loss"
         )
 
 

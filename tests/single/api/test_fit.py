@@ -18,7 +18,7 @@ from parallax_runner.api.fit_validation import epochs_between
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.batch_structure import leaves
 from parallax_runner.driver import pipeline
-from parallax_runner.errors import ConfigError, DataError, LaunchError
+from parallax_runner.errors import CaptureError, ConfigError, DataError, LaunchError
 from parallax_runner.train.feed import Feed
 
 X, Y = np.zeros([12, 2], np.float32), np.zeros([12, 1], np.float32)
@@ -318,6 +318,17 @@ def test_lists_of_arrays_beside_a_dataset() -> None:
 def test_a_model_that_is_not_compiled() -> None:
     with pytest.raises(ConfigError, match=r"call model\.compile"):
         parallax_runner.fit(model(compiled=False), X, Y)
+
+
+def test_a_model_of_keras_2() -> None:
+    keras_2 = type("Model", (), {"__module__": "tf_keras.src.engine.training", "optimizer": "sgd"})
+    with pytest.raises(CaptureError, match=r"fit got a Model from tf_keras.* only Keras 3 models can be distributed"):
+        parallax_runner.fit(keras_2(), X, Y)
+
+
+def test_what_is_no_model() -> None:
+    with pytest.raises(ConfigError, match=r"fit trains a compiled keras\.Model, not 'model'"):
+        parallax_runner.fit("model", X, Y)
 
 
 def test_a_callback_of_batches() -> None:

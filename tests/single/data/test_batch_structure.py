@@ -27,6 +27,9 @@ class Pair(NamedTuple):
         ({"id": "a", "rating": ("b", "c")}, ["id", "rating_0", "rating_1"]),
         (("a", "b", "c", {"d": "e"}), ["part_0", "part_1", "part_2", "d"]),
         (Pair("a", Pair("b", "c")), ["x", "y_0", "y_1"]),
+        (({"user": {"id": "a"}, "item": {"id": "b"}}, "c"), ["x_user_id", "x_item_id", "y"]),
+        (({"ids": ({"id": "a"}, {"id": "b"})}, "c"), ["x_ids_0_id", "x_ids_1_id", "y"]),
+        ({"a_b": "a", "a": {"b": "b", "c": "c"}, "d": {"b": "d"}}, ["x_a_b", "x_a_b_2", "x_a_c", "x_d_b"]),
     ],
 )
 def test_what_is_flattened_is_put_together_again(element: object, names: list[str]) -> None:
