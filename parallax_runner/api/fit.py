@@ -180,13 +180,13 @@ COMPUTED = {
 
 @dataclass(frozen=True)
 class _Finished:
-    """An earlier call in this process: the common start of the paths of its result, its number of steps, a weak
-    reference to its data if that has batches of its own, and the reason why its result was not written, or None."""
+    """An earlier call in this process: the common start of the paths of its result, its number of steps, the
+    reason why its result was not written, or None, and a weak reference to its data if that has batches of its own."""
 
     stem: Path
     steps: int
-    data: weakref.ref[Any] | None = None
     fault: str | None = None
+    data: weakref.ref[Any] | None = None
 
 
 _finished: list[_Finished] = []
@@ -228,7 +228,7 @@ def _as_before(worker: Worker, model: Any, x: Any) -> Any:
 def _as_finished(stem: Path, model: Any, x: Any, callbacks: Sequence[Any] = ()) -> Any:
     """Loads the result of a finished call into the model and the callbacks. Returns the History."""
     history, steps = fit_result.take_over(stem, model, callbacks)
-    _finished.append(_Finished(stem, steps, _reference(x)))
+    _finished.append(_Finished(stem, steps, data=_reference(x)))
     return history
 
 
@@ -295,7 +295,7 @@ def _drive(wanted: Arguments, source: FitSource, steps_per_epoch: int | None, x:
     ((calls, record),) = made
     calls.finish()
     fault = fit_result.leave(call.stem, model, calls.history, callbacks, {**call.run, "steps": record.last_step})
-    _finished.append(_Finished(call.stem, record.last_step, _reference(x), fault))
+    _finished.append(_Finished(call.stem, record.last_step, fault, _reference(x)))
     for number in late_signals:  # the training is complete, but the signal also asks the script to end
         signal.raise_signal(number)
     return calls.history
