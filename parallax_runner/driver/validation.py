@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.data.dataset import Dataset, validates_at_least
+from parallax_runner.data.dataset import Dataset, global_batch_of, validates_at_least
 from parallax_runner.data.shares import is_uneven_run
 from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.plan.plan import Plan
@@ -60,9 +60,11 @@ def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: D
 
 def _check_batch(config: RunConfig, plan: Plan, dataset: Dataset) -> None:
     """Checks the batch size if the data is a `tf.data.Dataset`, whose batches are divided among all replicas."""
-    whole, size = getattr(dataset, "global_batch", None), config.data["batch_size"]
-    is_divided_equally = size * plan.replicas == whole
-    if whole is not None and not is_divided_equally and not is_uneven_run(config, dataset):
+    whole, size = global_batch_of(dataset), config.data["batch_size"]
+    if whole is None or size * plan.replicas == whole:
+        return
+    largest_part = -(-whole // plan.replicas)
+    if size != largest_part or not is_uneven_run(config, dataset):
         part = f" = {whole // plan.replicas}" if whole % plan.replicas == 0 else ", which is not a whole number"
         raise ConfigError(
             f"the data has batches of {whole} examples for all {plan.replicas} replicas "

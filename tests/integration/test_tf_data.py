@@ -140,12 +140,12 @@ def test_the_loop_of_the_documentation(tmp_path: Path) -> None:
 
 
 def test_equals_one_device(project: Path) -> None:
-    """Once each, the terminal tells what is not used."""
+    """Also in steps with a partial batch. The terminal tells once what is not used."""
     run = launch(*arguments(project, "action=verify", "train.steps=9"), cwd=project / "out", python_path=project)
     run.expect_success()
     assert run.summary["verified"]
     told = run.stdout + run.stderr
-    assert told.count("2 examples are omitted from each pass over the data") == 1
+    assert "omitted from each pass" not in told
     assert told.count("the model's steps_per_execution=4 is ignored") == 1
 
 
@@ -175,9 +175,9 @@ def test_a_training_step_with_ragged_words_equals_one_device(project: Path) -> N
     [
         ("data.is_seeded=false", "a shuffle has no seed"),
         ("+data.batch_size=5", "expected 12 / 2 = 6"),
-        ("cluster.workers=5", "12 examples cannot be divided into 5 equal parts"),
+        ("cluster.workers=5 comm=ps comm.sync=false", "12 examples cannot be divided into 5 equal parts"),
     ],
 )
 def test_refused_before_anything_starts(project: Path, line: str, told: str) -> None:
-    run = launch(*arguments(project, line, "train.steps=2"), cwd=project / "out", python_path=project)
+    run = launch(*arguments(project, *line.split(), "train.steps=2"), cwd=project / "out", python_path=project)
     assert run.exit_status != 0 and told in run.stderr and not list(run.run_dir.glob("ckpt/[!.]*"))

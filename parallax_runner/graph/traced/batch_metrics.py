@@ -41,21 +41,25 @@ def start_anew(graph: Any, metrics: Sequence[TracedVariable]) -> dict[int, Writt
     Returns the variables that the step writes, by id. `is_sum` is False for a variable that is not replaced.
     """
     users = users_of(graph, (metric.variable for metric in metrics))
-    reads = {op for ops in users.values() for op in ops if op.type == "ReadVariableOp"}
+    reads = {op for ops in users.values() for op in _reads_among(ops)}
     found: dict[int, Written] = {}
     replaced: set[Any] = set()
     for metric in metrics:
-        ops = users.get(id(metric.variable))
+        ops = users.get(id(metric.variable), [])
         if not ops:
             continue
         written = _as_values(graph, metric, ops, reads)
-        writes = [op for op in ops if op.type != "ReadVariableOp"]
+        writes = set(ops) - _reads_among(ops)
         if written.value is not None:
             replaced.update(writes)
         if writes:
             found[id(metric.variable)] = written
     wait_no_longer(graph, replaced)
     return found
+
+
+def _reads_among(ops: Iterable[Any]) -> set[Any]:
+    return {op for op in ops if op.type == "ReadVariableOp"}
 
 
 def users_of(graph: Any, variables: Iterable[Any]) -> dict[int, list[Any]]:

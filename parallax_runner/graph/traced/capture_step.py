@@ -244,7 +244,8 @@ def _traced(steps: Steps, features: Specs, mode: SparseUpdates, variables: Varia
     train = _trace_built(steps, steps.train, features, mode, _marks_of(steps))
     evaluate = _trace_evaluation(steps, features, mode)
     traces = list(filter(None, (train, evaluate)))
-    variables.note_used(variable for each in traces for variable in each.variables)
+    for each in traces:
+        variables.note_used(each.variables)
     every = variables.all()
     if evaluate is not None:
         leave_seeds(evaluate.graph, every)

@@ -17,9 +17,12 @@ from tests.single.train.test_loop import dataset as without_batches
 BATCHES = TfDataset.of(tf.data.Dataset.range(24).map(lambda x: {"x": x}).batch(12))
 
 
-def config(comm: str = "hybrid", workers: int = 2, replicas_per_worker: int = 1, **data: Any) -> RunConfig:
+def config(
+    comm: str = "hybrid", workers: int = 2, replicas_per_worker: int = 1, *, sync: bool = True, **data: Any
+) -> RunConfig:
     cluster = {"workers": workers, "replicas_per_worker": replicas_per_worker}
-    return from_plain({"data": {"_target_": "my.data", **data}, "comm": {"name": comm}, "cluster": cluster})
+    wanted = {"data": {"_target_": "my.data", **data}, "comm": {"name": comm, "sync": sync}, "cluster": cluster}
+    return from_plain(wanted)
 
 
 @pytest.mark.parametrize(
@@ -37,8 +40,14 @@ def test_the_batch_is_divided_among_all_replicas(settings: dict[str, Any], expec
     assert with_batch_size(config(**settings), BATCHES).data["batch_size"] == expected
 
 
+def test_a_batch_that_is_not_divided_equally() -> None:
+    sizes = with_batch_size(config(workers=5), BATCHES).data
+    assert (sizes["batch_size"], sizes["global_batch"]) == (3, 12)
+    assert "global_batch" not in with_batch_size(config("ps", workers=3, sync=False), BATCHES).data
+
+
 def test_what_cannot_be_derived_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"12 examples cannot be divided into 5 equal parts.* choose a batch of 10"):
-        with_batch_size(config(workers=5), BATCHES)
+        with_batch_size(config("ps", workers=5, sync=False), BATCHES)
     with pytest.raises(ConfigError, match=r"data\.batch_size=null: expected an integer, at least 1.*my\.data returned"):
         with_batch_size(config(), without_batches(validation=0))

@@ -130,6 +130,7 @@ def test_a_graph_of_tensorflow_1_is_refused() -> None:
         "model": {"_target_": "models.simple.build"},
         "data": {"batch_size": 2},
         "train": {"seed": 1},
+        "cluster": {"workers": 2, "replicas_per_worker": 1},
         "run_dir": "unused",
     }
     with pytest.raises(ConfigError, match=r"which must be dense, but «words» is ragged"):
