@@ -1,2 +1,1 @@
-"""The process that the user starts. This process plans, launches, supervises and records a run, and prints the
-outcome."""
+"""The process that the user starts. This process plans, launches, supervises and records a run."""
