@@ -177,9 +177,10 @@ def captured(outer: Any, variables: Mapping[int, Any]) -> Any:
     if outer._id in variables:
         return variables[outer._id].handle
     raise CaptureError(
-        f"the step uses {outer!r}. This resource is not a variable that the function in model._target_ creates. It may "
-        "be a lookup table, an iterator or a global variable of the module. Create variables inside that function, and "
-        "use lookup tables in the data instead"
+        "the step uses a resource that is not one of its variables: a lookup table (such as that of "
+        "keras.layers.IntegerLookup or StringLookup), an iterator, or a variable that was created elsewhere. Apply a "
+        "lookup table to the data, as in dataset.map, and create variables in the model or in the function that makes "
+        f"the step; the resource is {outer!r}"
     )
 
 

@@ -219,7 +219,7 @@ def test_a_lookup_table_is_refused() -> None:
         return made
 
     features = {name: FEATURES[name] for name in ("ids", "y")}
-    with pytest.raises(CaptureError, match=r"a lookup table.*use lookup tables in the data"):
+    with pytest.raises(CaptureError, match=r"a lookup table.*Apply a lookup table to the data"):
         captured(make, features=features)
 
 
