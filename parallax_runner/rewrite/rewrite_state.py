@@ -138,6 +138,12 @@ class Rewrite:
         many."""
         return self.tensor(self.single.features[SHARE]) if self.single.is_uneven else None
 
+    @property
+    def is_mean_over_all(self) -> bool:
+        """Whether a step is the mean over several replicas, all of which take part in it."""
+        options = self.plan.options
+        return self.plan.replicas > 1 and options.sync and not options.backup_workers
+
     def of_route(self, kind: type[State]) -> State:
         """Returns the state that the passes of one route share. `kind` is its `RouteRewriting.state`."""
         found = self.of_routes.setdefault(kind, kind())

@@ -16,8 +16,7 @@ from parallax_runner.rewrite.rewrite_state import Rewrite
 def divide_by_all_ranks(rewrite: Rewrite) -> None:
     """Gives each marked divisor the value with which the mean over the replicas is the sum of all ranks, divided by the
     divisor of all ranks."""
-    options = rewrite.plan.options
-    if rewrite.plan.replicas == 1 or not options.sync or options.backup_workers:
+    if not rewrite.is_mean_over_all:
         return
     for number, divisor in enumerate(rewrite.single.decided_divisors):
         own = rewrite.tensor(divisor.tensor)

@@ -16,8 +16,7 @@ from parallax_runner.rewrite.rewrite_state import Rewrite
 @rewrite_pass(writes=["sent", "step_ops"])
 def sum_where_asked(rewrite: Rewrite) -> None:
     """Replaces the value of each mark by the sum over all replicas."""
-    options = rewrite.plan.options
-    if rewrite.plan.replicas == 1 or not options.sync or options.backup_workers:
+    if not rewrite.is_mean_over_all:
         return
     for number, mark in enumerate(rewrite.single.rank_sums):
         own = rewrite.tensor(mark.tensor)

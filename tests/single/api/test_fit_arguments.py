@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import types
 from typing import Any
 
+import keras
 import pytest
 
 from parallax_runner.api.fit_arguments import Arguments, check_arguments
 from parallax_runner.errors import ConfigError
 
+
+def model(*, is_compiled: bool = True) -> keras.Model:
+    made = keras.Sequential([keras.layers.Dense(1)])
+    if is_compiled:
+        made.compile("sgd", "mse")
+    return made
+
+
 ACCEPTED = Arguments(
-    model=types.SimpleNamespace(compiled=True),
+    model=model(),
     epochs=3,
     initial_epoch=2,
     validation_freq=[1, 3],
@@ -47,6 +55,8 @@ def test_refused_with_its_name_and_value(name: str, value: Any) -> None:
         check_arguments(dataclasses.replace(ACCEPTED, **{name: value}))
 
 
-def test_a_model_that_is_not_compiled_is_refused() -> None:
+def test_what_is_not_a_compiled_model_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"call model\.compile"):
+        check_arguments(dataclasses.replace(ACCEPTED, model=model(is_compiled=False)))
+    with pytest.raises(ConfigError, match=r"fit trains a compiled keras\.Model, not <object"):
         check_arguments(dataclasses.replace(ACCEPTED, model=object()))
