@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.classify import classify
 from parallax_runner.graph.capture import capture
-from parallax_runner.graph.single_device_graph import Divisor, DivisorKind, SingleDeviceGraph
+from parallax_runner.graph.single_device_graph import Divisor, DivisorKind, RankSum, SingleDeviceGraph
 from parallax_runner.graph.uneven_steps import with_share
 from parallax_runner.plan.comm_options import Lookahead, PsOptions
 from parallax_runner.plan.plan import Plan
@@ -157,8 +157,9 @@ def counts_examples(features: Features) -> tf.Tensor:
 
 
 def divides_by_count(features: Features) -> tf.Tensor:
-    """The model, divided by a number of the batch."""
-    return lookup_model(features) / tf.identity(tf.cast(tf.size(features["ids"]), tf.float64), name="marked")
+    """The model, divided by a number of the batch, which is summed over the replicas first."""
+    summed = tf.identity(tf.cast(tf.size(features["ids"]), tf.float64), name="summed")
+    return lookup_model(features) / tf.identity(summed, name="marked")
 
 
 def scaled_by_all_rows(gradients: list[Any]) -> list[Any]:
@@ -189,7 +190,11 @@ def scenarios() -> list[tuple[SingleDeviceGraph, Plan]]:
     reading = [captured(reads_all_rows), captured(process=scaled_by_all_rows)]
     single_auto, counting = captured(routes_model, process=clip), captured(counts_examples)
     uneven = with_share(counting)
-    divided = dataclasses.replace(captured(divides_by_count), divisors=(Divisor("marked:0", DivisorKind.COUNT, 0),))
+    divided = dataclasses.replace(
+        captured(divides_by_count),
+        divisors=(Divisor("marked:0", DivisorKind.COUNT, 0),),
+        rank_sums=(RankSum("summed:0", is_gradient=False),),
+    )
     ahead = captured()
     asked_ahead = plan_of(classify(ahead), comm="sharded", fingerprint=ahead.fingerprint, lookahead=Lookahead.ON)
     ps = planned(single, "ps", partitions=2)

@@ -225,9 +225,7 @@ def test_a_lookup_table_is_refused() -> None:
 
 def test_a_variable_of_the_module_is_refused() -> None:
     outside = tf.Variable(2.0, name="outside")
-    with pytest.raises(
-        CaptureError, match=r"create variables in the model or in the function that makes the step.*outside"
-    ):
+    with pytest.raises(CaptureError, match=r"create variables in the model or in the function.*outside"):
         captured(step_of(lambda weights, batch: squares(weights, batch) * outside), {})
 
 
