@@ -12,7 +12,8 @@ from tests.integration.test_fit import run
 from tests.integration.test_fit_as_keras import expect_equal
 
 SCRIPT = Path(__file__).parent / "train.py"
-UNEVEN = ("made_batches", "padded", "buckets")  # their batches have different sizes or shapes
+# Their batches have different sizes or shapes.
+UNEVEN = ("made_batches", "padded", "buckets", "translation", "two_tower", "cross_network", "word2vec", "next_item")
 MODES = [f"{comm}-{workers}" for workers in (2, 3) for comm in ("hybrid", "sharded", "mpi")]
 
 
