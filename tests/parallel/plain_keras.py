@@ -66,7 +66,7 @@ def train(
     """
     with ExitStack() as stack:
         made = stack.enter_context(_made(case))
-        variables = made.variables
+        variables = _named_alike(made.variables, initial)
         assert variables.keys() == initial.keys(), variables.keys() ^ initial.keys()
         first = _values(variables)
         for name, variable in variables.items():
@@ -78,6 +78,18 @@ def train(
         losses = [made.step(_together(each)) for each in steps]
         final = _values(variables)
         return Trained(first, final, losses, made.evaluate(last) if made.evaluate else None)
+
+
+def _named_alike(variables: dict[str, Any], names: Values) -> dict[str, Any]:
+    """Returns the variables by the names of the launch. A variable without a name of its own, such as one of Nadam, is
+    named after the scope in which the optimizer was built."""
+    found = {}
+    left = [name for name in names if name not in variables]
+    for name, variable in variables.items():
+        last = name.rpartition("/")[2]
+        same = [one for one in left if one.rpartition("/")[2] == last]
+        found[same[0] if name not in names and len(same) == 1 else name] = variable
+    return found
 
 
 def made_values(case: Case) -> dict[str, np.ndarray]:
