@@ -24,12 +24,14 @@ GLOBAL_COUNT = tf.Variable(0, dtype="int64", trainable=False, name="seen")
 
 @pytest.fixture(autouse=True)
 def _double() -> Iterator[None]:
-    before = keras.config.floatx()
+    floatx, policy = keras.config.floatx(), keras.config.dtype_policy()
     keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")  # Keras keeps the policy of its first layer, also beyond set_floatx
     keras.utils.clear_session()
     GLOBAL_COUNT.assign(0)
     yield
-    keras.config.set_floatx(before)
+    keras.config.set_floatx(floatx)
+    keras.config.set_dtype_policy(policy)
 
 
 class Own(keras.Model):

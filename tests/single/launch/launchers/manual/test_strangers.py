@@ -168,7 +168,8 @@ def test_ever_new_odd_files_do_not_fill_the_log(
     for number in range(40):
         (tmp_path / f"{number}.json").write_text("{}")
     assert store.entries() == store.entries() == []
-    assert len(caplog.messages) == stores.MOST_NAMED + 1
+    told = [line for line in caplog.messages if "ignored" in line]  # a thread of an earlier test may still log
+    assert len(told) == stores.MOST_NAMED + 1
     assert len(store._not_believed) == stores.MOST_NAMED + 1
 
 
