@@ -14,11 +14,6 @@ from parallax_runner.errors import ConfigError
 # Kinds of NumPy dtypes that are not numeric: objects, strings and times.
 NO_NUMBERS = "OUSMm"
 AS_DATASET = "pass a tf.data.Dataset, such as tf.data.Dataset.from_tensor_slices((x, y)).batch(32)"
-FROM_PYTHON = (
-    "calls Python code for its batches, so the workers can neither repeat their order nor read only their own "
-    "examples. Pass arrays or a tf.data.Dataset. If a repeatable order is not required, pass "
-    'tf.data.Dataset.from_generator(…) with overrides=["data.resume=approximate"]'
-)
 
 
 def readable(given: Any, what: str) -> Any:
@@ -30,7 +25,7 @@ def readable(given: Any, what: str) -> Any:
     import keras
 
     if inspect.isgenerator(given):
-        raise ConfigError(f"{what} (fit): a generator {FROM_PYTHON}")
+        raise ConfigError(f"{what} (fit): a generator yields whole batches: pass it as x, and let it yield {what} too")
     return keras.tree.map_structure(lambda leaf: _array(leaf, what), given)
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from parallax_runner.api.fit_arrays import readable
+from parallax_runner.api.fit_generator import KIND as GENERATOR
+from parallax_runner.api.fit_generator import is_generator
 from parallax_runner.api.fit_py_dataset import KIND as PY_DATASET
 from parallax_runner.api.fit_py_dataset import arrays_of, is_py_dataset, py_dataset_of
 from parallax_runner.api.fit_sparse import has_sparse, sparse_dataset, with_sparse_tensors
@@ -84,6 +86,11 @@ class Validation:
 def _read_validation(x: Any, given: Any, steps: int | None, batch_size: int | None) -> tuple[Any, int | None]:
     """Returns the validation data with readable arrays, and the number of its batches that are still to be selected, or
     None. A `keras.utils.PyDataset` beside data of another kind becomes arrays."""
+    if is_generator(given):
+        raise ConfigError(
+            "validation_data (fit): a generator has other batches in each epoch, and can be read once: pass arrays, a "
+            "tf.data.Dataset or a keras.utils.PyDataset"
+        )
     given = _as_parts(given)
     kind = kind_with_batches(given)
     if kind is None:
@@ -101,6 +108,8 @@ def kind_with_batches(given: Any) -> str | None:
 
     if isinstance(given, tf.data.Dataset):
         return "tf.data.Dataset"
+    if is_generator(given):
+        return GENERATOR
     return PY_DATASET if is_py_dataset(given) else None
 
 

@@ -1,4 +1,4 @@
-"""Makes the batches of a `keras.utils.PyDataset` for `fit`, and of validation data beside it."""
+"""Makes the batches of a `keras.utils.PyDataset` or a generator for `fit`, and of validation data beside it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from parallax_runner.api.fit_arrays import readable
+from parallax_runner.api.fit_generator import KIND as GENERATOR
+from parallax_runner.api.fit_generator import GeneratedBatches, is_generator
 from parallax_runner.api.fit_sparse import has_sparse
 from parallax_runner.api.fit_validation import as_arrays
 from parallax_runner.data.batch_structure import PARTS, BatchStructure, packed, structures_with_same_names, unpacked
@@ -34,27 +36,27 @@ def py_dataset_of(
     validation_steps: int | None,
     steps_per_epoch: int | None,
 ) -> PythonBatches:
-    """Returns the dataset for `train`, a `keras.utils.PyDataset`. `validation` is one, too, or arrays, a
+    """Returns the dataset for `train`, a `keras.utils.PyDataset` or a generator. `validation` is a PyDataset, arrays, a
     `tf.data.Dataset`, or None.
 
     Raises ConfigError or DataError if the batches cannot be divided among workers.
     """
-    made = MadeElements(train, "x", class_weight)
+    made = MadeElements(GeneratedBatches(train) if is_generator(train) else train, "x", class_weight)
     if made.count is None and steps_per_epoch is None:
         raise ConfigError("the data never ends").about(
             Setting("steps_per_epoch", "None", where="fit"), remedy="set the number of steps per epoch"
         )
     if made.count == 0:
-        raise DataError(f"x (fit): the {KIND} has no batches")
+        raise DataError(f"x (fit): the {made.kind} has no batches")
     structure = BatchStructure.of(made.element(0))
     if validation is None:
-        return PythonBatches(NamedBatches(made, structure), None, structure, structure, shuffle=shuffle)
+        return PythonBatches(NamedBatches(made, structure), None, structure, structure, kind=made.kind, shuffle=shuffle)
     held_back = _held_back(validation, validation_batch, validation_steps)
     structure, validation_structure = structures_with_same_names(structure, BatchStructure.of(held_back.element(0)))
     reader, validation_reader = NamedBatches(made, structure), NamedBatches(held_back, validation_structure)
     one, other = reader.read(0), validation_reader.read(0)
     reader.like, validation_reader.like = other, one
-    return PythonBatches(reader, validation_reader, structure, validation_structure, shuffle=shuffle)
+    return PythonBatches(reader, validation_reader, structure, validation_structure, kind=made.kind, shuffle=shuffle)
 
 
 def arrays_of(given: Any, what: str, steps: int | None) -> Any:
@@ -74,6 +76,7 @@ class Elements(Protocol):
 
     what: str
     floatx: str | None
+    is_read_once: bool
 
     @property
     def count(self) -> int | None:
@@ -90,14 +93,17 @@ class Elements(Protocol):
 
 
 class MadeElements:
-    """Implements `Elements` for a `keras.utils.PyDataset`. `most` limits the number of batches."""
+    """Implements `Elements` for a `keras.utils.PyDataset` or `GeneratedBatches`, of which `most` limits the number of
+    batches."""
 
-    floatx: str | None = None  # Keras casts arrays, but not the batches of a PyDataset
+    floatx: str | None = None  # Keras casts arrays, but not the batches that Python code makes
 
     def __init__(
         self, given: Any, what: str, class_weight: dict[int, float] | None = None, most: int | None = None
     ) -> None:
         self._given, self.what, self._class_weight = given, what, class_weight
+        self.is_read_once = isinstance(given, GeneratedBatches)
+        self.kind = GENERATOR if self.is_read_once else KIND
         counted: int | None = given.num_batches
         self.count = counted if most is None or (counted is not None and counted < most) else most
         self._pass: int | None = None
@@ -107,8 +113,8 @@ class MadeElements:
         made = readable(self._given[index], self.what)
         if has_sparse(made):
             raise ConfigError(
-                f"{self.what} (fit): batch {index} of the {KIND} has a sparse matrix: make dense arrays, or pass the "
-                "whole sparse matrix to fit"
+                f"{self.what} (fit): batch {index} of the {self.kind} has a sparse matrix: make dense arrays, or pass "
+                "the whole sparse matrix to fit"
             )
         parts = self._parts(made)
         return parts if self._class_weight is None else self._weighted(parts, self._class_weight)
@@ -131,8 +137,8 @@ class MadeElements:
         parts = tuple(made) if isinstance(made, tuple | list) else (made,)
         if not 1 <= len(parts) <= len(PARTS):
             raise DataError(
-                f"{self.what} (fit): a batch of the {KIND} is a tuple of length {len(parts)}; expected (x,), (x, y) or "
-                "(x, y, sample_weight), or a dict"
+                f"{self.what} (fit): a batch of the {self.kind} is a tuple of length {len(parts)}; expected (x,), (x, y) "
+                "or (x, y, sample_weight), or a dict"
             )
         return parts
 
@@ -151,6 +157,7 @@ class SlicedElements:
     """Implements `Elements` for arrays `given`, as `validation_data` has them, in batches of `size` examples."""
 
     what = "validation_data"
+    is_read_once = False
 
     def __init__(self, given: Any, size: int, floatx: str | None) -> None:
         import keras
@@ -175,6 +182,7 @@ class NamedBatches:
 
     def __init__(self, elements: Elements, structure: BatchStructure) -> None:
         self._elements, self._structure = elements, structure
+        self.is_read_once = elements.is_read_once
         self.like: Batch = {}
 
     @property

@@ -1,4 +1,4 @@
-"""A dataset whose batches Python code makes, one by one, such as a `keras.utils.PyDataset`."""
+"""A dataset whose batches Python code makes, one by one: a `keras.utils.PyDataset` or a generator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ Batch = dict[str, np.ndarray]
 
 
 class Reader(Protocol):
-    """Makes the batches of a pass."""
+    """Makes the batches of a pass. If it `is_read_once`, the batches after the first two are made once, in order."""
+
+    is_read_once: bool
 
     @property
     def count(self) -> int | None:
@@ -45,7 +47,6 @@ class PythonBatches:
     words_per_example: int | None = None
     whole_only = False
     has_partial_batches = True  # nobody knows before they are made
-    why_it_stays = "the data is a keras.utils.PyDataset, which calls Python code"
 
     def __init__(
         self,
@@ -54,17 +55,19 @@ class PythonBatches:
         structure: BatchStructure,
         validation_structure: BatchStructure,
         *,
+        kind: str,
         shuffle: bool,
         seed: int = 0,
     ) -> None:
         """Makes two batches of `train` and two of `validation` to determine the features. Raises DataError if there is
         no batch. `structure` and `validation_structure` build the elements of training and validation from the
-        features."""
+        features. `kind` names the kind of data."""
         if train.count == 0:
             raise DataError("the data has no batches")
         self._train, self._validation = train, validation
         self.structure, self.validation_structure = structure, validation_structure
-        self.shuffle, self.seed, self.first_pass = shuffle, seed, 0
+        self.kind, self.shuffle, self.seed = kind, shuffle, seed
+        self.first_pass = self.first_step = 0
         self._first = train.read(0)
         others = [*_first_two(train)[1:], *([] if validation is None else _first_two(validation))]
         self.features = {
@@ -81,17 +84,24 @@ class PythonBatches:
 
     def after(self, steps: int) -> PythonBatches:
         """Returns a dataset that continues with the next pass after `steps` steps. Endless data starts again from the
-        beginning, as in Keras."""
+        beginning, as in Keras, unless it is read once."""
         found = copy.copy(self)
-        if not self.is_endless:
+        if self._train.is_read_once:
+            found.first_step = self.first_step + steps
+        elif not self.is_endless:
             found.first_pass = self.first_pass - (-steps // self.pass_steps)
         return found
+
+    @property
+    def why_it_stays(self) -> str:
+        """Says why the data cannot be sent to the workers."""
+        return f"the data is a {self.kind}, which calls Python code"
 
     def with_whole_batches(self) -> PythonBatches:
         """Raises DataError, because the sizes of the batches are unknown."""
         raise DataError(
-            "this run needs batches of one size, but the sizes of the batches of a keras.utils.PyDataset are unknown: "
-            "pass arrays or a tf.data.Dataset"
+            f"this run needs batches of one size, but the sizes of the batches of a {self.kind} are unknown: pass "
+            "arrays or a tf.data.Dataset"
         )
 
     @property
@@ -138,7 +148,10 @@ class PythonBatches:
 
     def step_batch(self, step: int) -> Batch:
         """Makes the batch of all replicas for a step."""
-        number, within = (0, step) if self._train.count is None else divmod(step, self._train.count)
+        if self._train.count is None:
+            number, within = 0, self.first_step + step
+        else:
+            number, within = divmod(step, self._train.count)
         number += self.first_pass
         self._train.go_to_pass(number)
         return self._train.read(int(self._order(number)[within]) if self.shuffle and not self.is_endless else within)
