@@ -137,8 +137,8 @@ class MadeElements:
         parts = tuple(made) if isinstance(made, tuple | list) else (made,)
         if not 1 <= len(parts) <= len(PARTS):
             raise DataError(
-                f"{self.what} (fit): a batch of the {self.kind} is a tuple of length {len(parts)}; expected (x,), (x, y) "
-                "or (x, y, sample_weight), or a dict"
+                f"{self.what} (fit): a batch of the {self.kind} is a tuple of length {len(parts)}; expected (x,), "
+                "(x, y) or (x, y, sample_weight), or a dict"
             )
         return parts
 
