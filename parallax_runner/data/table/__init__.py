@@ -1,0 +1,1 @@
+"""Tables in files: CSV, JSON lines, Parquet, Arrow and TFRecord (docs/design/0093)."""
