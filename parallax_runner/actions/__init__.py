@@ -1,2 +1,2 @@
-"""What a command does (train, plan, verify, search, simulate or sync), and the last lines that it prints. Each module
-is one action."""
+"""What a command does (train, evaluate, export, plan, verify, search, simulate or sync), and the last lines that it
+prints. Each module is one action."""

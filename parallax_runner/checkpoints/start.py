@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,10 +38,19 @@ def find_start(resume: str, folder: Path) -> Start:
     folder of checkpoints or to a run directory. Raises CheckpointError if there is no checkpoint at the path, if the
     named checkpoint is damaged, or if all checkpoints are damaged.
     """
+    return _found(resume, folder, _newest_of)
+
+
+def find_whole(resume: str, folder: Path) -> Start:
+    """Finds the same checkpoint as `find_start`, and changes nothing in `folder`, to which another run may write."""
+    return _found(resume, folder, newest_whole)
+
+
+def _found(resume: str, folder: Path, newest_of: Callable[[Path], Start]) -> Start:
     if resume == "never":
         return Start(None)
     try:
-        return _newest_of(folder) if resume == "auto" else _start_at(Path(resume), resume)
+        return newest_of(folder) if resume == "auto" else _start_at(Path(resume), resume)
     except OSError as error:
         about = Setting.of("ckpt.dir", folder) if resume == "auto" else Setting("ckpt.resume", resume)
         raise CheckpointError(f"this path cannot be read: {reason_of(error)}").about(about) from error

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 KEY = "action"
 BUILT_IN = {
     "train": "parallax_runner.actions.train.Train",
+    "evaluate": "parallax_runner.actions.evaluate.Evaluate",
+    "export": "parallax_runner.actions.export.Export",
     "plan": "parallax_runner.actions.plan.Plan",
     "verify": "parallax_runner.actions.verify.Verify",
     "search": "parallax_runner.actions.search.Search",

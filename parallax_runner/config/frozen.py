@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 from yaml import YAMLError
@@ -149,6 +150,16 @@ def is_quiet(config: RunConfig) -> bool:
 def shows_progress(config: RunConfig) -> bool:
     """Returns whether the terminal shows the plan and the progress of steps."""
     return config.redirect_path is None and not is_quiet(config)
+
+
+def action_in(run_dir: Path) -> str | None:
+    """Returns the action of the run in this folder, or None if there is none, or its config.yaml cannot be read."""
+    try:
+        content = yaml.safe_load(read_text(run_dir / FILE_NAME))
+    except (OSError, ValueError, RecursionError, YAMLError):
+        return None
+    found = content.get("action") if isinstance(content, dict) else None
+    return found if isinstance(found, str) else None
 
 
 def ckpt_dir_of(run_dir: Path) -> str | None:

@@ -221,6 +221,13 @@ class SweepConfig:
 
 
 @dataclass(frozen=True)
+class EvaluateConfig:
+    """What action=evaluate reads."""
+
+    part: str = field(default="validation", metadata={"choices": ("validation", "train", "test")})
+
+
+@dataclass(frozen=True)
 class SimulateConfig:
     """The cluster to simulate with action=simulate, in addition to cluster.workers."""
 
@@ -241,6 +248,7 @@ class RunConfig:
     export_graph_path: str | None = None
     model_name: str = MISSING
     sweep: SweepConfig = field(default_factory=SweepConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     simulate: SimulateConfig = field(default_factory=SimulateConfig)
     data: Mapping[str, Any] = field(default_factory=dict)
     optimizer: Mapping[str, Any] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from parallax_runner.config.schema import (
     CkptConfig,
     ClusterConfig,
     CommConfig,
+    EvaluateConfig,
     MpiConfig,
     PartitionConfig,
     ProfileConfig,
@@ -29,7 +30,7 @@ from parallax_runner.config.schema import (
 from parallax_runner.config.targets import SCRIPT
 
 KEPT: Any = object()  # in place of a value: nothing reads the key, so its value can stay
-OF_ACTIONS = {"simulate": SimulateConfig}  # the groups of keys that belong to one action
+OF_ACTIONS = {"evaluate": EvaluateConfig, "simulate": SimulateConfig}  # the groups of keys that belong to one action
 OF_SEARCH = ("min", "max", "steps_per_trial")
 PROFILED_BY = {"dir": ("steps", "range"), "steps": ("steps",), "range": ("range",), "worker": ("steps", "range")}
 

@@ -1,7 +1,8 @@
-"""Exports a trained model at the end of a run, after its processes have ended."""
+"""Exports a trained model: at the end of a run, after its processes have ended, or from an old checkpoint."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,16 @@ from typing import Any
 
 from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_of
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.data.identity import Contents
+from parallax_runner.driver.planned_run import PlannedRun
 from parallax_runner.driver.prepared_run import PreparedRun
+from parallax_runner.driver.recovery import step_of
+from parallax_runner.driver.request import Request
+from parallax_runner.driver.run_summary import ExportSummary, KerasSummary
+from parallax_runner.driver.starting_point import with_start
+from parallax_runner.errors import ExportError
+from parallax_runner.graph.build import Source
 
 
 def with_export(
@@ -23,14 +33,45 @@ def with_export(
     is_wanted = config.tracking.enabled and which != "none" and config.model["_target_"] != frozen.SCRIPT
     if not is_trained or not is_wanted:
         return words
+    found = _exported(planned, config, prepared.source, which, Path(chief["ckpt_path"]), prepared.run_dir)
+    return {**words, 0: {**chief, **found}}
+
+
+def export_checkpoint(request: Request, planned: PlannedRun) -> None:
+    """Exports the checkpoint that `ckpt.resume` names, and records the files in the summary.
+
+    Raises CheckpointError if the checkpoint does not fit the model, and ExportError if a file cannot be written.
+    """
+    from parallax_runner.export.end_of_run import WHAT
+
+    config = with_start(planned.config, planned.single, planned.dataset, Contents(), request.run_dir)
+    found = _exported(planned, config, request.source, "last", Path(config.ckpt.resume), request.run_dir)
+    summary = dataclasses.replace(
+        request.state.summary,
+        steps=step_of(config),
+        first_step=step_of(config),
+        ckpt_path=config.ckpt.resume,
+        export=ExportSummary(found["saved_model"], found["saved_model_error"]),
+    )
+    if "keras_model" in found:
+        summary = dataclasses.replace(summary, keras=KerasSummary(found["keras_model"], found["keras_model_error"]))
+    request.state.summary = summary
+    for name, what in WHAT.items():
+        reason = found.get(f"{name}_error")
+        if reason is not None:
+            raise ExportError(f"{what} of checkpoint {config.ckpt.resume} was not written: {reason}")
+
+
+def _exported(
+    planned: PlannedRun, config: RunConfig, source: Source, which: str, last: Path, run_dir: Path
+) -> dict[str, str | None]:
     from parallax_runner.export.end_of_run import export_at_end
 
-    found = export_at_end(
+    return export_at_end(
         planned.single,
-        functools.partial(prepared.source.build_serving_graph, config, planned.dataset),
+        functools.partial(source.build_serving_graph, config, planned.dataset),
         planned.dataset,
         log_checkpoints=which,
-        last=Path(chief["ckpt_path"]),
-        run_dir=prepared.run_dir,
+        last=last,
+        run_dir=run_dir,
     )
-    return {**words, 0: {**chief, **found}}

@@ -11,6 +11,7 @@ from parallax_runner.config.actions import action_of
 from parallax_runner.config.objective import Goal
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.evaluated import evaluated
 from parallax_runner.data.shares import as_trained
 from parallax_runner.driver import loss_check, partition_search, report, validation
 from parallax_runner.driver.batch_size import with_batch_size
@@ -107,6 +108,6 @@ def measured_alone(request: Request) -> Measured:
 
 
 def _captured(request: Request) -> tuple[RunConfig, SingleDeviceGraph, Dataset]:
-    dataset = as_trained(request.config, request.source.load_dataset(request.config))
+    dataset = evaluated(request.config, as_trained(request.config, request.source.load_dataset(request.config)))
     config = with_batch_size(request.config, dataset)
     return config, request.source.build_graph(config, dataset), dataset

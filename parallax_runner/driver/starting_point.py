@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from parallax_runner.shipment.shipment import Shipment
 
 log = logging.getLogger(__name__)
+KEEP = "keep"  # the value of ckpt.position for a run that reads no training data
 
 
 @stage("find a checkpoint")
@@ -36,10 +37,6 @@ def with_start(
 
     Raises CheckpointError if the checkpoint does not fit the model or the data.
     """
-    from parallax_runner.checkpoints.best import fault_of_best
-    from parallax_runner.checkpoints.publish import prepare
-    from parallax_runner.checkpoints.start import find_start
-
     model, profile, ckpt, start = config.model, config.profile, config.ckpt, None
     if frozen.is_of_script(config):
         model = {**model, "first_process": str(run_dir)}
@@ -49,25 +46,40 @@ def with_start(
         ckpt = dataclasses.replace(ckpt, enabled=False)
     if ckpt.enabled:
         ckpt = dataclasses.replace(ckpt, dir=os.path.realpath(ckpt.folder))
-        folder = Path(ckpt.folder)
-        notes = prepare(folder)
-        found = find_start(config.ckpt.resume, folder)
-        # `prepare` and `find_start` both clean up the folder, and both report the files that they cannot remove.
-        for note in filter(None, dict.fromkeys((*notes, *found.notes, fault_of_best(folder)))):
-            log.warning("%s", note)
-            print(f"parallax_runner: {note}", file=sys.stderr)
-        start = found.prefix
+        start = _found(config, Path(ckpt.folder))
     if start is not None:
         from parallax_runner.checkpoints.checkpoint_ops import check_fits
 
         check_fits(start, single.variables, numbering=numbering_of(dataset))
-        ckpt = dataclasses.replace(ckpt, position=settled_position(config, start, identity))
+        goes_on = action_of(config).goes_on_training
+        position = settled_position(config, start, identity) if goes_on else KEEP
+        ckpt = dataclasses.replace(ckpt, position=position)
         log.info("resuming from %s", start)
     resume = "never" if start is None else os.path.join(os.path.realpath(start.parent), start.name)
     ckpt = dataclasses.replace(ckpt, resume=resume)
     settled = dataclasses.replace(config, run_dir=str(run_dir), model=model, profile=profile, ckpt=ckpt)
     action_of(settled).check_start(settled, recovery.step_of(settled))
     return settled
+
+
+def _found(config: RunConfig, folder: Path) -> Path | None:
+    """Returns the checkpoint from which the run starts, or None. `folder` is the run's own folder of checkpoints, which
+    a run that goes on training prepares. Reports what is wrong in it."""
+    from parallax_runner.checkpoints.best import fault_of_best
+    from parallax_runner.checkpoints.publish import prepare
+    from parallax_runner.checkpoints.start import find_start, find_whole
+
+    if action_of(config).goes_on_training:
+        notes = prepare(folder)
+        found = find_start(config.ckpt.resume, folder)
+    else:
+        notes = ()
+        found = find_whole(config.ckpt.resume, folder)
+    # `prepare` and `find_start` both clean up the folder, and both report the files that they cannot remove.
+    for note in filter(None, dict.fromkeys((*notes, *found.notes, fault_of_best(folder)))):
+        log.warning("%s", note)
+        print(f"parallax_runner: {note}", file=sys.stderr)
+    return found.prefix
 
 
 def leave_for_workers(

@@ -23,6 +23,7 @@ from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
+from parallax_runner.data.evaluated import evaluated
 from parallax_runner.data.identity import EXAMPLES_OF_DRIVER, Contents, difference_in, examples_of, loaded_contents
 from parallax_runner.data.identity import FILE_NAME as IDENTITY
 from parallax_runner.errors import DataError, PlanError
@@ -69,7 +70,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, maker: Maker = MOD
     source = Received.of(run_dir, maker)
     config, plan = frozen.load(run_dir), plans.load(run_dir / "plan.json")
     join_ranks(plan, run_dir, client)
-    dataset = source.load_dataset(config)
+    dataset = evaluated(config, source.load_dataset(config))
     identity = Contents.load(run_dir / IDENTITY)
     check_data(config, dataset, identity, rank, is_received=source.contents.data is None)
     tell_other_examples(dataset, run_dir, client)

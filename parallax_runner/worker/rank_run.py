@@ -30,3 +30,10 @@ class RankRun:
         outcome = self.loop.run(first_step=start.step, steps=steps, first_example=start.examples)
         self.loop.runner.session.close()
         return outcome
+
+    def validate(self) -> dict[str, Any]:
+        """Validates the weights with which the rank starts, and closes the session. Returns the rank's fields."""
+        steps, start = self.start.step, self.start
+        outcome = self.loop.run(first_step=steps, steps=steps, first_example=start.examples)
+        self.loop.runner.session.close()
+        return outcome

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from parallax_runner.actions.action import Action
+from parallax_runner.actions.evaluate import Evaluate
+from parallax_runner.actions.export import Export
 from parallax_runner.actions.plan import Plan
 from parallax_runner.actions.search import Search
 from parallax_runner.actions.simulate import Simulate
 from parallax_runner.actions.sync import Sync
 from parallax_runner.actions.train import Train
+from parallax_runner.actions.uses_checkpoint import UsesCheckpoint
 from parallax_runner.actions.verify import NEW_STEPS, Verify
 from parallax_runner.config.actions import BUILT_IN, action_named, names_of_actions
 from parallax_runner.config.compose import Composer
@@ -22,7 +26,10 @@ from parallax_runner.driver.partition_results import SearchSummary
 from parallax_runner.driver.run_summary import RunSummary, VerifySummary
 from parallax_runner.errors import ConfigError
 
-CLASSES = {"plan": Plan, "search": Search, "simulate": Simulate, "sync": Sync, "train": Train, "verify": Verify}
+CLASSES = {
+    **{"evaluate": Evaluate, "export": Export, "plan": Plan, "search": Search},
+    **{"simulate": Simulate, "sync": Sync, "train": Train, "verify": Verify},
+}
 
 
 @pytest.fixture
@@ -41,11 +48,12 @@ def test_the_registry_has_these_classes() -> None:
     ("trait", "names"),
     [
         ("trains", {"train"}),
-        ("runs_steps", {"train", "verify", "search"}),
-        ("runs_a_job", {"train", "verify", "search", "plan", "simulate"}),
+        ("runs_steps", {"train", "evaluate", "verify", "search"}),
+        ("runs_a_job", {"train", "evaluate", "export", "verify", "search", "plan", "simulate"}),
+        ("goes_on_training", {"train", "verify", "search", "plan", "simulate", "sync"}),
         ("in_fit", {"train", "verify", "plan"}),
         ("in_script", {"train", "search", "plan", "simulate"}),
-        ("own_keys", {"simulate"}),
+        ("own_keys", {"evaluate", "simulate"}),
     ],
 )
 def test_what_actions_declare(trait: str, names: set[str]) -> None:
@@ -56,6 +64,19 @@ def test_steps_that_are_done_cannot_be_verified(config: RunConfig) -> None:
     Verify().check_start(config, done_steps=19)
     with pytest.raises(ConfigError, match=f"at step 20, so train.steps=20 .*set train.steps={20 + NEW_STEPS}"):
         Verify().check_start(config, done_steps=20)
+
+
+def test_what_uses_a_checkpoint_keeps_the_record_of_another_run(config: RunConfig, tmp_path: Path) -> None:
+    class Count(UsesCheckpoint):
+        pass
+
+    here = dataclasses.replace(config, action="export", run_dir=str(tmp_path))
+    Count().begin(here)
+    (tmp_path / "config.yaml").write_text("action: export\n")
+    Count().begin(here)
+    (tmp_path / "config.yaml").write_text("action: train\n")
+    with pytest.raises(ConfigError, match="this folder has a run with action=train; omit run_dir or choose another"):
+        Count().begin(here)
 
 
 def test_sync_runs_no_job(config: RunConfig) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from parallax_runner.api.fit_data import dataset_of
+from parallax_runner.api.fit_generator import GeneratedBatches
 from parallax_runner.errors import ConfigError, DataError
 from parallax_runner.shipment.data_files import why_data_stays
 from parallax_runner.train.feed import Feed
@@ -54,6 +55,14 @@ def test_a_later_call_of_fit_goes_on_with_the_same_generator() -> None:
 def test_a_worker_that_joins_later_leaves_out_the_earlier_batches() -> None:
     feed = Feed(made(counted(8)), 4, 0, 1)
     assert feed.train_batches(4 * 5)[0]["y"].tolist() == [20, 21, 22, 23]
+
+
+def test_what_was_read_before_counts_from_the_start_of_the_generator() -> None:
+    given = counted(4)
+    assert GeneratedBatches(given)[2][1].tolist() == [8, 9, 10, 11]
+    again = GeneratedBatches(given)
+    assert again[0][1].tolist() == [0, 1, 2, 3]
+    assert again[3][1].tolist() == [12, 13, 14, 15]
 
 
 def one_dict() -> Iterator[Any]:

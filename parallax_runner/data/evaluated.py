@@ -1,0 +1,80 @@
+"""The examples that `action=evaluate` reads instead of the validation examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.data.dataset import Dataset, Feature, Shared
+from parallax_runner.errors import ConfigError, Setting
+
+VALIDATION, TRAIN, TEST = "validation", "train", "test"
+PARTS = (VALIDATION, TRAIN, TEST)
+
+
+@runtime_checkable
+class Tested(Protocol):
+    """A `Dataset` with test examples."""
+
+    @property
+    def test_size(self) -> int:
+        """The number of test examples."""
+        ...
+
+    def test_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
+        """Returns test examples [start, start + size), in a fixed order. Raises IndexError beyond them."""
+        ...
+
+
+def evaluated(config: RunConfig, dataset: Dataset) -> Dataset:
+    """Returns the dataset that `config` evaluates: with the examples of `evaluate.part` as its validation examples.
+
+    Raises ConfigError if the data has no such part, or cannot be read by position.
+    """
+    part = config.evaluate.part
+    if part == VALIDATION:
+        return dataset
+    if isinstance(dataset, Shared):
+        raise _refusal(part, "the data is read in order; let the data function return this part as validation data")
+    if part == TEST and not (isinstance(dataset, Tested) and dataset.test_size):
+        raise _refusal(part, "the data has no test examples")
+    return EvaluatedPart(dataset, part)
+
+
+def _refusal(part: str, reason: str) -> ConfigError:
+    return ConfigError(f"{reason}.").about(Setting("evaluate.part", part))
+
+
+class EvaluatedPart:
+    """Implements `Dataset` for the same examples, with one of the other parts as validation examples."""
+
+    def __init__(self, dataset: Dataset, part: str) -> None:
+        self._dataset, self._part = dataset, part
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dataset, name)
+
+    @property
+    def features(self) -> Mapping[str, Feature]:
+        """The features of an example, by name."""
+        return self._dataset.features
+
+    @property
+    def validation_size(self) -> int:
+        """The number of examples of the part. Partial batches of training examples are not counted as full."""
+        if self._part == TRAIN:
+            return int(getattr(self._dataset, "train_rows_count", self._dataset.train_size))
+        assert isinstance(self._dataset, Tested)
+        return self._dataset.test_size
+
+    def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
+        """Returns examples [start, start + size) of the part."""
+        if start < 0 or start + size > self.validation_size:
+            raise IndexError(f"examples [{start}, {start + size}) out of range: there are {self.validation_size}")
+        if self._part == TRAIN:
+            return self._dataset.train_batch(start, size)
+        assert isinstance(self._dataset, Tested)
+        return self._dataset.test_batch(start, size)

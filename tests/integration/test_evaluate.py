@@ -1,0 +1,112 @@
+"""`action=evaluate` and `action=export` use the checkpoint of an earlier run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.integration.runs import Run, launch
+from tests.shared import shared
+
+EXAMPLES = 50  # not a multiple of two or three batches of 8
+MODEL = (
+    *("model=dlrm_keras", "data.cardinalities=[20,30]", "data.dense_features=3", "data.examples=100"),
+    *(f"data.validation_examples={EXAMPLES}", "data.batch_size=8", "comm=sharded"),
+)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that is recorded in MLflow."""
+
+    def train(folder: Path) -> Path:
+        uri = f"tracking.uri=sqlite:///{folder / 'mlflow.db'}"
+        done = launch(*MODEL, "train.steps=6", uri, cwd=folder).expect_success()
+        return done.run_dir
+
+    return shared(tmp_path_factory, "trained_for_evaluation", train)
+
+
+def numbers(run: Run) -> dict[str, float]:
+    """Returns the loss and the metrics of a summary."""
+    return {name: value for name, value in run.summary.items() if name.startswith("validation_")}
+
+
+def evaluate(trained: Path, tmp_path: Path, *more: str) -> Run:
+    return launch(*MODEL, "action=evaluate", f"ckpt.resume={trained}", *more, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_any_number_of_workers_computes_what_the_training_computed(workers: int, trained: Path, tmp_path: Path) -> None:
+    uri = f"tracking.uri=sqlite:///{trained.parent / 'mlflow.db'}"
+    done = evaluate(trained, tmp_path, f"cluster.workers={workers}", uri).expect_success()
+    expected = numbers(Run(trained, 0, "", "", 0.0))
+    assert {"validation_loss", "validation_auc"} <= set(expected)
+    assert numbers(done) == pytest.approx(expected, rel=1e-6)
+    assert done.summary["steps"] == done.summary["first_step"] == 6
+    assert f"evaluated after 6 steps: loss {expected['validation_loss']:.6g}" in done.stderr
+    assert not done.ckpt_dir.exists()
+    client = mlflow.MlflowClient(uri.removeprefix("tracking.uri="))
+    found = client.get_run(done.summary["mlflow_run_id"])
+    own = Run(trained, 0, "", "", 0.0).summary["mlflow_run_id"]
+    assert found.data.tags["parallax.resumed_from"] == own != done.summary["mlflow_run_id"]
+    assert found.data.metrics["validation/auc"] == pytest.approx(expected["validation_auc"])
+
+
+def test_it_evaluates_training_examples_each_of_them_once(trained: Path, tmp_path: Path) -> None:
+    found = [
+        evaluate(trained, tmp_path / str(workers), "evaluate.part=train", f"cluster.workers={workers}", "tracking=off")
+        for workers in (1, 2)
+        if not (tmp_path / str(workers)).mkdir()
+    ]
+    one, two = [numbers(run.expect_success()) for run in found]
+    assert one == pytest.approx(two, rel=1e-6)
+    assert one["validation_loss"] != pytest.approx(numbers(Run(trained, 0, "", "", 0.0))["validation_loss"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["evaluate.part=test"], "evaluate.part=test (command line): the data has no test examples"),
+        (["data.validation_examples=0"], "nothing can be evaluated: there are no validation examples"),
+        (["ckpt.resume=auto"], "has no checkpoint; set ckpt.resume to a checkpoint"),
+        (["ckpt.resume=never"], "ckpt.resume=never (command line): action=evaluate reads a checkpoint"),
+        (["ckpt=off"], "this action reads a checkpoint; omit ckpt=off"),
+    ],
+)
+def test_without_a_checkpoint_or_examples_it_is_refused(
+    lines: list[str], said: str, trained: Path, tmp_path: Path
+) -> None:
+    done = evaluate(trained, tmp_path, "tracking=off", *lines)
+    assert done.exit_status == 2
+    assert said in done.stderr
+
+
+def test_the_record_of_the_trained_run_stays(trained: Path, tmp_path: Path) -> None:
+    before = (trained / "summary.json").read_bytes()
+    done = evaluate(trained, tmp_path, "tracking=off", f"run_dir={trained}")
+    assert done.exit_status == 2
+    assert "this folder has a run with action=train; omit run_dir or choose another folder" in done.stderr
+    assert (trained / "summary.json").read_bytes() == before
+
+
+def test_an_export_equals_that_of_the_training(trained: Path, tmp_path: Path) -> None:
+    lines = ("action=export", f"ckpt.resume={trained}", "tracking=off")
+    done = launch(*MODEL, *lines, cwd=tmp_path).expect_success()
+    assert f"exported: {done.run_dir / 'saved_model'}, {done.run_dir / 'model.keras'}" in done.stderr
+    given = {
+        "dense": tf.constant(np.random.default_rng(1).random([5, 3]), tf.float32),
+        "categorical": tf.constant(np.arange(10).reshape(5, 2), tf.int64),
+    }
+    answers = [
+        tf.saved_model.load(str(folder / "saved_model")).signatures["serving_default"](**given)
+        for folder in (trained, done.run_dir)
+    ]
+    for name, values in answers[0].items():
+        np.testing.assert_array_equal(values, answers[1][name])
+    assert done.summary["steps"] == 6
+    assert done.summary["ckpt_path"] == str(trained / "ckpt" / "model.ckpt-6")

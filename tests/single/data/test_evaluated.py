@@ -1,0 +1,74 @@
+"""The examples that an evaluation reads: the validation examples, or another part of the same data."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parallax_runner.config.schema import EvaluateConfig, RunConfig
+from parallax_runner.data.arrays import ArrayDataset
+from parallax_runner.data.evaluated import PARTS, evaluated
+from parallax_runner.errors import ConfigError
+from parallax_runner.train.feed import Feed
+
+
+class WithTest(ArrayDataset):
+    """Has three test examples."""
+
+    test_size = 3
+
+    def test_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
+        return {"x": np.arange(200, 203)[start : start + size]}
+
+
+def made(kind: type[ArrayDataset] = ArrayDataset) -> ArrayDataset:
+    parts = {"train": {"x": np.arange(7)}, "validation": {"x": np.arange(100, 105)}}
+    return kind(**parts, words_per_example=None, seed=1)
+
+
+def config_of(part: str) -> Any:
+    return SimpleNamespace(evaluate=EvaluateConfig(part=part))
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"), [("validation", range(100, 105)), ("train", range(7)), ("test", range(200, 203))]
+)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_each_example_of_the_part_is_read_once(part: str, expected: range, ranks: int) -> None:
+    data = evaluated(config_of(part), made(WithTest))
+    assert data.validation_size == len(expected)
+    feeds = [Feed(data, 2, rank, ranks) for rank in range(ranks)]
+    read = [batch["x"] for feed in feeds for batch in feed.validation_batches(whole_only=False)]
+    assert sorted(np.concatenate(read)) == list(expected)
+    with pytest.raises(IndexError):
+        data.validation_batch(len(expected) - 1, 2)
+
+
+def test_training_goes_on_as_before() -> None:
+    data = evaluated(config_of("train"), made())
+    np.testing.assert_array_equal(data.train_batch(3, 9)["x"], made().train_batch(3, 9)["x"])
+    assert data.sizes() == made().sizes()  # type: ignore[attr-defined]
+
+
+def test_a_part_that_is_missing_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"evaluate\.part=test: the data has no test examples"):
+        evaluated(config_of("test"), made())
+
+
+def test_data_that_is_read_in_order_has_no_other_parts() -> None:
+    data = made()
+    data.share = lambda rank, ranks, replicas: None  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"evaluate\.part=train: the data is read in order"):
+        evaluated(config_of("train"), data)
+    assert evaluated(config_of("validation"), data) is data
+
+
+def test_the_schema_lists_the_parts() -> None:
+    (field,) = [one for one in dataclasses.fields(RunConfig) if one.name == "evaluate"]
+    assert field.type is EvaluateConfig
+    (part,) = dataclasses.fields(EvaluateConfig)
+    assert part.metadata["choices"] == PARTS
