@@ -21,6 +21,8 @@ from parallax_runner.errors import CheckpointError, Setting
 from parallax_runner.files.literal_path import is_pattern
 from parallax_runner.files.plain import reason_of
 
+RESUME = "ckpt.resume"
+
 
 @dataclass(frozen=True)
 class Start:
@@ -38,21 +40,22 @@ def find_start(resume: str, folder: Path) -> Start:
     folder of checkpoints or to a run directory. Raises CheckpointError if there is no checkpoint at the path, if the
     named checkpoint is damaged, or if all checkpoints are damaged.
     """
-    return _found(resume, folder, _newest_of)
+    return _found(resume, folder, _newest_of, RESUME)
 
 
-def find_whole(resume: str, folder: Path) -> Start:
-    """Finds the same checkpoint as `find_start`, and changes nothing in `folder`, to which another run may write."""
-    return _found(resume, folder, newest_whole)
+def find_whole(path: str, folder: Path, *, key: str = RESUME) -> Start:
+    """Finds the same checkpoint as `find_start`, and changes nothing in `folder`, to which another run may write. `key`
+    is the setting that has the value `path`. At a path, a checkpoint of TensorFlow without a sidecar will do."""
+    return _found(path, folder, newest_whole, key)
 
 
-def _found(resume: str, folder: Path, newest_of: Callable[[Path], Start]) -> Start:
+def _found(resume: str, folder: Path, newest_of: Callable[[Path], Start], key: str) -> Start:
     if resume == "never":
         return Start(None)
     try:
-        return newest_of(folder) if resume == "auto" else _start_at(Path(resume), resume)
+        return newest_of(folder) if resume == "auto" else _start_at(Path(resume), resume, key)
     except OSError as error:
-        about = Setting.of("ckpt.dir", folder) if resume == "auto" else Setting("ckpt.resume", resume)
+        about = Setting.of("ckpt.dir", folder) if resume == "auto" else Setting(key, resume)
         raise CheckpointError(f"this path cannot be read: {reason_of(error)}").about(about) from error
 
 
@@ -62,9 +65,9 @@ def _newest_of(folder: Path) -> Start:
     return Start(found.prefix, (*notes, *found.notes))
 
 
-def _start_at(path: Path, resume: str) -> Start:
+def _start_at(path: Path, resume: str, key: str) -> Start:
     if os.path.lexists(sidecar_path(path)) or files_of(path):
-        return Start(_whole(path, resume))
+        return Start(_whole(path, resume, key))
     for candidate in (path, path / "ckpt", *_named_by(path)):
         found = newest_whole(candidate)
         if found.prefix is not None:
@@ -72,7 +75,7 @@ def _start_at(path: Path, resume: str) -> Start:
     raise CheckpointError(
         "there is no checkpoint at this path. Expected the prefix of a checkpoint "
         f"(…/{STEM}-300), a folder of checkpoints, or a run directory"
-    ).about(Setting.of("ckpt.resume", resume))
+    ).about(Setting.of(key, resume))
 
 
 def _named_by(run_dir: Path) -> Iterator[Path]:
@@ -111,12 +114,13 @@ def _names(prefixes: Sequence[Path]) -> str:
     return ", ".join(f"{prefix.name}.*" for prefix in prefixes)
 
 
-def _whole(prefix: Path, resume: str) -> Path:
+def _whole(prefix: Path, resume: str, key: str) -> Path:
     if is_pattern(prefix.name):
         raise CheckpointError(f"TensorFlow treats «{prefix.name}» as a pattern.").about(
-            Setting.of("ckpt.resume", resume), remedy="Rename the files of this checkpoint to a name without * ? [ \\"
+            Setting.of(key, resume), remedy="Rename the files of this checkpoint to a name without * ? [ \\"
         )
-    fault = damage(prefix)
+    # Checkpoints that plain TensorFlow has written have no sidecar. Only a new run can begin with one.
+    fault = damage(prefix) if key == RESUME or os.path.lexists(sidecar_path(prefix)) else None
     if fault is None:
         return prefix
     try:
@@ -124,9 +128,9 @@ def _whole(prefix: Path, resume: str) -> Path:
     except CheckpointError:
         other = None
     remedy = (
-        f"Use the newest undamaged checkpoint in the same folder: ckpt.resume={other}"
+        f"Use the newest undamaged checkpoint in the same folder: {key}={other}"
         if other
         else "There is no undamaged checkpoint in the same folder"
     )
-    about = Setting("ckpt.resume", resume)
+    about = Setting(key, resume)
     raise CheckpointError(f"this checkpoint is damaged: {fault}.").about(about, remedy=remedy)

@@ -163,6 +163,19 @@ class ClusterConfig:
 
 
 @dataclass(frozen=True)
+class TakeConfig:
+    """`ckpt.take`: what a run takes from the checkpoint of `ckpt.warm_start`."""
+
+    # Patterns of variables of the model to take, such as «embedding*»; empty: all that the checkpoint has.
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()  # Patterns of variables of the model that start afresh.
+    # Names in the checkpoint with their names in the model, as OLD:NEW; a name that ends with / is a scope.
+    rename: tuple[str, ...] = ()
+    # Take the optimizer's slots and counters, too; false: the optimizer starts afresh.
+    slots: bool = True
+
+
+@dataclass(frozen=True)
 class CkptConfig:
     """Group `ckpt`: when checkpoints are written, and which checkpoint a run starts from."""
 
@@ -173,6 +186,8 @@ class CkptConfig:
     keep: int | None = field(default=None, metadata={"minimum": 1, "unit": "checkpoints"})
     resume: str = "never"
     position: str = field(default="auto", metadata={"choices": ("auto", "keep", "start")})
+    warm_start: str | None = None
+    take: TakeConfig = field(default_factory=TakeConfig)
 
     @property
     def folder(self) -> str:

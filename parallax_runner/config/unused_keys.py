@@ -25,6 +25,7 @@ from parallax_runner.config.schema import (
     PsConfig,
     RunConfig,
     SimulateConfig,
+    TakeConfig,
     TrackingConfig,
 )
 from parallax_runner.config.targets import SCRIPT
@@ -194,6 +195,15 @@ def _ckpt(config: RunConfig) -> str | None:
     return None if config.ckpt.enabled else "ckpt is off; omit ckpt=off"
 
 
+def _warm_start(config: RunConfig) -> str | None:
+    goes_on = action_of(config).goes_on_training
+    return _ckpt(config) or (None if goes_on else f"action={config.action} uses the checkpoint of ckpt.resume")
+
+
+def _take(config: RunConfig) -> str | None:
+    return _warm_start(config) or (None if config.ckpt.warm_start is not None else "there is no ckpt.warm_start")
+
+
 def _position(config: RunConfig) -> str | None:
     if config.model.get("_target_") == SCRIPT:
         return "a script reads its own data"
@@ -263,7 +273,9 @@ RULES = (
     Rule("partition.cut", _cut, _default(PartitionConfig, "cut")),
     Rule("partition.cut", _cut_of_search, "by_bytes"),
     *(Rule(f"partition.{name}", _trials, _default(PartitionConfig, name)) for name in OF_SEARCH),
-    *(Rule(f"ckpt.{name}", _ckpt) for name in _names(CkptConfig, "enabled", "position")),
+    *(Rule(f"ckpt.{name}", _ckpt) for name in _names(CkptConfig, "enabled", "position", "warm_start", "take")),
+    Rule("ckpt.warm_start", _warm_start, None),
+    *(Rule(f"ckpt.take.{name}", _take) for name in _names(TakeConfig)),
     Rule("ckpt.position", _position, _default(CkptConfig, "position")),
     Rule("profile.name", _profile, "off"),
     *(Rule(f"profile.{name}", _profiled(name)) for name in _names(ProfileConfig, "name")),

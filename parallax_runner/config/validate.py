@@ -52,6 +52,7 @@ RULES = (
     Rule(check_learning_rates),
     Rule(check_profile, of_unused=True),
     Rule(folders.check_resume),
+    Rule(folders.check_warm_start),
     Rule(folders.check_folders),
     Rule(action.check_action),
     Rule(sweep.check_ensemble),

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from parallax_runner.checkpoints.warm_start import WarmStart
 from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.objective import Goal
@@ -22,6 +23,7 @@ from parallax_runner.driver.make_plan import advice_on, measure, measured_rows, 
 from parallax_runner.driver.own_optimizer import without_optimizer
 from parallax_runner.driver.request import Request
 from parallax_runner.driver.run_summary import global_batch
+from parallax_runner.driver.warm_start import with_warm_start
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.cost.measured import Measured
@@ -38,6 +40,7 @@ class PlannedRun:
 
     `config` is the configuration with what the data and the graph have decided. `shipment` is what the workers get.
     `measured` describes the rows that steps touch, or is None. `goal` is the metric by which runs are compared.
+    `warm_start` is what the run takes from the checkpoint of another run, or None.
     """
 
     config: RunConfig
@@ -45,6 +48,7 @@ class PlannedRun:
     plan: Plan
     measured: Measured | None
     goal: Goal
+    warm_start: WarmStart | None = None
 
     @property
     def single(self) -> SingleDeviceGraph:
@@ -72,6 +76,7 @@ def planned_run(request: Request) -> PlannedRun:
     plan = partition_search.planned(config, plan_run(config, single, measured=measured), single)
     plan = validation.planned(config, plan, single, dataset)
     report.tell_notes(notes_on_losses)
+    plan, warm = with_warm_start(config, plan, single)
     goal = goal_of(config, single, dataset)
     if plan.servers:
         from parallax_runner.train.protocols import check_protocol
@@ -84,7 +89,7 @@ def planned_run(request: Request) -> PlannedRun:
         servers=plan.servers,
         global_batch=global_batch(config, plan.contributors),
     )
-    return PlannedRun(config, shipment, plan, measured, goal)
+    return PlannedRun(config, shipment, plan, measured, goal, warm)
 
 
 @stage("show the plan")

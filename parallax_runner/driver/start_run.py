@@ -14,6 +14,7 @@ from parallax_runner.driver.prepared_run import PreparedRun
 from parallax_runner.driver.recovery import Recovery
 from parallax_runner.driver.request import Request
 from parallax_runner.driver.starting_point import leave_for_workers, with_start
+from parallax_runner.driver.warm_start import leave_warm_start
 from parallax_runner.shipment.shipment_folder import removed_at_end
 
 
@@ -31,6 +32,7 @@ def started(request: Request, planned: PlannedRun) -> Iterator[PreparedRun]:
     start = Recovery.of(with_start(config, planned.single, planned.dataset, identity, run_dir), config.ckpt.resume)
     with removed_at_end(run_dir), own_folder_in(cache_dir_of(config, shipment)) as data_folder:
         leave_for_workers(config, shipment, identity, run_dir, data_folder)
+        leave_warm_start(planned.warm_start, run_dir)
         frozen.freeze(start.config, run_dir)
         yield PreparedRun(
             planned=planned,

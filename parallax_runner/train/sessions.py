@@ -7,6 +7,7 @@ from pathlib import Path
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
+from parallax_runner.checkpoints.warm_start_ops import WarmStartOps
 from parallax_runner.config.cluster_size import devices_of_worker, visible_gpus
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.files.literal_path import literal
@@ -115,13 +116,20 @@ def gpu_limits(config: RunConfig, rank: int) -> GpuLimits:
 
 @stage("initialize")
 def initialize(
-    session: tf.Session, distributed: DistributedGraph, checkpoints: CheckpointOps, start: str | None
+    session: tf.Session,
+    distributed: DistributedGraph,
+    checkpoints: CheckpointOps,
+    start: str | None,
+    warm: WarmStartOps | None = None,
 ) -> None:
-    """Sets every variable to its initial value, or to its value in the checkpoint `start`, on all ranks."""
+    """Sets every variable on all ranks to its initial value, to its value in the checkpoint `start` from which the run
+    resumes, or to the value that the run takes from another checkpoint (`warm`)."""
     session.run(distributed.initialize)
     session.run(distributed.open_late_inputs)
     if start is not None:
         with literal(Path(start)) as path:
             session.run(checkpoints.restore, {checkpoints.prefix: path})
+    if warm is not None:
+        warm.run(session)
     session.run(distributed.release if distributed.rank == 0 else distributed.wait)
     session.run(distributed.agree)

@@ -18,6 +18,9 @@ from parallax_runner.checkpoints.checkpoint_files import Sidecar, read_sidecar
 from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.checkpoints.rows_to_chief import RowsToChief
 from parallax_runner.checkpoints.saver import CheckpointSaver
+from parallax_runner.checkpoints.warm_start import FILE_NAME as WARM_START
+from parallax_runner.checkpoints.warm_start import WarmStart
+from parallax_runner.checkpoints.warm_start_ops import WarmStartOps
 from parallax_runner.collectives.chosen import backend
 from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_of
@@ -80,13 +83,14 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, maker: Maker = MOD
     start, action = start_of(config), action_of(config)
     with stage("rewrite"):
         distributed = rewrite(config, plan, single, rank, first_step=start.step)
-        checkpoints = CheckpointOps(distributed)
+        checkpoints, warm = CheckpointOps(distributed), warm_start_of(config, run_dir, distributed)
         learning_rates = LearningRates(distributed, single.learning_rates)
         export_graph(config, distributed)
         distributed.graph.finalize()
     client.wait_until_proven()
     with open_session_of(config, client, plan, distributed) as session:
-        initialize(session, distributed, checkpoints, None if config.ckpt.resume == "never" else config.ckpt.resume)
+        resumed = None if config.ckpt.resume == "never" else config.ckpt.resume
+        initialize(session, distributed, checkpoints, resumed, warm)
         feed = Feed(dataset, config.data["batch_size"], rank, plan.workers, plan.replicas_per_worker)
         runner = StepRunner(
             session=session,
@@ -247,6 +251,14 @@ def _joined(plan: Plan, client: ControlClient) -> World:
 
             return World(*allgatherv.join())
         return World(*exchanges.join(lengths_vary=lengths_vary(plan), may_fuse=may_fuse(plan)))
+
+
+def warm_start_of(config: RunConfig, run_dir: Path, distributed: DistributedGraph) -> WarmStartOps | None:
+    """Returns the ops that take values from the checkpoint of another run, or None. A run that resumes takes none. Call
+    this before the graph is finalized."""
+    if config.ckpt.resume != "never" or not (run_dir / WARM_START).exists():
+        return None
+    return WarmStartOps(distributed, WarmStart.load(run_dir))
 
 
 def start_of(config: RunConfig) -> Sidecar:

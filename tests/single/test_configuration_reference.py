@@ -99,7 +99,11 @@ def test_first_choice_is_the_default() -> None:
 
 def test_typed_groups_are_those_of_the_schema() -> None:
     in_schema = {field.name for field in dataclasses.fields(RunConfig) if dataclasses.is_dataclass(field.type)}
-    assert set(TYPED_GROUPS) == in_schema - {"sweep", "evaluate", "simulate"}  # no groups: they stand in config.yaml itself
+    assert set(TYPED_GROUPS) == in_schema - {
+        "sweep",
+        "evaluate",
+        "simulate",
+    }  # no groups: they stand in config.yaml itself
 
 
 def test_keys_and_defaults_of_the_top_level() -> None:

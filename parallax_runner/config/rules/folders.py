@@ -32,6 +32,22 @@ def check_resume(config: RunConfig, origins: Origins) -> None:
     resume = config.ckpt.resume
     if resume in ("auto", "never"):
         return
-    names = (resume, f"{resume}.index", f"{resume}.json")
-    if not any(os.path.lexists(name) for name in names):
+    if not _has_files(resume):
         raise refusal("ckpt.resume", origins, "expected auto, never, or a path that exists", value=resume)
+
+
+def check_warm_start(config: RunConfig, origins: Origins) -> None:
+    """Raises ConfigError if the checkpoint of a warm start does not exist, or if the run resumes from another one."""
+    path, resume = config.ckpt.warm_start, config.ckpt.resume
+    if path is None:
+        return
+    if resume not in ("auto", "never"):
+        needed = f"the run already starts from ckpt.resume={resume}; omit one of the two"
+        raise refusal("ckpt.warm_start", origins, needed, value=path)
+    if not _has_files(path):
+        raise refusal("ckpt.warm_start", origins, "expected a path that exists", value=path)
+
+
+def _has_files(checkpoint: str) -> bool:
+    """Returns whether there is a folder, or a file of a checkpoint, at a path."""
+    return any(os.path.lexists(name) for name in (checkpoint, f"{checkpoint}.index", f"{checkpoint}.json"))

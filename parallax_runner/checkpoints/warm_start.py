@@ -1,0 +1,167 @@
+"""Decides which variables of a new run get their first values from the checkpoint of another run. Opens no session."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from parallax_runner.config.schema import TakeConfig
+from parallax_runner.errors import CheckpointError, ConfigError, Setting
+from parallax_runner.files.plain import read_object
+from parallax_runner.files.whole import write_whole
+
+FILE_NAME = "warm_start.json"
+KEY, RENAME = "ckpt.warm_start", "ckpt.take.rename"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor in a checkpoint."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A saved variable of the new run, in its full shape. `is_of_optimizer` says whether it is a slot or a counter, and
+    `is_set` whether it is a learning rate, which the configuration of the new run sets."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    is_of_optimizer: bool = False
+    is_set: bool = False
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A variable that gets the value of the tensor `source`, which has the dtype `dtype`."""
+
+    name: str
+    source: str
+    dtype: str
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """What a run takes from the checkpoint `prefix`. `fresh` are its other variables, which keep their own initial
+    values. `ignored` are the tensors of the checkpoint that no variable takes."""
+
+    prefix: str
+    taken: tuple[Taken, ...]
+    fresh: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+    def save(self, run_dir: Path) -> None:
+        """Writes the file for the workers. Raises OSError if it cannot be written."""
+        write_whole(run_dir / FILE_NAME, json.dumps(asdict(self), indent=1) + "\n")
+
+    @classmethod
+    def load(cls, run_dir: Path) -> WarmStart:
+        """Reads the file that `save` wrote. Raises OSError or ValueError if that is not possible."""
+        fields = read_object(run_dir / FILE_NAME)[1]
+        taken = tuple(Taken(**one) for one in fields["taken"])
+        return cls(fields["prefix"], taken, tuple(fields["fresh"]), tuple(fields["ignored"]))
+
+
+def warm_start(prefix: str, stored: Mapping[str, Stored], wanted: Sequence[Wanted], take: TakeConfig) -> WarmStart:
+    """Returns what the run takes from a checkpoint that contains `stored`.
+
+    Each item of `take.rename` is OLD:NEW, with a name or a scope of the checkpoint and of the run. The patterns in
+    `take.include` and `take.exclude` select variables of the run. Other dtypes are converted.
+
+    Raises ConfigError if a name or pattern in `take` matches nothing, or if nothing is taken. Raises CheckpointError if
+    a shape differs.
+    """
+    names = [one.name for one in wanted]
+    _check_patterns("include", take.include, names)
+    _check_patterns("exclude", take.exclude, names)
+    source_of = _renamed(stored, take.rename)
+    taken = list[Taken]()
+    for one in wanted:
+        source = source_of.get(one.name)
+        if source is not None and _is_selected(one, take):
+            _check_shape(prefix, one, source, stored[source])
+            taken.append(Taken(one.name, source, stored[source].dtype))
+    if not taken:
+        raise ConfigError(
+            f"no variable of the model is taken from {prefix}, which contains {_some(sorted(stored))}"
+        ).about(Setting(KEY, prefix), remedy="set ckpt.take.rename")
+    found = {one.name for one in taken}
+    used = {one.source for one in taken}
+    fresh = tuple(name for name in names if name not in found)
+    return WarmStart(prefix, tuple(taken), fresh, tuple(name for name in sorted(stored) if name not in used))
+
+
+def notes_on(start: WarmStart) -> list[str]:
+    """Returns sentences that list what is taken, fresh and ignored."""
+    renamed = [f"«{one.name}» from «{one.source}»" for one in start.taken if one.name != one.source]
+    notes = [f"warm start from {start.prefix}: takes {_some([one.name for one in start.taken])}"]
+    if renamed:
+        notes.append(f"warm start: renamed {_some(renamed, quoted=False)}")
+    if start.fresh:
+        notes.append(f"warm start: {_some(start.fresh)} keep their own initial values")
+    if start.ignored:
+        notes.append(f"warm start: ignores {_some(start.ignored)} of the checkpoint")
+    return notes
+
+
+def _renamed(stored: Collection[str], rename: Iterable[str]) -> dict[str, str]:
+    """Returns the name in the checkpoint of each name that the run can have. Raises ConfigError if an item is not
+    OLD:NEW, or if the old name or scope is not in the checkpoint."""
+    found = {name: name for name in stored}
+    for item in rename:
+        old, colon, new = item.partition(":")
+        if not (old and colon and new):
+            raise ConfigError("expected OLD:NEW, such as tower/:query/").about(Setting(RENAME, item))
+        matching = [name for name in stored if name == old or (old.endswith("/") and name.startswith(old))]
+        if not matching:
+            raise ConfigError(f"the checkpoint has no variable «{old}»; it contains {_some(sorted(stored))}").about(
+                Setting(RENAME, item)
+            )
+        for name in matching:
+            found.pop(name, None)
+            found[new + name.removeprefix(old)] = name
+    return found
+
+
+def _check_patterns(key: str, patterns: Iterable[str], names: Sequence[str]) -> None:
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise ConfigError(f"no variable matches this pattern; the model has {_some(names)}").about(
+                Setting(f"ckpt.take.{key}", pattern)
+            )
+
+
+def _is_selected(one: Wanted, take: TakeConfig) -> bool:
+    if one.is_set or (one.is_of_optimizer and not take.slots):
+        return False
+    if take.include and not _matches(one.name, take.include):
+        return False
+    return not _matches(one.name, take.exclude)
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _check_shape(prefix: str, one: Wanted, source: str, stored: Stored) -> None:
+    if stored.shape != one.shape:
+        raise CheckpointError(
+            f"variable «{source}» has shape {list(stored.shape)} in the checkpoint, but «{one.name}» has shape "
+            f"{list(one.shape)} in the model"
+        ).about(Setting(KEY, prefix), remedy=f"to start it afresh, add ckpt.take.exclude=['{one.name}']")
+
+
+MOST_NAMED = 8
+
+
+def _some(names: Sequence[str], *, quoted: bool = True) -> str:
+    """Returns the first names, and the number of the others."""
+    shown = [f"«{name}»" if quoted else name for name in names[:MOST_NAMED]]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
