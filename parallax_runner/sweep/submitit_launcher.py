@@ -91,33 +91,45 @@ class LedgerLauncher(SlurmLauncher):
     def _submit(
         self, overrides: dict[int, list[str]], first: int, sizes: Sequence[dict[str, int]]
     ) -> dict[int, submitit.Job[Any]]:
-        """Submits jobs to Slurm. Jobs of the same size form one job array, or several if Slurm's arrays are smaller."""
+        """Submits jobs to Slurm. Jobs of the same size form one job array, or several if Slurm's arrays are smaller.
+
+        Slurm limits the jobs that run at a time in each array alone. With such a limit, an array therefore begins when
+        the previous one has ended.
+        """
         made: dict[int, submitit.Job[Any]] = {}
         order = sorted(overrides, key=lambda n: (sorted(sizes[n].items()), n))
         groups = [list(group) for _, group in groupby(order, key=lambda n: sizes[n])]
-        most = most_in_array()
+        most, is_limited = most_in_array(), self.params["array_parallelism"] < len(overrides)
+        previous: str | None = None
         for numbers in [part for group in groups for part in batched(group, most)]:
             size = sizes[numbers[0]]
             state = Singleton.get_state()
             # The arguments of SlurmLauncher.__call__.
             of_jobs = [(overrides[n], "hydra.sweep.dir", first + n, f"job_id_for_{first + n}", state) for n in numbers]
             try:
-                made |= zip(numbers, self._executor(size).map_array(self, *zip(*of_jobs, strict=True)), strict=True)
+                executor = self._executor(size, after=previous if is_limited else None)
+                made |= zip(numbers, executor.map_array(self, *zip(*of_jobs, strict=True)), strict=True)
             except (RuntimeError, OSError) as error:  # srun is missing, or sbatch refuses the job
                 cancel(one.job_id for one in made.values())
                 # Hydra would show a traceback for any other exception.
                 raise SystemExit(
                     tell(LaunchError(str(error)).about(Setting("hydra/launcher", "submitit_slurm")))
                 ) from error
+            previous = made[numbers[0]].job_id.partition("_")[0]
         if made:
             folder = next(iter(made.values())).paths.folder.parent
             ids = ", ".join(made[n].job_id for n in sorted(made))
             print(f"parallax_runner: submitted as Slurm jobs {ids}; the logs are under {folder}", file=stderr)
         return made
 
-    def _executor(self, size: dict[str, int]) -> submitit.AutoExecutor:
+    def _executor(self, size: dict[str, int], *, after: str | None) -> submitit.AutoExecutor:
+        """Returns an executor whose jobs begin when the Slurm job `after` has ended, unless that is None."""
         general = set(BaseQueueConf.__dataclass_fields__)
         settings = dict(self.params | size)
+        if after is not None:
+            more = settings.get("additional_parameters") or {}
+            depends = ",".join(filter(None, (more.get("dependency"), f"afterany:{after}")))
+            settings["additional_parameters"] = {**more, "dependency": depends}
         folder, timeouts = settings.pop("submitit_folder"), settings.pop("max_num_timeout")
         executor = submitit.AutoExecutor(folder=folder, cluster="slurm", slurm_max_num_timeout=timeouts)
         executor.update_parameters(

@@ -143,10 +143,10 @@ def copy(tmp_path: Path) -> Path:
 
 def test_the_page_has_these_commands() -> None:
     programs = {re.sub(r"^\w+=\w+ ", "", command).split()[0] for command in OF_DEVELOPMENT}
-    assert programs == {"scripts/test", "scripts/mutate", "scripts/docs", "scripts/lock", ".ci/run"}
+    assert programs == {"scripts/test", "scripts/mutate", "scripts/docs", "scripts/lock", ".ci/run", "python"}
     assert set(TOO_LONG) < set(OF_DEVELOPMENT)
     assert all(any(command.startswith(one) for command in OF_DEVELOPMENT) for one in RUN_HERE)
-    for program in programs:
+    for program in programs - {"python"}:
         assert os.access(ROOT / program, os.X_OK), program
 
 
@@ -166,9 +166,25 @@ def test_the_reference_is_written_again(copy: Path) -> None:
     assert (copy / "docs" / "configuration.md").read_bytes() == (DOCS / "configuration.md").read_bytes()
 
 
+# It finds its tests in the records of scripts/mutate --record, which a copy lacks: tests/single/mutation has its test.
+OF_RECORDS = "scripts/test --of "
+
+
+@pytest.mark.parametrize("command", [one for one in OF_DEVELOPMENT if one.startswith("python ")])
+def test_modules_know_their_options(command: str) -> None:
+    _, _, module, *words = command.split()
+    told = subprocess.run([sys.executable, "-m", module, "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert {word for word in words if word.startswith("-")} <= set(re.findall(r"--[a-z]+", told.stdout))
+
+
 @pytest.mark.parametrize(
     "command",
-    [one for one in OF_DEVELOPMENT if one.startswith(("scripts/test", "scripts/mutate", "UPDATE_SCREENSHOTS"))],
+    [
+        one
+        for one in OF_DEVELOPMENT
+        if one.startswith(("scripts/test", "scripts/mutate", "UPDATE_SCREENSHOTS")) and not one.startswith(OF_RECORDS)
+    ],
 )
 def test_the_arguments_are_those_of_pytest_and_of_the_mutation_tests(command: str, tmp_path: Path) -> None:
     folder = copy_scripts(tmp_path / "project")
