@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 KEY = "action"
 BUILT_IN = {
     "train": "parallax_runner.actions.train.Train",
-    "evaluate": "parallax_runner.actions.evaluate.Evaluate",
-    "export": "parallax_runner.actions.export.Export",
     "plan": "parallax_runner.actions.plan.Plan",
     "verify": "parallax_runner.actions.verify.Verify",
+    "evaluate": "parallax_runner.actions.evaluate.Evaluate",
+    "export": "parallax_runner.actions.export.Export",
     "search": "parallax_runner.actions.search.Search",
     "simulate": "parallax_runner.actions.simulate.Simulate",
     "sync": "parallax_runner.actions.sync.Sync",

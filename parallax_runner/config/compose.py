@@ -274,7 +274,8 @@ class Composer:
     def _path(self, config_path: str) -> Path | None:
         for source in self._repository.get_sources():
             path = Path(source.path) / f"{config_path}.yaml"
-            if source.scheme() == "file" and path.is_file():
+            # Path.is_file raises an error for a name that is too long.
+            if source.scheme() == "file" and os.path.isfile(path):
                 return path
         return None
 

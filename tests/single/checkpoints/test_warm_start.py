@@ -9,6 +9,7 @@ import pytest
 
 from parallax_runner.checkpoints.warm_start import Stored, Taken, Wanted, WarmStart, notes_on, warm_start
 from parallax_runner.config.schema import TakeConfig
+from parallax_runner.driver.warm_start import leave_warm_start
 from parallax_runner.errors import CheckpointError, ConfigError
 
 STORED = {
@@ -93,5 +94,7 @@ def test_the_notes_name_everything_and_the_file_keeps_it(tmp_path: Path) -> None
     assert "renamed «query/kernel» from «tower/kernel»" in text
     assert "«new», «sgd/learning_rate» keep their own initial values" in text
     assert "ignores «sgd/learning_rate» of the checkpoint" in text
-    found.save(tmp_path)
+    leave_warm_start(found, tmp_path)
     assert WarmStart.load(tmp_path) == found
+    leave_warm_start(None, tmp_path)
+    assert not list(tmp_path.iterdir())
