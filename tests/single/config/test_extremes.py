@@ -33,7 +33,7 @@ CASES = {
         f"redirect_path={LONG}",
         f"redirect_path={LONG} (command line): a name in the path has more than",
     ),
-    "long choice": ("comm=" + "/".join("a" * 3000), "no such choice; expected one of auto, hybrid"),
+    "long choice": ("comm=" + "/".join("a" * 2500), "no such choice; expected one of auto, hybrid"),
     "long path": ("hydra.run.dir=" + "a/" * 2500, "hydra.run.dir=a/a/", "the path is too long."),
     "long name of a database": (
         f"tracking.uri=sqlite:///{LONG}",
