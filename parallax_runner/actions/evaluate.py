@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Evaluate(UsesCheckpoint, RunsSteps):
     """Validates the weights of a checkpoint once, with any number of workers, and trains no step."""
 
-    own_keys: ClassVar[tuple[str, ...]] = ("evaluate",)
+    own_keys: ClassVar[tuple[str, ...]] = ("read",)
     purpose: ClassVar[str] = "evaluate"
 
     def told_at_end(self, summary: RunSummary, run_dir: Path) -> str:
@@ -36,7 +36,7 @@ class Evaluate(UsesCheckpoint, RunsSteps):
         if not validation.is_possible(config, planned.single, planned.dataset):
             reason = validation.why_not(config, planned.single, planned.dataset)
             raise ConfigError(f"nothing can be evaluated: {reason}").about(
-                Setting("action", config.action), Setting("evaluate.part", config.evaluate.part)
+                Setting("action", config.action), Setting("read.part", config.read.part)
             )
 
     def work(self, rank: RankRun) -> dict[str, Any]:

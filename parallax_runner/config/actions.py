@@ -15,6 +15,7 @@ BUILT_IN = {
     "plan": "parallax_runner.actions.plan.Plan",
     "verify": "parallax_runner.actions.verify.Verify",
     "evaluate": "parallax_runner.actions.evaluate.Evaluate",
+    "predict": "parallax_runner.actions.predict.Predict",
     "export": "parallax_runner.actions.export.Export",
     "search": "parallax_runner.actions.search.Search",
     "simulate": "parallax_runner.actions.simulate.Simulate",

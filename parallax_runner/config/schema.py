@@ -236,10 +236,17 @@ class SweepConfig:
 
 
 @dataclass(frozen=True)
-class EvaluateConfig:
-    """What action=evaluate reads."""
+class ReadConfig:
+    """What action=evaluate and action=predict read."""
 
     part: str = field(default="validation", metadata={"choices": ("validation", "train", "test")})
+
+
+@dataclass(frozen=True)
+class PredictConfig:
+    """What action=predict writes."""
+
+    format: str = field(default="parquet", metadata={"choices": ("parquet", "csv")})
 
 
 @dataclass(frozen=True)
@@ -263,7 +270,8 @@ class RunConfig:
     export_graph_path: str | None = None
     model_name: str = MISSING
     sweep: SweepConfig = field(default_factory=SweepConfig)
-    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    read: ReadConfig = field(default_factory=ReadConfig)
+    predict: PredictConfig = field(default_factory=PredictConfig)
     simulate: SimulateConfig = field(default_factory=SimulateConfig)
     data: Mapping[str, Any] = field(default_factory=dict)
     optimizer: Mapping[str, Any] = field(default_factory=dict)

@@ -18,11 +18,12 @@ from parallax_runner.config.schema import (
     CkptConfig,
     ClusterConfig,
     CommConfig,
-    EvaluateConfig,
     MpiConfig,
     PartitionConfig,
+    PredictConfig,
     ProfileConfig,
     PsConfig,
+    ReadConfig,
     RunConfig,
     SimulateConfig,
     TakeConfig,
@@ -31,7 +32,8 @@ from parallax_runner.config.schema import (
 from parallax_runner.config.targets import SCRIPT
 
 KEPT: Any = object()  # in place of a value: nothing reads the key, so its value can stay
-OF_ACTIONS = {"evaluate": EvaluateConfig, "simulate": SimulateConfig}  # the groups of keys that belong to one action
+# The groups of keys that belong to some actions.
+OF_ACTIONS = {"read": ReadConfig, "predict": PredictConfig, "simulate": SimulateConfig}
 OF_SEARCH = ("min", "max", "steps_per_trial")
 PROFILED_BY = {"dir": ("steps", "range"), "steps": ("steps",), "range": ("range",), "worker": ("steps", "range")}
 

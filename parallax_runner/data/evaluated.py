@@ -1,4 +1,4 @@
-"""The examples that `action=evaluate` reads instead of the validation examples."""
+"""The examples that `action=evaluate` and `action=predict` read instead of the validation examples."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Tested(Protocol):
 
 
 def evaluated(config: RunConfig, dataset: Dataset) -> Dataset:
-    """Returns the dataset that `config` evaluates: with the examples of `evaluate.part` as its validation examples.
+    """Returns the dataset that `config` evaluates: with the examples of `read.part` as its validation examples.
 
     Raises ConfigError if the data has no such part, or cannot be read by position.
     """
-    part = config.evaluate.part
+    part = config.read.part
     if part == VALIDATION:
         return dataset
     if isinstance(dataset, Shared):
@@ -45,7 +45,7 @@ def evaluated(config: RunConfig, dataset: Dataset) -> Dataset:
 
 
 def _refusal(part: str, reason: str) -> ConfigError:
-    return ConfigError(f"{reason}.").about(Setting("evaluate.part", part))
+    return ConfigError(f"{reason}.").about(Setting("read.part", part))
 
 
 class EvaluatedPart:

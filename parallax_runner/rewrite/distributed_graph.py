@@ -130,6 +130,8 @@ class DistributedGraph:
     of training batches. Some tensors are meaningful only in the single-device graph, such as a read of a variable that
     is on servers. `stands_for` maps the name of each such tensor to the tensor to fetch instead.
 
+    `outputs` are the outputs of the served model for a validation batch.
+
     `initialize` runs first on the chief. Then the chief runs `release`, which signals to the other workers that the
     variables on servers exist. The other workers run `wait`, which waits for this signal. Then all ranks together run
     `agree`, which gives every rank the chief's values of replicated variables. A new session on existing variables runs
@@ -167,6 +169,7 @@ class DistributedGraph:
     loss: tf.Tensor
     train_op: tf.Operation
     validation_loss: tf.Tensor | None
+    outputs: dict[str, tf.Tensor]
     metric_sums: tuple[tf.Tensor, ...]
     metric_last: tuple[tf.Tensor, ...]
     validation_metric_sums: tuple[tf.Tensor, ...]

@@ -47,6 +47,7 @@ def joined(replicas: Sequence[Rewrite], *, worker: int) -> DistributedGraph:
         loss=loss,
         train_op=train_op,
         validation_loss=None if single.validation_loss is None else first.tensor(single.validation_loss),
+        outputs=_tensors(first, single.outputs),
         metric_sums=metric_sums,
         metric_last=metric_last,
         validation_metric_sums=validation_sums,

@@ -114,7 +114,7 @@ class Loop:
         waiting = self.feed.validation_batches(whole_only=whole_only)
         batch = next(waiting, None)
         # After a stop request, the user does not want to wait for the remaining batches.
-        while self._all_go_on(batch is not None and not control.stop_requested.is_set()):
+        while self.all_go_on(batch is not None and not control.stop_requested.is_set()):
             number += 1
             loss, of_batch = self._evaluate(self.feed.any_batch if batch is None else batch, number)
             if batch is not None:
@@ -142,7 +142,7 @@ class Loop:
             return False
         return self.feed.validates(whole_only=whole_only)
 
-    def _all_go_on(self, vote: bool) -> bool:
+    def all_go_on(self, vote: bool) -> bool:
         """Returns whether this rank continues. If validation needs all ranks, all ranks continue if any rank votes to
         continue. Otherwise, the rank's own `vote` counts."""
         graph = self.runner.distributed

@@ -59,7 +59,7 @@ def test_any_number_of_workers_computes_what_the_training_computed(workers: int,
 
 def test_it_evaluates_training_examples_each_of_them_once(trained: Path, tmp_path: Path) -> None:
     found = [
-        evaluate(trained, tmp_path / str(workers), "evaluate.part=train", f"cluster.workers={workers}", "tracking=off")
+        evaluate(trained, tmp_path / str(workers), "read.part=train", f"cluster.workers={workers}", "tracking=off")
         for workers in (1, 2)
         if not (tmp_path / str(workers)).mkdir()
     ]
@@ -71,7 +71,7 @@ def test_it_evaluates_training_examples_each_of_them_once(trained: Path, tmp_pat
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (["evaluate.part=test"], "evaluate.part=test (command line): the data has no test examples"),
+        (["read.part=test"], "read.part=test (command line): the data has no test examples"),
         (["data.validation_examples=0"], "nothing can be evaluated: there are no validation examples"),
         (["ckpt.resume=auto"], "has no checkpoint; set ckpt.resume to a checkpoint"),
         (["ckpt.resume=never"], "ckpt.resume=never (command line): action=evaluate reads a checkpoint"),

@@ -20,6 +20,7 @@ class Kind(Enum):
     LAST_STEPS = "waiting for the other workers' last steps"
     SAVING = "saving step {step}"
     VALIDATION = "validation after step {step}"
+    PREDICTION = "predicting"
     COMPARING = "comparing with one device"
     SCRIPT = "the script, after step {step}"
     OTHER_SCRIPTS = "waiting for the other workers' scripts"

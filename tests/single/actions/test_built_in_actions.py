@@ -12,6 +12,7 @@ from parallax_runner.actions.action import Action
 from parallax_runner.actions.evaluate import Evaluate
 from parallax_runner.actions.export import Export
 from parallax_runner.actions.plan import Plan
+from parallax_runner.actions.predict import Predict
 from parallax_runner.actions.search import Search
 from parallax_runner.actions.simulate import Simulate
 from parallax_runner.actions.sync import Sync
@@ -27,8 +28,8 @@ from parallax_runner.driver.run_summary import RunSummary, VerifySummary
 from parallax_runner.errors import ConfigError
 
 CLASSES = {
-    **{"evaluate": Evaluate, "export": Export, "plan": Plan, "search": Search},
-    **{"simulate": Simulate, "sync": Sync, "train": Train, "verify": Verify},
+    **{"evaluate": Evaluate, "export": Export, "plan": Plan, "predict": Predict},
+    **{"search": Search, "simulate": Simulate, "sync": Sync, "train": Train, "verify": Verify},
 }
 
 
@@ -48,12 +49,12 @@ def test_the_registry_has_these_classes() -> None:
     ("trait", "names"),
     [
         ("trains", {"train"}),
-        ("runs_steps", {"train", "evaluate", "verify", "search"}),
-        ("runs_a_job", {"train", "evaluate", "export", "verify", "search", "plan", "simulate"}),
+        ("runs_steps", {"train", "evaluate", "predict", "verify", "search"}),
+        ("runs_a_job", {"train", "evaluate", "predict", "export", "verify", "search", "plan", "simulate"}),
         ("goes_on_training", {"train", "verify", "search", "plan", "simulate", "sync"}),
         ("in_fit", {"train", "verify", "plan"}),
         ("in_script", {"train", "search", "plan", "simulate"}),
-        ("own_keys", {"evaluate", "simulate"}),
+        ("own_keys", {"evaluate", "predict", "simulate"}),
     ],
 )
 def test_what_actions_declare(trait: str, names: set[str]) -> None:

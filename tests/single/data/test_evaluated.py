@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parallax_runner.config.schema import EvaluateConfig, RunConfig
+from parallax_runner.config.schema import ReadConfig, RunConfig
 from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.data.evaluated import PARTS, evaluated
 from parallax_runner.errors import ConfigError
@@ -31,7 +31,7 @@ def made(kind: type[ArrayDataset] = ArrayDataset) -> ArrayDataset:
 
 
 def config_of(part: str) -> Any:
-    return SimpleNamespace(evaluate=EvaluateConfig(part=part))
+    return SimpleNamespace(read=ReadConfig(part=part))
 
 
 @pytest.mark.parametrize(
@@ -55,20 +55,20 @@ def test_training_goes_on_as_before() -> None:
 
 
 def test_a_part_that_is_missing_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"evaluate\.part=test: the data has no test examples"):
+    with pytest.raises(ConfigError, match=r"read\.part=test: the data has no test examples"):
         evaluated(config_of("test"), made())
 
 
 def test_data_that_is_read_in_order_has_no_other_parts() -> None:
     data = made()
     data.share = lambda rank, ranks, replicas: None  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match=r"evaluate\.part=train: the data is read in order"):
+    with pytest.raises(ConfigError, match=r"read\.part=train: the data is read in order"):
         evaluated(config_of("train"), data)
     assert evaluated(config_of("validation"), data) is data
 
 
 def test_the_schema_lists_the_parts() -> None:
-    (field,) = [one for one in dataclasses.fields(RunConfig) if one.name == "evaluate"]
-    assert field.type is EvaluateConfig
-    (part,) = dataclasses.fields(EvaluateConfig)
+    (field,) = [one for one in dataclasses.fields(RunConfig) if one.name == "read"]
+    assert field.type is ReadConfig
+    (part,) = dataclasses.fields(ReadConfig)
     assert part.metadata["choices"] == PARTS
