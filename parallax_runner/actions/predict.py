@@ -42,6 +42,8 @@ class Predict(UsesCheckpoint, RunsSteps):
             )
         if isinstance(planned.dataset, Shared):
             raise ConfigError("the data is read in order, so its rows have no positions").about(part)
+        if not getattr(planned.dataset, "is_in_order", True):
+            raise ConfigError("the data does not tell the order of its training examples").about(part)
         if not planned.dataset.validation_size:
             raise ConfigError("there are no examples to predict").about(part)
         rows = planned.dataset.validation_size

@@ -59,6 +59,12 @@ class ArrayDataset:
             self._validation_file.check()
         return {name: np.array(array[start : start + size]) for name, array in self._validation.items()}
 
+    def training_rows(self, start: int, size: int) -> dict[str, np.ndarray]:
+        """Returns rows [start, start + size) of the training arrays."""
+        if self._train_file is not None:
+            self._train_file.check()
+        return {name: np.array(array[start : start + size]) for name, array in self._train.items()}
+
     def sizes(self) -> dict[str, str]:
         """Returns the number of training examples."""
         return {EXAMPLES: str(self.train_size)}

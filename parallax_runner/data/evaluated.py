@@ -29,6 +29,15 @@ class Tested(Protocol):
         ...
 
 
+@runtime_checkable
+class InOrder(Protocol):
+    """A `Dataset` whose training examples can be read in their own order, without a shuffle."""
+
+    def training_rows(self, start: int, size: int) -> dict[str, np.ndarray]:
+        """Returns training examples [start, start + size) in their own order."""
+        ...
+
+
 def evaluated(config: RunConfig, dataset: Dataset) -> Dataset:
     """Returns the dataset that `config` evaluates: with the examples of `read.part` as its validation examples.
 
@@ -70,11 +79,17 @@ class EvaluatedPart:
         assert isinstance(self._dataset, Tested)
         return self._dataset.test_size
 
+    @property
+    def is_in_order(self) -> bool:
+        """Whether example i is row i of the part. Otherwise, the training examples are in the order of a pass."""
+        return self._part != TRAIN or isinstance(self._dataset, InOrder)
+
     def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
         """Returns examples [start, start + size) of the part."""
         if start < 0 or start + size > self.validation_size:
             raise IndexError(f"examples [{start}, {start + size}) out of range: there are {self.validation_size}")
         if self._part == TRAIN:
-            return self._dataset.train_batch(start, size)
+            is_in_order = isinstance(self._dataset, InOrder)
+            return self._dataset.training_rows(start, size) if is_in_order else self._dataset.train_batch(start, size)
         assert isinstance(self._dataset, Tested)
         return self._dataset.test_batch(start, size)

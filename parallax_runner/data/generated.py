@@ -48,6 +48,10 @@ class GeneratedDataset:
             )
         return self._make(np.arange(start, start + size, dtype=np.int64) + self.train_size)
 
+    def training_rows(self, start: int, size: int) -> dict[str, np.ndarray]:
+        """Returns the training examples with the indices [start, start + size)."""
+        return self._make(np.arange(start, start + size, dtype=np.int64))
+
     def sizes(self) -> dict[str, str]:
         """Returns the number of training examples."""
         return {EXAMPLES: str(self.train_size)}

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from parallax_runner.data.clicks import load
-from tests.integration.runs import TINY_LM, Run, launch
+from tests.integration.runs import Run, launch
 from tests.shared import shared
 
 ROWS = 3000  # three files: one has 952 rows, and its last batch is partial
@@ -83,11 +83,3 @@ def test_a_run_goes_on_with_the_files_that_are_missing(trained: Path, tmp_path: 
     assert "this folder has other predictions: part validation, rows 3000; choose another folder" in other.stderr
     about = json.loads((done.run_dir / "predictions" / "about.json").read_text())
     assert (about["part"], about["rows"], about["format"]) == ("validation", ROWS, "csv")
-
-
-def test_a_model_without_outputs_is_refused(text: Path, tmp_path: Path) -> None:
-    small = (*TINY_LM, "data=text", f"data.path={text}", "comm=local", "tracking=off")
-    first = launch(*small, "train.steps=2", cwd=tmp_path, name="first").expect_success()
-    done = launch(*small, "action=predict", f"ckpt.resume={first.run_dir}", cwd=tmp_path)
-    assert done.exit_status == 2
-    assert "the model names no outputs; let the model return a dict with the key «outputs»" in done.stderr

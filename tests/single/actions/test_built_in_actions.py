@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from parallax_runner.actions.action import Action
@@ -22,6 +24,7 @@ from parallax_runner.actions.verify import NEW_STEPS, Verify
 from parallax_runner.config.actions import BUILT_IN, action_named, names_of_actions
 from parallax_runner.config.compose import Composer
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.driver.check import validated
 from parallax_runner.driver.partition_results import SearchSummary
 from parallax_runner.driver.run_summary import RunSummary, VerifySummary
@@ -78,6 +81,25 @@ def test_what_uses_a_checkpoint_keeps_the_record_of_another_run(config: RunConfi
     (tmp_path / "config.yaml").write_text("action: train\n")
     with pytest.raises(ConfigError, match="this folder has a run with action=train; omit run_dir or choose another"):
         Count().begin(here)
+
+
+def test_what_cannot_be_predicted(config: RunConfig, tmp_path: Path) -> None:
+    def refusal(outputs: dict[str, str], dataset: Any) -> str:
+        planned = SimpleNamespace(single=SimpleNamespace(outputs=outputs), dataset=dataset)
+        here = dataclasses.replace(config, action="predict", run_dir=str(tmp_path))
+        with pytest.raises(ConfigError) as raised:
+            Predict().before_processes(cast(Any, SimpleNamespace(config=here, planned=planned)), cast(Any, None))
+        return str(raised.value)
+
+    parts = {"train": {"x": np.arange(3)}, "validation": {"x": np.arange(0)}}
+    empty = ArrayDataset(**parts, words_per_example=None, seed=1)
+    in_order = SimpleNamespace(share=lambda rank, ranks, replicas: None, validation_size=3)
+    assert "action=predict: the model names no outputs; let the model return a dict" in refusal({}, empty)
+    assert "read.part=validation: there are no examples to predict" in refusal({"y": "y:0"}, empty)
+    assert "read.part=validation: the data is read in order" in refusal({"y": "y:0"}, in_order)
+    shuffled = SimpleNamespace(is_in_order=False, validation_size=3)
+    assert "does not tell the order of its training examples" in refusal({"y": "y:0"}, shuffled)
+    assert not list(tmp_path.glob("predictions"))
 
 
 def test_sync_runs_no_job(config: RunConfig) -> None:

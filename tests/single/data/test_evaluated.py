@@ -12,6 +12,7 @@ import pytest
 from parallax_runner.config.schema import ReadConfig, RunConfig
 from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.data.evaluated import PARTS, evaluated
+from parallax_runner.data.generated import GeneratedDataset
 from parallax_runner.errors import ConfigError
 from parallax_runner.train.feed import Feed
 
@@ -46,6 +47,24 @@ def test_each_example_of_the_part_is_read_once(part: str, expected: range, ranks
     assert sorted(np.concatenate(read)) == list(expected)
     with pytest.raises(IndexError):
         data.validation_batch(len(expected) - 1, 2)
+
+
+def test_training_rows_are_in_their_own_order_if_the_data_knows_it() -> None:
+    found = evaluated(config_of("train"), made())
+    assert found.validation_batch(2, 3)["x"].tolist() == [2, 3, 4]
+    assert found.is_in_order  # type: ignore[attr-defined]
+    generated = GeneratedDataset(lambda rows: {"x": rows * 2}, train_size=5, validation_size=1, seed=1)
+    assert evaluated(config_of("train"), generated).validation_batch(1, 3)["x"].tolist() == [2, 4, 6]
+
+    class Plain:
+        features, words_per_example, train_size, validation_size = made().features, None, 7, 0
+
+        def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
+            return made().train_batch(start, size)
+
+    shuffled: Any = evaluated(config_of("train"), Plain())  # type: ignore[arg-type]
+    assert not shuffled.is_in_order
+    assert sorted(shuffled.validation_batch(0, 7)["x"]) == list(range(7))
 
 
 def test_training_goes_on_as_before() -> None:

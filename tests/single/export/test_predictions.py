@@ -32,7 +32,7 @@ def test_outputs_become_columns_of_all_rows() -> None:
     found = outputs_as_columns(outputs, 3)
     assert {name: values.shape for name, values in found.items()} == {"p": (3,), "vector": (3, 2), "label": (3,)}
     for values in (np.float32(1.0), np.ones(2)):
-        with pytest.raises(ExportError, match="the output «mean» has the shape .* has no row for each of the 3"):
+        with pytest.raises(ExportError, match=r"the output «mean» has the shape .* has no row for each of the 3"):
             outputs_as_columns({"mean": values}, 3)
 
 
