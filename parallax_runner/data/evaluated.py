@@ -89,7 +89,8 @@ class EvaluatedPart:
         if start < 0 or start + size > self.validation_size:
             raise IndexError(f"examples [{start}, {start + size}) out of range: there are {self.validation_size}")
         if self._part == TRAIN:
-            is_in_order = isinstance(self._dataset, InOrder)
-            return self._dataset.training_rows(start, size) if is_in_order else self._dataset.train_batch(start, size)
+            if isinstance(self._dataset, InOrder):
+                return self._dataset.training_rows(start, size)
+            return self._dataset.train_batch(start, size)
         assert isinstance(self._dataset, Tested)
         return self._dataset.test_batch(start, size)
