@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import numpy as np
-
 from parallax_runner.api.fit_arrays import readable
 from parallax_runner.api.fit_sparse import has_sparse
-from parallax_runner.api.fit_validation import as_arrays
+from parallax_runner.api.fit_validation import InBatches, as_arrays
 from parallax_runner.data.batch_structure import PARTS, BatchStructure, packed, structures_with_same_names, unpacked
 from parallax_runner.data.from_arrays import common_length, named_arrays, with_weights_like
 from parallax_runner.data.python_batches import Batch, PythonBatches
@@ -57,15 +55,12 @@ def py_dataset_of(
     return PythonBatches(reader, validation_reader, structure, validation_structure, shuffle=shuffle)
 
 
-def arrays_of(given: Any, what: str, steps: int | None) -> Any:
+def arrays_of(given: Any, what: str, steps: int | None) -> InBatches:
     """Makes all batches of a `keras.utils.PyDataset`, or the first `steps`, and returns their rows as arrays."""
-    import keras
-
     made = MadeElements(given, what, most=steps)
     if not made.count:
         raise ConfigError(f"{what} (fit): expected a {KIND} with at least one batch")
-    elements = [made.element(index) for index in range(made.count)]
-    return keras.tree.map_structure(lambda *parts: None if parts[0] is None else np.concatenate(parts), *elements)
+    return InBatches.joined([made.element(index) for index in range(made.count)], f"{what} (fit)")
 
 
 class Elements(Protocol):
@@ -148,22 +143,20 @@ class MadeElements:
 
 
 class SlicedElements:
-    """Implements `Elements` for arrays `given`, as `validation_data` has them, in batches of `size` examples."""
+    """Implements `Elements` for `given`, arrays of validation data."""
 
     what = "validation_data"
 
-    def __init__(self, given: Any, size: int, floatx: str | None) -> None:
-        import keras
-
-        self._given, self._size, self.floatx = packed(*unpacked(given)), size, floatx
-        self.count = -(-len(keras.tree.flatten(self._given)[0]) // size)
+    def __init__(self, given: InBatches, floatx: str | None) -> None:
+        self._arrays, self._bounds, self.floatx = packed(*unpacked(given.arrays)), given.bounds(), floatx
+        self.count = len(given.sizes)
 
     def element(self, index: int) -> Any:
         """Returns element `index`."""
         import keras
 
-        rows = slice(index * self._size, (index + 1) * self._size)
-        return keras.tree.map_structure(lambda array: array[rows], self._given)
+        first, end = (bounds[index] for bounds in self._bounds)
+        return keras.tree.map_structure(lambda array: array[first:end], self._arrays)
 
     def go_to_pass(self, number: int) -> None:
         """Does nothing, because all passes are the same."""
@@ -206,7 +199,7 @@ def _held_back(given: Any, batch_size: int, steps: int | None) -> MadeElements |
 
     if not is_py_dataset(given):
         floatx = None if isinstance(given, tf.data.Dataset) else keras.config.floatx()
-        return SlicedElements(as_arrays(given, batch_size=batch_size, steps=steps), batch_size, floatx)
+        return SlicedElements(as_arrays(given, batch_size=batch_size, steps=steps), floatx)
     made = MadeElements(given, "validation_data", most=steps)
     if made.count is None:
         raise ConfigError("validation_data (fit): it never ends: set validation_steps")

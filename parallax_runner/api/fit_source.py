@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.data.common_features import validation_features_of
 from parallax_runner.data.dataset import Dataset, validates_at_least
 from parallax_runner.data.from_arrays import Arrays
 from parallax_runner.data.python_batches import PythonBatches
@@ -56,11 +57,12 @@ class FitSource:
         return untouched_model(self.model, features, self.dataset.structure.element_of)
 
     def _features(self, batch_size: int | None) -> dict[str, Any]:
-        from parallax_runner.graph.components import type_spec
+        from parallax_runner.graph.components import specs_of
 
-        return {name: type_spec(feature, batch_size) for name, feature in self.dataset.features.items()}
+        return specs_of(self.dataset.features, batch_size)
 
     def _capture(self, config: RunConfig, batch_size: int | None) -> SingleDeviceGraph:
+        from parallax_runner.graph.components import specs_of
         from parallax_runner.graph.traced.capture_step import capture_model
         from parallax_runner.graph.traced.row_updates import sparse_updates_of
 
@@ -72,4 +74,5 @@ class FitSource:
             seed=config.train.seed,
             sparse_updates=sparse_updates_of(config.model),
             validation=self.dataset.validation_structure.element_of if validates else None,
+            validation_features=specs_of(validation_features_of(self.dataset), batch_size),
         )

@@ -173,14 +173,11 @@ class PythonShare:
         numbers = range(self._rank, self._ranks * self._replicas, self._ranks)
         return [self._part(whole, number) for number in numbers]
 
-    def validation_batches(self, *, whole_only: bool) -> Iterator[Batch]:
-        """Yields every N-th validation batch, in parts of the size of a replica's batch."""
-        size = -(-self._data.global_batch // (self._ranks * self._replicas))
-        for batch in self._data.validation_batches(self._rank, self._ranks):
-            for start in range(0, rows_in(batch), size):
-                part = {name: array[start : start + size] for name, array in batch.items()}
-                if rows_in(part) == size or not whole_only:
-                    yield part
+    def validation_batches(self, *, in_parts: bool) -> Iterator[Batch]:
+        """Yields every N-th validation batch. `in_parts` must be False, because models for batches of unknown sizes
+        accept any size."""
+        assert not in_parts
+        return self._data.validation_batches(self._rank, self._ranks)
 
     def _part(self, whole: Batch, number: int) -> Batch:
         all_replicas, examples = self._ranks * self._replicas, rows_in(whole)
