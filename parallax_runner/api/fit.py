@@ -117,7 +117,9 @@ def fit(
             is_exact=lambda: _is_exact(wanted, worker),
             pass_steps=None if worker is None else worker.config.data["pass_steps"],
         )
-        return FitSource(model, dataset, steps_before=_steps_before(x))
+        before = _calls_before(x)
+        steps, epochs = sum(each.steps for each in before), tuple(each.epochs for each in before)
+        return FitSource(model, dataset, steps_before=steps, epochs_before=epochs)
 
     if worker is None:
         check_outside_workers("fit")
@@ -180,11 +182,13 @@ COMPUTED = {
 
 @dataclass(frozen=True)
 class _Finished:
-    """An earlier call in this process: the common start of the paths of its result, its number of steps, the
-    reason why its result was not written, or None, and a weak reference to its data if that has batches of its own."""
+    """An earlier call in this process: the common start of the paths of its result, its numbers of steps and epochs,
+    the reason why its result was not written, or None, and a weak reference to its data if that has batches of its
+    own."""
 
     stem: Path
     steps: int
+    epochs: int
     fault: str | None = None
     data: weakref.ref[Any] | None = None
 
@@ -196,11 +200,11 @@ def _reference(x: Any) -> weakref.ref[Any] | None:
     return None if kind_with_batches(x) is None else weakref.ref(x)
 
 
-def _steps_before(x: Any) -> int:
-    """Returns the number of steps of the earlier calls that a call with the data `x` continues. As in Keras, a dataset
-    begins with its first pass if no earlier call had the same object."""
+def _calls_before(x: Any) -> list[_Finished]:
+    """Returns the earlier calls that a call with the data `x` continues. As in Keras, a dataset begins with its first
+    pass if no earlier call had the same object."""
     is_any = kind_with_batches(x) is None
-    return sum(earlier.steps for earlier in _finished if is_any or (earlier.data is not None and earlier.data() is x))
+    return [earlier for earlier in _finished if is_any or (earlier.data is not None and earlier.data() is x)]
 
 
 def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
@@ -228,7 +232,7 @@ def _as_before(worker: Worker, model: Any, x: Any) -> Any:
 def _as_finished(stem: Path, model: Any, x: Any, callbacks: Sequence[Any] = ()) -> Any:
     """Loads the result of a finished call into the model and the callbacks. Returns the History."""
     history, steps = fit_result.take_over(stem, model, callbacks)
-    _finished.append(_Finished(stem, steps, data=_reference(x)))
+    _finished.append(_Finished(stem, steps, len(history.epoch), data=_reference(x)))
     return history
 
 
@@ -295,7 +299,7 @@ def _drive(wanted: Arguments, source: FitSource, steps_per_epoch: int | None, x:
     ((calls, record),) = made
     calls.finish()
     fault = fit_result.leave(call.stem, model, calls.history, callbacks, {**call.run, "steps": record.last_step})
-    _finished.append(_Finished(call.stem, record.last_step, fault, _reference(x)))
+    _finished.append(_Finished(call.stem, record.last_step, len(calls.history.epoch), fault, _reference(x)))
     for number in late_signals:  # the training is complete, but the signal also asks the script to end
         signal.raise_signal(number)
     return calls.history

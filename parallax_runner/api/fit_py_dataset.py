@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from parallax_runner.api.fit_arrays import readable
@@ -46,13 +47,15 @@ def py_dataset_of(
         raise DataError(f"x (fit): the {KIND} has no batches")
     structure = BatchStructure.of(made.element(0))
     if validation is None:
-        return PythonBatches(NamedBatches(made, structure), None, structure, structure, shuffle=shuffle)
+        reader = NamedBatches(made, structure)
+        return PythonBatches(reader, None, structure, structure, shuffle=shuffle, epoch_steps=steps_per_epoch)
     held_back = _held_back(validation, validation_batch, validation_steps)
     structure, validation_structure = structures_with_same_names(structure, BatchStructure.of(held_back.element(0)))
     reader, validation_reader = NamedBatches(made, structure), NamedBatches(held_back, validation_structure)
     one, other = reader.read(0), validation_reader.read(0)
     reader.like, validation_reader.like = other, one
-    return PythonBatches(reader, validation_reader, structure, validation_structure, shuffle=shuffle)
+    structures = structure, validation_structure
+    return PythonBatches(reader, validation_reader, *structures, shuffle=shuffle, epoch_steps=steps_per_epoch)
 
 
 def arrays_of(given: Any, what: str, steps: int | None) -> InBatches:
@@ -79,8 +82,8 @@ class Elements(Protocol):
         """Returns element `index`."""
         ...
 
-    def go_to_pass(self, number: int) -> None:
-        """Ends the passes before pass `number`, counted from 0."""
+    def go_to_epoch(self, number: int, earlier: Sequence[int]) -> None:
+        """Ends the epochs before epoch `number`, as `Reader` does."""
         ...
 
 
@@ -95,7 +98,7 @@ class MadeElements:
         self._given, self.what, self._class_weight = given, what, class_weight
         counted: int | None = given.num_batches
         self.count = counted if most is None or (counted is not None and counted < most) else most
-        self._pass: int | None = None
+        self._epoch: int | None = None
 
     def element(self, index: int) -> Any:
         """Makes batch `index`. Raises ConfigError or DataError if it is not made of dense arrays of numbers."""
@@ -108,16 +111,25 @@ class MadeElements:
         parts = self._parts(made)
         return parts if self._class_weight is None else self._weighted(parts, self._class_weight)
 
-    def go_to_pass(self, number: int) -> None:
-        """Calls `on_epoch_begin` and `on_epoch_end` as Keras does before pass `number`."""
-        if self._pass is None:
-            self._pass = 0
-            self._given.on_epoch_end()  # Keras resets its iterator before the first epoch
+    def go_to_epoch(self, number: int, earlier: Sequence[int]) -> None:
+        """Calls `on_epoch_begin` and `on_epoch_end` as Keras does before the first step of epoch `number`, also in the
+        earlier calls of `fit`."""
+        if self._epoch is None:
+            for epochs in earlier:
+                self._given.on_epoch_end()
+                self._pass_epochs(epochs)
+            self._given.on_epoch_end()  # Keras resets its iterator before the first epoch of a call
             self._given.on_epoch_begin()
-        while self._pass < number:
+            self._epoch = 0
+        while self._epoch < number:
             self._given.on_epoch_end()
-            self._pass += 1
+            self._epoch += 1
             self._given.on_epoch_begin()
+
+    def _pass_epochs(self, epochs: int) -> None:
+        for _ in range(epochs):
+            self._given.on_epoch_begin()
+            self._given.on_epoch_end()
 
     def _parts(self, made: Any) -> Any:
         """Returns what Keras makes of a batch: a dict, or a tuple of one to three parts."""
@@ -158,8 +170,8 @@ class SlicedElements:
         first, end = (bounds[index] for bounds in self._bounds)
         return keras.tree.map_structure(lambda array: array[first:end], self._arrays)
 
-    def go_to_pass(self, number: int) -> None:
-        """Does nothing, because all passes are the same."""
+    def go_to_epoch(self, number: int, earlier: Sequence[int]) -> None:
+        """Does nothing, because all epochs are the same."""
 
 
 class NamedBatches:
@@ -187,9 +199,9 @@ class NamedBatches:
             raise DataError(f"{what}: it has no examples: leave this batch out")
         return with_weights_like(self.like, batch, what)
 
-    def go_to_pass(self, number: int) -> None:
-        """Ends the passes before pass `number`, counted from 0."""
-        self._elements.go_to_pass(number)
+    def go_to_epoch(self, number: int, earlier: Sequence[int]) -> None:
+        """Ends the epochs before epoch `number`, as `Reader` does."""
+        self._elements.go_to_epoch(number, earlier)
 
 
 def _held_back(given: Any, batch_size: int, steps: int | None) -> MadeElements | SlicedElements:

@@ -22,20 +22,24 @@ if TYPE_CHECKING:
 class FitSource:
     """A compiled Keras `model` and its `dataset`, which has a `structure` (data/batch_structure.py).
 
-    `steps_before` is the number of steps that earlier calls of fit have run.
+    `steps_before` is the number of steps that earlier calls of fit have run. `epochs_before` are their numbers of
+    epochs.
     """
 
     model: Any
     dataset: Any
     steps_before: int = 0
+    epochs_before: tuple[int, ...] = ()
 
     def load_dataset(self, config: RunConfig) -> Dataset:
         """Returns the script's dataset."""
         # As in Keras, each call of fit shuffles differently.
         if isinstance(self.dataset, Arrays):
             return self.dataset.with_seed(config.train.seed + len(config.model["earlier"]))
+        if isinstance(self.dataset, PythonBatches):
+            return self.dataset.after(self.steps_before, self.epochs_before).with_seed(config.train.seed)
         loaded: Dataset = self.dataset.after(self.steps_before)
-        return loaded.with_seed(config.train.seed) if isinstance(loaded, PythonBatches) else loaded
+        return loaded
 
     def build_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
         """Captures the model's training step on one replica's batch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -32,15 +32,17 @@ class Reader(Protocol):
         """Makes batch `index`. All of its arrays have the same number of rows."""
         ...
 
-    def go_to_pass(self, number: int) -> None:
-        """Ends the passes before pass `number`, counted from 0."""
+    def go_to_epoch(self, number: int, earlier: Sequence[int]) -> None:
+        """Ends the epochs before epoch `number`, counted from 0. `earlier` are the numbers of epochs of earlier calls
+        of `fit`, which come before epoch 0."""
         ...
 
 
 class PythonBatches:
     """Implements `Dataset` and `Shared`. A pass has all batches of `train`, each of which can have another size. Each
     worker makes each batch, and each of N replicas trains on every N-th example. With `shuffle`, each pass has the
-    batches in another order, which depends on `seed`."""
+    batches in another order, which depends on `seed`. An epoch has `epoch_steps` batches. `epochs_before` are the
+    numbers of epochs of earlier calls of `fit` with the same data."""
 
     words_per_example: int | None = None
     whole_only = False
@@ -56,10 +58,11 @@ class PythonBatches:
         *,
         shuffle: bool,
         seed: int = 0,
+        epoch_steps: int | None = None,
     ) -> None:
         """Makes two batches of `train` and two of `validation` to determine the features. Raises DataError if there is
         no batch. `structure` and `validation_structure` build the elements of training and validation from the
-        features."""
+        features. `epoch_steps` is None if an epoch is a pass."""
         if train.count == 0:
             raise DataError("the data has no batches")
         self._train, self._validation = train, validation
@@ -72,6 +75,8 @@ class PythonBatches:
         }
         self.global_batch = rows_in(self._first)
         self.is_endless = train.count is None
+        self.epoch_steps = epoch_steps or self.pass_steps
+        self.epochs_before: Sequence[int] = ()
 
     def with_seed(self, seed: int) -> PythonBatches:
         """Returns a dataset with the same batches, shuffled with a different seed."""
@@ -79,10 +84,12 @@ class PythonBatches:
         found.seed = seed
         return found
 
-    def after(self, steps: int) -> PythonBatches:
-        """Returns a dataset that continues with the next pass after `steps` steps. Endless data starts again from the
-        beginning, as in Keras."""
+    def after(self, steps: int, epochs: Sequence[int] = ()) -> PythonBatches:
+        """Returns a dataset that continues with the next pass after the `steps` steps of earlier calls of `fit`. Each
+        of these calls had one of the numbers `epochs` of epochs. Endless data starts again from the beginning, as in
+        Keras."""
         found = copy.copy(self)
+        found.epochs_before = tuple(epochs)
         if not self.is_endless:
             found.first_pass = self.first_pass - (-steps // self.pass_steps)
         return found
@@ -140,7 +147,7 @@ class PythonBatches:
         """Makes the batch of all replicas for a step."""
         number, within = (0, step) if self._train.count is None else divmod(step, self._train.count)
         number += self.first_pass
-        self._train.go_to_pass(number)
+        self._train.go_to_epoch(step // self.epoch_steps, self.epochs_before)
         return self._train.read(int(self._order(number)[within]) if self.shuffle and not self.is_endless else within)
 
     def _order(self, number: int) -> np.ndarray:

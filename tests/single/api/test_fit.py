@@ -359,6 +359,7 @@ def test_of_several_tasks_of_srun_the_first_one_drives(
 def test_a_call_continues_the_calls_with_the_same_dataset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As in Keras, another dataset begins with its first pass, and arrays are shuffled in another way in each call."""
     one, other = dataset(), dataset()
-    finished = [fit._Finished(tmp_path, steps, data=fit._reference(x)) for steps, x in ((5, one), (7, X), (9, one))]
+    finished = [fit._Finished(tmp_path, steps, 1, data=fit._reference(x)) for steps, x in ((5, one), (7, X), (9, one))]
     monkeypatch.setattr(fit, "_finished", finished)
-    assert [fit._steps_before(x) for x in (one, other, X)] == [14, 0, 21]
+    found = [[earlier.steps for earlier in fit._calls_before(x)] for x in (one, other, X)]
+    assert found == [[5, 9], [], [5, 7, 9]]

@@ -94,8 +94,9 @@ def test_replicas_together_train_on_each_batch_once_a_pass(
     assert source.calls == ["end", "begin"] * 3  # although several ranks read here
 
 
-def test_the_calls_between_passes_are_those_of_keras() -> None:
-    class Fixed(Batches):
+@pytest.mark.parametrize(("kind", "steps_per_epoch"), [(Batches, None), (Batches, 2), (Endless, 3)])
+def test_the_calls_between_epochs_are_those_of_keras(kind: type[Batches], steps_per_epoch: int | None) -> None:
+    class Fixed(kind):  # type: ignore[misc, valid-type]
         def __getitem__(self, index: int) -> Any:
             y = super().__getitem__(index)[1]
             return y[:, None], y[:, None]
@@ -103,11 +104,18 @@ def test_the_calls_between_passes_are_those_of_keras() -> None:
     plain, ours = Fixed(), Fixed()
     model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    model.fit(plain, epochs=3, shuffle=False, verbose=0)
-    feed = Feed(made(ours), 4, 0, 1)
-    for step in range(12):
-        feed.train_batches(4 * step)
-    assert [*ours.calls, "end"] == plain.calls  # nobody reads after the last pass
+    epochs = list[int]()
+    for more in (3, 1, 2):
+        model.fit(plain, epochs=more, shuffle=False, verbose=0, steps_per_epoch=steps_per_epoch)
+        # The workers of each call run the script again, with data that has not been read.
+        ours.calls.clear()
+        data = made(ours, steps_per_epoch=steps_per_epoch)
+        steps = steps_per_epoch or len(SIZES)
+        feed = Feed(data.after(sum(epochs) * steps, epochs), 4, 0, 1)
+        for step in range(more * steps):
+            feed.train_batches(4 * step)
+        epochs.append(more)
+        assert [*ours.calls, "end"] == plain.calls  # nobody reads after the last epoch
 
 
 def test_a_later_call_goes_on_with_the_next_pass() -> None:

@@ -110,7 +110,7 @@ def test_a_folder_that_is_gone_is_a_note(tmp_path: Path) -> None:
 
 def test_a_later_call_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its workers would fail one after the other, in the middle of the script."""
-    monkeypatch.setattr(fit, "_finished", [fit._Finished(tmp_path / "fit-1", 10, "No space left on device")])
+    monkeypatch.setattr(fit, "_finished", [fit._Finished(tmp_path / "fit-1", 10, 1, "No space left on device")])
     x = np.zeros([8, 50], np.float32)
     with pytest.raises(StorageError, match=r"need the result of an earlier call, .*fit-1\.npz, .* No space left"):
         fit.fit(model(), x, x, workers=2, batch_size=4)
