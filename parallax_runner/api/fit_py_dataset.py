@@ -98,7 +98,8 @@ class MadeElements:
         self._given, self.what, self._class_weight = given, what, class_weight
         counted: int | None = given.num_batches
         self.count = counted if most is None or (counted is not None and counted < most) else most
-        self._epoch: int | None = None
+        self._at: tuple[int, int] | None = None  # the epoch, and the number of earlier calls of `fit`
+        self._called = 0  # the number of calls of `on_epoch_begin` and `on_epoch_end`
 
     def element(self, index: int) -> Any:
         """Makes batch `index`. Raises ConfigError or DataError if it is not made of dense arrays of numbers."""
@@ -113,23 +114,16 @@ class MadeElements:
 
     def go_to_epoch(self, number: int, earlier: Sequence[int]) -> None:
         """Calls `on_epoch_begin` and `on_epoch_end` as Keras does before the first step of epoch `number`, also in the
-        earlier calls of `fit`."""
-        if self._epoch is None:
-            for epochs in earlier:
-                self._given.on_epoch_end()
-                self._pass_epochs(epochs)
-            self._given.on_epoch_end()  # Keras resets its iterator before the first epoch of a call
-            self._given.on_epoch_begin()
-            self._epoch = 0
-        while self._epoch < number:
-            self._given.on_epoch_end()
-            self._epoch += 1
-            self._given.on_epoch_begin()
-
-    def _pass_epochs(self, epochs: int) -> None:
-        for _ in range(epochs):
-            self._given.on_epoch_begin()
-            self._given.on_epoch_end()
+        earlier calls of `fit`. Makes each of these calls once."""
+        if (number, len(earlier)) == self._at:
+            return
+        end, begin = self._given.on_epoch_end, self._given.on_epoch_begin
+        calls = []
+        for epochs in [*earlier, number]:
+            calls += [end, *[begin, end] * epochs]  # Keras resets its iterator before the first epoch of a call
+        for call in [*calls, begin][self._called :]:
+            call()
+        self._at, self._called = (number, len(earlier)), len(calls) + 1
 
     def _parts(self, made: Any) -> Any:
         """Returns what Keras makes of a batch: a dict, or a tuple of one to three parts."""

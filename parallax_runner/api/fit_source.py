@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from parallax_runner.api.earlier_calls import Before
+from parallax_runner.api.fit_validation import Schedule
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.common_features import validation_features_of
 from parallax_runner.data.dataset import Dataset, validates_at_least
@@ -22,14 +24,13 @@ if TYPE_CHECKING:
 class FitSource:
     """A compiled Keras `model` and its `dataset`, which has a `structure` (data/batch_structure.py).
 
-    `steps_before` is the number of steps that earlier calls of fit have run. `epochs_before` are their numbers of
-    epochs.
+    `before` is what earlier calls of fit have done with the data. `schedule` tells which epochs end with a validation.
     """
 
     model: Any
     dataset: Any
-    steps_before: int = 0
-    epochs_before: tuple[int, ...] = ()
+    before: Before
+    schedule: Schedule
 
     def load_dataset(self, config: RunConfig) -> Dataset:
         """Returns the script's dataset."""
@@ -37,9 +38,16 @@ class FitSource:
         if isinstance(self.dataset, Arrays):
             return self.dataset.with_seed(config.train.seed + len(config.model["earlier"]))
         if isinstance(self.dataset, PythonBatches):
-            return self.dataset.after(self.steps_before, self.epochs_before).with_seed(config.train.seed)
-        loaded: Dataset = self.dataset.after(self.steps_before)
+            return self._python_batches(self.dataset, config)
+        loaded: Dataset = self.dataset.after(self.before.steps)
         return loaded
+
+    def _python_batches(self, dataset: PythonBatches, config: RunConfig) -> PythonBatches:
+        def validations_before(step: int) -> int:
+            return self.before.validations + self.schedule.before(-(-step // dataset.epoch_steps))
+
+        found = dataset.after(self.before.steps, self.before.epochs, validations_before)
+        return found.with_seed(config.train.seed)
 
     def build_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
         """Captures the model's training step on one replica's batch."""

@@ -31,6 +31,19 @@ def ends_with_validation(number: int, frequency: int | list[int]) -> bool:
     return number in frequency if isinstance(frequency, list) else number % frequency == 0
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """The epochs of a call that end with a validation: those that `frequency` asks for, after epoch `first`."""
+
+    first: int = 0
+    frequency: int | list[int] = 1
+
+    def before(self, epochs: int) -> int:
+        """Returns the number of validations before the end of the call's last one of `epochs` epochs."""
+        numbers = range(self.first + 1, self.first + epochs)
+        return sum(ends_with_validation(number, self.frequency) for number in numbers)
+
+
 def epochs_between(frequency: int | list[int], initial_epoch: int, epochs: int) -> int:
     """Returns the largest interval in epochs at which each requested validation takes place, or 0 if none is requested.
     The interval is counted from `initial_epoch`. Logs omit the validations that were not requested."""

@@ -80,9 +80,10 @@ class Share(Protocol):
         examples. `position` must increase from call to call. If `is_uneven`, each batch contains its `SHARE`."""
         ...
 
-    def validation_batches(self, *, in_parts: bool) -> Iterator[dict[str, np.ndarray]]:
+    def validation_batches(self, *, in_parts: bool, step: int = 0) -> Iterator[dict[str, np.ndarray]]:
         """Yields every N-th validation batch of the data, whole, for N workers. With `in_parts`, yields batches of
-        exactly the size of a replica's training batch instead."""
+        exactly the size of a replica's training batch instead. `step` is the step after which the model is
+        validated."""
         ...
 
 

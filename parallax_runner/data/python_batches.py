@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -77,6 +77,7 @@ class PythonBatches:
         self.is_endless = train.count is None
         self.epoch_steps = epoch_steps or self.pass_steps
         self.epochs_before: Sequence[int] = ()
+        self.validations_before: Callable[[int], int] = lambda step: 0
 
     def with_seed(self, seed: int) -> PythonBatches:
         """Returns a dataset with the same batches, shuffled with a different seed."""
@@ -84,12 +85,14 @@ class PythonBatches:
         found.seed = seed
         return found
 
-    def after(self, steps: int, epochs: Sequence[int] = ()) -> PythonBatches:
+    def after(
+        self, steps: int, epochs: Sequence[int] = (), validations_before: Callable[[int], int] = lambda step: 0
+    ) -> PythonBatches:
         """Returns a dataset that continues with the next pass after the `steps` steps of earlier calls of `fit`. Each
         of these calls had one of the numbers `epochs` of epochs. Endless data starts again from the beginning, as in
-        Keras."""
+        Keras. `validations_before` returns the number of validations before the one after a step."""
         found = copy.copy(self)
-        found.epochs_before = tuple(epochs)
+        found.epochs_before, found.validations_before = tuple(epochs), validations_before
         if not self.is_endless:
             found.first_pass = self.first_pass - (-steps // self.pass_steps)
         return found
@@ -132,6 +135,11 @@ class PythonBatches:
         assert self._validation.count is not None
         for index in range(rank, self._validation.count, ranks):
             yield self._validation.read(index)
+
+    def go_to_validation(self, step: int) -> None:
+        """Ends the validations before the one after step `step`. In Keras, each validation has one epoch."""
+        assert self._validation is not None
+        self._validation.go_to_epoch(0, [1] * self.validations_before(step))
 
     def train_batch(self, start: int, size: int) -> Batch:
         """Returns examples of the first batch. Raises IndexError beyond it: only a share can read further."""
@@ -180,10 +188,11 @@ class PythonShare:
         numbers = range(self._rank, self._ranks * self._replicas, self._ranks)
         return [self._part(whole, number) for number in numbers]
 
-    def validation_batches(self, *, in_parts: bool) -> Iterator[Batch]:
+    def validation_batches(self, *, in_parts: bool, step: int = 0) -> Iterator[Batch]:
         """Yields every N-th validation batch. `in_parts` must be False, because models for batches of unknown sizes
         accept any size."""
         assert not in_parts
+        self._data.go_to_validation(step)
         return self._data.validation_batches(self._rank, self._ranks)
 
     def _part(self, whole: Batch, number: int) -> Batch:

@@ -91,8 +91,8 @@ class Feed:
         """Returns the number of examples in a batch."""
         return examples_in(batch, self.dataset.features)
 
-    def validation_batches(self, *, in_parts: bool) -> Iterator[dict[str, np.ndarray]]:
-        """Yields every N-th validation batch, starting with batch `rank`, for N workers.
+    def validation_batches(self, *, in_parts: bool, step: int = 0) -> Iterator[dict[str, np.ndarray]]:
+        """Yields every N-th validation batch after step `step`, starting with batch `rank`, for N workers.
 
         The batches are those of the data, whole, because only then is a value of a batch what plain Keras computes
         (docs/design/0091). Data without batches of its own has batches of `batch_size` examples, of which the last one
@@ -100,7 +100,7 @@ class Feed:
         size.
         """
         if self._share is not None:
-            yield from self._share.validation_batches(in_parts=in_parts)
+            yield from self._share.validation_batches(in_parts=in_parts, step=step)
             return
         for rows in self._validation_rows(in_parts=in_parts)[self.rank :: self.size]:
             yield self.dataset.validation_batch(rows.start, len(rows))

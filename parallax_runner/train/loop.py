@@ -111,7 +111,7 @@ class Loop:
             return
         control.doing = Activity(Kind.VALIDATION, step)
         total, examples, sums, number = 0.0, 0, NOTHING, 0  # the number of the round: each rank has a batch in it
-        waiting = self.feed.validation_batches(in_parts=in_parts)
+        waiting = self.feed.validation_batches(in_parts=in_parts, step=step)
         batch = next(waiting, None)
         # After a stop request, the user does not want to wait for the remaining batches.
         while self._all_go_on(batch is not None and not control.stop_requested.is_set()):

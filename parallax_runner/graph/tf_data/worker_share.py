@@ -57,7 +57,7 @@ class WorkerShare:
                 return self._of_own(within)
             return self._evenly(self._next(within))
 
-    def validation_batches(self, *, in_parts: bool) -> Iterator[Arrays]:
+    def validation_batches(self, *, in_parts: bool, step: int = 0) -> Iterator[Arrays]:
         """Yields every N-th validation batch, whole, for N workers. With `in_parts`, yields batches of exactly the size
         of a replica's training batch."""
         validation = self._data.validation

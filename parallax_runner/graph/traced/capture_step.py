@@ -77,7 +77,7 @@ def capture_step(
     # If the function itself imported Keras, it is called a second time, because the variables from the first call were
     # not recorded.
     specs = type_specs(features)
-    held_back = None if validation_features is None else type_specs(validation_features)
+    held_back = type_specs(validation_features or features)
     made = _made(make, specs, held_back, seed, options) or _made(make, specs, held_back, seed, options)
     assert made is not None
     return _captured(made, specs, seed)
@@ -105,7 +105,7 @@ def capture_model(
     capture.begin_afresh()
     with eager_on_cpu():
         steps = steps_on(model, features, element, validation)
-        made = _traced(steps, features, sparse_updates, ModelVariables(model), validation_features)
+        made = _traced(steps, features, sparse_updates, ModelVariables(model), validation_features or features)
     return dataclasses.replace(_captured(made, features, seed), learning_rates=tuple(optimizers_by_rate(model)))
 
 
@@ -227,7 +227,7 @@ class _Made:
 def _made(
     make: Callable[[], Any],
     features: Specs,
-    validation_features: Specs | None,
+    validation_features: Specs,
     seed: int,
     options: Mapping[str, Any],
 ) -> _Made | None:
@@ -261,10 +261,10 @@ def _traced(
     features: Specs,
     mode: SparseUpdates,
     variables: Variables,
-    validation_features: Specs | None = None,
+    validation_features: Specs,
 ) -> _Made:
     train = _trace_built(steps, steps.train, features, mode, _marks_of(steps))
-    evaluate = _trace_evaluation(steps, validation_features or features, mode)
+    evaluate = _trace_evaluation(steps, validation_features, mode)
     traces = list(filter(None, (train, evaluate)))
     for each in traces:
         variables.note_used(each.variables)

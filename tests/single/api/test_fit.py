@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import parallax_runner
-from parallax_runner.api import fit, scripts_without_driver
+from parallax_runner.api import scripts_without_driver
 from parallax_runner.api.fit_data import dataset_of
 from parallax_runner.api.fit_validation import epochs_between
 from parallax_runner.config.schema import RunConfig
@@ -354,12 +354,3 @@ def test_of_several_tasks_of_srun_the_first_one_drives(
         parallax_runner.fit(given, X, Y, workers=None, batch_size=4, callbacks=callbacks, overrides=overrides)
     said = "".join(capfd.readouterr())
     assert "ModelCheckpoint is not called" in said if task == "0" else said == "" and list(tmp_path.iterdir()) == []
-
-
-def test_a_call_continues_the_calls_with_the_same_dataset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As in Keras, another dataset begins with its first pass, and arrays are shuffled in another way in each call."""
-    one, other = dataset(), dataset()
-    finished = [fit._Finished(tmp_path, steps, 1, data=fit._reference(x)) for steps, x in ((5, one), (7, X), (9, one))]
-    monkeypatch.setattr(fit, "_finished", finished)
-    found = [[earlier.steps for earlier in fit._calls_before(x)] for x in (one, other, X)]
-    assert found == [[5, 9], [], [5, 7, 9]]

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from parallax_runner.api.fit_data import dataset_of
 from parallax_runner.api.fit_py_dataset import MadeElements, NamedBatches, SlicedElements
-from parallax_runner.api.fit_validation import InBatches
+from parallax_runner.api.fit_validation import InBatches, Schedule, ends_with_validation
 from parallax_runner.data.batch_structure import BatchStructure
 from parallax_runner.data.dataset import Feature, is_uneven, with_whole_batches
 from parallax_runner.data.python_batches import PythonBatches
@@ -116,6 +116,37 @@ def test_the_calls_between_epochs_are_those_of_keras(kind: type[Batches], steps_
             feed.train_batches(4 * step)
         epochs.append(more)
         assert [*ours.calls, "end"] == plain.calls  # nobody reads after the last epoch
+
+
+@pytest.mark.parametrize("frequency", [1, 2, [1, 4]])
+def test_the_calls_between_validations_are_those_of_keras(frequency: int | list[int]) -> None:
+    """Workers can start at any step, and two workers read. The batches of a validation depend on the calls before."""
+
+    class Fixed(Batches):
+        def __getitem__(self, index: int) -> Any:
+            y = super().__getitem__(index)[1] + 100 * len(self.calls)
+            return y[:, None], y[:, None]
+
+    plain = Fixed()
+    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    schedule, read = Schedule(1, frequency), dict[int, list[str]]()
+    for epochs in range(2, 6):
+        plain.calls.clear()
+        if ends_with_validation(epochs, frequency):
+            options = {"initial_epoch": 1, "validation_data": plain, "validation_freq": frequency, "verbose": 0}
+            model.fit(np.zeros([4, 1]), np.zeros([4, 1]), epochs=epochs, **options)
+            read[epochs - 1] = plain.calls[:-1]
+    last = max(read)
+    for first in range(1, last + 1):
+        source = Fixed()
+        data = made(Fixed(), source).after(0, (), lambda step: schedule.before(-(-step // len(SIZES))))
+        feeds = [Feed(data, 2, rank, 2) for rank in range(2)]
+        for epoch in range(first, last + 1):
+            batches = [list(feed.validation_batches(in_parts=False, step=epoch * len(SIZES))) for feed in feeds]
+            if epoch in read:
+                assert source.calls == read[epoch]
+                assert batches[0][0]["y"][0, 0] == 100 * len(read[epoch])
 
 
 def test_a_later_call_goes_on_with_the_next_pass() -> None:
