@@ -5,22 +5,21 @@ from __future__ import annotations
 import dataclasses
 import signal
 import sys
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from parallax_runner.api import fit_result
+from parallax_runner.api import earlier_calls, fit_result
 from parallax_runner.api.callback_state import BestWeights
+from parallax_runner.api.earlier_calls import EarlierCall, GivenData
 from parallax_runner.api.fit_arguments import Arguments, check_arguments
 from parallax_runner.api.fit_callbacks import FitCalls, reads_weights, usable
-from parallax_runner.api.fit_data import dataset_of, kind_with_batches
+from parallax_runner.api.fit_data import dataset_of
 from parallax_runner.api.fit_edge import in_users_process
 from parallax_runner.api.fit_source import FitSource
 from parallax_runner.api.fit_start import Call, is_finished, resume_epochs, with_resume
-from parallax_runner.api.fit_validation import ends_with_validation, epochs_between
+from parallax_runner.api.fit_validation import Schedule, ends_with_validation, epochs_between
 from parallax_runner.api.overrides import value_of
 from parallax_runner.api.own_groups import check_not_arguments, check_own_groups
 from parallax_runner.api.script import started_as_if_possible
@@ -33,7 +32,7 @@ from parallax_runner.data.dataset import validates_at_least
 from parallax_runner.driver.epochs import Epochs
 from parallax_runner.driver.only_driver import check_outside_workers
 from parallax_runner.driver.resumable_epochs import ResumableEpochs
-from parallax_runner.errors import ConfigError, LaunchError, Setting, StorageError
+from parallax_runner.errors import ConfigError, LaunchError, Setting
 from parallax_runner.export.keras_weights import load_into_keras
 from parallax_runner.process.terminal import keep_going
 from parallax_runner.worker.script import Worker, or_fail, this_worker, work_and_leave
@@ -99,7 +98,7 @@ def fit(
         callbacks=_listed(callbacks),
         lines=[*([] if workers is None else [f"cluster.workers={value_of(workers)}"]), f"comm={comm}", *overrides],
     )
-    worker = this_worker()
+    worker, data = this_worker(), GivenData.of(x, validation_data)
 
     def source() -> FitSource:
         dataset = dataset_of(
@@ -117,20 +116,20 @@ def fit(
             is_exact=lambda: _is_exact(wanted, worker),
             pass_steps=None if worker is None else worker.config.data["pass_steps"],
         )
-        return FitSource(model, dataset, steps_before=_steps_before(x))
+        return FitSource(model, dataset, earlier_calls.before(data), Schedule(initial_epoch, validation_freq))
 
     if worker is None:
         check_outside_workers("fit")
-        _refuse_lost_results()
+        earlier_calls.refuse_lost_results()
         check_arguments(wanted)
         check_own_groups(overrides, "fit", USABLE)
         join_or_refuse(lambda: _resolved(wanted).cluster, once=ONCE)
         made = source()
         with _keras_names_kept():
-            return _drive(wanted, made, steps_per_epoch, x)
-    if len(_finished) < len(worker.config.model.get("earlier", ())):
+            return _drive(wanted, made, steps_per_epoch, data)
+    if len(earlier_calls.finished) < len(worker.config.model.get("earlier", ())):
         with _keras_names_kept():
-            return or_fail(worker, lambda: _as_before(worker, model, x))
+            return or_fail(worker, lambda: _as_before(worker, model, data))
     _work(worker, source)
 
 
@@ -178,31 +177,6 @@ COMPUTED = {
 }
 
 
-@dataclass(frozen=True)
-class _Finished:
-    """An earlier call in this process: the common start of the paths of its result, its number of steps, the
-    reason why its result was not written, or None, and a weak reference to its data if that has batches of its own."""
-
-    stem: Path
-    steps: int
-    fault: str | None = None
-    data: weakref.ref[Any] | None = None
-
-
-_finished: list[_Finished] = []
-
-
-def _reference(x: Any) -> weakref.ref[Any] | None:
-    return None if kind_with_batches(x) is None else weakref.ref(x)
-
-
-def _steps_before(x: Any) -> int:
-    """Returns the number of steps of the earlier calls that a call with the data `x` continues. As in Keras, a dataset
-    begins with its first pass if no earlier call had the same object."""
-    is_any = kind_with_batches(x) is None
-    return sum(earlier.steps for earlier in _finished if is_any or (earlier.data is not None and earlier.data() is x))
-
-
 def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
     """The target of `model=fit`, which works only through `fit`. Raises ConfigError."""
     raise ConfigError("the model comes from a script that calls fit").about(
@@ -210,25 +184,15 @@ def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
     )
 
 
-def _refuse_lost_results() -> None:
-    """Raises StorageError if the result of an earlier call was not written, because the workers need this result."""
-    for earlier in _finished:
-        if earlier.fault is not None:
-            raise StorageError(
-                f"fit: the workers of this call need the result of an earlier call, {earlier.stem}.npz, which was not "
-                f"written: {earlier.fault}; free disk space, and start the script again"
-            )
-
-
-def _as_before(worker: Worker, model: Any, x: Any) -> Any:
+def _as_before(worker: Worker, model: Any, data: GivenData) -> Any:
     """In a worker of a later call, loads the result of an earlier call into the model. Returns the History."""
-    return _as_finished(Path(worker.config.model["earlier"][len(_finished)]), model, x)
+    return _as_finished(Path(worker.config.model["earlier"][len(earlier_calls.finished)]), model, data)
 
 
-def _as_finished(stem: Path, model: Any, x: Any, callbacks: Sequence[Any] = ()) -> Any:
+def _as_finished(stem: Path, model: Any, data: GivenData, callbacks: Sequence[Any] = ()) -> Any:
     """Loads the result of a finished call into the model and the callbacks. Returns the History."""
     history, steps = fit_result.take_over(stem, model, callbacks)
-    _finished.append(_Finished(stem, steps, data=_reference(x)))
+    earlier_calls.finished.append(EarlierCall.of(stem, data, steps, history))
     return history
 
 
@@ -241,7 +205,7 @@ def _work(worker: Worker, make_source: Callable[[], FitSource]) -> NoReturn:
     work_and_leave(worker, make_source)
 
 
-def _drive(wanted: Arguments, source: FitSource, steps_per_epoch: int | None, x: Any) -> Any:
+def _drive(wanted: Arguments, source: FitSource, steps_per_epoch: int | None, data: GivenData) -> Any:
     from parallax_runner.config.running_job import job_of_call
     from parallax_runner.driver.pipeline import drive
 
@@ -256,7 +220,7 @@ def _drive(wanted: Arguments, source: FitSource, steps_per_epoch: int | None, x:
     checkpoints = Path(config.ckpt.folder).resolve()
     call = Call(checkpoints, _next_number(checkpoints), wanted.initial_epoch, wanted.epochs, epoch_steps)
     if is_finished(call, config, model):
-        return _as_finished(call.stem, model, x, callbacks)
+        return _as_finished(call.stem, model, data, callbacks)
     config = with_resume(config, call)
     made: list[tuple[FitCalls, RunRecord]] = []
     late_signals: list[int] = []
@@ -295,7 +259,7 @@ def _drive(wanted: Arguments, source: FitSource, steps_per_epoch: int | None, x:
     ((calls, record),) = made
     calls.finish()
     fault = fit_result.leave(call.stem, model, calls.history, callbacks, {**call.run, "steps": record.last_step})
-    _finished.append(_Finished(call.stem, record.last_step, fault, _reference(x)))
+    earlier_calls.finished.append(EarlierCall.of(call.stem, data, record.last_step, calls.history, fault))
     for number in late_signals:  # the training is complete, but the signal also asks the script to end
         signal.raise_signal(number)
     return calls.history
@@ -308,7 +272,7 @@ def _print(notes: Sequence[str]) -> None:
 
 def _next_number(checkpoints: Path) -> int:
     """Returns the number of the next call among the calls of this process with the same folder of checkpoints."""
-    return 1 + sum(earlier.stem.parent == checkpoints for earlier in _finished)
+    return 1 + sum(earlier.stem.parent == checkpoints for earlier in earlier_calls.finished)
 
 
 def _check_action(job: Job) -> None:
@@ -368,7 +332,7 @@ def _config(
         f"train.steps={steps}",
         f"model.epoch_steps={epoch_steps}",
         f"model.verbose={int(wanted.verbose)}",
-        f"model.earlier={value_of([str(earlier.stem) for earlier in _finished])}",
+        f"model.earlier={value_of([str(earlier.stem) for earlier in earlier_calls.finished])}",
         *([f"train.validate_steps={every}"] if is_validated and 0 < every < steps else []),
         f"model.saves_epochs={value_of(saves_epochs)}",
     ]

@@ -14,7 +14,7 @@ from parallax_runner.api.fit_generator import is_generator
 from parallax_runner.api.fit_py_dataset import KIND as PY_DATASET
 from parallax_runner.api.fit_py_dataset import arrays_of, is_py_dataset, py_dataset_of
 from parallax_runner.api.fit_sparse import has_sparse, sparse_dataset, with_sparse_tensors
-from parallax_runner.api.fit_validation import KERAS_BATCH, as_arrays, as_dataset, with_weights_like
+from parallax_runner.api.fit_validation import KERAS_BATCH, InBatches, as_arrays, as_dataset, with_weights_like
 from parallax_runner.errors import ConfigError, Setting
 
 
@@ -85,7 +85,7 @@ class Validation:
 
 def _read_validation(x: Any, given: Any, steps: int | None, batch_size: int | None) -> tuple[Any, int | None]:
     """Returns the validation data with readable arrays, and the number of its batches that are still to be selected, or
-    None. A `keras.utils.PyDataset` beside data of another kind becomes arrays."""
+    None. A `keras.utils.PyDataset` beside data of another kind becomes `InBatches`."""
     if is_generator(given):
         raise ConfigError(
             "validation_data (fit): a generator has other batches in each epoch, and can be read once: pass arrays, a "
@@ -130,13 +130,20 @@ def _of_arrays(
     held_back = validation.data
     if has_sparse(held_back):
         raise ConfigError("validation_data (fit): it has a sparse matrix, but x has none: give both the same kind")
+    in_batches = InBatches(None, ())
     if held_back is not None:
-        held_back = as_arrays(held_back, batch_size=validation.batch_size, steps=validation.steps)
+        in_batches = as_arrays(held_back, batch_size=validation.batch_size, steps=validation.steps)
     if class_weight is not None:
         sample_weight = _weights_of_arrays(y, sample_weight, class_weight)
-    floatx = keras.config.floatx()
     return arrays_dataset(
-        x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, validation=held_back, floatx=floatx
+        x,
+        y,
+        sample_weight,
+        batch_size=batch_size,
+        shuffle=shuffle,
+        validation=in_batches.arrays,
+        validation_sizes=in_batches.sizes,
+        floatx=keras.config.floatx(),
     )
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
-
-import numpy as np
 
 from parallax_runner.api.fit_arrays import readable
 from parallax_runner.api.fit_generator import KIND as GENERATOR
 from parallax_runner.api.fit_generator import GeneratedBatches, is_generator
 from parallax_runner.api.fit_sparse import has_sparse
-from parallax_runner.api.fit_validation import as_arrays
+from parallax_runner.api.fit_validation import InBatches, as_arrays
 from parallax_runner.data.batch_structure import PARTS, BatchStructure, packed, structures_with_same_names, unpacked
 from parallax_runner.data.from_arrays import common_length, named_arrays, with_weights_like
 from parallax_runner.data.python_batches import Batch, PythonBatches
@@ -50,24 +49,32 @@ def py_dataset_of(
         raise DataError(f"x (fit): the {made.kind} has no batches")
     structure = BatchStructure.of(made.element(0))
     if validation is None:
-        return PythonBatches(NamedBatches(made, structure), None, structure, structure, kind=made.kind, shuffle=shuffle)
+        reader = NamedBatches(made, structure)
+        return PythonBatches(
+            reader, None, structure, structure, kind=made.kind, shuffle=shuffle, epoch_steps=steps_per_epoch
+        )
     held_back = _held_back(validation, validation_batch, validation_steps)
     structure, validation_structure = structures_with_same_names(structure, BatchStructure.of(held_back.element(0)))
     reader, validation_reader = NamedBatches(made, structure), NamedBatches(held_back, validation_structure)
     one, other = reader.read(0), validation_reader.read(0)
     reader.like, validation_reader.like = other, one
-    return PythonBatches(reader, validation_reader, structure, validation_structure, kind=made.kind, shuffle=shuffle)
+    return PythonBatches(
+        reader,
+        validation_reader,
+        structure,
+        validation_structure,
+        kind=made.kind,
+        shuffle=shuffle,
+        epoch_steps=steps_per_epoch,
+    )
 
 
-def arrays_of(given: Any, what: str, steps: int | None) -> Any:
+def arrays_of(given: Any, what: str, steps: int | None) -> InBatches:
     """Makes all batches of a `keras.utils.PyDataset`, or the first `steps`, and returns their rows as arrays."""
-    import keras
-
     made = MadeElements(given, what, most=steps)
     if not made.count:
         raise ConfigError(f"{what} (fit): expected a {KIND} with at least one batch")
-    elements = [made.element(index) for index in range(made.count)]
-    return keras.tree.map_structure(lambda *parts: None if parts[0] is None else np.concatenate(parts), *elements)
+    return InBatches.joined([made.element(index) for index in range(made.count)], f"{what} (fit)")
 
 
 class Elements(Protocol):
@@ -87,8 +94,8 @@ class Elements(Protocol):
         """Returns element `index`."""
         ...
 
-    def go_to_pass(self, number: int) -> None:
-        """Ends the passes before pass `number`, counted from 0."""
+    def go_to_epoch(self, number: int, earlier: Sequence[int]) -> None:
+        """Ends the epochs before epoch `number`, as `Reader` does."""
         ...
 
 
@@ -106,7 +113,8 @@ class MadeElements:
         self.kind = GENERATOR if self.is_read_once else KIND
         counted: int | None = given.num_batches
         self.count = counted if most is None or (counted is not None and counted < most) else most
-        self._pass: int | None = None
+        self._at: tuple[int, int] | None = None  # the epoch, and the number of earlier calls of `fit`
+        self._called = 0  # the number of calls of `on_epoch_begin` and `on_epoch_end`
 
     def element(self, index: int) -> Any:
         """Makes batch `index`. Raises ConfigError or DataError if it is not made of dense arrays of numbers."""
@@ -119,16 +127,18 @@ class MadeElements:
         parts = self._parts(made)
         return parts if self._class_weight is None else self._weighted(parts, self._class_weight)
 
-    def go_to_pass(self, number: int) -> None:
-        """Calls `on_epoch_begin` and `on_epoch_end` as Keras does before pass `number`."""
-        if self._pass is None:
-            self._pass = 0
-            self._given.on_epoch_end()  # Keras resets its iterator before the first epoch
-            self._given.on_epoch_begin()
-        while self._pass < number:
-            self._given.on_epoch_end()
-            self._pass += 1
-            self._given.on_epoch_begin()
+    def go_to_epoch(self, number: int, earlier: Sequence[int]) -> None:
+        """Calls `on_epoch_begin` and `on_epoch_end` as Keras does before the first step of epoch `number`, also in the
+        earlier calls of `fit`. Makes each of these calls once."""
+        if (number, len(earlier)) == self._at:
+            return
+        end, begin = self._given.on_epoch_end, self._given.on_epoch_begin
+        calls = []
+        for epochs in [*earlier, number]:
+            calls += [end, *[begin, end] * epochs]  # Keras resets its iterator before the first epoch of a call
+        for call in [*calls, begin][self._called :]:
+            call()
+        self._at, self._called = (number, len(earlier)), len(calls) + 1
 
     def _parts(self, made: Any) -> Any:
         """Returns what Keras makes of a batch: a dict, or a tuple of one to three parts."""
@@ -154,26 +164,24 @@ class MadeElements:
 
 
 class SlicedElements:
-    """Implements `Elements` for arrays `given`, as `validation_data` has them, in batches of `size` examples."""
+    """Implements `Elements` for `given`, arrays of validation data."""
 
     what = "validation_data"
     is_read_once = False
 
-    def __init__(self, given: Any, size: int, floatx: str | None) -> None:
-        import keras
-
-        self._given, self._size, self.floatx = packed(*unpacked(given)), size, floatx
-        self.count = -(-len(keras.tree.flatten(self._given)[0]) // size)
+    def __init__(self, given: InBatches, floatx: str | None) -> None:
+        self._arrays, self._bounds, self.floatx = packed(*unpacked(given.arrays)), given.bounds(), floatx
+        self.count = len(given.sizes)
 
     def element(self, index: int) -> Any:
         """Returns element `index`."""
         import keras
 
-        rows = slice(index * self._size, (index + 1) * self._size)
-        return keras.tree.map_structure(lambda array: array[rows], self._given)
+        first, end = (bounds[index] for bounds in self._bounds)
+        return keras.tree.map_structure(lambda array: array[first:end], self._arrays)
 
-    def go_to_pass(self, number: int) -> None:
-        """Does nothing, because all passes are the same."""
+    def go_to_epoch(self, number: int, earlier: Sequence[int]) -> None:
+        """Does nothing, because all epochs are the same."""
 
 
 class NamedBatches:
@@ -202,9 +210,9 @@ class NamedBatches:
             raise DataError(f"{what}: it has no examples: leave this batch out")
         return with_weights_like(self.like, batch, what)
 
-    def go_to_pass(self, number: int) -> None:
-        """Ends the passes before pass `number`, counted from 0."""
-        self._elements.go_to_pass(number)
+    def go_to_epoch(self, number: int, earlier: Sequence[int]) -> None:
+        """Ends the epochs before epoch `number`, as `Reader` does."""
+        self._elements.go_to_epoch(number, earlier)
 
 
 def _held_back(given: Any, batch_size: int, steps: int | None) -> MadeElements | SlicedElements:
@@ -214,7 +222,7 @@ def _held_back(given: Any, batch_size: int, steps: int | None) -> MadeElements |
 
     if not is_py_dataset(given):
         floatx = None if isinstance(given, tf.data.Dataset) else keras.config.floatx()
-        return SlicedElements(as_arrays(given, batch_size=batch_size, steps=steps), batch_size, floatx)
+        return SlicedElements(as_arrays(given, batch_size=batch_size, steps=steps), floatx)
     made = MadeElements(given, "validation_data", most=steps)
     if made.count is None:
         raise ConfigError("validation_data (fit): it never ends: set validation_steps")

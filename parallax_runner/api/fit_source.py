@@ -6,7 +6,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from parallax_runner.api.earlier_calls import Before
+from parallax_runner.api.fit_validation import Schedule
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.data.common_features import validation_features_of
 from parallax_runner.data.dataset import Dataset, validates_at_least
 from parallax_runner.data.from_arrays import Arrays
 from parallax_runner.data.python_batches import PythonBatches
@@ -21,20 +24,30 @@ if TYPE_CHECKING:
 class FitSource:
     """A compiled Keras `model` and its `dataset`, which has a `structure` (data/batch_structure.py).
 
-    `steps_before` is the number of steps that earlier calls of fit have run.
+    `before` is what earlier calls of fit have done with the data. `schedule` tells which epochs end with a validation.
     """
 
     model: Any
     dataset: Any
-    steps_before: int = 0
+    before: Before
+    schedule: Schedule
 
     def load_dataset(self, config: RunConfig) -> Dataset:
         """Returns the script's dataset."""
         # As in Keras, each call of fit shuffles differently.
         if isinstance(self.dataset, Arrays):
             return self.dataset.with_seed(config.train.seed + len(config.model["earlier"]))
-        loaded: Dataset = self.dataset.after(self.steps_before)
-        return loaded.with_seed(config.train.seed) if isinstance(loaded, PythonBatches) else loaded
+        if isinstance(self.dataset, PythonBatches):
+            return self._python_batches(self.dataset, config)
+        loaded: Dataset = self.dataset.after(self.before.steps)
+        return loaded
+
+    def _python_batches(self, dataset: PythonBatches, config: RunConfig) -> PythonBatches:
+        def validations_before(step: int) -> int:
+            return self.before.validations + self.schedule.before(-(-step // dataset.epoch_steps))
+
+        found = dataset.after(self.before.steps, self.before.epochs, validations_before)
+        return found.with_seed(config.train.seed)
 
     def build_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
         """Captures the model's training step on one replica's batch."""
@@ -56,11 +69,12 @@ class FitSource:
         return untouched_model(self.model, features, self.dataset.structure.element_of)
 
     def _features(self, batch_size: int | None) -> dict[str, Any]:
-        from parallax_runner.graph.components import type_spec
+        from parallax_runner.graph.components import specs_of
 
-        return {name: type_spec(feature, batch_size) for name, feature in self.dataset.features.items()}
+        return specs_of(self.dataset.features, batch_size)
 
     def _capture(self, config: RunConfig, batch_size: int | None) -> SingleDeviceGraph:
+        from parallax_runner.graph.components import specs_of
         from parallax_runner.graph.traced.capture_step import capture_model
         from parallax_runner.graph.traced.row_updates import sparse_updates_of
 
@@ -72,4 +86,5 @@ class FitSource:
             seed=config.train.seed,
             sparse_updates=sparse_updates_of(config.model),
             validation=self.dataset.validation_structure.element_of if validates else None,
+            validation_features=specs_of(validation_features_of(self.dataset), batch_size),
         )

@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.checkpoint_files import read_sidecar
-from parallax_runner.errors import CheckpointError, reason_in
+from parallax_runner.checkpoints.warm_start import KEY, Stored
+from parallax_runner.errors import CheckpointError, Setting, reason_in
 from parallax_runner.files.literal_path import literal
 from parallax_runner.graph.single_device_graph import Variable
 from parallax_runner.rewrite.distributed_graph import Admission, DistributedGraph, LogicalVariable, Piece, index
@@ -210,6 +211,24 @@ def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = 
                 f"checkpoint {prefix}: variable «{variable.full_name}» has dtype {dtypes[variable.full_name].name}, "
                 f"but dtype {variable.dtype} in the model. Set ckpt.resume=never to start afresh"
             )
+
+
+def stored_in(prefix: Path) -> dict[str, Stored]:
+    """Returns the tensors of numbers in a checkpoint, by name. Raises CheckpointError if it cannot be read."""
+    try:
+        with literal(prefix) as path:
+            reader = tf.train.load_checkpoint(path)
+    except (tf.errors.OpError, ValueError) as error:
+        reason = error.message if isinstance(error, tf.errors.OpError) else str(error)
+        raise CheckpointError(f"this checkpoint cannot be read: {reason_in(reason)}").about(
+            Setting(KEY, str(prefix))
+        ) from error
+    dtypes: Mapping[str, tf.DType] = reader.get_variable_to_dtype_map()
+    return {
+        name: Stored(tuple(shape), dtypes[name].name)
+        for name, shape in reader.get_variable_to_shape_map().items()
+        if dtypes[name].is_floating or dtypes[name].is_integer or dtypes[name].is_bool
+    }
 
 
 def _read_step(admission: Admission | None) -> tf.Tensor:

@@ -6,7 +6,7 @@ position in the data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, cast, runtime_checkable
 
@@ -80,8 +80,10 @@ class Share(Protocol):
         examples. `position` must increase from call to call. If `is_uneven`, each batch contains its `SHARE`."""
         ...
 
-    def validation_batches(self, *, whole_only: bool) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the worker's share of the validation examples in batches; with `whole_only`, only full batches."""
+    def validation_batches(self, *, in_parts: bool, step: int = 0) -> Iterator[dict[str, np.ndarray]]:
+        """Yields every N-th validation batch of the data, whole, for N workers. With `in_parts`, yields batches of
+        exactly the size of a replica's training batch instead. `step` is the step after which the model is
+        validated."""
         ...
 
 
@@ -159,6 +161,11 @@ def first_steps_of(dataset: Dataset, steps: int) -> Dataset:
     """Returns the dataset for a job that reads at most `steps` batches, so that it need not count the others."""
     change = getattr(dataset, "first_steps", None)
     return dataset if change is None else cast(Dataset, change(steps))
+
+
+def validation_rows_of(dataset: Dataset) -> Sequence[range] | None:
+    """Returns the examples of each validation batch, or None if the validation data has no batches of its own."""
+    return cast(Sequence[range] | None, getattr(dataset, "validation_rows", None))
 
 
 def numbering_of(dataset: Dataset) -> str:

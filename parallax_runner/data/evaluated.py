@@ -60,6 +60,8 @@ def _refusal(part: str, reason: str) -> ConfigError:
 class EvaluatedPart:
     """Implements `Dataset` for the same examples, with one of the other parts as validation examples."""
 
+    validation_rows = None  # the part has no batches of its own
+
     def __init__(self, dataset: Dataset, part: str) -> None:
         self._dataset, self._part = dataset, part
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from parallax_runner.data.batch_structure import BatchStructure, packed, structures_with_same_names, unpacked
+from parallax_runner.data.common_features import common_features
 from parallax_runner.data.dataset import Feature
 from parallax_runner.data.digest import digest_of
 from parallax_runner.data.identity import CONTENT, EXAMPLES, Contents
@@ -19,7 +22,8 @@ class Arrays:
     """Implements `Dataset` and `ReadByRow` for named arrays with the same number of rows. The stream consists of
     repeated passes over all batches of `global_batch` examples. The last batch of a pass can be partial. Its missing
     examples are counted in `train_size` and in positions. `structure` and `validation_structure` build the elements of
-    training and validation from the features."""
+    training and validation from the features. The validation batches have `validation_sizes` examples, in order; by
+    default, they are as large as training batches."""
 
     words_per_example: int | None = None
 
@@ -33,11 +37,14 @@ class Arrays:
         shuffle: bool,
         seed: int = 0,
         validation_structure: BatchStructure | None = None,
+        validation_sizes: Sequence[int] = (),
         whole_only: bool = False,
     ) -> None:
         """With `shuffle`, each pass has a different order, which depends on `seed`. `whole_only` omits the partial
-        batch. Raises DataError if there is no batch."""
-        self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in train.items()}
+        batch. Raises DataError if there is no batch, or if the validation examples have another shape."""
+        self.features = _features_of(train)
+        if validation:
+            common_features(self.features, _features_of(validation))
         self.structure, self.global_batch = structure, global_batch
         self.validation_structure = validation_structure or structure
         self._rows = common_length(train, "x")
@@ -45,6 +52,7 @@ class Arrays:
         steps = self._rows // global_batch if whole_only else -(-self._rows // global_batch)
         self.train_size = steps * global_batch
         self.validation_size = common_length(validation, "validation_data") if validation else 0
+        self.validation_sizes = list(validation_sizes) or batch_sizes(self.validation_size, global_batch)
         if not self._rows:
             raise DataError("there are no examples: the arrays have length 0")
         if not self.train_size:
@@ -71,8 +79,15 @@ class Arrays:
             shuffle=self.shuffle,
             seed=self.seed,
             validation_structure=self.validation_structure,
+            validation_sizes=self.validation_sizes,
             whole_only=True,
         )
+
+    @property
+    def validation_rows(self) -> list[range]:
+        """The rows of each validation batch."""
+        ends = itertools.accumulate(self.validation_sizes)
+        return [range(end - size, end) for size, end in zip(self.validation_sizes, ends, strict=True)]
 
     @property
     def has_partial_batches(self) -> bool:
@@ -146,10 +161,11 @@ def arrays_dataset(
     batch_size: int,
     shuffle: bool,
     validation: Any = None,
+    validation_sizes: Sequence[int] = (),
     floatx: str = "float32",
 ) -> Arrays:
     """Creates a dataset from arrays, or from dicts, tuples or lists of arrays. `validation` is x, (x, y) or (x, y,
-    sample_weight). As in Keras, floating-point arrays are cast to `floatx`.
+    sample_weight), in batches of `validation_sizes` examples. As in Keras, floating-point arrays are cast to `floatx`.
 
     Raises DataError if the arrays have different lengths, or if `validation` has a different structure.
     """
@@ -167,6 +183,7 @@ def arrays_dataset(
         global_batch=batch_size,
         shuffle=shuffle,
         validation_structure=validation_structure,
+        validation_sizes=validation_sizes,
     )
 
 
@@ -183,6 +200,15 @@ def named_arrays(structure: BatchStructure, element: Any, floatx: str | None) ->
     """Returns the arrays of an element that has this structure, keyed by name. Casts floating-point arrays to
     `floatx` if it is not None."""
     return {name: _array(value, floatx) for name, value in structure.flatten(element).items()}
+
+
+def batch_sizes(rows: int, size: int) -> list[int]:
+    """Returns the sizes of batches of `size` rows, of which the last one can be smaller."""
+    return [min(size, rows - start) for start in range(0, rows, size)]
+
+
+def _features_of(arrays: dict[str, np.ndarray]) -> dict[str, Feature]:
+    return {name: Feature(array.shape[1:], array.dtype.name) for name, array in arrays.items()}
 
 
 def _array(value: Any, floatx: str | None) -> np.ndarray:

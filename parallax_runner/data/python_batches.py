@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -34,15 +34,17 @@ class Reader(Protocol):
         """Makes batch `index`. All of its arrays have the same number of rows."""
         ...
 
-    def go_to_pass(self, number: int) -> None:
-        """Ends the passes before pass `number`, counted from 0."""
+    def go_to_epoch(self, number: int, earlier: Sequence[int]) -> None:
+        """Ends the epochs before epoch `number`, counted from 0. `earlier` are the numbers of epochs of earlier calls
+        of `fit`, which come before epoch 0."""
         ...
 
 
 class PythonBatches:
     """Implements `Dataset` and `Shared`. A pass has all batches of `train`, each of which can have another size. Each
     worker makes each batch, and each of N replicas trains on every N-th example. With `shuffle`, each pass has the
-    batches in another order, which depends on `seed`."""
+    batches in another order, which depends on `seed`. An epoch has `epoch_steps` batches. `epochs_before` are the
+    numbers of epochs of earlier calls of `fit` with the same data."""
 
     words_per_example: int | None = None
     whole_only = False
@@ -58,10 +60,11 @@ class PythonBatches:
         kind: str,
         shuffle: bool,
         seed: int = 0,
+        epoch_steps: int | None = None,
     ) -> None:
         """Makes two batches of `train` and two of `validation` to determine the features. Raises DataError if there is
         no batch. `structure` and `validation_structure` build the elements of training and validation from the
-        features. `kind` names the kind of data."""
+        features. `kind` names the kind of data. `epoch_steps` is None if an epoch is a pass."""
         if train.count == 0:
             raise DataError("the data has no batches")
         self._train, self._validation = train, validation
@@ -75,6 +78,9 @@ class PythonBatches:
         }
         self.global_batch = rows_in(self._first)
         self.is_endless = train.count is None
+        self.epoch_steps = epoch_steps or self.pass_steps
+        self.epochs_before: Sequence[int] = ()
+        self.validations_before: Callable[[int], int] = lambda step: 0
 
     def with_seed(self, seed: int) -> PythonBatches:
         """Returns a dataset with the same batches, shuffled with a different seed."""
@@ -82,10 +88,15 @@ class PythonBatches:
         found.seed = seed
         return found
 
-    def after(self, steps: int) -> PythonBatches:
-        """Returns a dataset that continues with the next pass after `steps` steps. Endless data starts again from the
-        beginning, as in Keras, unless it is read once."""
+    def after(
+        self, steps: int, epochs: Sequence[int] = (), validations_before: Callable[[int], int] = lambda step: 0
+    ) -> PythonBatches:
+        """Returns a dataset that continues with the next pass after the `steps` steps of earlier calls of `fit`. Each
+        of these calls had one of the numbers `epochs` of epochs. Endless data starts again from the beginning, as in
+        Keras, unless it is read once. `validations_before` returns the number of validations before the one after a
+        step."""
         found = copy.copy(self)
+        found.epochs_before, found.validations_before = tuple(epochs), validations_before
         if self._train.is_read_once:
             found.first_step = self.first_step + steps
         elif not self.is_endless:
@@ -136,6 +147,11 @@ class PythonBatches:
         for index in range(rank, self._validation.count, ranks):
             yield self._validation.read(index)
 
+    def go_to_validation(self, step: int) -> None:
+        """Ends the validations before the one after step `step`. In Keras, each validation has one epoch."""
+        assert self._validation is not None
+        self._validation.go_to_epoch(0, [1] * self.validations_before(step))
+
     def train_batch(self, start: int, size: int) -> Batch:
         """Returns examples of the first batch. Raises IndexError beyond it: only a share can read further."""
         if start + size > self.global_batch:
@@ -153,7 +169,7 @@ class PythonBatches:
         else:
             number, within = divmod(step, self._train.count)
         number += self.first_pass
-        self._train.go_to_pass(number)
+        self._train.go_to_epoch(step // self.epoch_steps, self.epochs_before)
         return self._train.read(int(self._order(number)[within]) if self.shuffle and not self.is_endless else within)
 
     def _order(self, number: int) -> np.ndarray:
@@ -186,14 +202,12 @@ class PythonShare:
         numbers = range(self._rank, self._ranks * self._replicas, self._ranks)
         return [self._part(whole, number) for number in numbers]
 
-    def validation_batches(self, *, whole_only: bool) -> Iterator[Batch]:
-        """Yields every N-th validation batch, in parts of the size of a replica's batch."""
-        size = -(-self._data.global_batch // (self._ranks * self._replicas))
-        for batch in self._data.validation_batches(self._rank, self._ranks):
-            for start in range(0, rows_in(batch), size):
-                part = {name: array[start : start + size] for name, array in batch.items()}
-                if rows_in(part) == size or not whole_only:
-                    yield part
+    def validation_batches(self, *, in_parts: bool, step: int = 0) -> Iterator[Batch]:
+        """Yields every N-th validation batch. `in_parts` must be False, because models for batches of unknown sizes
+        accept any size."""
+        assert not in_parts
+        self._data.go_to_validation(step)
+        return self._data.validation_batches(self._rank, self._ranks)
 
     def _part(self, whole: Batch, number: int) -> Batch:
         all_replicas, examples = self._ranks * self._replicas, rows_in(whole)

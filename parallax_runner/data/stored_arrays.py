@@ -38,7 +38,8 @@ def graphs(dataset: Arrays) -> Iterator[Any]:
 def save(dataset: Arrays, folder: Path) -> None:
     """Writes each array as a file, and what else a worker needs as JSON."""
     files = {part: _save(arrays, folder, part) for part, arrays in dataset.parts().items()}
-    settings = {name: getattr(dataset, name) for name in ("global_batch", "shuffle", "seed", "whole_only")}
+    names = ("global_batch", "shuffle", "seed", "whole_only", "validation_sizes")
+    settings = {name: getattr(dataset, name) for name in names}
     write_whole(folder / FACTS, json.dumps({"files": files, "settings": settings}))
 
 

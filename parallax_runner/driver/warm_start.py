@@ -7,15 +7,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parallax_runner.checkpoints.warm_start import FILE_NAME, KEY, Stored, Wanted, WarmStart, notes_on, warm_start
+from parallax_runner.checkpoints.warm_start import FILE_NAME, KEY, Wanted, WarmStart, notes_on, warm_start
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.errors import CheckpointError, Setting, reason_in
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 
@@ -27,6 +24,7 @@ def with_warm_start(config: RunConfig, plan: Plan, single: SingleDeviceGraph) ->
 
     Raises ConfigError or CheckpointError if the checkpoint cannot be read, or does not fit.
     """
+    from parallax_runner.checkpoints.checkpoint_ops import stored_in
     from parallax_runner.checkpoints.start import find_whole, newest_whole
 
     path, ckpt = config.ckpt.warm_start, config.ckpt
@@ -39,7 +37,7 @@ def with_warm_start(config: RunConfig, plan: Plan, single: SingleDeviceGraph) ->
     prefix = find_whole(path, Path(ckpt.folder), key=KEY).prefix
     assert prefix is not None  # find_whole raises an error if there is none
     prefix = Path(os.path.realpath(prefix.parent)) / prefix.name
-    found = warm_start(str(prefix), _stored_in(prefix), _wanted(plan, single), ckpt.take)
+    found = warm_start(str(prefix), stored_in(prefix), _wanted(plan, single), ckpt.take)
     return dataclasses.replace(plan, notes=(*plan.notes, *notes_on(found))), found
 
 
@@ -69,24 +67,3 @@ def _wanted(plan: Plan, single: SingleDeviceGraph) -> list[Wanted]:
                 is_set=is_counter and one.full_name.endswith("/learning_rate"),
             )
     return list(found.values())
-
-
-def _stored_in(prefix: Path) -> Mapping[str, Stored]:
-    import tensorflow.compat.v1 as tf
-
-    from parallax_runner.files.literal_path import literal
-
-    try:
-        with literal(prefix) as path:
-            reader = tf.train.load_checkpoint(path)
-    except (tf.errors.OpError, ValueError) as error:
-        reason = error.message if isinstance(error, tf.errors.OpError) else str(error)
-        raise CheckpointError(f"this checkpoint cannot be read: {reason_in(reason)}").about(
-            Setting(KEY, str(prefix))
-        ) from error
-    dtypes = reader.get_variable_to_dtype_map()
-    return {
-        name: Stored(tuple(shape), dtypes[name].name)
-        for name, shape in reader.get_variable_to_shape_map().items()
-        if dtypes[name].is_floating or dtypes[name].is_integer or dtypes[name].is_bool
-    }

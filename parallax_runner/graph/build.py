@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from parallax_runner.config.frozen import plain
 from parallax_runner.config.location import models_dir
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.data.common_features import validation_features_of
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.data.shares import is_uneven_run
 from parallax_runner.errors import ConfigError, DataError, Setting
@@ -139,7 +140,13 @@ def _build(config: RunConfig, dataset: Dataset, batch_size: int | None) -> Singl
         from parallax_runner.graph.traced.capture_step import capture_step
 
         with stage("graph"), blamed("model", step.arguments, function):
-            return capture_step(step.make, step.specs, seed=step.seed, options=step.options)
+            return capture_step(
+                step.make,
+                step.specs,
+                seed=step.seed,
+                options=step.options,
+                validation_features=step.validation_specs,
+            )
     _refuse_all_but_dense(config, dataset)
     shapes = {name: ((batch_size, *feature.shape), feature.dtype) for name, feature in dataset.features.items()}
     check_call("model", config.model, function, given=2)
@@ -163,6 +170,7 @@ class _Step:
     make: Callable[[], Any]
     arguments: Mapping[str, Any]
     specs: Mapping[str, Any]
+    validation_specs: Mapping[str, Any]
     seed: int
     options: Mapping[str, Any]
 
@@ -171,7 +179,7 @@ def _step_in(config: RunConfig, dataset: Dataset, batch_size: int | None) -> _St
     """Returns the model's function, or None if the function takes features."""
     from hydra.utils import instantiate
 
-    from parallax_runner.graph.components import type_spec
+    from parallax_runner.graph.components import specs_of
     from parallax_runner.graph.traced.kinds import OWN_KEYS, makes_a_step
 
     _reach_models()
@@ -183,7 +191,8 @@ def _step_in(config: RunConfig, dataset: Dataset, batch_size: int | None) -> _St
     return _Step(
         make=lambda: _unwrapped(lambda: instantiate(arguments)),
         arguments=arguments,
-        specs={name: type_spec(feature, batch_size) for name, feature in dataset.features.items()},
+        specs=specs_of(dataset.features, batch_size),
+        validation_specs=specs_of(validation_features_of(dataset), batch_size),
         seed=config.train.seed,
         options={key: plain(config.model[key]) for key in OWN_KEYS if key in config.model},
     )

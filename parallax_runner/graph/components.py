@@ -32,6 +32,11 @@ def type_spec(feature: Feature, batch_size: int | None) -> Any:
     )
 
 
+def specs_of(features: Mapping[str, Feature], batch_size: int | None) -> dict[str, Any]:
+    """Returns the type of each feature for batches of this size, or of any size if it is None."""
+    return {name: type_spec(feature, batch_size) for name, feature in features.items()}
+
+
 def type_specs(features: Given) -> Specs:
     """Returns the tf.TypeSpec of each feature."""
     return {name: tf.TensorSpec(*one) if isinstance(one, tuple) else one for name, one in features.items()}

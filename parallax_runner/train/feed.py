@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from parallax_runner.data.dataset import (
     global_batch_of,
     is_uneven,
     validates_at_least,
+    validation_rows_of,
 )
 from parallax_runner.data.shares import SHARE, rows_of, share_of
 
@@ -24,7 +25,7 @@ from parallax_runner.data.shares import SHARE, rows_of, share_of
 @dataclass(frozen=True)
 class Feed:
     """The batches of worker `rank` among `size` workers. `batch_size` is the number of examples that one replica uses
-    in a step or, if the steps are uneven, the size of its validation batches."""
+    in a step, rounded up if the steps are uneven."""
 
     dataset: Dataset
     batch_size: int
@@ -54,9 +55,9 @@ class Feed:
         """This worker's share of the dataset, if the dataset is read sequentially."""
         return self.dataset.share(self.rank, self.size, self.replicas) if isinstance(self.dataset, Shared) else None
 
-    def validates(self, *, whole_only: bool) -> bool:
-        """Returns whether any worker has a batch of validation examples. With `whole_only`, the batch must be full."""
-        return validates_at_least(self.dataset, self.batch_size if whole_only else 1)
+    def validates(self, *, in_parts: bool) -> bool:
+        """Returns whether any worker has a batch of validation examples. `in_parts` is that of `validation_batches`."""
+        return validates_at_least(self.dataset, self.batch_size if in_parts else 1)
 
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
         """Returns a batch for each replica of this worker.
@@ -90,16 +91,31 @@ class Feed:
         """Returns the number of examples in a batch."""
         return examples_in(batch, self.dataset.features)
 
-    def validation_batches(self, *, whole_only: bool) -> Iterator[dict[str, np.ndarray]]:
-        """Yields this worker's share of the validation examples, in batches.
+    def validation_batches(self, *, in_parts: bool, step: int = 0) -> Iterator[dict[str, np.ndarray]]:
+        """Yields every N-th validation batch after step `step`, starting with batch `rank`, for N workers.
 
-        The last batch of the validation data may be smaller. With `whole_only`, that batch is omitted.
+        The batches are those of the data, whole, because only then is a value of a batch what plain Keras computes
+        (docs/design/0091). Data without batches of its own has batches of `batch_size` examples, of which the last one
+        may be smaller. With `in_parts`, each batch has exactly `batch_size` examples, for a model that accepts no other
+        size.
         """
         if self._share is not None:
-            yield from self._share.validation_batches(whole_only=whole_only)
+            yield from self._share.validation_batches(in_parts=in_parts, step=step)
             return
-        examples = self.dataset.validation_size
-        for start in range(self.rank * self.batch_size, examples, self.size * self.batch_size):
-            size = min(self.batch_size, examples - start)
-            if size == self.batch_size or not whole_only:
-                yield self.dataset.validation_batch(start, size)
+        for rows in self._validation_rows(in_parts=in_parts)[self.rank :: self.size]:
+            yield self.dataset.validation_batch(rows.start, len(rows))
+
+    def _validation_rows(self, *, in_parts: bool) -> Sequence[range]:
+        """Returns the examples of each validation batch of all workers."""
+        rows = None if in_parts else validation_rows_of(self.dataset)
+        if rows is not None:
+            return rows
+        examples, size = self.dataset.validation_size, self.batch_size
+        if in_parts:
+            examples -= examples % size
+        return [range(start, min(start + size, examples)) for start in range(0, examples, size)]
+
+    def validation_number(self, own: int) -> int:
+        """Returns the number of a validation batch among the batches of all workers, counted from 1. `own` is its
+        number among the batches of this worker, counted from 1."""
+        return (own - 1) * self.size + self.rank + 1

@@ -106,12 +106,12 @@ class Loop:
         """Runs the validation. Reports the number of this rank's examples, and the sums of the validation loss and
         metrics over these examples, to the driver."""
         step, control, graph = self.runner.step, self.runner.control, self.runner.distributed
-        whole_only = not graph.validates_any_size
-        if not self._can_validate(whole_only=whole_only):
+        in_parts = not graph.validates_any_size
+        if not self._can_validate(in_parts=in_parts):
             return
         control.doing = Activity(Kind.VALIDATION, step)
         total, examples, sums, number = 0.0, 0, NOTHING, 0  # the number of the round: each rank has a batch in it
-        waiting = self.feed.validation_batches(whole_only=whole_only)
+        waiting = self.feed.validation_batches(in_parts=in_parts, step=step)
         batch = next(waiting, None)
         # After a stop request, the user does not want to wait for the remaining batches.
         while self.all_go_on(batch is not None and not control.stop_requested.is_set()):
@@ -129,18 +129,19 @@ class Loop:
         control.report("validation", step=step, loss_sum=total, examples=examples, **sums.fields())
 
     def _evaluate(self, batch: dict[str, Any], number: int) -> tuple[float, Sums]:
-        """Returns the loss and the metric sums of a batch of round `number`."""
+        """Returns the loss and the metric sums of the batch with this number among the batches of this rank."""
         graph = self.runner.distributed
         fetches = graph.validation_loss, graph.validation_metric_sums, graph.validation_metric_last
         feeds = {graph.validation_features[name]: array for name, array in batch.items()}
         loss, metrics, values = self.runner.session.run(fetches, feeds)
         size = self.feed.examples_in(batch)
-        return float(loss), Sums.of(metrics, last=Last.of(number, size, [size * value for value in values]))
+        last = Last.of(self.feed.validation_number(number), size, [size * value for value in values])
+        return float(loss), Sums.of(metrics, last=last)
 
-    def _can_validate(self, *, whole_only: bool) -> bool:
+    def _can_validate(self, *, in_parts: bool) -> bool:
         if not self.validates or self.runner.distributed.validation_loss is None:
             return False
-        return self.feed.validates(whole_only=whole_only)
+        return self.feed.validates(in_parts=in_parts)
 
     def all_go_on(self, vote: bool) -> bool:
         """Returns whether this rank continues. If validation needs all ranks, all ranks continue if any rank votes to

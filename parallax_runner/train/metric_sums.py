@@ -13,7 +13,7 @@ import numpy as np
 @dataclass(frozen=True)
 class Last:
     """Values of the newest step: the sum of `weight` batches' `values`. `step` numbers the step; it can also number a
-    round of validation batches. `weight` is 0 if there are no values."""
+    validation batch. `weight` is 0 if there are no values."""
 
     step: int = 0
     weight: float = 0.0

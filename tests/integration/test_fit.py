@@ -95,11 +95,14 @@ def test_a_callback_ends_the_training_for_all_workers(tmp_path: Path) -> None:
 
 
 def test_the_script_of_the_documentation_needs_two_other_lines(tmp_path: Path) -> None:
-    before, after = re.findall(
-        r"```python\n# (?:plain|parallax_runner)\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.S
-    )
-    old, new = before.splitlines(), after.splitlines()
-    assert len([line for line in new if line not in old]) == 2 and len([line for line in old if line not in new]) == 1
+    text = DOCUMENT.read_text(encoding="utf-8")
+    (after,) = re.findall(r"```python\n# parallax_runner\n(.*?)```", text, re.S)
+    (changes,) = re.findall(r"```diff\n(.*?)```", text, re.S)
+    (old,) = re.findall(r"^-(.*)$", changes, re.M)
+    added, called = re.findall(r"^\+(.*)$", changes, re.M)
+    assert after.splitlines().count(added) == after.splitlines().count(called) == 1
+    before = after.replace(f"{added}\n", "").replace(called, old)
+    assert "parallax_runner" not in before
     printed = []
     for name, text in (("before", before), ("after", after)):
         (tmp_path / f"{name}.py").write_text(text)

@@ -63,7 +63,7 @@ def make_ragged(rows, batch):
     return examples.shuffle(50, seed=3).batch(batch).map(lambda x: {"words": x["words"], "y": x["y"] * 2})
 '''
 MODEL = "_target_: rec.make_model\nrows: 20\nlabels: y\n"
-DOCUMENT = Path(__file__).parents[2] / "docs" / "fit.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "training-loop.md"
 DATA = "_target_: rec.make_data\nrows: 20\nbatch: 12\nis_seeded: true\n"
 
 

@@ -1,6 +1,8 @@
-"""Batches of 7, 7 and 3 examples that a `keras.utils.PyDataset` makes. Only the validation examples have weights.
+"""Batches of 7, 7 and 3 examples that a `keras.utils.PyDataset` makes. Another one makes validation batches, and only
+its examples have weights.
 
-The last batch has as many examples as three workers, and one more than two.
+The last training batch has as many examples as three workers, and one more than two. `test_step` returns values that
+depend on which examples are a batch.
 """
 
 from __future__ import annotations
@@ -12,27 +14,47 @@ import numpy as np
 
 from tests.programs.program import Program
 
-SIZES = (7, 7, 3)
+SIZES, VALIDATION_SIZES = (7, 7, 3), (4, 5, 2)
 FEATURES, ROWS = 3, 20
 
 
 class Batches(keras.utils.PyDataset):
-    """Makes batches of SIZES. The labels grow from pass to pass."""
+    """Makes batches of `sizes`. The labels grow from epoch to epoch, from validation to validation and from call to
+    call."""
 
-    def __init__(self, numbers: np.ndarray) -> None:
+    def __init__(self, first: int, sizes: tuple[int, ...]) -> None:
         super().__init__()
-        self.numbers, self.passes = numbers, 0
+        self.numbers, self.sizes, self.passes = (first + np.arange(sum(sizes))) % ROWS, sizes, 0
 
     def __len__(self) -> int:
-        return len(SIZES)
+        return len(self.sizes)
 
     def __getitem__(self, index: int) -> Any:
-        start = sum(SIZES[:index])
-        numbers = self.numbers[start : start + SIZES[index]]
+        start = sum(self.sizes[:index])
+        numbers = self.numbers[start : start + self.sizes[index]]
         return features_of(numbers), labels_of(numbers) + 0.1 * self.passes
 
     def on_epoch_end(self) -> None:
         self.passes += 1
+
+
+class Weighted(Batches):
+    """Weighs each example."""
+
+    def __getitem__(self, index: int) -> Any:
+        x, y = super().__getitem__(index)
+        return x, y, 0.5 + x["id"] / ROWS
+
+
+class ByBatch(keras.Model):
+    """Adds to Keras' `test_step` a mean over batches and the largest error of the last batch."""
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        logs = super().test_step(data)
+        x, y, _ = data
+        largest = keras.ops.max(keras.ops.abs(y - self(x, training=False)))
+        self.mean_of_batches.update_state(largest)
+        return {**logs, "largest": self.mean_of_batches.result(), "last": largest}
 
 
 def features_of(numbers: np.ndarray) -> dict[str, np.ndarray]:
@@ -48,15 +70,8 @@ def make() -> Program:
     inputs = {"id": keras.Input([], dtype="int64", name="id"), "waves": keras.Input([FEATURES], name="waves")}
     row = keras.layers.Embedding(ROWS, 4, name="table")(inputs["id"])
     hidden = keras.layers.Dense(5, activation="tanh")(keras.layers.Concatenate()([row, inputs["waves"]]))
-    model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
+    model = ByBatch(inputs, keras.layers.Dense(1)(hidden))
+    model.mean_of_batches = keras.metrics.Mean(name="largest")
     model.compile(keras.optimizers.SGD(0.1), "mse", metrics=["mae"], weighted_metrics=["mse"])
-    held_back = np.arange(11) % ROWS
-    return Program(
-        model,
-        {
-            "x": Batches(np.arange(3, 3 + sum(SIZES)) % ROWS),
-            "epochs": 3,
-            "validation_data": (features_of(held_back), labels_of(held_back), np.linspace(0.5, 2.0, len(held_back))),
-            "validation_batch_size": 4,
-        },
-    )
+    data = {"x": Batches(3, SIZES), "validation_data": Weighted(0, VALIDATION_SIZES)}
+    return Program(model, {**data, "epochs": 2}, calls=2)

@@ -12,7 +12,9 @@ BATCH = 12
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled model, and the arguments of `fit`, with the data as `x` and, for arrays, `y`."""
+    """A compiled model, and the arguments of `fit`, with the data as `x` and, for arrays, `y`. `calls` is the number of
+    calls of `fit`, all with the same arguments."""
 
     model: Any
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    calls: int = 1

@@ -24,15 +24,17 @@ def trained(name: str, mode: str) -> dict[str, Any]:
     keras.utils.clear_session()
     keras.utils.set_random_seed(4)
     program = make()
-    model, arguments = program.model, {"shuffle": False, **program.arguments}
-    if mode == "plain":
-        history = model.fit(**arguments, verbose=0)
-    else:
-        comm, workers = mode.split("-")
-        options = {"comm": comm, "workers": int(workers), "overrides": ["tracking=off", f"run_dir={mode}"]}
-        history = parallax_runner.fit(model, **arguments, verbose=0, **options)
+    model, arguments = program.model, {"shuffle": False, "verbose": 0, **program.arguments}
+    histories = []
+    for _ in range(program.calls):
+        if mode == "plain":
+            histories.append(model.fit(**arguments).history)
+        else:
+            comm, workers = mode.split("-")
+            options = {"comm": comm, "workers": int(workers), "overrides": ["tracking=off", f"run_dir={mode}"]}
+            histories.append(parallax_runner.fit(model, **arguments, **options).history)
     variables = [(one.name, one.numpy().tolist()) for one in held_variables(model)]
-    return {"history": history.history, "variables": variables}
+    return {"history": histories, "variables": variables}
 
 
 if __name__ == "__main__":

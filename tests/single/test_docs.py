@@ -76,6 +76,27 @@ def test_readme_is_short() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
 
 
+def test_pages_of_fit_are_short() -> None:
+    """The first page is the one that a user of Keras reads before the first run."""
+    words = {page.name: len(page.read_text(encoding="utf-8").split()) for page in PAGES}
+    assert words["fit.md"] <= 1000
+    assert {name: count for name, count in words.items() if name.startswith("fit-") and count > 1500} == {}
+
+
+def anchors_in(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and MkDocs make them."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("document", [README, *NOTES, *PAGES], ids=lambda path: path.name)
+def test_linked_sections_exist(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", document.read_text(encoding="utf-8"))
+    pages = [(document if not path else document.parent / path, anchor) for path, anchor in links]
+    assert [f"{page.name}#{anchor}" for page, anchor in pages if anchor not in anchors_in(page)] == []
+
+
 def test_readme_leads_to_every_page() -> None:
     """To each directly, or by way of a page that it names."""
     reached, waiting = set(), [README]

@@ -142,6 +142,18 @@ class Batches:
                     return True
         return False
 
+    def count_in_batches(self) -> int:
+        """Returns the number of examples in the batches of a pass, without those that the data itself drops."""
+        if not (self.by_example and self.drops_rest):
+            return self.count()
+        return self.count_whole()[0] * self.size
+
+    def has_in_batches(self, examples: int) -> bool:
+        """Returns whether the batches of a pass have at least `examples` examples. Reads no further than necessary."""
+        if not self.drops_rest:
+            return self.has(examples)
+        return self.has(-(-examples // self.size) * self.size)
+
     def has_batches(self, batches: int) -> bool:
         """Returns whether a pass has at least `batches` batches, all of which are full if `by_example`. Reads no
         further than necessary."""
@@ -183,7 +195,7 @@ class Batches:
         return self.copies.make(rank, ranks).batch(self.size // ranks, drop_remainder=self.drops_rest)
 
     def whole(self) -> Any:
-        """Returns the batches of all ranks together from a fresh copy."""
+        """Returns the batches of all ranks together from a fresh copy: the batches that plain Keras gets."""
         copy = self.copies.make()
         return copy.batch(self.size, drop_remainder=self.drops_rest) if self.by_example else copy
 
@@ -195,21 +207,19 @@ class Batches:
             return copy.batch(size)
         return copy.filter(lambda *batch: self.count_rows(_one(batch)) >= size).concatenate(copy)
 
-    def in_parts(self, copy: Any, size: int, rank: int, ranks: int, *, whole_only: bool) -> Any:
-        """Returns the batches of one rank: every `ranks`-th batch of `size` examples. `whole_only` drops a smaller last
-        batch.
+    def in_parts(self, size: int, rank: int, ranks: int) -> Any:
+        """Returns batches of exactly `size` examples from a fresh copy: every `ranks`-th one, starting with batch
+        `rank`. Omits a smaller last batch.
 
         If batches differ in shape, returns the rank's examples of each batch instead, because examples of different
         batches cannot be joined.
         """
         if not self.has_varying_shapes:
+            copy = self.copies.make()
             elements = copy if self.by_example else copy.unbatch()
-            return elements.batch(size, drop_remainder=whole_only).shard(ranks, rank)
-        batches = copy.batch(self.size) if self.by_example else copy
-        parts = batches.map(lambda *batch: every(_one(batch), rank, ranks))
-        if whole_only:
-            return parts.filter(lambda *part: self.count_rows(_one(part)) == size)
-        return parts.filter(lambda *part: self.count_rows(_one(part)) > 0)
+            return elements.batch(size, drop_remainder=True).shard(ranks, rank)
+        parts = self.whole().map(lambda *batch: every(_one(batch), rank, ranks))
+        return parts.filter(lambda *part: self.count_rows(_one(part)) == size)
 
     def count_rows(self, element: Any) -> Any:
         """Returns the number of examples in a batch as an int64 scalar."""

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from parallax_runner.data.batch_structure import BatchStructure
+from parallax_runner.data.common_features import common_features
 from parallax_runner.data.dataset import Feature
 from parallax_runner.data.identity import EXAMPLES, FIRST, Contents
 from parallax_runner.errors import DataError
@@ -148,12 +149,12 @@ class TfDataset:
 
     @property
     def validation_size(self) -> int:
-        """The number of examples in `validation`. Can read all of them."""
-        return 0 if self.validation is None else self.validation.count()
+        """The number of examples in the batches of `validation`. Can read all of them."""
+        return 0 if self.validation is None else self.validation.count_in_batches()
 
     def validates_at_least(self, examples: int) -> bool:
         """Returns whether there are at least `examples` validation examples. Reads no further than necessary."""
-        return self.validation is not None and self.validation.has(examples)
+        return self.validation is not None and self.validation.has_in_batches(examples)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -186,6 +187,11 @@ class TfDataset:
     def features(self) -> Mapping[str, Feature]:
         """The features of an example."""
         return self.train.features
+
+    @property
+    def validation_features(self) -> Mapping[str, Feature]:
+        """The features of an example in a validation batch."""
+        return self.features if self.validation is None else common_features(self.features, self.validation.features)
 
     @property
     def global_batch(self) -> int:
@@ -302,26 +308,6 @@ def _check_validation(batches: Batches, validation: Any, train: Batches, *, exac
             f"validation_data has the parts {batches.structure.names}, but the training data has "
             f"{train.structure.names}: give both the same parts"
         )
-    for name, feature in batches.features.items():
-        if not _can_be(train.features[name], feature):
-            raise DataError(
-                f"validation_data: «{name}» is {_described(feature)}, expected {_described(train.features[name])} as "
-                "in the training data"
-            )
+    common_features(train.features, batches.features)
     if batches.is_endless:
         raise DataError("validation_data never ends: limit it with .take(…)")
-
-
-def _can_be(expected: Feature, found: Feature) -> bool:
-    """Returns whether batches of a feature can be fed where batches of another are expected. Feeding converts the
-    dtype."""
-    is_of_kind = (found.kind, found.ragged_rank) == (expected.kind, expected.ragged_rank)
-    if not is_of_kind or len(expected.shape) != len(found.shape):
-        return False
-    sizes = zip(expected.shape, found.shape, strict=True)
-    return all(one is None or other is None or one == other for one, other in sizes)
-
-
-def _described(feature: Feature) -> str:
-    kind = "" if feature.kind == "dense" else f" ({feature.kind})"
-    return f"{feature.dtype} {list(feature.shape)}{kind}"

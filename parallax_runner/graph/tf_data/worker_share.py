@@ -16,6 +16,7 @@ from parallax_runner.graph.components import rows
 from parallax_runner.graph.tf_data.batches import eagerly, every
 
 if TYPE_CHECKING:
+    from parallax_runner.graph.tf_data.batches import Batches
     from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 
 Arrays = dict[str, np.ndarray]
@@ -56,23 +57,28 @@ class WorkerShare:
                 return self._of_own(within)
             return self._evenly(self._next(within))
 
-    def validation_batches(self, *, whole_only: bool) -> Iterator[Arrays]:
-        """Yields this worker's share of the validation examples, in batches for one replica."""
-        data = self._data
-        assert data.validation is not None
-        size = -(-data.global_batch // self._all_replicas)
+    def validation_batches(self, *, in_parts: bool, step: int = 0) -> Iterator[Arrays]:
+        """Yields every N-th validation batch, whole, for N workers. With `in_parts`, yields batches of exactly the size
+        of a replica's training batch."""
+        validation = self._data.validation
+        assert validation is not None
         with eagerly():
             if self._validation is None:  # reused, with its caches, in the next validation
-                copy = data.validation.copies.make()
-                self._validation = data.validation.in_parts(copy, size, self._rank, self._ranks, whole_only=whole_only)
+                self._validation = self._of_validation(validation, in_parts=in_parts)
             iterator = iter(self._validation)
         while True:
             with eagerly():
                 element = next(iterator, None)
                 if element is None:
                     return
-                arrays = data.validation.arrays(element)
+                arrays = validation.arrays(element)
             yield arrays
+
+    def _of_validation(self, validation: Batches, *, in_parts: bool) -> Any:
+        """Returns a fresh copy of this worker's validation batches."""
+        if in_parts:
+            return validation.in_parts(self._data.global_batch // self._all_replicas, self._rank, self._ranks)
+        return validation.whole().shard(self._ranks, self._rank)
 
     @property
     def _all_replicas(self) -> int:

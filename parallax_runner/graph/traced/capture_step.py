@@ -53,11 +53,17 @@ log = logging.getLogger(__name__)
 
 
 def capture_step(
-    make: Callable[[], Any], features: Given, *, seed: int, options: Mapping[str, Any]
+    make: Callable[[], Any],
+    features: Given,
+    *,
+    seed: int,
+    options: Mapping[str, Any],
+    validation_features: Given | None = None,
 ) -> SingleDeviceGraph:
     """Creates a Keras model or a training step, and captures one step for one replica.
 
-    `features` contains the type of each feature, or its shape and dtype. `options` can have the keys `labels`,
+    `features` contains the type of each feature, or its shape and dtype, and so does `validation_features` if features
+    have other types in a validation batch. `options` can have the keys `labels`,
     `sample_weight` and `sparse_updates` of the configuration group `model`. The random generators of Python, NumPy and
     TensorFlow are seeded while the model is created.
 
@@ -71,7 +77,8 @@ def capture_step(
     # If the function itself imported Keras, it is called a second time, because the variables from the first call were
     # not recorded.
     specs = type_specs(features)
-    made = _made(make, specs, seed, options) or _made(make, specs, seed, options)
+    held_back = type_specs(validation_features or features)
+    made = _made(make, specs, held_back, seed, options) or _made(make, specs, held_back, seed, options)
     assert made is not None
     return _captured(made, specs, seed)
 
@@ -84,19 +91,21 @@ def capture_model(
     seed: int,
     sparse_updates: SparseUpdates,
     validation: MakeElement | None = None,
+    validation_features: Specs | None = None,
 ) -> SingleDeviceGraph:
     """Captures one step of an existing compiled Keras model. The current values of its variables become the initial
     values.
 
     `element` and `validation` build what Keras passes to `train_step` and `test_step` from the features by name.
-    `validation` is None if there is no validation data.
+    `validation` is None if there is no validation data. `validation_features` contains the types of the features in a
+    validation batch if they differ from those in `features`.
 
     Raises CaptureError if the model cannot be distributed, or if its `test_step` fails.
     """
     capture.begin_afresh()
     with eager_on_cpu():
         steps = steps_on(model, features, element, validation)
-        made = _traced(steps, features, sparse_updates, ModelVariables(model))
+        made = _traced(steps, features, sparse_updates, ModelVariables(model), validation_features or features)
     return dataclasses.replace(_captured(made, features, seed), learning_rates=tuple(optimizers_by_rate(model)))
 
 
@@ -215,7 +224,13 @@ class _Made:
     notes: tuple[str, ...] = ()
 
 
-def _made(make: Callable[[], Any], features: Specs, seed: int, options: Mapping[str, Any]) -> _Made | None:
+def _made(
+    make: Callable[[], Any],
+    features: Specs,
+    validation_features: Specs,
+    seed: int,
+    options: Mapping[str, Any],
+) -> _Made | None:
     """Calls the model's function and traces the model's steps. Returns None if the function itself imported Keras."""
     capture.begin_afresh()
     variables, had_keras = Variables(), "keras" in sys.modules
@@ -223,7 +238,8 @@ def _made(make: Callable[[], Any], features: Specs, seed: int, options: Mapping[
         returned = capture.called(make, sorted(features))
         if not had_keras and "keras" in sys.modules:
             return None
-        return _traced(steps_of(returned, features, options), features, sparse_updates_of(options), variables)
+        steps, mode = steps_of(returned, features, options), sparse_updates_of(options)
+        return _traced(steps, features, mode, variables, validation_features)
 
 
 @contextmanager
@@ -240,9 +256,15 @@ def global_seed(seed: int) -> Iterator[None]:
         tf.random.set_random_seed(before)
 
 
-def _traced(steps: Steps, features: Specs, mode: SparseUpdates, variables: Variables) -> _Made:
+def _traced(
+    steps: Steps,
+    features: Specs,
+    mode: SparseUpdates,
+    variables: Variables,
+    validation_features: Specs,
+) -> _Made:
     train = _trace_built(steps, steps.train, features, mode, _marks_of(steps))
-    evaluate = _trace_evaluation(steps, features, mode)
+    evaluate = _trace_evaluation(steps, validation_features, mode)
     traces = list(filter(None, (train, evaluate)))
     for each in traces:
         variables.note_used(each.variables)

@@ -133,14 +133,14 @@ def loss_of_model(train: Trace) -> tuple[Any, tuple[str, ...]]:
 
 
 def notes_on_logs(logs: Sequence[StepLogs]) -> tuple[str, ...]:
-    """Returns notes about the values of a step, those that also depend on metrics, and those that are not shown.
-    `notes_of_left_out` names the metrics that are no sums."""
+    """Returns notes about the values of a training step, those that also depend on metrics, and those that are not
+    shown. `logs` has the logs of the training step first. `notes_of_left_out` names the metrics that are no sums."""
     values = [value for one in logs for value in one.values]
     notes = [f"«{one.key}», which {BY_STEP} returns, is not shown: {one.reason}" for one in values if one.reason]
-    of_step = _quoted(values, (Kind.OF_STEP, Kind.MIXED))
+    of_step = _quoted(logs[0].values, (Kind.OF_STEP, Kind.MIXED))  # those of a validation are exact
     if of_step:
         notes.append(
-            f"{of_step}: {BY_STEP} returns a tensor, not the result of a metric, so History has the mean over the "
+            f"{of_step}: train_step returns a tensor, not the result of a metric, so History has the mean over the "
             "workers in the last step of an epoch, as Keras has the value of the last batch"
         )
     mixed = _quoted(values, (Kind.MIXED,))

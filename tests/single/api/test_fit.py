@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import parallax_runner
-from parallax_runner.api import fit, scripts_without_driver
+from parallax_runner.api import scripts_without_driver
 from parallax_runner.api.fit_data import dataset_of
 from parallax_runner.api.fit_validation import epochs_between
 from parallax_runner.config.schema import RunConfig
@@ -262,9 +262,7 @@ def test_weights_of_classes_weigh_no_validation_example(validation: Any) -> None
     found = dataset_of(dataset(), None, **{**GIVEN, "validation_data": validation, "class_weight": {0: 3.0}})
     share = found.share(rank=0, ranks=2, replicas=1)
     assert [batch["sample_weight"].tolist() for batch in share.train_batches(0)] == [[3, 3, 3]]
-    assert {tuple(batch["sample_weight"].tolist()) for batch in share.validation_batches(whole_only=True)} == {
-        (1, 1, 1)
-    }
+    assert {tuple(batch["sample_weight"].tolist()) for batch in share.validation_batches(in_parts=True)} == {(1, 1, 1)}
 
 
 @pytest.mark.parametrize("validation", ["a dataset", "a tuple", "a list"])
@@ -285,7 +283,7 @@ def test_weights_of_validation_examples_only(train: str, validation: str, kind: 
     batch_size = 3 if train == "arrays" else None
     found = dataset_of(*given, **{**GIVEN, "validation_data": held_back, "batch_size": batch_size, "shuffle": False})
     feed = Feed(found, 3, 0, 1)
-    batches = {"train": feed.train_batches(0), "validation": list(feed.validation_batches(whole_only=True))}
+    batches = {"train": feed.train_batches(0), "validation": list(feed.validation_batches(in_parts=True))}
     assert found.structure == found.validation_structure.without_weights()
     names = list(leaves(found.validation_structure.element[2]))
     for name, expected in zip(names, tf.nest.flatten(weights), strict=True):
@@ -302,7 +300,7 @@ def test_weights_of_validation_words_only() -> None:
     assert {name: feature.shape for name, feature in found.features.items()} == dict.fromkeys(found.features, (None,))
     feed = Feed(found, 2, 0, 1)
     assert [feed.train_batches(start)[0]["x"].shape for start in (0, 2, 4)] == [(2, 2), (2, 4), (2, 6)]
-    read = [batch["sample_weight"].shape for batch in feed.validation_batches(whole_only=True)]
+    read = [batch["sample_weight"].shape for batch in feed.validation_batches(in_parts=True)]
     assert read == [(2, 2), (2, 4), (2, 6)]
     assert (found.structure.names, found.validation_structure.names) == (["x", "y"], ["x", "y", "sample_weight"])
 
@@ -311,7 +309,7 @@ def test_lists_of_arrays_beside_a_dataset() -> None:
     one, other = np.arange(6.0), np.arange(18.0).reshape(6, 3)
     train = tf.data.Dataset.from_tensor_slices(((one, other), one)).batch(3)
     found = dataset_of(train, None, **{**GIVEN, "validation_data": ([one, other], one)})
-    (batch, _) = Feed(found, 3, 0, 1).validation_batches(whole_only=True)
+    (batch, _) = Feed(found, 3, 0, 1).validation_batches(in_parts=True)
     np.testing.assert_array_equal(batch["x_1"], other[:3])
 
 
@@ -356,11 +354,3 @@ def test_of_several_tasks_of_srun_the_first_one_drives(
         parallax_runner.fit(given, X, Y, workers=None, batch_size=4, callbacks=callbacks, overrides=overrides)
     said = "".join(capfd.readouterr())
     assert "ModelCheckpoint is not called" in said if task == "0" else said == "" and list(tmp_path.iterdir()) == []
-
-
-def test_a_call_continues_the_calls_with_the_same_dataset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As in Keras, another dataset begins with its first pass, and arrays are shuffled in another way in each call."""
-    one, other = dataset(), dataset()
-    finished = [fit._Finished(tmp_path, steps, data=fit._reference(x)) for steps, x in ((5, one), (7, X), (9, one))]
-    monkeypatch.setattr(fit, "_finished", finished)
-    assert [fit._steps_before(x) for x in (one, other, X)] == [14, 0, 21]

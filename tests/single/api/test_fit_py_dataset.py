@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from parallax_runner.api.fit_data import dataset_of
 from parallax_runner.api.fit_py_dataset import MadeElements, NamedBatches, SlicedElements
+from parallax_runner.api.fit_validation import InBatches, Schedule, ends_with_validation
 from parallax_runner.data.batch_structure import BatchStructure
 from parallax_runner.data.dataset import Feature, is_uneven, with_whole_batches
 from parallax_runner.data.python_batches import PythonBatches
@@ -93,8 +94,9 @@ def test_replicas_together_train_on_each_batch_once_a_pass(
     assert source.calls == ["end", "begin"] * 3  # although several ranks read here
 
 
-def test_the_calls_between_passes_are_those_of_keras() -> None:
-    class Fixed(Batches):
+@pytest.mark.parametrize(("kind", "steps_per_epoch"), [(Batches, None), (Batches, 2), (Endless, 3)])
+def test_the_calls_between_epochs_are_those_of_keras(kind: type[Batches], steps_per_epoch: int | None) -> None:
+    class Fixed(kind):  # type: ignore[misc, valid-type]
         def __getitem__(self, index: int) -> Any:
             y = super().__getitem__(index)[1]
             return y[:, None], y[:, None]
@@ -102,11 +104,49 @@ def test_the_calls_between_passes_are_those_of_keras() -> None:
     plain, ours = Fixed(), Fixed()
     model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    model.fit(plain, epochs=3, shuffle=False, verbose=0)
-    feed = Feed(made(ours), 4, 0, 1)
-    for step in range(12):
-        feed.train_batches(4 * step)
-    assert [*ours.calls, "end"] == plain.calls  # nobody reads after the last pass
+    epochs = list[int]()
+    for more in (3, 1, 2):
+        model.fit(plain, epochs=more, shuffle=False, verbose=0, steps_per_epoch=steps_per_epoch)
+        # The workers of each call run the script again, with data that has not been read.
+        ours.calls.clear()
+        data = made(ours, steps_per_epoch=steps_per_epoch)
+        steps = steps_per_epoch or len(SIZES)
+        feed = Feed(data.after(sum(epochs) * steps, epochs), 4, 0, 1)
+        for step in range(more * steps):
+            feed.train_batches(4 * step)
+        epochs.append(more)
+        assert [*ours.calls, "end"] == plain.calls  # nobody reads after the last epoch
+
+
+@pytest.mark.parametrize("frequency", [1, 2, [1, 4]])
+def test_the_calls_between_validations_are_those_of_keras(frequency: int | list[int]) -> None:
+    """Workers can start at any step, and two workers read. The batches of a validation depend on the calls before."""
+
+    class Fixed(Batches):
+        def __getitem__(self, index: int) -> Any:
+            y = super().__getitem__(index)[1] + 100 * len(self.calls)
+            return y[:, None], y[:, None]
+
+    plain = Fixed()
+    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    schedule, read = Schedule(1, frequency), dict[int, list[str]]()
+    for epochs in range(2, 6):
+        plain.calls.clear()
+        if ends_with_validation(epochs, frequency):
+            options = {"initial_epoch": 1, "validation_data": plain, "validation_freq": frequency, "verbose": 0}
+            model.fit(np.zeros([4, 1]), np.zeros([4, 1]), epochs=epochs, **options)
+            read[epochs - 1] = plain.calls[:-1]
+    last = max(read)
+    for first in range(1, last + 1):
+        source = Fixed()
+        data = made(Fixed(), source).after(0, (), lambda step: schedule.before(-(-step // len(SIZES))))
+        feeds = [Feed(data, 2, rank, 2) for rank in range(2)]
+        for epoch in range(first, last + 1):
+            batches = [list(feed.validation_batches(in_parts=False, step=epoch * len(SIZES))) for feed in feeds]
+            if epoch in read:
+                assert source.calls == read[epoch]
+                assert batches[0][0]["y"][0, 0] == 100 * len(read[epoch])
 
 
 def test_a_later_call_goes_on_with_the_next_pass() -> None:
@@ -138,21 +178,21 @@ def test_validation_data_beside_it(kind: str, steps: int | None) -> None:
         given = tf.data.Dataset.from_tensor_slices(arrays).batch(4)
     batch_size = 4 if kind == "arrays" else None
     data = made(Batches(), given, validation_steps=steps, validation_batch_size=batch_size)
+    sizes = SIZES if kind == "a PyDataset" else (4, 4, 4)
     expected = list(range(12 if steps is None else 8))
     assert data.validation_size == len(expected) and data.validates_at_least(len(expected))
     assert not data.validates_at_least(len(expected) + 1)
     feeds = [Feed(data, 2, rank, 2) for rank in range(2)]
-    read = [batch["y"] for feed in feeds for batch in feed.validation_batches(whole_only=False)]
-    assert sorted(np.concatenate(read)) == expected and max(map(len, read)) == 2
-    whole = [len(batch["y"]) for feed in feeds for batch in feed.validation_batches(whole_only=True)]
-    assert set(whole) == {2}
+    read = [[batch["y"] for batch in feed.validation_batches(in_parts=False)] for feed in feeds]
+    assert sorted(np.concatenate([*read[0], *read[1]])) == expected
+    assert [list(map(len, own)) for own in read] == [list(sizes[:steps][rank::2]) for rank in range(2)]
 
 
 @pytest.mark.parametrize("weighted", ["training", "validation"])
 def test_weights_in_one_part_only(weighted: str) -> None:
     data = made(Batches(weighted=weighted == "training"), Batches(weighted=weighted == "validation"))
     feed = Feed(data, 4, 0, 1)
-    parts = {"training": feed.train_batches(4)[0], "validation": list(feed.validation_batches(whole_only=False))[1]}
+    parts = {"training": feed.train_batches(4)[0], "validation": list(feed.validation_batches(in_parts=False))[1]}
     for name, batch in parts.items():
         assert batch["sample_weight"].tolist() == ([2.0, 2.5, 3.0, 3.5] if name == weighted else [1.0] * 4)
 
@@ -174,7 +214,7 @@ def test_sizes_that_differ_between_training_and_validation_are_unknown() -> None
     assert {name: feature.shape for name, feature in data.features.items()} == dict.fromkeys(data.features, (None,))
     feed = Feed(data, 4, 0, 1)
     assert (feed.train_batches(0)[0]["sample_weight"] == 1).all()
-    read = list(feed.validation_batches(whole_only=False))
+    read = list(feed.validation_batches(in_parts=False))
     assert [batch["sample_weight"].shape for batch in read] == [(4, 3), (4, 4), (4, 5), (4, 5)]
     assert all((batch["sample_weight"] == 2).all() for batch in read)
 
@@ -198,8 +238,15 @@ def test_it_validates_other_data(train: str) -> None:
         given = (tf.data.Dataset.from_tensor_slices(given).batch(4), None)
     batch_size = 4 if train == "arrays" else None
     data = dataset_of(*given, **{**GIVEN, "validation_data": OfOneShape(), "batch_size": batch_size})
-    read = [batch["y"] for batch in Feed(data, 4, 0, 1).validation_batches(whole_only=False)]
-    assert np.concatenate(read).tolist() == list(range(12))
+    read = [batch["y"] for batch in Feed(data, 4, 0, 1).validation_batches(in_parts=False)]
+    assert np.concatenate(read).tolist() == list(range(12)) and tuple(map(len, read)) == SIZES
+    assert why_data_stays(data) is None
+
+
+def test_arrays_beside_batches_of_several_shapes_are_refused() -> None:
+    words = np.zeros([8, 2]), np.zeros(8)
+    with pytest.raises(ConfigError, match=r"validation_data \(fit\): .* differs between batches.*pass x as"):
+        dataset_of({"words": words[0]}, words[1], **{**GIVEN, "validation_data": Batches(), "batch_size": 4})
 
 
 def test_batches_that_never_end() -> None:
@@ -253,7 +300,7 @@ def test_a_batch_that_replicas_cannot_share_is_refused(batch: tuple[Any, ...], t
 def test_each_kind_of_elements_is_made_into_named_batches() -> None:
     structure = BatchStructure.of((0, 0))
     x, y = np.arange(10.0), np.arange(10)
-    batches = NamedBatches(SlicedElements([x, y], 4, "float32"), structure)
+    batches = NamedBatches(SlicedElements(InBatches.of_size([x, y], 4), "float32"), structure)
     assert batches.count == 3 and batches.read(2)["x"].tolist() == [8, 9]
     assert {name: array.dtype.name for name, array in batches.read(0).items()} == {"x": "float32", "y": "int64"}
     batches.like = {**batches.read(0), "sample_weight": np.zeros([4, 2], "float16")}

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from parallax_runner.api import fit, fit_result
+from parallax_runner.api import earlier_calls, fit, fit_result
+from parallax_runner.api.earlier_calls import EarlierCall, GivenData
 from parallax_runner.errors import StorageError
 
 RUN = {"first": 0, "epochs": 2, "epoch_steps": 5, "steps": 10}
@@ -110,7 +111,8 @@ def test_a_folder_that_is_gone_is_a_note(tmp_path: Path) -> None:
 
 def test_a_later_call_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its workers would fail one after the other, in the middle of the script."""
-    monkeypatch.setattr(fit, "_finished", [fit._Finished(tmp_path / "fit-1", 10, "No space left on device")])
+    lost = EarlierCall(tmp_path / "fit-1", GivenData.of(None, None), 10, 1, 0, "No space left on device")
+    monkeypatch.setattr(earlier_calls, "finished", [lost])
     x = np.zeros([8, 50], np.float32)
     with pytest.raises(StorageError, match=r"need the result of an earlier call, .*fit-1\.npz, .* No space left"):
         fit.fit(model(), x, x, workers=2, batch_size=4)

@@ -72,7 +72,7 @@ def test_validation(given: str) -> None:
         more = {"validation_data": tf.data.Dataset.from_tensor_slices((tensor, Y[7:])).batch(3)}
     data = made(matrix, **more)
     assert data.validation_size == 7
-    read = list(Feed(data, BATCH, 0, 1).validation_batches(whole_only=False))
+    read = list(Feed(data, BATCH, 0, 1).validation_batches(in_parts=False))
     for batch in read:
         np.testing.assert_array_equal(dense_of(batch), DENSE[batch["y"].astype(int)])
     assert sorted(np.concatenate([batch["y"] for batch in read])) == list(range(7, 14))

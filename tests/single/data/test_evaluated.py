@@ -43,7 +43,7 @@ def test_each_example_of_the_part_is_read_once(part: str, expected: range, ranks
     data = evaluated(config_of(part), made(WithTest))
     assert data.validation_size == len(expected)
     feeds = [Feed(data, 2, rank, ranks) for rank in range(ranks)]
-    read = [batch["x"] for feed in feeds for batch in feed.validation_batches(whole_only=False)]
+    read = [batch["x"] for feed in feeds for batch in feed.validation_batches(in_parts=False)]
     assert sorted(np.concatenate(read)) == list(expected)
     with pytest.raises(IndexError):
         data.validation_batch(len(expected) - 1, 2)

@@ -92,6 +92,7 @@ def test_weights_in_one_part_only(y: Any, weights: Any, *, of_training: bool) ->
         ({"y": ROWS[:3]}, "arrays of the same length, found 10 for «x», 3 for «y»"),
         ({"x": ROWS[:0], "y": ROWS[:0]}, "there are no examples"),
         ({"validation": ({"id": ROWS}, ROWS)}, r"validation_data has the features \['id', 'y'\]"),
+        ({"validation": (ROWS[:, None], ROWS)}, r"validation_data: «x» is int64 \[1\], expected int64 \[\] as in"),
     ],
 )
 def test_refused(arguments: dict[str, object], told: str) -> None:

@@ -49,7 +49,7 @@ def digest_of(dataset: Any) -> list[str]:
     for step in range(STEPS):
         found.append(_digest(share.train_batches(step * dataset.global_batch)[0]))
     if dataset.validation_size:
-        found += map(_digest, share.validation_batches(whole_only=False))
+        found += map(_digest, share.validation_batches(in_parts=False))
     return found
 
 
@@ -101,7 +101,8 @@ def test_an_object_of_the_users_own_stays() -> None:
 def arrays() -> Arrays:
     x = {"a b/c": np.arange(80).reshape(20, 4), "half": np.arange(20).astype(ml_dtypes.bfloat16)}
     y = np.arange(20) % 3 > 0
-    return arrays_dataset(x, y, None, batch_size=4, shuffle=True, validation=(x, y)).with_seed(5)
+    held_back: dict[str, Any] = {"validation": (x, y), "validation_sizes": (3, 9, 8)}
+    return arrays_dataset(x, y, None, batch_size=4, shuffle=True, **held_back).with_seed(5)
 
 
 def test_arrays(tmp_path: Path) -> None:
@@ -121,6 +122,7 @@ def test_arrays(tmp_path: Path) -> None:
     for name, array in made.validation_batch(3, 9).items():
         np.testing.assert_array_equal(found.validation_batch(3, 9)[name], array)
     assert isinstance(found, Arrays) and found.contents() == made.contents() and found.sizes() == made.sizes()
+    assert found.validation_rows == [range(3), range(3, 12), range(12, 20)]
     assert isinstance(found._train["a b/c"], np.memmap)  # the processes of a host share it
 
 

@@ -85,6 +85,7 @@ class Rank:
         validate_steps: int | None = None,
         skip_nonfinite: bool = False,
         data: ArrayDataset | None = None,
+        feed: Feed | None = None,
     ) -> None:
         single = single or captured(optimizer="adam")
         self.distributed = rewrite_for_rank(
@@ -105,7 +106,7 @@ class Rank:
             fingerprint="f",
             run_id=lambda: None,
         )
-        feed = Feed(data or dataset(), BATCH, 0, 1)
+        feed = feed or Feed(data or dataset(), BATCH, 0, 1)
         self.runner = StepRunner(
             self.session,
             self.distributed,

@@ -77,20 +77,37 @@ def test_features_stay_together() -> None:
 
 
 @settings(deadline=None)
-@given(size=sizes, batch_size=batch_sizes, examples=st.integers(0, 60), whole_only=st.booleans())
-def test_validation_examples_are_shared_out(size: int, batch_size: int, examples: int, *, whole_only: bool) -> None:
+@given(size=sizes, batch_size=batch_sizes, examples=st.integers(0, 60), in_parts=st.booleans())
+def test_validation_examples_are_shared_out(size: int, batch_size: int, examples: int, *, in_parts: bool) -> None:
     shares = feeds(size, batch_size, dataset(5, examples))
-    batches = [list(feed.validation_batches(whole_only=whole_only)) for feed in shares]
+    batches = [list(feed.validation_batches(in_parts=in_parts)) for feed in shares]
     sizes = [len(batch["number"]) for some in batches for batch in some]
-    used = examples // batch_size * batch_size if whole_only else examples
+    used = examples // batch_size * batch_size if in_parts else examples
     assert sorted(sizes, reverse=True) == [batch_size] * (used // batch_size) + [used % batch_size] * (
         used % batch_size > 0
     )
     seen = [-1 - number for some in batches for batch in some for number in batch["number"].tolist()]
     assert sorted(seen) == list(range(used))
-    assert all(feed.validates(whole_only=whole_only) == (used > 0) for feed in shares)
+    assert all(feed.validates(in_parts=in_parts) == (used > 0) for feed in shares)
     counts = [len(some) for some in batches]
     assert max(counts) - min(counts) <= 1
+
+
+@settings(deadline=None)
+@given(size=sizes, batch_size=batch_sizes, batches=st.lists(st.integers(1, 9), min_size=1, max_size=7))
+def test_validation_batches_of_the_data_stay_whole(size: int, batch_size: int, batches: list[int]) -> None:
+    """The ranks' batches in the order of their numbers are the batches of the data."""
+    numbers = np.arange(sum(batches))
+    data = arrays_dataset(
+        numbers, None, None, batch_size=3, shuffle=False, validation=numbers, validation_sizes=batches
+    )
+    read = {}
+    for feed in [Feed(data, batch_size, rank, size) for rank in range(size)]:
+        for own, batch in enumerate(feed.validation_batches(in_parts=False), start=1):
+            read[feed.validation_number(own)] = batch["x"].tolist()
+    assert list(sorted(read)) == list(range(1, len(batches) + 1))
+    ends = np.cumsum(batches)
+    assert [read[number] for number in sorted(read)] == [each.tolist() for each in np.split(numbers, ends[:-1])]
 
 
 def rows(examples: int, batch: int, *, shuffle: bool) -> Arrays:

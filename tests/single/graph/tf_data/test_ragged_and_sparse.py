@@ -107,7 +107,7 @@ def test_ranks_validate_on_each_example_once(make: Callable[[], Any]) -> None:
     for rank in range(2):  # each in a process of its own: it sees the first order of a shuffle
         data = TfDataset.of(batched(), make())
         feed = Feed(data, BATCH // 2, rank, 2)
-        read += [(feed.examples_in(batch), told(batch)) for batch in feed.validation_batches(whole_only=False)]
+        read += [(feed.examples_in(batch), told(batch)) for batch in feed.validation_batches(in_parts=False)]
     assert sorted(one for _, batch in read for one in batch) == sorted(
         one for batch in make() for one in plainly(batch)
     )
@@ -118,8 +118,8 @@ def test_a_small_last_batch_has_so_many_examples() -> None:
     for name in ("words", "nested", "tags", "id"):
         data = TfDataset.of(batched(), examples().batch(3))
         feature = {name: data.features[name]}
-        sizes = [examples_in(batch, feature) for batch in Feed(data, BATCH, 0, 1).validation_batches(whole_only=False)]
-        assert sizes == [BATCH] * 5 + [2], name
+        sizes = [examples_in(batch, feature) for batch in Feed(data, BATCH, 0, 1).validation_batches(in_parts=False)]
+        assert sizes == [3] * 7 + [1], name
 
 
 def test_what_a_batch_has_is_what_its_features_say() -> None:

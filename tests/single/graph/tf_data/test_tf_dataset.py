@@ -244,7 +244,7 @@ def test_beside_a_graph_and_in_another_thread() -> None:
     with tf.Graph().as_default() as graph:
         graph.finalize()
         found.append(feed.train_batches(0)[0]["id"])
-        found += [batch["id"] for batch in feed.validation_batches(whole_only=True)]
+        found += [batch["id"] for batch in feed.validation_batches(in_parts=True)]
     thread = threading.Thread(target=lambda: found.append(feed.train_batches(BATCH)[0]["id"]))
     thread.start()
     thread.join()
@@ -252,14 +252,22 @@ def test_beside_a_graph_and_in_another_thread() -> None:
 
 
 @pytest.mark.parametrize(("make", "examples"), [(filtered, 21), (mapped_after_batching, 22)])
-def test_ranks_validate_on_each_example_once(make: Callable[[], Any], examples: int) -> None:
-    read = [
-        batch["id"].tolist()
-        for rank in range(2)
-        for batch in Feed(TfDataset.of(in_order(), make()), BATCH // 2, rank, 2).validation_batches(whole_only=False)
-    ]
-    assert sorted(id for ids in read for id in ids) == list(range(examples))
-    assert sorted(map(len, read)) == [1] * (examples % 2) + [2] * (examples // 2)
+def test_ranks_validate_on_each_batch_once(make: Callable[[], Any], examples: int) -> None:
+    plain = [x["id"].numpy().tolist() for x, _ in make()]
+    assert len([id for ids in plain for id in ids]) == examples
+    for rank in range(2):
+        feed = Feed(TfDataset.of(in_order(), make()), BATCH // 2, rank, 2)
+        assert [batch["id"].tolist() for batch in feed.validation_batches(in_parts=False)] == plain[rank::2]
+
+
+@pytest.mark.parametrize("examples", [3, 10])
+def test_a_validation_omits_what_its_batches_drop(examples: int) -> None:
+    held_back = tf.data.Dataset.range(examples).map(lambda id: ({"id": id}, id)).batch(4, drop_remainder=True)
+    data = TfDataset.of(in_order(), held_back)
+    used = examples // 4 * 4
+    assert (data.validation_size, data.validates_at_least(1)) == (used, used > 0)
+    read = [batch["id"].tolist() for batch in Feed(data, 4, 0, 1).validation_batches(in_parts=False)]
+    assert read == [x["id"].numpy().tolist() for x, _ in held_back]
 
 
 @pytest.mark.parametrize("make", [in_order, mapped_in_batches])
@@ -268,7 +276,7 @@ def test_ranks_validate_on_each_whole_batch_once(make: Callable[[], Any]) -> Non
     for rank in range(2):  # each in a process of its own: it sees the first order of a shuffle
         data = TfDataset.of(in_order(), make())
         whole = data.validation_size // 2 * 2
-        read += [batch["id"] for batch in Feed(data, BATCH // 2, rank, 2).validation_batches(whole_only=True)]
+        read += [batch["id"] for batch in Feed(data, BATCH // 2, rank, 2).validation_batches(in_parts=True)]
     assert {len(ids) for ids in read} == {2} and len(np.concatenate(read)) == len(set(np.concatenate(read))) == whole
 
 
@@ -283,7 +291,7 @@ def test_ranks_agree_on_the_examples_that_a_validation_draws() -> None:
     feeds = [Feed(TfDataset.of(in_order(), drawn()), BATCH // 2, rank, 2) for rank in range(2)]
     passes = []
     for _ in range(2):
-        read = [batch["id"] for feed in feeds for batch in feed.validation_batches(whole_only=False)]
+        read = [batch["id"] for feed in feeds for batch in feed.validation_batches(in_parts=False)]
         passes.append(sorted(np.concatenate(read)))
     assert passes == expected and passes[0] != passes[1]
 

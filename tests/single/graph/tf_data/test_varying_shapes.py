@@ -95,18 +95,20 @@ def lengths(words: np.ndarray, numbers: np.ndarray) -> list[tuple[int, int]]:
     return [(words.shape[1], int(number)) for number in numbers]
 
 
-@pytest.mark.parametrize("whole_only", [False, True])
+@pytest.mark.parametrize("in_parts", [False, True])
 @pytest.mark.parametrize("make", FINITE)
-def test_ranks_validate_on_rows_of_each_batch(make: Callable[[], Any], *, whole_only: bool) -> None:
+def test_ranks_validate_on_each_batch_or_on_rows_of_it(make: Callable[[], Any], *, in_parts: bool) -> None:
     expected = [one for x, y in make() for one in lengths(x["words"].numpy(), y.numpy())]
     read = []
     for rank in range(2):  # each in a process of its own: it sees the first order of a shuffle
         feed = Feed(TfDataset.of(padded(), make()), BATCH // 2, rank, 2)
-        batches = list(feed.validation_batches(whole_only=whole_only))
-        assert not whole_only or {len(batch["y"]) for batch in batches} == {BATCH // 2}
+        batches = list(feed.validation_batches(in_parts=in_parts))
+        assert not in_parts or {len(batch["y"]) for batch in batches} == {BATCH // 2}
+        plain = [lengths(x["words"].numpy(), y.numpy()) for x, y in make()][rank::2]
+        assert in_parts or [lengths(batch["words"], batch["y"]) for batch in batches] == plain
         read += [one for batch in batches for one in lengths(batch["words"], batch["y"])]
     assert len(read) == len(set(read)) and set(read) <= set(expected)
-    assert whole_only or len(read) == len(expected)
+    assert in_parts or len(read) == len(expected)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +125,13 @@ def test_ranks_validate_on_rows_of_each_batch(make: Callable[[], Any], *, whole_
 def test_validation_data_of_other_shapes_is_refused(make: Callable[[], Any], told: str) -> None:
     with pytest.raises(DataError, match=re.escape(f"validation_data: {told}")):
         TfDataset.of(padded_to_one_length(), make())
+
+
+def test_a_validation_can_have_sizes_that_the_training_has_not() -> None:
+    data = TfDataset.of(padded_to_one_length(), padded())
+    assert (data.features["words"].shape, data.validation_features["words"].shape) == ((7,), (None,))
+    assert TfDataset.of(padded(), padded_to_one_length()).validation_features["words"].shape == (None,)
+    assert TfDataset.of(padded_to_one_length()).validation_features == TfDataset.of(padded_to_one_length()).features
 
 
 def test_what_is_known_of_them() -> None:
