@@ -74,4 +74,4 @@ def make() -> Program:
     model.mean_of_batches = keras.metrics.Mean(name="largest")
     model.compile(keras.optimizers.SGD(0.1), "mse", metrics=["mae"], weighted_metrics=["mse"])
     data = {"x": Batches(3, SIZES), "validation_data": Weighted(0, VALIDATION_SIZES)}
-    return Program(model, {**data, "epochs": 2}, calls=2)
+    return Program(model, {**data, "epochs": 3}, calls=2)
