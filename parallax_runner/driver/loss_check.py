@@ -38,6 +38,7 @@ def checked(
             replicas=replicas,
             step_examples=step_examples_of(config, replicas),
             exact=_exact_terms(config, single),
+            is_uneven=single.is_uneven,
         )
     return dataclasses.replace(single, divisors=with_sums(single.divisors, found.sums)), found.notes
 
@@ -48,10 +49,9 @@ def _exact_terms(config: RunConfig, single: SingleDeviceGraph) -> set[int]:
     It makes none exact if a step is not the mean over all replicas. If each worker builds the graph again, it does not
     know what the trial has shown.
     """
-    from parallax_runner.graph.single_device_graph import DivisorKind
     from parallax_runner.shipment.stored_values import python_op
 
     if config.comm.ps.backup_workers:
         return set()
     is_shipped = python_op(single) is None
-    return {one.term for one in single.divisors if is_shipped or one.kind != DivisorKind.ONE_IF_SUM}
+    return {one.term for one in single.divisors if is_shipped or one.kind == one.kind.decided}
