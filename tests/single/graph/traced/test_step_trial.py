@@ -16,6 +16,8 @@ from parallax_runner.graph.single_device_graph import DivisorKind, SingleDeviceG
 from parallax_runner.graph.traced.capture_step import capture_step
 from parallax_runner.graph.traced.loss_divisors import with_sums
 from parallax_runner.graph.traced.loss_notes import LossNotes, notes_on_losses
+from tests.parallel import keras_models
+from tests.parallel.cases import Case
 
 BATCH, LENGTH, ROWS, GLOBAL = 8, 5, 50, 16.0
 SHAPES: dict[str, Any] = {
@@ -333,3 +335,21 @@ def test_gradients_that_a_tape_starts_with() -> None:
         return train
 
     check(decided(make), [TARGET], [IS_SUMMED])
+
+
+@pytest.mark.parametrize("name", ["masked_step", "from_mirrored", "summed", "own_step"])
+def test_the_steps_of_the_equivalence_matrix(name: str) -> None:
+    """A trial shows the marks that the matrix takes to count."""
+    case = Case(model=name, optimizer="sgd", kind="keras" if name in ("masked_step", "own_step") else "tape")
+    single = keras_models.single(case)
+    parts = [keras_models.batch(case, number, rank=0) for number in range(4)]
+    whole = {key: np.concatenate([one[key] for one in parts]) for key in parts[0]}
+    with keras_models.as_case(case):
+        found = notes_on_losses(
+            single.loss_trial,
+            lambda size: {key: array[:size] for key, array in whole.items()},
+            replicas=2,
+            step_examples=2 * keras_models.BATCH,
+            exact=range(-1, 3),
+        )
+    assert found.sums == keras_models.SHOWN.get(name, set())
