@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
+from parallax_runner.graph.single_device_graph import Divisor
 from parallax_runner.graph.traced.loss_batches import Batch
 from parallax_runner.graph.traced.loss_kinds import LossKind
 from parallax_runner.graph.traced.loss_terms import LossTerm
@@ -48,26 +49,27 @@ def notes_on_losses(
     *,
     replicas: int,
     step_examples: int,
-    exact: Collection[int] = (),
+    exact: Collection[Divisor] = (),
     is_uneven: bool = False,
 ) -> LossNotes:
     """Tries the losses of a step.
 
     `read` returns a batch with the given number of training examples, and `step_examples` is the number of examples in
-    a step of all `replicas` together. `exact` are the numbers of the terms that rewriting can make exact: they need no
-    note if they are sums, or divide by a mask or by weights. In a step that the script writes, a trial must prove it.
+    a step of all `replicas` together. `exact` are the divisors that rewriting can replace: their losses need no note if
+    they are sums, or divide by a mask or by weights. In a step that the script writes, a trial must prove it.
     `is_uneven` says whether replicas can have different numbers of examples. If the losses cannot be tried, the notes
     follow from the reductions and masks of Keras losses alone.
     """
     sums, notes = set[int](), list[str]()
-    for loss in _tried(trial, read, step_examples, Offer(frozenset(exact), is_uneven)):
+    terms = {one.term for one in exact}
+    for loss in _tried(trial, read, step_examples, Offer(tuple(exact), is_uneven)):
         if loss.marks is not None:
             sums |= loss.marks
             notes += _notes_on_values(loss, replicas)
             continue
         for one in differing_terms(loss):
             number = one.term.number
-            if not loss.adds_terms or number not in exact or not _has_divisor(one):
+            if not loss.adds_terms or number not in terms or not _has_divisor(one):
                 notes.append(_note(one, replicas))
             elif one.kind == LossKind.SUM:
                 sums.add(number)

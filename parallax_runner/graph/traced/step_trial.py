@@ -25,10 +25,10 @@ EXACT = (LossKind.MEAN, LossKind.CONSTANT)
 
 @dataclass(frozen=True)
 class Offer:
-    """What rewriting can do for a step: replace the marks with these numbers. If `is_uneven` is set, replicas can have
-    different numbers of examples, so the step must not divide gradients by the number of examples of a replica."""
+    """What rewriting can do for a step: replace these marks. If `is_uneven` is set, replicas can have different numbers
+    of examples, so the step must not divide gradients by the number of examples of a replica."""
 
-    marks: frozenset[int] = frozenset()
+    marks: tuple[Divisor, ...] = ()
     is_uneven: bool = False
 
 
@@ -48,7 +48,7 @@ class StepTrial:
         offer: Offer,
     ) -> None:
         self._graph, self._stages, self._kinds, self._is_uneven = graph, stages, kinds, offer.is_uneven
-        can_count = [one for one in graph.marks if one.term in offer.marks]
+        can_count = _found_again(offer.marks, graph.marks)
         self._own = {one.term for one in can_count if one.term < 0}
         self._of_terms = {
             loss.total.number: _marks_behind(traced, loss.total.tensor, can_count) for loss in traced.losses
@@ -80,13 +80,13 @@ class StepTrial:
 
     def _first_exact(self, group: Marks) -> Marks | None:
         choices = [self._choices(target) for target in sorted(group, reverse=True)]
-        for chosen in itertools.islice(itertools.product(*choices), MOST_TRIED):
-            marks = Marks().union(*chosen)
-            equal = [one.are_equal(group, marks, alone=self._is_uneven) for one in self._stages]
-            told = [one for one in equal if one is not None]
-            if told and all(told):
-                return marks
-        return None
+        tried = (Marks().union(*chosen) for chosen in itertools.product(*choices))
+        return next((one for one in itertools.islice(tried, MOST_TRIED) if self._is_exact(group, one)), None)
+
+    def _is_exact(self, group: Marks, marks: Marks) -> bool:
+        """Returns whether each stage in which the losses are finite shows that the step is exact."""
+        stages = [one for one in self._stages if all(one.total(target, ()).is_finite for target in group)]
+        return bool(stages) and all(one.are_equal(group, marks, alone=self._is_uneven) for one in stages)
 
     def _choices(self, target: int) -> list[Marks]:
         """Returns the sets of marks that make the value of a loss exact, or its gradient, then the empty set."""
@@ -102,6 +102,14 @@ class StepTrial:
         return _all_finite(
             (one.total(target, marks) for one in self._stages), lambda each: each.is_mean(self._graph.rounding)
         )
+
+
+def _found_again(offered: Iterable[Divisor], marks: Sequence[Divisor]) -> list[Divisor]:
+    """Returns those of the `marks` that are offered. Returns none if one is missing: a step that computes other losses
+    if layers do not train gives the same numbers to other losses."""
+    wanted = {(one.kind, one.term) for one in offered}
+    found = [one for one in marks if (one.kind, one.term) in wanted]
+    return found if len({(one.kind, one.term) for one in found}) == len(wanted) else []
 
 
 def _marks_behind(traced: TracedLosses, loss: object, marks: Iterable[Divisor]) -> list[Divisor]:

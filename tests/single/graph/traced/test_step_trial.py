@@ -44,7 +44,7 @@ def tried(single: SingleDeviceGraph, *, is_uneven: bool = False) -> LossNotes:
         lambda size: {name: DATA[name][:size] for name in single.loss_trial.features},
         replicas=2,
         step_examples=2 * BATCH,
-        exact={one.term for one in single.divisors},
+        exact=single.divisors,
         is_uneven=is_uneven,
     )
 
@@ -341,15 +341,75 @@ def test_gradients_that_a_tape_starts_with() -> None:
 def test_the_steps_of_the_equivalence_matrix(name: str) -> None:
     """A trial shows the marks that the matrix takes to count."""
     case = Case(model=name, optimizer="sgd", kind="keras" if name in ("masked_step", "own_step") else "tape")
-    single = keras_models.single(case)
+    model = keras_models.MODELS[name]
+    features = {one: keras_models.FEATURES[one] for one in model.features}
+    shapes = {one: ((keras_models.BATCH, *shape), dtype) for one, (shape, dtype) in features.items()}
+    with keras_models.as_case(case):
+        captured = capture_step(lambda: keras_models.make(case)[0], shapes, seed=7, options=model.options)
     parts = [keras_models.batch(case, number, rank=0) for number in range(4)]
     whole = {key: np.concatenate([one[key] for one in parts]) for key in parts[0]}
     with keras_models.as_case(case):
         found = notes_on_losses(
-            single.loss_trial,
+            captured.loss_trial,
             lambda size: {key: array[:size] for key, array in whole.items()},
             replicas=2,
             step_examples=2 * keras_models.BATCH,
-            exact=range(-1, 3),
+            exact=captured.divisors,
         )
     assert found.sums == keras_models.SHOWN.get(name, set())
+
+
+class WhileTraining(layers.Layer):
+    """Adds a loss only in training, so the trial counts other losses than the captured step."""
+
+    supports_masking = True
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        if training:
+            self.add_loss(ops.mean(ops.square(x)))
+        return x
+
+
+def test_losses_that_only_training_has_leave_the_notes() -> None:
+    check(decided(lambda: words(Trains, inner=WhileTraining()), labels="y"), [], [NAMED])
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_a_step_that_computes_in_16_bits(policy: str) -> None:
+    def make() -> Any:
+        inner = layers.Dense(4, dtype=policy)
+        made = words(Trains, lambda m, x, y, p: m.optimizer.scale_loss(m.loss(y, p)), inner=inner, reduction="sum")
+        made.compile(optimizers.LossScaleOptimizer(optimizers.SGD(0.1)), made.loss)
+        return made
+
+    check(decided(make, labels="y"), [FIRST], [])
+
+
+def test_micro_batches_of_a_step() -> None:
+    """Two means over parts of the batch, whose gradients are added: each loss alone is no mean of the halves."""
+
+    def make() -> Any:
+        weights = tf.Variable([0.5, 0.2, 0.1], name="weights")
+
+        def train(batch: dict[str, Any]) -> Any:
+            slopes = []
+            for x in tf.split(batch["x"], 2):
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean(tf.square(tf.linalg.matvec(x, weights)))
+                slopes.append(tape.gradient(loss, weights))
+            weights.assign_sub(tf.add_n(slopes) / 2)
+            return loss
+
+        return train
+
+    check(decided(make), [], [])
+
+
+def test_numbers_that_are_not_finite_prove_nothing() -> None:
+    """The gradient of a root is not finite where the batch has zeros, and the loss is finite."""
+
+    def loss(errors: Any, batch: Any) -> Any:
+        is_valid = tf.cast(batch["x"][:, 0] != 0, tf.float32)
+        return tf.reduce_sum(is_valid * errors) / tf.reduce_sum(is_valid) + 0.0 * tf.reduce_mean(tf.sqrt(0.0 * errors))
+
+    check(decided(lambda: step(loss)), [], [IS_NEITHER])
