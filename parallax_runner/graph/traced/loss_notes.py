@@ -11,7 +11,7 @@ from parallax_runner.graph.traced.loss_batches import Batch
 from parallax_runner.graph.traced.loss_kinds import LossKind
 from parallax_runner.graph.traced.loss_terms import LossTerm
 from parallax_runner.graph.traced.loss_trial import LossTrial, TriedLoss, TriedTerm
-from parallax_runner.graph.traced.step_trial import Offer
+from parallax_runner.graph.traced.step_trial import Offer, Proof
 
 log = logging.getLogger(__name__)
 SUMS = ("sum", "none")  # the gradient of a loss without a reduction is the gradient of its sum
@@ -63,9 +63,9 @@ def notes_on_losses(
     sums, notes = set[int](), list[str]()
     terms = {one.term for one in exact}
     for loss in _tried(trial, read, step_examples, Offer(tuple(exact), is_uneven)):
-        if loss.marks is not None:
-            sums |= loss.marks
-            notes += _notes_on_values(loss, replicas)
+        if loss.proof is not None:
+            sums |= loss.proof.marks or set()
+            notes += _notes_on_step(loss, loss.proof, replicas)
             continue
         for one in differing_terms(loss):
             number = one.term.number
@@ -102,10 +102,18 @@ def differing_terms(loss: TriedLoss) -> list[TriedTerm]:
     return [total] if total.kind.differs else []
 
 
-def _notes_on_values(loss: TriedLoss, replicas: int) -> Iterator[str]:
-    """Yields a note if the gradients of a loss are divided by a mark, but not the loss itself."""
+def _notes_on_step(loss: TriedLoss, proof: Proof, replicas: int) -> Iterator[str]:
+    """Yields a note if the gradients of a loss are divided by a mark, but not the loss itself, or if the step divides
+    gradients by a number of a replica."""
     term = loss.total.term
-    if term.number in (loss.marks or ()):
+    if proof.marks is None and loss.total.kind.differs:
+        yield (
+            f"{term.name} is not a mean over examples{_shown(loss.total)}, and the step divides its gradients by a "
+            "number that depends on the batch. Each replica divides by the number for its own examples, so a step "
+            "whose replicas have different numbers of examples differs from one device. Divide the loss instead of its "
+            "gradients, or drop the partial batches of the data with drop_remainder=True"
+        )
+    if term.number in (proof.marks or ()):
         yield (
             f"{term.name} is a sum over examples{_shown(loss.total)}. A step uses the sum of the gradients of its "
             f"{replicas} replicas, as on one device. If the step returns this loss, the mean of its values on the "

@@ -19,7 +19,7 @@ from parallax_runner.graph.traced.loss_graph import LossGraph, terms_of
 from parallax_runner.graph.traced.loss_kinds import LossKind, LossValues, loss_kind
 from parallax_runner.graph.traced.loss_terms import LossTerm, TracedLosses, trace_losses
 from parallax_runner.graph.traced.step_graph import StepGraph
-from parallax_runner.graph.traced.step_trial import NOTHING, Offer, StepTrial
+from parallax_runner.graph.traced.step_trial import NOTHING, Offer, Proof, StepTrial
 from parallax_runner.graph.traced.trace import Steps, eager_on_cpu
 from parallax_runner.graph.traced.two_replicas import TwoReplicas
 
@@ -42,13 +42,13 @@ class TriedTerm:
 
 @dataclass(frozen=True)
 class TriedLoss:
-    """A loss of a step. The first fields are those of `StepLoss`. `marks` are the numbers of the marks with which a
-    step that the script writes is proven to be exact (step_trial.py). It is None if nothing is proven."""
+    """A loss of a step. The first fields are those of `StepLoss`. `proof` is what is proven about the loss if the
+    script writes the step, or None if nothing is proven."""
 
     total: TriedTerm
     terms: tuple[TriedTerm, ...]
     adds_terms: bool
-    marks: frozenset[int] | None = None
+    proof: Proof | None = None
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ class LossTrial:
         except Exception as error:  # the step can fail in any way, for example for gradients of another size
             log.info("the gradients could not be evaluated: %s: %s", type(error).__name__, error, exc_info=True)
             return tuple(tried)
-        log.info("marks that count, by loss: %s", proven)
-        return tuple(dataclasses.replace(one, marks=proven.get(one.total.term.number)) for one in tried)
+        log.info("proven, by the number of the loss: %s", proven)
+        return tuple(dataclasses.replace(one, proof=proven.get(one.total.term.number)) for one in tried)
 
 
 def _stage(graph: StepGraph, session: Any, batches: Halved) -> TwoReplicas | None:

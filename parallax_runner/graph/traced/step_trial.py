@@ -35,6 +35,14 @@ class Offer:
 NOTHING = Offer()
 
 
+@dataclass(frozen=True)
+class Proof:
+    """What is proven about a loss: with these marks, the step is exact. If `marks` is None, the step is exact only if
+    all replicas have the same number of examples, because it divides gradients by a number of its own batch."""
+
+    marks: Marks | None
+
+
 class StepTrial:
     """Finds marks that make a step exact. `kinds` are the kinds of the losses by their number, and `stages` the step
     with several batches and weights."""
@@ -54,16 +62,22 @@ class StepTrial:
             loss.total.number: _marks_behind(traced, loss.total.tensor, can_count) for loss in traced.losses
         }
 
-    def proven(self) -> dict[int, Marks]:
-        """Returns the marks with which the step is exact, by the number of the loss. A loss for which nothing is proven
-        is left out."""
-        found: dict[int, Marks] = {}
+    def proven(self) -> dict[int, Proof]:
+        """Returns what is proven, by the number of the loss. A loss for which nothing is proven is left out."""
+        found: dict[int, Proof] = {}
         for group in self._groups():
             is_exact = all(self._kinds[one] in EXACT for one in group)
-            marks = None if is_exact or group & self._graph.unseen else self._first_exact(group)
-            if marks is not None:
-                found |= dict.fromkeys(group, marks)
+            proof = None if is_exact or group & self._graph.unseen else self._proof(group)
+            if proof is not None:
+                found |= dict.fromkeys(group, proof)
         return found
+
+    def _proof(self, group: Marks) -> Proof | None:
+        marks = self._first_exact(group, alone=self._is_uneven)
+        if marks is not None:
+            return Proof(marks)
+        is_divided = self._is_uneven and self._first_exact(group, alone=False) is not None
+        return Proof(None) if is_divided else None
 
     def _groups(self) -> list[Marks]:
         """Returns the losses that are decided together, because they have marks or written values in common."""
@@ -78,15 +92,17 @@ class StepTrial:
         for mark in {one.term for marks in self._of_terms.values() for one in marks}:
             yield Marks(target for target, marks in self._of_terms.items() if mark in {one.term for one in marks})
 
-    def _first_exact(self, group: Marks) -> Marks | None:
+    def _first_exact(self, group: Marks, *, alone: bool) -> Marks | None:
         choices = [self._choices(target) for target in sorted(group, reverse=True)]
         tried = (Marks().union(*chosen) for chosen in itertools.product(*choices))
-        return next((one for one in itertools.islice(tried, MOST_TRIED) if self._is_exact(group, one)), None)
+        return next(
+            (one for one in itertools.islice(tried, MOST_TRIED) if self._is_exact(group, one, alone=alone)), None
+        )
 
-    def _is_exact(self, group: Marks, marks: Marks) -> bool:
+    def _is_exact(self, group: Marks, marks: Marks, *, alone: bool) -> bool:
         """Returns whether each stage in which the losses are finite shows that the step is exact."""
         stages = [one for one in self._stages if all(one.total(target, ()).is_finite for target in group)]
-        return bool(stages) and all(one.are_equal(group, marks, alone=self._is_uneven) for one in stages)
+        return bool(stages) and all(one.are_equal(group, marks, alone=alone) for one in stages)
 
     def _choices(self, target: int) -> list[Marks]:
         """Returns the sets of marks that make the value of a loss exact, or its gradient, then the empty set."""

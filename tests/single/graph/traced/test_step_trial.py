@@ -6,54 +6,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras import layers, losses, ops, optimizers
+from keras import optimizers
 
-from parallax_runner.graph.single_device_graph import DivisorKind, SingleDeviceGraph
-from parallax_runner.graph.traced.capture_step import capture_step
-from parallax_runner.graph.traced.loss_divisors import with_sums
-from parallax_runner.graph.traced.loss_notes import LossNotes, notes_on_losses
-from tests.parallel import keras_models
-from tests.parallel.cases import Case
-
-BATCH, LENGTH, ROWS, GLOBAL = 8, 5, 50, 16.0
-SHAPES: dict[str, Any] = {
-    "ids": ((BATCH, LENGTH), "int32"),
-    "x": ((BATCH, 3), "float32"),
-    "y": ((BATCH,), "float32"),
-}
-DRAW = np.random.default_rng(3)
-DATA = {
-    "ids": DRAW.integers(1, ROWS, (64, LENGTH)).astype("int32"),
-    "x": DRAW.normal(size=(64, 3)).astype("float32"),
-    "y": DRAW.normal(size=64).astype("float32"),
-}
-# Marks by their kinds; negative numbers are targets of tapes.
-ONE, COUNT = DivisorKind.ONE, DivisorKind.COUNT
-TARGET, OTHER_TARGET, FIRST = (ONE, -1), (ONE, -2), (ONE, 0)
-IS_SUM, IS_NEITHER, IS_SUMMED = "is a sum over examples", "is neither", "A step uses the sum of the gradients"
-Marks = list[tuple[DivisorKind, int]]
-
-
-def tried(single: SingleDeviceGraph, *, is_uneven: bool = False) -> LossNotes:
-    return notes_on_losses(
-        single.loss_trial,
-        lambda size: {name: DATA[name][:size] for name in single.loss_trial.features},
-        replicas=2,
-        step_examples=2 * BATCH,
-        exact=single.divisors,
-        is_uneven=is_uneven,
-    )
-
-
-def decided(make: Callable[[], Any], *, is_uneven: bool = False, **options: Any) -> tuple[Marks, list[str]]:
-    """Returns the marks that count, and the notes."""
-    single = capture_step(make, SHAPES, seed=7, options=options)
-    found = tried(single, is_uneven=is_uneven)
-    return [(one.kind, one.term) for one in with_sums(single.divisors, found.sums)], list(found.notes)
+from tests.single.graph.traced.step_decisions import (
+    FIRST,
+    GLOBAL,
+    IS_NEITHER,
+    IS_SUM,
+    IS_SUMMED,
+    OTHER_TARGET,
+    ROWS,
+    TARGET,
+    Marks,
+    check,
+    decided,
+)
 
 
 def step(loss: Callable[[Any, Any], Any], process: Callable[..., Any] | None = None, apply: Any = None) -> Any:
@@ -151,14 +121,6 @@ OF_TAPES: dict[str, tuple[Callable[[], Any], Marks, list[str]]] = {
 }
 
 
-def check(found: tuple[Marks, list[str]], marks: Marks, notes: list[str]) -> None:
-    assert found[0] == marks
-    assert len(found[1]) == len(notes)
-    for note, words in zip(found[1], notes, strict=True):
-        assert words in note
-        assert (IS_SUMMED in note) == (words == IS_SUMMED)
-
-
 @pytest.mark.parametrize("case", OF_TAPES)
 def test_a_step_with_a_tape(case: str) -> None:
     make, marks, notes = OF_TAPES[case]
@@ -166,109 +128,8 @@ def test_a_step_with_a_tape(case: str) -> None:
 
 
 def test_gradients_that_are_divided_by_a_replica_are_not_exact_for_unequal_replicas() -> None:
-    check(decided(lambda: step(total, divided), is_uneven=True), [], [IS_SUM])
+    check(decided(lambda: step(total, divided), is_uneven=True), [], ["is not a mean over examples"])
     check(decided(lambda: step(total, clipped), is_uneven=True), [TARGET], [IS_SUMMED])
-
-
-class Trains(keras.Model):
-    """A model with its own `train_step`. `loss_of` takes the model, x, y and the predictions."""
-
-    loss_of: Callable[..., Any] = staticmethod(lambda model, x, y, predicted: model.compute_loss(x, y, predicted))
-
-    def train_step(self, data: Any) -> dict[str, Any]:
-        x, y = data[:2]
-        with tf.GradientTape() as tape:
-            loss = self.loss_of(self, x, y, self(x, training=True))
-        slopes = tape.gradient(loss, self.trainable_variables)
-        self.optimizer.apply_gradients(zip(slopes, self.trainable_variables, strict=True))
-        return {"loss": loss}
-
-
-class Halving(keras.Model):
-    """A model with its own `compute_loss`."""
-
-    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, *args: Any, **kwargs: Any) -> Any:
-        return super().compute_loss(x, y, y_pred, *args, **kwargs) / 2
-
-
-class AddsSum(layers.Layer):
-    """Adds a sum over examples to the loss."""
-
-    supports_masking = True
-
-    def call(self, x: Any) -> Any:
-        self.add_loss(0.01 * ops.sum(ops.square(x)))
-        return x
-
-
-class OfEachWord(losses.Loss):
-    """One value for each word. All words of an example have the same label."""
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        return ops.square(y_pred - ops.reshape(y_true, (-1, 1)))
-
-
-class LastOnly(layers.Layer):
-    """Removes the last dimension and keeps the mask."""
-
-    supports_masking = True
-
-    def call(self, x: Any) -> Any:
-        return x[..., 0]
-
-
-def words(
-    kind: type[keras.Model], loss_of: Any = None, *, inner: Any = None, reduction: Any = "mean", **table: Any
-) -> Any:
-    """A model with a masked value for each word."""
-    ids = keras.Input((LENGTH,), dtype="int32", name="ids")
-    found = layers.Embedding(ROWS, 3, mask_zero=True, **table)(ids)
-    found = layers.Dense(1)(found if inner is None else inner(found))
-    made = kind({"ids": ids}, LastOnly()(found))
-    if loss_of is not None:
-        made.loss_of = loss_of
-    made.compile(optimizers.SGD(0.1), OfEachWord(reduction=reduction))
-    return made
-
-
-def keras_loss(model: Any, x: Any, y: Any, predicted: Any) -> Any:
-    return model.compute_loss(x, y, predicted)
-
-
-MASK = (COUNT, 0)
-NAMED = "is masked"
-OF_MODELS: dict[str, tuple[Callable[[], Any], Marks, list[str]]] = {
-    "masked": (lambda: words(Trains), [MASK], []),
-    "own compute_loss": (lambda: words(Halving), [MASK], []),
-    "factor and regularizer": (
-        lambda: words(Trains, lambda *given: 3.0 * keras_loss(*given), embeddings_regularizer="l2"),
-        [MASK],
-        [],
-    ),
-    "exponential": (lambda: words(Trains, lambda *given: tf.exp(keras_loss(*given))), [], [NAMED]),
-    "sum": (lambda: words(Trains, reduction="sum"), [FIRST], []),
-    "sum/constant": (lambda: words(Trains, lambda *given: keras_loss(*given) / GLOBAL, reduction="sum"), [FIRST], []),
-    "no reduction": (
-        lambda: words(Trains, lambda m, x, y, p: tf.reduce_sum(m.loss(y, p)) / GLOBAL, reduction=None),
-        [TARGET],
-        [IS_SUMMED],
-    ),
-    "added sum": (lambda: words(Trains, inner=AddsSum()), [FIRST, (COUNT, 1)], []),
-    "added sum and a mean of each": (
-        lambda: words(
-            Trains, lambda m, x, y, p: tf.reduce_mean(m.loss(y, p)) + sum(m.losses), inner=AddsSum(), reduction=None
-        ),
-        [FIRST],
-        [],
-    ),
-}
-
-
-@pytest.mark.parametrize("case", OF_MODELS)
-def test_a_model_with_its_own_step(case: str) -> None:
-    make, marks, notes = OF_MODELS[case]
-    found = decided(make, labels="y")
-    check((sorted(found[0], key=str), found[1]), sorted(marks, key=str), notes)
 
 
 def two_losses(second: Callable[[Any], Any], *, shared: bool = False) -> Any:
@@ -335,54 +196,6 @@ def test_gradients_that_a_tape_starts_with() -> None:
         return train
 
     check(decided(make), [TARGET], [IS_SUMMED])
-
-
-@pytest.mark.parametrize("name", ["masked_step", "from_mirrored", "summed", "own_step"])
-def test_the_steps_of_the_equivalence_matrix(name: str) -> None:
-    """A trial shows the marks that the matrix takes to count."""
-    case = Case(model=name, optimizer="sgd", kind="keras" if name in ("masked_step", "own_step") else "tape")
-    model = keras_models.MODELS[name]
-    features = {one: keras_models.FEATURES[one] for one in model.features}
-    shapes = {one: ((keras_models.BATCH, *shape), dtype) for one, (shape, dtype) in features.items()}
-    with keras_models.as_case(case):
-        captured = capture_step(lambda: keras_models.make(case)[0], shapes, seed=7, options=model.options)
-    parts = [keras_models.batch(case, number, rank=0) for number in range(4)]
-    whole = {key: np.concatenate([one[key] for one in parts]) for key in parts[0]}
-    with keras_models.as_case(case):
-        found = notes_on_losses(
-            captured.loss_trial,
-            lambda size: {key: array[:size] for key, array in whole.items()},
-            replicas=2,
-            step_examples=2 * keras_models.BATCH,
-            exact=captured.divisors,
-        )
-    assert found.sums == keras_models.SHOWN.get(name, set())
-
-
-class WhileTraining(layers.Layer):
-    """Adds a loss only in training, so the trial counts other losses than the captured step."""
-
-    supports_masking = True
-
-    def call(self, x: Any, training: bool = False) -> Any:
-        if training:
-            self.add_loss(ops.mean(ops.square(x)))
-        return x
-
-
-def test_losses_that_only_training_has_leave_the_notes() -> None:
-    check(decided(lambda: words(Trains, inner=WhileTraining()), labels="y"), [], [NAMED])
-
-
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_a_step_that_computes_in_16_bits(policy: str) -> None:
-    def make() -> Any:
-        inner = layers.Dense(4, dtype=policy)
-        made = words(Trains, lambda m, x, y, p: m.optimizer.scale_loss(m.loss(y, p)), inner=inner, reduction="sum")
-        made.compile(optimizers.LossScaleOptimizer(optimizers.SGD(0.1)), made.loss)
-        return made
-
-    check(decided(make, labels="y"), [FIRST], [])
 
 
 def test_micro_batches_of_a_step() -> None:
