@@ -79,16 +79,19 @@ def _divided(graph: Any, target: Any, terms: list[int], output_gradients: Any) -
     """Returns the gradients with which a tape begins, each divided by the mark of its target."""
     targets = tf.nest.flatten(target)
     given = [None] * len(targets) if output_gradients is None else tf.nest.flatten(output_gradients)
-    if len(given) != len(targets) or not all(isinstance(one, tf.Tensor) for one in targets):
+    can_be_marked = len(given) == len(targets) and all(_is_in(graph, one) for one in targets)
+    if not can_be_marked:
         return output_gradients
-    divided = []
-    for one, term, start in zip(targets, terms, given, strict=True):
-        is_here = getattr(one, "graph", None) is graph
-        if is_here and one.dtype.is_floating:
-            first = tf.ones_like(one) if start is None else tf.convert_to_tensor(start, one.dtype)
-            start = first / mark(tf.ones([], one.dtype), DivisorKind.ONE_IF_SUM, term)
-        divided.append(start)
-    return None if all(one is None for one in divided) else divided
+    return [_divided_one(*each) for each in zip(targets, terms, given, strict=True)]
+
+
+def _is_in(graph: Any, target: Any) -> bool:
+    return isinstance(target, tf.Tensor) and getattr(target, "graph", None) is graph and target.dtype.is_floating
+
+
+def _divided_one(target: Any, term: int, start: Any) -> Any:
+    first = tf.ones_like(target) if start is None else tf.convert_to_tensor(start, target.dtype)
+    return first / mark(tf.ones([], target.dtype), DivisorKind.ONE_IF_SUM, term)
 
 
 def _noted(raw: list[RawGradient], terms: frozenset[int], sources: Any, found: Any, graph: Any) -> Any:
