@@ -13,7 +13,7 @@ from parallax_runner.data.shares import step_examples_of
 from parallax_runner.process.stage_times import stage
 
 if TYPE_CHECKING:
-    from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+    from parallax_runner.graph.single_device_graph import Divisor, SingleDeviceGraph
 
 
 def checked(
@@ -37,21 +37,21 @@ def checked(
             lambda size: dataset.train_batch(0, size),
             replicas=replicas,
             step_examples=step_examples_of(config, replicas),
-            exact=_exact_terms(config, single),
+            exact=_replaceable(config, single),
+            is_uneven=single.is_uneven,
         )
     return dataclasses.replace(single, divisors=with_sums(single.divisors, found.sums)), found.notes
 
 
-def _exact_terms(config: RunConfig, single: SingleDeviceGraph) -> set[int]:
-    """Returns the numbers of the losses that rewriting can make exact.
+def _replaceable(config: RunConfig, single: SingleDeviceGraph) -> list[Divisor]:
+    """Returns the divisors of the losses that rewriting can make exact.
 
     It makes none exact if a step is not the mean over all replicas. If each worker builds the graph again, it does not
     know what the trial has shown.
     """
-    from parallax_runner.graph.single_device_graph import DivisorKind
     from parallax_runner.shipment.stored_values import python_op
 
     if config.comm.ps.backup_workers:
-        return set()
+        return []
     is_shipped = python_op(single) is None
-    return {one.term for one in single.divisors if is_shipped or one.kind != DivisorKind.ONE_IF_SUM}
+    return [one for one in single.divisors if is_shipped or one.kind == one.kind.decided]

@@ -52,18 +52,25 @@ class Gradient:
 
 
 class DivisorKind(enum.Enum):
-    """How the divisor of a loss follows from a batch. `ONE_IF_SUM` is the divisor of a loss of which only a trial shows
-    whether it is a sum."""
+    """How the divisor of a loss follows from a batch. Whether `ONE_IF_SUM` and `COUNT_IF_SUM` count, only a trial
+    shows: the loss must be a sum over examples, divided by 1 or by the count."""
 
     COUNT = "count"
     ONE = "one"
     ONE_IF_SUM = "one_if_sum"
+    COUNT_IF_SUM = "count_if_sum"
+
+    @property
+    def decided(self) -> DivisorKind:
+        """The kind if a trial has shown that the divisor counts."""
+        return {DivisorKind.ONE_IF_SUM: DivisorKind.ONE, DivisorKind.COUNT_IF_SUM: DivisorKind.COUNT}.get(self, self)
 
 
 @dataclass(frozen=True)
 class Divisor:
     """A scalar by which the step divides a sum over examples. `tensor` is its name, and `term` the number of the loss
-    in the order in which the step computes its Keras losses and added losses.
+    in the order in which the step computes its Keras losses and added losses. If the step divides the gradient of a
+    tape by the scalar, `term` is the negative number of the tape's target (graph/traced/loss_targets.py).
 
     A COUNT is a number of values, or a sum of weights, that the step computes from the batch. ONE is the divisor of a
     loss that is a sum itself.
@@ -188,7 +195,7 @@ class SingleDeviceGraph:
     def decided_divisors(self) -> tuple[Divisor, ...]:
         """The divisors that the ranks have in common, without those of losses of which no trial has shown that they
         are sums."""
-        return tuple(one for one in self.divisors if one.kind != DivisorKind.ONE_IF_SUM)
+        return tuple(one for one in self.divisors if one.kind == one.kind.decided)
 
     @property
     def is_uneven(self) -> bool:

@@ -104,8 +104,8 @@ def single(case: Case) -> SingleDeviceGraph:
     shapes = {name: ((size, *FEATURES[name][0]), FEATURES[name][1]) for name in MODELS[case.model].features}
     with as_case(case):
         single = capture_step(lambda: make(case)[0], shapes, seed=7, options=MODELS[case.model].options)
-    if case.model == "adds_sum":  # as the driver's trial decides
-        single = dataclasses.replace(single, divisors=with_sums(single.divisors, {one.term for one in single.divisors}))
+    if case.model in SHOWN:
+        single = dataclasses.replace(single, divisors=with_sums(single.divisors, SHOWN[case.model]))
     return with_share(single) if case.uneven else single
 
 
@@ -285,14 +285,14 @@ class SquareOfEachWord(keras.losses.Loss):
         return keras.ops.square(y_pred - keras.ops.reshape(y_true, (-1, 1)))
 
 
-def of_valid_words(reduction: str) -> Callable[[str], Any]:
+def of_valid_words(reduction: str, kind: Callable[..., Any] = keras.Model) -> Callable[[str], Any]:
     """A loss for each word. Row 0 stands for no word, which is masked."""
 
     def make(optimizer: str) -> Any:
         given = _inputs("words")
         x = layers.Dense(1)(layers.Embedding(ROWS, WIDTH, mask_zero=True)(given["words"]))
         loss = SquareOfEachWord(reduction=reduction)
-        return _compiled(keras.Model(given, LastOnly()(x)), optimizer, loss)
+        return _compiled(kind(given, LastOnly()(x)), optimizer, loss)
 
     return make
 
@@ -392,6 +392,18 @@ class OwnMetric(OwnStep):
         return {"loss": self.tracker.result()}
 
 
+class MaskedStep(keras.Model):
+    """A model with its own training step: three times the loss of compile, which a mask reaches."""
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data[:2]
+        with tf.GradientTape() as tape:
+            loss = 3.0 * self.compute_loss(x, y, self(x, training=True))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"loss": loss}
+
+
 def _own(kind: type) -> Callable[[str], Any]:
     def make(optimizer: str) -> Any:
         given = _inputs("ids", "x")
@@ -468,4 +480,9 @@ MODELS: dict[str, TracedModel] = {
     "stack": TracedModel(tape_steps.stack, BASE, {}),
     "declared_tape": TracedModel(tape_steps.declared_tape, BASE, {}),
     "two_optimizers": TracedModel(tape_steps.two_optimizers, BASE, {}),
+    "masked_step": TracedModel(of_valid_words("sum_over_batch_size", MaskedStep), ("words", "y")),
+    "from_mirrored": TracedModel(tape_steps.from_mirrored, BASE, {}),
+    "summed": TracedModel(tape_steps.summed, BASE, {}),
 }
+# The numbers of the marks that the driver's trial shows to count.
+SHOWN = {"adds_sum": {0}, "masked_step": {0}, "from_mirrored": {0}, "summed": {-1}}

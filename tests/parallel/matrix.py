@@ -470,6 +470,7 @@ BASIC = frozenset(
         Case(**traced_cases.UNEVEN),
         # A loss that is divided by a number of all ranks.
         Case(**traced_cases.DIVIDED),
+        Case(**traced_cases.SUMMED),
         # One of each other test: buckets of gradients, Keras' formulas, values that travel in 16 bits, and variables of
         # 16 bits.
         Case(comm="sharded", model="deep"),

@@ -11,6 +11,9 @@ from keras import layers, optimizers
 from tests.parallel.case_models import ROWS, WIDTH
 from tests.parallel.keras_optimizers import OPTIMIZERS
 
+# The number of examples by which a script divides. It need not be the true number.
+GLOBAL_BATCH = 16
+
 
 class Module(tf.Module):
     """A model without Keras: variables, and an update by hand."""
@@ -137,3 +140,46 @@ def two_optimizers(optimizer: str) -> tuple[Any, list[Any]]:
         return made_well + judged
 
     return step, [*made, *judge.trainable_variables, *first.variables, *second.variables]
+
+
+def from_mirrored(optimizer: str) -> tuple[Any, list[Any]]:
+    """A step whose loss is divided by the number of examples of all replicas, and a penalty that is not."""
+    table, dense = layers.Embedding(ROWS, WIDTH), layers.Dense(1)
+    chosen = OPTIMIZERS[optimizer]()
+    table.build((None,))
+    dense.build((None, WIDTH))
+    variables = [*table.trainable_variables, *dense.trainable_variables]
+    chosen.build(variables)
+
+    @tf.function
+    def step(batch: dict[str, Any]) -> Any:
+        with tf.GradientTape() as tape:
+            predicted = dense(table(batch["ids"]) * batch["x"])[:, 0]
+            loss = tf.nn.compute_average_loss(tf.square(predicted - batch["y"]), global_batch_size=GLOBAL_BATCH)
+            loss += 0.01 * tf.reduce_sum(tf.square(dense.kernel))
+        chosen.apply(tape.gradient(loss, variables), variables)
+        return loss
+
+    return step, [*variables, *chosen.variables]
+
+
+def summed(optimizer: str) -> tuple[Any, list[Any]]:
+    """A sum over examples, divided by a constant, whose gradients are then clipped."""
+    table, dense = layers.Embedding(ROWS, WIDTH), layers.Dense(1)
+    chosen = OPTIMIZERS[optimizer]()
+    table.build((None,))
+    dense.build((None, WIDTH))
+    variables = [*table.trainable_variables, *dense.trainable_variables]
+    chosen.build(variables)
+
+    @tf.function
+    def step(batch: dict[str, Any]) -> Any:
+        with tf.GradientTape() as tape:
+            predicted = dense(table(batch["ids"]) * batch["x"])[:, 0]
+            errors = tf.square(predicted - batch["y"])
+            loss = tf.reduce_sum(errors) / GLOBAL_BATCH
+        clipped, _ = tf.clip_by_global_norm(tape.gradient(loss, variables), 0.5)
+        chosen.apply(clipped, variables)
+        return tf.reduce_mean(errors)
+
+    return step, [*variables, *chosen.variables]

@@ -28,6 +28,8 @@ KERAS = (
     "loaded",
 )
 TAPE = ("nested", "stack", "two_optimizers")
+# Steps with a tape whose losses are sums over examples.
+TAPE_SUMS = ("from_mirrored", "summed")
 WITHOUT_OPTIMIZER = "module"
 SHORT = "bfloat16"
 LAZY = "lazy"
@@ -61,7 +63,7 @@ OPTIMIZERS = (
 
 
 def _case(model: str, optimizer: str, comm: str, ranks: int = 2) -> dict[str, Any]:
-    kind = "tape" if model in (*TAPE, WITHOUT_OPTIMIZER, DECLARED_TAPE) else "keras"
+    kind = "tape" if model in (*TAPE, *TAPE_SUMS, WITHOUT_OPTIMIZER, DECLARED_TAPE) else "keras"
     return {"kind": kind, "model": model, "optimizer": optimizer, "comm": comm, "ranks": ranks}
 
 
@@ -164,12 +166,24 @@ def _divided() -> list[dict[str, Any]]:
         _case("synchronized", "sgd", "hybrid") | {"uneven": True},
         _case("adds_sum", "adagrad", "mpi"),
         _case("adds_sum", "sgd", "sharded", 3) | {"uneven": True},
+        _case("masked_step", "adam", "mpi"),
+        _case("masked_step", "adagrad", "hybrid", 3) | {"uneven": True},
+        _case("masked_step", "sgd", "ps") | {"uneven": True},
+        _case("from_mirrored", "adagrad", "sharded"),
+        _case("from_mirrored", "sgd", "mpi", 3) | {"uneven": True},
+        _case("from_mirrored", "adam", "ps", 3),
+        SUMMED,
+        _case("summed", "adagrad", "mpi") | {"uneven": True},
+        _case("summed", "sgd", "ps", 3),
+        _case("summed", "momentum", "sharded", 3) | {"uneven": True},
     ]
     return cases
 
 
 # The case of the default tier whose loss is divided by a number of all ranks.
 DIVIDED = _case("masked", "adam", "mpi")
+# The case of the default tier with a step of the user whose loss is a sum.
+SUMMED = _case("summed", "adam", "hybrid")
 
 
 def faulty() -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Batches of 7, 7 and 3 examples that a generator yields again and again, and trains on in epochs of four steps."""
+"""Batches of 7, 7 and 3 examples that a generator yields, and trains on in epochs of four steps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from tests.programs import made_batches
 from tests.programs.made_batches import ROWS, SIZES, features_of, labels_of
 from tests.programs.program import Program
 
+STEPS, EPOCHS = 4, 3
+
 
 def batches() -> Iterator[Any]:
-    """Yields exactly the batches of the training. The labels grow from pass to pass."""
+    """Yields exactly the batches of the training. The labels grow from batch to batch."""
     start = 0
-    for number in range(12):
+    for number in range(STEPS * EPOCHS):
         size = SIZES[number % len(SIZES)]
         numbers = np.arange(start, start + size) % ROWS
         start += size
@@ -25,4 +27,4 @@ def batches() -> Iterator[Any]:
 def make() -> Program:
     """Returns the model and its data."""
     made = made_batches.make()
-    return Program(made.model, {**made.arguments, "x": batches(), "steps_per_epoch": 4})
+    return Program(made.model, {**made.arguments, "x": batches(), "steps_per_epoch": STEPS, "epochs": EPOCHS})

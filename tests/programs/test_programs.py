@@ -16,6 +16,7 @@ SCRIPT = Path(__file__).parent / "train.py"
 UNEVEN = (
     *("made_batches", "generated", "padded", "buckets"),
     *("translation", "two_tower", "cross_network", "word2vec", "next_item"),
+    *("from_mirrored", "own_translation"),
 )
 MODES = [f"{comm}-{workers}" for workers in (2, 3) for comm in ("hybrid", "sharded", "mpi")]
 
@@ -26,6 +27,7 @@ MODES = [f"{comm}-{workers}" for workers in (2, 3) for comm in ("hybrid", "shard
         pytest.param("gan", ["mpi-2"], id="gan"),
         pytest.param("wide_and_deep", ["hybrid-2"], id="wide_and_deep"),
         pytest.param("made_batches", ["hybrid-3"], id="made_batches"),
+        pytest.param("from_mirrored", ["sharded-3"], id="from_mirrored"),
         *(pytest.param(name, MODES, id=f"more-{name}") for name in ("gan", "vae", "wide_and_deep", *UNEVEN)),
     ],
 )

@@ -23,7 +23,12 @@ def pair(number: Any) -> Any:
     return {"source": source, "target": target[:-1]}, target[1:]
 
 
-def model() -> Any:
+def data() -> Any:
+    """Returns pairs of sentences in batches."""
+    return tf.data.Dataset.range(1, EXAMPLES + 1).map(pair).padded_batch(BATCH)
+
+
+def model(kind: type[keras.Model] = keras.Model) -> Any:
     """Returns an encoder, and a decoder that attends to it."""
     source, target = (
         keras.Input([None], dtype="int64", name="source"),
@@ -32,7 +37,7 @@ def model() -> Any:
     encoded = layers.GRU(WIDTH, return_sequences=True)(layers.Embedding(SOURCE, WIDTH, mask_zero=True)(source))
     decoded = layers.GRU(WIDTH, return_sequences=True)(layers.Embedding(TARGET, WIDTH, mask_zero=True)(target))
     attended = layers.Attention()([decoded, encoded])
-    return keras.Model({"source": source, "target": target}, layers.Dense(TARGET)(layers.Add()([decoded, attended])))
+    return kind({"source": source, "target": target}, layers.Dense(TARGET)(layers.Add()([decoded, attended])))
 
 
 def make() -> Program:
@@ -40,5 +45,4 @@ def make() -> Program:
     made = model()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
     made.compile(keras.optimizers.SGD(0.3, momentum=0.5), loss)
-    data = tf.data.Dataset.range(1, EXAMPLES + 1).map(pair).padded_batch(BATCH)
-    return Program(made, {"x": data, "epochs": 3})
+    return Program(made, {"x": data(), "epochs": 3})

@@ -30,6 +30,7 @@ from parallax_runner.graph.traced.keras_model import MakeElement, steps_on
 from parallax_runner.graph.traced.kinds import returned_sums, steps_of
 from parallax_runner.graph.traced.lookups import look_up_rows
 from parallax_runner.graph.traced.loss_divisors import divisors_in, divisors_marked
+from parallax_runner.graph.traced.loss_targets import TargetNumbers, targets_marked
 from parallax_runner.graph.traced.loss_terms import keras_adds_terms
 from parallax_runner.graph.traced.loss_trial import LossTrial
 from parallax_runner.graph.traced.model_variables import ModelVariables, optimizers_by_rate
@@ -298,10 +299,15 @@ def _logged(
 
 
 def _marks_of(steps: Steps) -> list[Marking]:
-    def mark_divisors(graph: Any, gradients: Any) -> AbstractContextManager[None]:
-        return divisors_marked(graph)
+    adds_terms = keras_adds_terms(steps.model)
 
-    return [rank_sums_marked, *([mark_divisors] if keras_adds_terms(steps.model) else [])]
+    def mark_divisors(graph: Any, gradients: Any) -> AbstractContextManager[None]:
+        return divisors_marked(graph, are_decided=adds_terms)
+
+    def mark_targets(graph: Any, gradients: Any) -> AbstractContextManager[None]:
+        return targets_marked(graph, TargetNumbers())
+
+    return [rank_sums_marked, mark_divisors, *([] if adds_terms else [mark_targets])]
 
 
 def _trace_built(

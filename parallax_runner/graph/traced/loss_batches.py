@@ -11,6 +11,8 @@ from parallax_runner.graph.components import Specs, components, feature_of, rows
 
 # Arrays by component name (`data.dataset.Feature`).
 Batch = Mapping[str, np.ndarray]
+# A batch and its two halves.
+Halved = tuple[Batch, Batch, Batch]
 # Parts of the numbers that become 0, in the first and in the second half of a batch.
 FEW, MANY = 0.2, 0.7
 
@@ -28,6 +30,12 @@ def part(batch: Batch, features: Specs, start: int, stop: int) -> Batch:
         taken = components(name, rows(whole, start, stop))
         found |= {component: tensor.numpy() for component, tensor in taken.items()}
     return found
+
+
+def halved(batch: Batch, features: Specs, size: int) -> Halved:
+    """Returns the first `size` examples of a batch, and the two halves of these."""
+    half = size // 2
+    return part(batch, features, 0, size), part(batch, features, 0, half), part(batch, features, half, size)
 
 
 def with_zeros(batch: Batch, features: Specs) -> Batch:

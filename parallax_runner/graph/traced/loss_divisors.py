@@ -6,12 +6,13 @@ same. If several ranks train together, rewriting gives each mark the value that 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeAlias
 from unittest import mock
 
 import tensorflow as tf
@@ -25,23 +26,26 @@ SUMS = ("sum", "none", None)
 MEANS = ("sum_over_batch_size", "mean")
 MEAN_OF_WEIGHTS = "mean_with_sample_weight"
 OF_SHAPES = ("Shape", "ShapeN", "Size", "Rank")
+# Marks a divisor.
+Marking: TypeAlias = Callable[[Any], Any]
 VALUES_OF_VARIABLES = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
 
 
 @contextmanager
-def divisors_marked(graph: Any) -> Iterator[None]:
+def divisors_marked(graph: Any, *, are_decided: bool = True) -> Iterator[None]:
     """Marks the divisors of Keras losses, and of the losses that layers add, in the trace `graph` during the `with`
-    block. Losses in loops and branches are left as they are."""
-    loss, layer = sys.modules[KERAS_LOSS], sys.modules[KERAS_LAYER].Layer
-    marks = _Marks(graph, loss.reduce_weighted_values, layer.add_loss)
+    block. Losses in loops and branches are left as they are.
 
-    def add_loss(this: Any, added: Any) -> None:
-        marks.add(this, added)
-
-    with (
-        mock.patch.object(loss, "reduce_weighted_values", marks.reduce),
-        mock.patch.object(layer, "add_loss", add_loss),
-    ):
+    If the marks are not decided, a trial must show that they count, because the script combines the losses. The losses
+    of `tf.nn.compute_average_loss` are then marked as well.
+    """
+    marks = _Marks(graph, are_decided=are_decided)
+    with ExitStack() as stack:
+        if not are_decided:
+            average = tf.autograph.experimental.do_not_convert(marks.average)
+            stack.enter_context(mock.patch.object(tf.nn, "compute_average_loss", average))
+        if "keras" in sys.modules:
+            stack.enter_context(marks.of_keras())
         yield
 
 
@@ -55,13 +59,11 @@ def divisors_in(graph: Any) -> tuple[Divisor, ...]:
 def with_sums(divisors: Iterable[Divisor], sums: Collection[int]) -> tuple[Divisor, ...]:
     """Returns the divisors that rewriting replaces. `sums` are the numbers of the losses that a trial has shown to be
     sums."""
-    decided = list[Divisor]()
-    for one in divisors:
-        if one.kind != DivisorKind.ONE_IF_SUM:
-            decided.append(one)
-        elif one.term in sums:
-            decided.append(Divisor(one.tensor, DivisorKind.ONE, one.term))
-    return tuple(decided)
+    return tuple(
+        dataclasses.replace(one, kind=one.kind.decided)
+        for one in divisors
+        if one.kind == one.kind.decided or one.term in sums
+    )
 
 
 def _divisor_of(op: Any) -> Divisor | None:
@@ -75,7 +77,7 @@ def _divisor_of(op: Any) -> Divisor | None:
 
 
 def _can_be_summed(op: Any, divisor: Divisor) -> bool:
-    if divisor.kind != DivisorKind.COUNT:
+    if divisor.kind.decided != DivisorKind.COUNT:
         return True
     return not any(one.type in VALUES_OF_VARIABLES or draws(one.node_def) for one in _values_behind(op))
 
@@ -94,12 +96,34 @@ def _values_behind(op: Any) -> Iterator[Any]:
 
 
 class _Marks:
-    """Marks divisors in the trace `graph`, with the numbers of their losses. `reduction` is Keras'
-    `reduce_weighted_values`, and `add_loss` that of Keras' layers."""
+    """Marks divisors in the trace `graph`, with the numbers of their losses."""
 
-    def __init__(self, graph: Any, reduction: Callable[..., Any], add_loss: Callable[..., None]) -> None:
-        self._graph, self._reduction, self._add_loss = graph, reduction, add_loss
+    def __init__(self, graph: Any, *, are_decided: bool) -> None:
+        self._graph, self._are_decided = graph, are_decided
+        self._reduction: Callable[..., Any] = _no_keras
+        self._average = tf.nn.compute_average_loss
         self._number = itertools.count()
+
+    @contextmanager
+    def of_keras(self) -> Iterator[None]:
+        """Marks what Keras reduces, and what its layers add."""
+        loss, layer = sys.modules[KERAS_LOSS], sys.modules[KERAS_LAYER].Layer
+        self._reduction, original = loss.reduce_weighted_values, layer.add_loss
+
+        def add_loss(this: Any, added: Any) -> None:
+            term = next(self._number)
+            original(this, tf.nest.map_structure(lambda one: self._divided_if_sum(one, term), added))
+
+        with (
+            mock.patch.object(loss, "reduce_weighted_values", self.reduce),
+            mock.patch.object(layer, "add_loss", add_loss),
+        ):
+            yield
+
+    def average(self, *args: Any, **kwargs: Any) -> Any:
+        """Stands in for `tf.nn.compute_average_loss`."""
+        term = next(self._number)
+        return self._divided_if_sum(self._average(*args, **kwargs), term)
 
     def reduce(
         self, values: Any, sample_weight: Any = None, mask: Any = None, reduction: Any = MEANS[0], dtype: Any = None
@@ -112,26 +136,28 @@ class _Marks:
         if not tf.convert_to_tensor(values).shape.rank:
             return self._divided_if_sum(original(), term)
         if reduction in SUMS:
-            total = original()
-            mark = _mark(tf.ones([], total.dtype), DivisorKind.ONE, term)
-            return total / mark if reduction == "sum" else _with_gradient_divided(total, mark)
+            return self._sum(original(), reduction, term)
+        count = DivisorKind.COUNT if self._are_decided else DivisorKind.COUNT_IF_SUM
         if mask is not None and reduction in MEANS:
-            return _mean_of_valid(values, sample_weight, mask, dtype, term)
+            return _mean_of_valid(values, sample_weight, mask, dtype, functools.partial(mark, kind=count, term=term))
         if reduction == MEAN_OF_WEIGHTS and (mask is not None or sample_weight is not None):
-            return _mean_of_weights(values, sample_weight, mask, dtype, term)
+            return _mean_of_weights(values, sample_weight, mask, dtype, functools.partial(mark, kind=count, term=term))
         return original()
 
-    def add(self, layer: Any, added: Any) -> None:
-        """Stands in for `add_loss` of a Keras layer."""
-        term = next(self._number)
-        self._add_loss(layer, tf.nest.map_structure(lambda one: self._divided_if_sum(one, term), added))
+    def _sum(self, total: Any, reduction: Any, term: int) -> Any:
+        """Returns the sum, or each value if the loss has no reduction. A script that combines losses itself also
+        reduces these values, in a way that only a trial shows."""
+        if self._are_decided:
+            divisor = mark(tf.ones([], total.dtype), DivisorKind.ONE, term)
+            return total / divisor if reduction == "sum" else _with_gradient_divided(total, divisor)
+        return self._divided_if_sum(total, term) if reduction == "sum" else total
 
     def _divided_if_sum(self, loss: Any, term: int) -> Any:
         """Returns the loss, divided by a mark of which a trial decides whether it counts."""
         is_here = isinstance(loss, tf.Tensor) and getattr(loss, "graph", None) is self._graph
         if not (is_here and self._is_traced and loss.dtype.is_floating):
             return loss
-        return loss / _mark(tf.ones([], loss.dtype), DivisorKind.ONE_IF_SUM, term)
+        return loss / mark(tf.ones([], loss.dtype), DivisorKind.ONE_IF_SUM, term)
 
     @property
     def _is_traced(self) -> bool:
@@ -139,37 +165,42 @@ class _Marks:
         return tf.compat.v1.get_default_graph() is self._graph
 
 
-def _with_gradient_divided(values: Any, mark: Any) -> Any:
-    """Returns the values, with a gradient that is divided by the mark. Keras shows the mean of these values, but trains
-    with the gradient of their sum."""
-
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
-    def unchanged(given: Any) -> tuple[Any, Callable[[Any], Any]]:
-        return tf.identity(given), lambda gradient: gradient / mark
-
-    return unchanged(values)
-
-
-def _mark(divisor: Any, kind: DivisorKind, term: int) -> Any:
+def mark(divisor: Any, kind: DivisorKind, term: int) -> Any:
+    """Returns the divisor, marked with a kind and the number of its loss."""
     marked = tf.identity(divisor, name="divisor_of_loss")
     marked.op._set_attr(KIND, tf.compat.v1.AttrValue(s=kind.value.encode()))
     marked.op._set_attr(TERM, tf.compat.v1.AttrValue(i=term))
     return marked
 
 
-def _mean_of_valid(values: Any, sample_weight: Any, mask: Any, dtype: Any, term: int) -> Any:
+def _no_keras(*given: Any) -> Any:
+    raise AssertionError("Keras was not loaded when the trace began")
+
+
+def _with_gradient_divided(values: Any, divisor: Any) -> Any:
+    """Returns the values, with a gradient that is divided by `divisor`. Keras shows the mean of these values, but
+    trains with the gradient of their sum."""
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def unchanged(given: Any) -> tuple[Any, Callable[[Any], Any]]:
+        return tf.identity(given), lambda gradient: gradient / divisor
+
+    return unchanged(values)
+
+
+def _mean_of_valid(values: Any, sample_weight: Any, mask: Any, dtype: Any, marked: Marking) -> Any:
     """Returns the sum of the weighted values where the mask is set, divided by the number of these values."""
     weighted, _ = _weighted(values, sample_weight, mask, dtype)
     is_valid = tf.cast(mask, weighted.dtype)
     part = tf.math.divide_no_nan(tf.reduce_sum(is_valid), tf.cast(tf.size(is_valid), weighted.dtype))
     divisor = part * tf.cast(tf.size(weighted), weighted.dtype)
-    return tf.math.divide_no_nan(tf.reduce_sum(weighted), _mark(divisor, DivisorKind.COUNT, term))
+    return tf.math.divide_no_nan(tf.reduce_sum(weighted), marked(divisor))
 
 
-def _mean_of_weights(values: Any, sample_weight: Any, mask: Any, dtype: Any, term: int) -> Any:
+def _mean_of_weights(values: Any, sample_weight: Any, mask: Any, dtype: Any, marked: Marking) -> Any:
     """Returns the sum of the weighted values, divided by the sum of the weights."""
     weighted, weights = _weighted(values, sample_weight, mask, dtype)
-    return tf.math.divide_no_nan(tf.reduce_sum(weighted), _mark(tf.reduce_sum(weights), DivisorKind.COUNT, term))
+    return tf.math.divide_no_nan(tf.reduce_sum(weighted), marked(tf.reduce_sum(weights)))
 
 
 def _weighted(values: Any, sample_weight: Any, mask: Any, dtype: Any) -> tuple[Any, Any]:

@@ -6,10 +6,12 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
+from parallax_runner.graph.single_device_graph import Divisor
 from parallax_runner.graph.traced.loss_batches import Batch
 from parallax_runner.graph.traced.loss_kinds import LossKind
 from parallax_runner.graph.traced.loss_terms import LossTerm
 from parallax_runner.graph.traced.loss_trial import LossTrial, TriedLoss, TriedTerm
+from parallax_runner.graph.traced.step_trial import Offer, Proof
 
 log = logging.getLogger(__name__)
 SUMS = ("sum", "none")  # the gradient of a loss without a reduction is the gradient of its sum
@@ -19,20 +21,23 @@ TO_A_MEAN = {
     "compile": "Return one value for each example from the loss function, or use ops.mean instead of ops.sum in it",
     "loss": "Use ops.mean instead of ops.sum",
     "add_loss": "Pass a mean over the examples to add_loss: use ops.mean, or divide by ops.shape(…)[0]",
+    "average": "Leave global_batch_size out",
     "step": "Use a mean over the examples, such as tf.reduce_mean, instead of a sum",
 }
 TO_EXAMPLES = {
     "compile": "Let the loss divide by the number of examples",
     "loss": "Divide by the number of examples",
     "add_loss": "Pass a mean over the examples to add_loss",
+    "average": "Divide by the number of examples",
     "step": "Divide by the number of examples",
 }
 
 
 @dataclass(frozen=True)
 class LossNotes:
-    """What a trial shows about losses. `sums` are the numbers of the terms of Keras' own training step that are sums
-    over examples. `notes` name each term that makes a step of several replicas differ from a step of one device."""
+    """What a trial shows about losses. `sums` are the numbers of the marks that count: of sums over examples, and in a
+    step that the script writes also of sums that are divided by a count. `notes` name each term that makes a step of
+    several replicas differ from a step of one device."""
 
     notes: tuple[str, ...]
     sums: frozenset[int] = frozenset()
@@ -44,29 +49,36 @@ def notes_on_losses(
     *,
     replicas: int,
     step_examples: int,
-    exact: Collection[int] = (),
+    exact: Collection[Divisor] = (),
+    is_uneven: bool = False,
 ) -> LossNotes:
     """Tries the losses of a step.
 
     `read` returns a batch with the given number of training examples, and `step_examples` is the number of examples in
-    a step of all `replicas` together. `exact` are the numbers of the terms that rewriting can make exact: they need no
-    note if they are sums, or divide by a mask or by weights. If the losses cannot be tried, the notes follow from the
-    reductions and masks of Keras losses alone.
+    a step of all `replicas` together. `exact` are the divisors that rewriting can replace: their losses need no note if
+    they are sums, or divide by a mask or by weights. In a step that the script writes, a trial must prove it.
+    `is_uneven` says whether replicas can have different numbers of examples. If the losses cannot be tried, the notes
+    follow from the reductions and masks of Keras losses alone.
     """
-    differing = [one for loss in _tried(trial, read, step_examples) for one in differing_terms(loss)]
     sums, notes = set[int](), list[str]()
-    for one in differing:
-        number = one.term.number
-        if number is None or number not in exact or not _has_divisor(one):
-            notes.append(_note(one, replicas))
-        elif one.kind == LossKind.SUM:
-            sums.add(number)
+    terms = {one.term for one in exact}
+    for loss in _tried(trial, read, step_examples, Offer(tuple(exact), is_uneven)):
+        if loss.proof is not None:
+            sums |= loss.proof.marks or set()
+            notes += _notes_on_step(loss, loss.proof, replicas)
+            continue
+        for one in differing_terms(loss):
+            number = one.term.number
+            if not loss.adds_terms or number not in terms or not _has_divisor(one):
+                notes.append(_note(one, replicas))
+            elif one.kind == LossKind.SUM:
+                sums.add(number)
     return LossNotes(tuple(dict.fromkeys(notes)), frozenset(sums))
 
 
-def _tried(trial: LossTrial, read: Callable[[int], Batch], step_examples: int) -> tuple[TriedLoss, ...]:
+def _tried(trial: LossTrial, read: Callable[[int], Batch], step_examples: int, offer: Offer) -> tuple[TriedLoss, ...]:
     try:
-        return trial.run(read, step_examples)
+        return trial.run(read, step_examples, offer)
     except Exception as error:  # the model, or the data, can fail in any way; the workers report such a failure
         log.warning("the losses could not be tried: %s: %s", type(error).__name__, error, exc_info=True)
         return _not_tried(trial)
@@ -88,6 +100,25 @@ def differing_terms(loss: TriedLoss) -> list[TriedTerm]:
     if terms:
         return terms
     return [total] if total.kind.differs else []
+
+
+def _notes_on_step(loss: TriedLoss, proof: Proof, replicas: int) -> Iterator[str]:
+    """Yields a note if the gradients of a loss are divided by a mark, but not the loss itself, or if the step divides
+    gradients by a number of a replica."""
+    term = loss.total.term
+    if proof.marks is None and loss.total.kind.differs:
+        yield (
+            f"{term.name} is not a mean over examples{_shown(loss.total)}, and the step divides its gradients by a "
+            "number that depends on the batch. Each replica divides by the number for its own examples, so a step "
+            "whose replicas have different numbers of examples differs from one device. Divide the loss instead of its "
+            "gradients, or drop the partial batches of the data with drop_remainder=True"
+        )
+    if term.number in (proof.marks or ()):
+        yield (
+            f"{term.name} is a sum over examples{_shown(loss.total)}. A step uses the sum of the gradients of its "
+            f"{replicas} replicas, as on one device. If the step returns this loss, the mean of its values on the "
+            "replicas is shown"
+        )
 
 
 def _not_tried(trial: LossTrial) -> tuple[TriedLoss, ...]:

@@ -15,6 +15,8 @@ from tensorflow.python.framework import func_graph
 
 from parallax_runner.graph import edit
 from parallax_runner.graph.components import Specs, components
+from parallax_runner.graph.traced.loss_divisors import divisors_marked
+from parallax_runner.graph.traced.loss_targets import RawGradient, TargetNumbers, has_variables, targets_marked
 from parallax_runner.graph.traced.trace import Steps, functions_in_line
 
 KERAS_LOSS, KERAS_LAYER = "keras.src.losses.loss", "keras.src.layers.layer"
@@ -26,19 +28,20 @@ class LossTerm:
     elements, because a gradient of a tensor is the gradient of that sum.
 
     `name` says where the term comes from. `call` is the call in the script that the remedy is about: «compile»,
-    «add_loss», «loss» (an object of `keras.losses` that the script calls itself) or «step». `reduction` is the
+    «add_loss», «loss» (an object of `keras.losses` that the script calls itself), «average»
+    (`tf.nn.compute_average_loss`) or «step». `reduction` is the
     reduction of a Keras loss, or None. `is_masked` says whether a Keras mask reaches the loss, and `is_weighted`
     whether its examples have weights. `number` counts the Keras losses and the added losses in the order in which the
-    step computes them; it is None for the loss of a step as a whole.
+    step computes them. The loss of a step as a whole has the number of a tape's target (loss_targets.py).
     """
 
     name: str
     tensor: Any
     call: str
+    number: int
     reduction: str | None = None
     is_masked: bool = False
     is_weighted: bool = False
-    number: int | None = None
 
 
 @dataclass(frozen=True)
@@ -56,11 +59,17 @@ class StepLoss:
 
 @dataclass(frozen=True)
 class TracedLosses:
-    """The losses of a step in `graph`. `inputs` maps the components of the features to the graph's placeholders."""
+    """The losses of a step in `graph`. `inputs` maps the components of the features to the graph's placeholders.
+
+    `raw` are the gradients of a step that the script writes, and `applied` the tensors that the step then passes to
+    Keras optimizers. Both are empty if Keras itself adds the terms of the loss.
+    """
 
     graph: func_graph.FuncGraph
     inputs: dict[str, Any]
     losses: tuple[StepLoss, ...]
+    raw: tuple[RawGradient, ...] = ()
+    applied: tuple[Any, ...] = ()
 
 
 def trace_losses(steps: Steps, features: Specs) -> TracedLosses:
@@ -68,7 +77,9 @@ def trace_losses(steps: Steps, features: Specs) -> TracedLosses:
     `training=False`."""
     signature = dict(sorted(features.items()))
     graph = func_graph.FuncGraph("losses")
-    recorder = _Recorder(graph, _names_of_losses(steps.model))
+    numbers, raw, applied = TargetNumbers(), list[RawGradient](), list[Any]()
+    recorder = _Recorder(graph, _names_of_losses(steps.model), numbers)
+    adds_terms = keras_adds_terms(steps.model)
 
     def step(batch: dict[str, Any]) -> None:
         steps.train(batch)
@@ -79,11 +90,15 @@ def trace_losses(steps: Steps, features: Specs) -> TracedLosses:
         if "keras" in sys.modules:
             stack.enter_context(recorder.keras_terms())
             stack.enter_context(_not_training())
-            stack.enter_context(_without_updates())
+            stack.enter_context(_without_updates([] if adds_terms else applied))
+        if not adds_terms:
+            stack.enter_context(recorder.average_losses())
+            stack.enter_context(divisors_marked(graph, are_decided=False))
+            stack.enter_context(targets_marked(graph, numbers, raw))
         func_graph.func_graph_from_py_func("losses", step, (signature,), {}, func_graph=graph)
     names = [component for name, spec in signature.items() for component in components(name, spec)]
     inputs = dict(zip(names, graph.inputs, strict=False))
-    return TracedLosses(graph, inputs, recorder.losses(adds_terms=keras_adds_terms(steps.model)))
+    return TracedLosses(graph, inputs, recorder.losses(adds_terms=adds_terms), tuple(raw), tuple(applied))
 
 
 def keras_adds_terms(model: Any) -> bool:
@@ -124,24 +139,27 @@ def _not_training() -> Iterator[None]:
 
 
 @contextmanager
-def _without_updates() -> Iterator[None]:
-    """Omits the updates of Keras optimizers, because they take most of the time of a trace."""
+def _without_updates(applied: list[Any]) -> Iterator[None]:
+    """Omits the updates of Keras optimizers, because they take most of the time of a trace. Appends the tensors of the
+    gradients that they get to `applied`."""
     from keras.src.optimizers.base_optimizer import BaseOptimizer
     from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
     def apply(this: Any, grads: Any, trainable_variables: Any = None) -> None:
-        """Does nothing."""
+        applied.extend(tf.nest.flatten([one for one in grads if one is not None], expand_composites=True))
 
     with mock.patch.object(BaseOptimizer, "apply", apply), mock.patch.object(LossScaleOptimizer, "apply", apply):
         yield
 
 
 class _Recorder:
-    """Records the losses of a step while it is traced in `graph`. `names` maps ids of losses to their names."""
+    """Records the losses of a step while it is traced in `graph`. `names` maps ids of losses to their names, and
+    `numbers` gives the targets of tapes their numbers."""
 
-    def __init__(self, graph: func_graph.FuncGraph, names: dict[int, str]) -> None:
+    def __init__(self, graph: func_graph.FuncGraph, names: dict[int, str], numbers: TargetNumbers) -> None:
         self._graph = graph
         self._names = names
+        self._numbers = numbers
         self._targets: list[Any] = []
         self._terms: list[LossTerm] = []
         self._number = itertools.count()
@@ -155,7 +173,8 @@ class _Recorder:
             name = "the loss of the training step"
             if len(self._targets) > 1:
                 name = f"loss {number} of the {len(self._targets)} losses whose gradients the training step computes"
-            found.append(StepLoss(LossTerm(name, target, "step"), terms, adds_terms))
+            total = LossTerm(name, target, "step", self._numbers.of(target))
+            found.append(StepLoss(total, terms, adds_terms))
         return tuple(found)
 
     @contextmanager
@@ -164,7 +183,9 @@ class _Recorder:
         original = tf.GradientTape.gradient
 
         def gradient(this: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-            if any(hasattr(source, "handle") for source in tf.nest.flatten(sources)):
+            if has_variables(sources):
+                for one in tf.nest.flatten(target):
+                    self._numbers.of(one)
                 known = {id(one) for one in self._targets}  # a loss can have gradients for several sets of variables
                 self._targets += [one for one in self._here(target) if id(one) not in known]
             return original(this, target, sources, *args, **kwargs)
@@ -180,6 +201,21 @@ class _Recorder:
             mock.patch.object(loss, "__call__", self._noting_loss(loss.__call__)),
             mock.patch.object(layer, "add_loss", self._noting_added(layer.add_loss)),
         ):
+            yield
+
+    @contextmanager
+    def average_losses(self) -> Iterator[None]:
+        """Records the losses of `tf.nn.compute_average_loss`."""
+        original = tf.nn.compute_average_loss
+
+        def average(*args: Any, **kwargs: Any) -> Any:
+            value = original(*args, **kwargs)
+            number = next(self._number)
+            name = "a loss of tf.nn.compute_average_loss"
+            self._terms += [LossTerm(name, tensor, call="average", number=number) for tensor in self._here(value)]
+            return value
+
+        with mock.patch.object(tf.nn, "compute_average_loss", average):
             yield
 
     def _noting_loss(self, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver import loss_check
 from parallax_runner.graph.single_device_graph import DivisorKind, SingleDeviceGraph
 from parallax_runner.graph.traced.capture_step import capture_step
+from parallax_runner.shipment import stored_values
 from tests.single.small_models import captured
 
 BATCH = 3
@@ -100,12 +101,24 @@ def notes(single: SingleDeviceGraph, given: RunConfig, data: Any) -> tuple[str, 
     return loss_check.checked(given, single, data)[1]
 
 
-def test_several_replicas_are_told_about_a_sum_of_an_own_step(own: SingleDeviceGraph) -> None:
+def test_the_gradients_of_an_own_step_with_a_sum_are_summed(own: SingleDeviceGraph) -> None:
     for workers, read in ((2, 6), (3, 8), (100, 8)):
         data = Data()
-        (note,) = notes(own, config(workers), data)
-        assert f"are {workers} times smaller than on one device" in note
+        single, (note,) = loss_check.checked(config(workers), own, data)
+        assert f"the sum of the gradients of its {workers} replicas" in note
+        assert [one.kind for one in single.divisors] == [DivisorKind.ONE]
         assert data.read == [read]
+
+
+def test_a_sum_of_an_own_step_has_a_note_where_nothing_is_replaced(
+    own: SingleDeviceGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (note,) = notes(own, config(3, "ps", backup_workers=1), Data())
+    assert "are 2 times smaller than on one device" in note
+    monkeypatch.setattr(stored_values, "python_op", lambda single: "PyFunc")  # so each worker builds the graph again
+    single, (note,) = loss_check.checked(config(), own, Data())
+    assert "are 2 times smaller than on one device" in note
+    assert single.divisors == ()
 
 
 def test_a_sum_that_keras_trains_needs_no_note(summing: SingleDeviceGraph) -> None:

@@ -93,6 +93,6 @@ def test_what_depends_on_variables_or_draws_is_left_out_but_not_what_has_their_s
     with tf.Graph().as_default() as graph:
         variable = tf.compat.v1.get_variable("weights", [3], use_resource=True)
         for value in (tf.reduce_sum(variable), tf.random.uniform([])):
-            loss_divisors._mark(value, COUNT, 0)
-        kept = loss_divisors._mark(tf.cast(tf.size(variable + tf.zeros([2, 3])), tf.float32), COUNT, 0)
+            loss_divisors.mark(value, COUNT, 0)
+        kept = loss_divisors.mark(tf.cast(tf.size(variable + tf.zeros([2, 3])), tf.float32), COUNT, 0)
     assert [one.tensor for one in divisors_in(graph)] == [kept.name]

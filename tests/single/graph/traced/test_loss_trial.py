@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from keras import layers, losses, ops
 
-from parallax_runner.graph.traced import loss_graph, made_up_values
+from parallax_runner.graph.traced import made_up_values, trial_graph
 from parallax_runner.graph.traced.capture_step import capture_step
 from parallax_runner.graph.traced.loss_kinds import LossKind
 from parallax_runner.graph.traced.loss_notes import differing_terms, notes_on_losses
@@ -376,7 +376,7 @@ def test_nothing_of_the_model_changes_and_large_tables_have_no_values(monkeypatc
     """Also the states of generators, metrics and statistics. The table is large here because it has 600 bytes, which
     are too many for the trial to hold."""
     monkeypatch.setattr(made_up_values, "LARGE_TABLE_BYTES", 500)
-    monkeypatch.setattr(loss_graph, "MOST_BYTES", 500)
+    monkeypatch.setattr(trial_graph, "MOST_BYTES", 500)
     made: list[Any] = []
 
     def make() -> Any:
@@ -397,7 +397,7 @@ def test_nothing_of_the_model_changes_and_large_tables_have_no_values(monkeypatc
 
 
 def test_a_loss_that_reads_too_much_is_not_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loss_graph, "MOST_BYTES", 100)
+    monkeypatch.setattr(trial_graph, "MOST_BYTES", 100)
     trial = trial_of(lambda: model(summed), labels="y")
     assert differing(trial) == {}
     assert {one.kind for loss in trial.run(read(trial), 16) for one in loss.terms} == {LossKind.UNKNOWN}
