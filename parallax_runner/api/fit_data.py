@@ -97,7 +97,7 @@ def _read_validation(x: Any, given: Any, steps: int | None, batch_size: int | No
         return readable(given, "validation_data"), steps
     if batch_size is not None:
         raise ConfigError(f"validation_batch_size (fit): a {kind} already has a batch size; remove this argument")
-    if is_py_dataset(given) and not is_py_dataset(x):
+    if is_py_dataset(given) and not (is_py_dataset(x) or is_generator(x)):
         return arrays_of(given, "validation_data", steps), None
     return given, steps
 
