@@ -6,9 +6,9 @@ position in the data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, cast, runtime_checkable
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -105,6 +105,25 @@ class ReadByRow(Protocol):
 
     def batch_of_rows(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Returns a batch of the rows with these numbers."""
+        ...
+
+
+@runtime_checkable
+class FromRaw(Protocol):
+    """A `Dataset` whose features are computed from raw strings and numbers, which a served model gets instead."""
+
+    def raw_inputs(self, features: Collection[str], tf: Any) -> Mapping[str, Any]:
+        """Returns the type of the batches of each raw value from which these features are computed, tf.TensorSpec. `tf`
+        is the module TensorFlow."""
+        ...
+
+    def served_features(self, features: Collection[str], raw: Mapping[str, Any], tf: Any) -> Mapping[str, Any]:
+        """Returns tensors for the features, by the names that a batch has for their arrays, computed from tensors of
+        raw values. Lookup tables are added to the current graph."""
+        ...
+
+    def raw_examples(self, features: Collection[str], count: int) -> Mapping[str, np.ndarray]:
+        """Returns the raw values of `count` examples."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from parallax_runner.data.table.row_order import row_stream
 from parallax_runner.data.table.stacks import Stack, check_alike
 from parallax_runner.data.table.stored_table import TRAIN, VALIDATION, StoredTable
 from parallax_runner.data.table.strings_of_codes import strings_of
+from parallax_runner.errors import DataError
 
 
 class TableDataset:
@@ -74,6 +75,27 @@ class TableDataset:
         kept = [one.name for one in self.columns if one.role is Role.KEPT]
         return {name: strings_of(self.table.strings[name], cells[name].values) for name in kept}
 
+    def raw_inputs(self, features: Collection[str], tf: Any) -> dict[str, Any]:
+        """Returns the types of the raw columns of these features, as `FromRaw` says."""
+        return {one.name: one.raw_input(tf) for one in self._behind(features)}
+
+    def served_features(self, features: Collection[str], raw: Mapping[str, Any], tf: Any) -> dict[str, Any]:
+        """Returns the features as tensors, computed from tensors of the raw columns."""
+        made: dict[str, Any] = {}
+        for column in self._behind(features):
+            strings = self.table.strings.get(column.name)
+            tensors = column.served(self.fitted.of(column.name), strings, raw[column.name], tf)
+            made |= {component_name(column.name, part): tensor for part, tensor in tensors.items()}
+        stacks = [one for one in self.stacks if one.name in features]
+        return stacked_features(stacks, made, lambda tensors: tf.stack(tensors, axis=1))
+
+    def raw_examples(self, features: Collection[str], count: int) -> dict[str, np.ndarray]:
+        """Returns the raw columns of the first validation rows, or of the first training rows."""
+        part = VALIDATION if self.validation_size >= count else TRAIN
+        cells = self._parts[part].take(np.arange(count) % self._parts[part].rows)
+        columns = self._behind(features)
+        return {one.name: one.raw_example(cells[one.name], self.table.strings.get(one.name)) for one in columns}
+
     def sizes(self) -> dict[str, str]:
         """Returns the number of training examples."""
         return {EXAMPLES: str(self.train_size)}
@@ -99,6 +121,17 @@ class TableDataset:
             check_alike(stack, found)
         stacked = {stack.name: stack.described(found) for stack in self.stacks}
         return stacked | {name: one for name, one in found.items() if name not in self._stacked_columns()}
+
+    def _behind(self, features: Collection[str]) -> list[Column]:
+        """Returns the columns from which features are computed. Raises DataError for a feature that a served model
+        cannot get."""
+        names = {name for stack in self.stacks if stack.name in features for name in stack.columns} | set(features)
+        for column in self.columns:
+            if column.name in names and column.role is not Role.INPUT:
+                raise DataError(
+                    f"an output depends on «{column.name}», a {column.kind} column, which a served model does not get"
+                )
+        return [one for one in self.columns if one.name in names]
 
     def _of_cells(self) -> Iterator[Column]:
         """Yields the columns that become features of their own cells."""

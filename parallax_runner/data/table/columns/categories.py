@@ -9,7 +9,7 @@ import numpy as np
 
 from parallax_runner.data.table.cells import Cells
 from parallax_runner.data.table.columns.column import Column, Counting, Fault, State, TableFeature
-from parallax_runner.data.table.columns.ids import Ids, fault_of
+from parallax_runner.data.table.columns.ids import Ids, fault_of, raw_values
 from parallax_runner.data.table.columns.settings import count, optional, setting, text
 from parallax_runner.data.table.stored_table import MISSING_CODE, MISSING_INTEGER, Cell, RawColumn, Strings
 
@@ -73,6 +73,19 @@ class Categories(Column):
             return tf.TensorSpec([None], tf.string)
         return tf.TensorSpec([None, None], tf.string if self.rule.cell is Cell.STRING else tf.int64)
 
+    def raw_example(self, cells: Cells, strings: Strings | None) -> np.ndarray:
+        kept = without_empty(cells)
+        assert kept.lengths is not None
+        items = raw_values(kept.values, strings)
+        rows = np.split(items, np.cumsum(kept.lengths)[:-1])
+        if self.separator is not None:
+            words = [self.separator.encode().join(map(_written, row)) for row in rows]
+            return np.array(words, dtype=object)
+        found = np.full((len(rows), max(1, kept.lengths.max())), b"" if items.dtype == object else -1, items.dtype)
+        for number, row in enumerate(rows):
+            found[number, : len(row)] = row
+        return found
+
     def served(self, state: State, strings: Strings | None, raw: Any, tf: Any) -> dict[str, Any]:
         items = self._items(raw, tf)
         ids = items.with_values(self.rule.served(state, strings, items.values, tf))
@@ -85,10 +98,11 @@ class Categories(Column):
         integers fill up the rows."""
         if self.separator is None:
             items = tf.RaggedTensor.from_tensor(raw)
-            is_item = items >= 0 if self.rule.cell is Cell.INTEGER else items != ""
-            return tf.ragged.boolean_mask(items, is_item)
+            is_integer = self.rule.cell is Cell.INTEGER
+            is_item = items.values >= 0 if is_integer else tf.not_equal(items.values, "")
+            return tf.ragged.boolean_mask(items, items.with_values(is_item))
         items = tf.strings.split(raw, self.separator)
-        items = tf.ragged.boolean_mask(items, items.with_values(items.values != ""))
+        items = tf.ragged.boolean_mask(items, items.with_values(tf.not_equal(items.values, "")))
         if self.rule.cell is Cell.INTEGER:
             return items.with_values(tf.strings.to_number(tf.strings.strip(items.values), tf.int64))
         return items
@@ -116,6 +130,10 @@ def without_empty(cells: Cells) -> Cells:
         return cells
     rows = np.repeat(np.arange(len(cells.lengths)), cells.lengths)
     return Cells(cells.values[is_item], np.bincount(rows[is_item], minlength=len(cells.lengths)))
+
+
+def _written(item: Any) -> bytes:
+    return item if isinstance(item, bytes) else str(item).encode()
 
 
 def _padded(ids: np.ndarray, splits: np.ndarray, length: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from parallax_runner.data.table.cells import Cells
 from parallax_runner.data.table.columns.column import Column, Counting, Fault, State, TableFeature
-from parallax_runner.data.table.columns.ids import Ids, fault_of
+from parallax_runner.data.table.columns.ids import Ids, fault_of, raw_values
 from parallax_runner.data.table.columns.settings import count, optional, setting
 from parallax_runner.data.table.stored_table import Cell, RawColumn, Strings
 
@@ -55,6 +55,9 @@ class Category(Column):
 
     def raw_input(self, tf: Any) -> Any:
         return tf.TensorSpec([None], tf.string if self.rule.cell is Cell.STRING else tf.int64)
+
+    def raw_example(self, cells: Cells, strings: Strings | None) -> np.ndarray:
+        return raw_values(cells.values, strings)
 
     def served(self, state: State, strings: Strings | None, raw: Any, tf: Any) -> dict[str, Any]:
         return {"": self.rule.served(state, strings, raw, tf)}

@@ -124,6 +124,10 @@ class Column(ABC):
         """Returns the type of the raw values of a batch, tf.TensorSpec. `tf` is the module TensorFlow."""
         raise NotImplementedError
 
+    def raw_example(self, cells: Cells, strings: Strings | None) -> np.ndarray:
+        """Returns the raw values from which the files' cells come, as `raw_input` describes them."""
+        raise NotImplementedError
+
     def served(self, state: State, strings: Strings | None, raw: Any, tf: Any) -> dict[str, Any]:
         """Returns tensors like `features`, from a tensor of raw values."""
         raise NotImplementedError

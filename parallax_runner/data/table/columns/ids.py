@@ -134,6 +134,16 @@ class _Vocabulary(Counting):
         return {CODES: chosen.astype(np.int32)}
 
 
+def raw_values(values: np.ndarray, strings: Strings | None) -> np.ndarray:
+    """Returns the strings of codes, as an array of objects of the type bytes, or the integers as they are."""
+    if values.dtype == np.int64:
+        return values
+    assert strings is not None
+    found = np.empty(len(values), dtype=object)
+    found[:] = strings_of(strings, values)
+    return found
+
+
 def in_row(place: int, cells: Cells) -> int:
     """Returns the row of a value."""
     if cells.lengths is None:

@@ -75,6 +75,9 @@ class Number(Column):
     def raw_input(self, tf: Any) -> Any:
         return tf.TensorSpec([None], tf.float32)
 
+    def raw_example(self, cells: Cells, strings: Strings | None) -> np.ndarray:
+        return cells.values if self.fill is None else np.where(np.isnan(cells.values), self.fill, cells.values)
+
     def served(self, state: State, strings: Strings | None, raw: Any, tf: Any) -> dict[str, Any]:
         numbers = raw
         if self.fill is not None:
