@@ -20,6 +20,7 @@ from parallax_runner.data.shares import is_uneven_run
 from parallax_runner.errors import ConfigError, DataError, Setting
 from parallax_runner.files.in_place import open_in_place
 from parallax_runner.graph.arguments import blamed, check_call, check_callable, check_names
+from parallax_runner.graph.table_argument import roles_of, table_argument
 from parallax_runner.process.stage_times import stage
 from parallax_runner.process.tensorflow_import import import_tensorflow
 from parallax_runner.process.user_code import must_not_exit
@@ -142,14 +143,15 @@ def _build(config: RunConfig, dataset: Dataset, batch_size: int | None) -> Singl
             return capture_step(step.make, step.specs, seed=step.seed, options=step.options)
     _refuse_all_but_dense(config, dataset)
     shapes = {name: ((batch_size, *feature.shape), feature.dtype) for name, feature in dataset.features.items()}
-    check_call("model", config.model, function, given=2)
+    table = table_argument(function, config.model, dataset)
+    check_call("model", config.model, function, given=2, by_name=table)
     optimizer_class = _find("optimizer", config.optimizer)
     check_call("optimizer", config.optimizer, optimizer_class)
 
     def build(features: dict[str, Any]) -> Any:
         with blamed("optimizer", config.optimizer, optimizer_class):
             optimizer = _unwrapped(lambda: instantiate(plain(config.optimizer)))
-        return _unwrapped(lambda: instantiate(plain(config.model), features, optimizer))
+        return _unwrapped(lambda: _instantiated(plain(config.model), features, optimizer, **table))
 
     with stage("graph"), blamed("model", config.model, function, given=2):
         return capture(build, shapes, seed=config.train.seed)
@@ -169,23 +171,23 @@ class _Step:
 
 def _step_in(config: RunConfig, dataset: Dataset, batch_size: int | None) -> _Step | None:
     """Returns the model's function, or None if the function takes features."""
-    from hydra.utils import instantiate
-
     from parallax_runner.graph.components import type_spec
-    from parallax_runner.graph.traced.kinds import OWN_KEYS, makes_a_step
+    from parallax_runner.graph.traced.kinds import OWN_KEYS, ROLES, makes_a_step
 
     _reach_models()
     function = _find("model", config.model)
     arguments = {key: value for key, value in plain(config.model).items() if key not in OWN_KEYS}
-    check_names("model", arguments, function)
-    if not makes_a_step(function, {key: value for key, value in arguments.items() if not key.startswith("_")}):
+    table = table_argument(function, arguments, dataset)
+    check_names("model", arguments, function, given=table)
+    if not makes_a_step(function, {key: value for key, value in arguments.items() if not key.startswith("_")} | table):
         return None
+    options = {key: plain(config.model[key]) for key in OWN_KEYS if key in config.model}
     return _Step(
-        make=lambda: _unwrapped(lambda: instantiate(arguments)),
+        make=lambda: _unwrapped(lambda: _instantiated(arguments, **table)),
         arguments=arguments,
         specs={name: type_spec(feature, batch_size) for name, feature in dataset.features.items()},
         seed=config.train.seed,
-        options={key: plain(config.model[key]) for key in OWN_KEYS if key in config.model},
+        options=options | {ROLES: roles_of(dataset)},
     )
 
 
@@ -265,6 +267,15 @@ def _native_output_to(path: Path) -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(target)
+
+
+def _instantiated(content: Mapping[str, Any], *given: Any, **by_name: Any) -> Any:
+    """Calls the function that a group names. Hydra would convert what is passed by name to configuration."""
+    from hydra.utils import instantiate
+
+    if not by_name:
+        return instantiate(content, *given)
+    return instantiate({**content, "_partial_": True}, *given)(**by_name)
 
 
 def _unwrapped(call: Callable[[], Any]) -> Any:
