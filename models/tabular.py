@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras import layers, ops
 
 LOSSES = {"binary": "binary_crossentropy", "regression": "mean_squared_error"}
@@ -84,8 +85,8 @@ class AverageOfRagged(layers.Layer):
 
     def call(self, rows: Any) -> Any:
         """Return [batch, size] for ragged rows [batch, None, size]."""
-        import tensorflow as tf
-
+        if not isinstance(rows, tf.RaggedTensor):  # Keras builds the model with other tensors than it trains with
+            return ops.mean(rows, axis=1)
         sums = tf.reduce_sum(rows, axis=1)
         return sums / tf.cast(tf.maximum(rows.row_lengths(), 1), sums.dtype)[:, None]
 
