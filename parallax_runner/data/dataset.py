@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -178,6 +179,15 @@ def first_steps_of(dataset: Dataset, steps: int) -> Dataset:
     """Returns the dataset for a job that reads at most `steps` batches, so that it need not count the others."""
     change = getattr(dataset, "first_steps", None)
     return dataset if change is None else cast(Dataset, change(steps))
+
+
+def save_learned(dataset: Dataset, folder: Path) -> None:
+    """Writes what a dataset has learned from its training examples, such as a vocabulary, to a folder. Does nothing for
+    a dataset that has learned nothing. Raises OSError if the file cannot be written."""
+    save = getattr(dataset, "save_learned", None)
+    if save is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        save(folder)
 
 
 def numbering_of(dataset: Dataset) -> str:

@@ -103,6 +103,9 @@ def test_strings_blanks_and_lists_are_trained_resumed_and_served(tmp_path: Path)
     resumed = run(2, STEPS)
     assert resumed.summary["first_step"] == STOP
     assert resumed.sidecar(STEPS)["examples"] == STOP * BATCH * 3 + (STEPS - STOP) * BATCH * 2
+    for folder in (resumed.run_dir, resumed.ckpt_dir):
+        with np.load(folder / "table.npz") as learned:
+            assert b"user 7" in learned["user/vocabulary"].tobytes() and learned["age/mean"] > 0
     moved = tmp_path / "elsewhere" / "model"
     shutil.copytree(resumed.run_dir / "saved_model", moved)
     shutil.rmtree(resumed.run_dir / "saved_model")

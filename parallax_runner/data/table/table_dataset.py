@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from parallax_runner.data.table.cells import Cells, PartReader, arrays_of
 from parallax_runner.data.table.columns.category import Category
 from parallax_runner.data.table.columns.column import Column, Role, TableFeature
 from parallax_runner.data.table.columns.sampled import Sampled
-from parallax_runner.data.table.fitted import Fitted, numbering
+from parallax_runner.data.table.fitted import LEARNED, Fitted, numbering, save_readable
 from parallax_runner.data.table.row_order import row_stream
 from parallax_runner.data.table.stacks import Stack, check_alike
 from parallax_runner.data.table.stored_table import TRAIN, VALIDATION, StoredTable
@@ -95,6 +96,10 @@ class TableDataset:
         cells = self._parts[part].take(np.arange(count) % self._parts[part].rows)
         columns = self._behind(features)
         return {one.name: one.raw_example(cells[one.name], self.table.strings.get(one.name)) for one in columns}
+
+    def save_learned(self, folder: Path) -> None:
+        """Writes vocabularies and statistics to a file in the folder. Raises OSError if it cannot be written."""
+        save_readable(folder / LEARNED, self.table, self.columns, self.fitted)
 
     def sizes(self) -> dict[str, str]:
         """Returns the number of training examples."""
