@@ -16,6 +16,7 @@ from parallax_runner.config.frozen import plain
 from parallax_runner.config.location import models_dir
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.indexed import is_source, of_source
 from parallax_runner.data.shares import is_uneven_run
 from parallax_runner.errors import ConfigError, DataError, Setting
 from parallax_runner.files.in_place import open_in_place
@@ -52,24 +53,33 @@ def load_dataset(config: RunConfig) -> Dataset:
 
 
 def _as_dataset(made: Any, config: RunConfig) -> Dataset:
-    """Returns the result of a data function as a `Dataset`. The result can be a `Dataset`, a `tf.data.Dataset`, or a
-    pair of `tf.data.Dataset`s for training and validation."""
-    tensorflow = sys.modules.get("tensorflow")
+    """Returns the result of a data function as a `Dataset`. The result can be a `Dataset`, a `tf.data.Dataset`, a
+    source of examples, or a pair of `tf.data.Dataset`s or of sources for training and validation."""
+    tensorflow, target = sys.modules.get("tensorflow"), Setting.of("data._target_", config.data["_target_"])
     train, validation = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if tensorflow is None or not isinstance(train, tensorflow.data.Dataset):
-        needed = (*MEMBERS, *(["validation_batch"] if getattr(made, "validation_size", 0) else []))
-        missing = [name for name in needed if not hasattr(made, name)]
-        if missing:
-            raise ConfigError(
-                "the function returned an object of type "
-                f"{type(made).__name__} without {', '.join(missing)}; expected a tf.data.Dataset or a dataset as "
-                "described in docs/data.md"
-            ).about(Setting.of("data._target_", config.data["_target_"]))
-        dataset: Dataset = made
-        return dataset
+        missing = _missing_members(made)
+        if not missing:
+            dataset: Dataset = made
+            return dataset
+        if is_source(train) and (validation is None or is_source(validation)):
+            try:
+                return of_source(train, validation, seed=config.data.get("seed", config.train.seed))
+            except DataError as error:
+                raise error.about(target) from error
+        raise ConfigError(
+            f"the function returned an object of type {type(made).__name__} without {', '.join(missing)}; expected a "
+            "tf.data.Dataset, an object with __len__ and __getitem__, or a dataset as described in docs/data.md"
+        ).about(target)
     from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 
     return TfDataset.of(train, validation, exact=config.data.get("resume", "exact") != "approximate")
+
+
+def _missing_members(made: Any) -> list[str]:
+    """Returns the members of `Dataset` that an object lacks."""
+    needed = (*MEMBERS, *(["validation_batch"] if getattr(made, "validation_size", 0) else []))
+    return [name for name in needed if not hasattr(made, name)]
 
 
 def build_graph(config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
