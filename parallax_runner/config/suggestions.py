@@ -18,13 +18,14 @@ OTHER_KEYS = {
     **{"numservers": "servers", "numps": "servers", "hosts": "resource_info", "hostfile": "resource_info"},
     **{"outputdir": "run_dir", "outdir": "run_dir", "logdir": "run_dir"},
 }
-_OWN_READER = (
-    "No choice reads these files; write FOLDER/data/mine.yaml with _target_: package.module.function, the function's "
-    "arguments and batch_size, and add --config-dir FOLDER data=mine."
-)
+# Words for the formats that data=table reads.
+_FORMATS = {
+    **{"csv": "csv", "tsv": "tsv", "json": "jsonl", "jsonl": "jsonl", "jsonlines": "jsonl", "ndjson": "jsonl"},
+    **{"parquet": "parquet", "arrow": "arrow", "feather": "arrow", "tfrecord": "tfrecord", "tfrecords": "tfrecord"},
+}
 # Remedies for names without a matching choice.
 REMEDIES = {
-    "data": dict.fromkeys(("csv", "tsv", "json", "jsonl", "parquet", "tfrecord", "tfrecords"), _OWN_READER),
+    "data": {word: f"Use data=table data.format={format}." for word, format in _FORMATS.items()},
     "hydra/launcher": {"submititslurm": "Install this launcher's packages: pip install 'parallax-runner[slurm]'."},
 }
 
@@ -55,7 +56,7 @@ def remedy_for_choice(group: str, word: str, options: Sequence[str]) -> str | No
 
 def other_names(group: str) -> dict[str, str]:
     """Returns other programs' words for this program's choices of a group, in lower case without separators. The
-    comment at the top of a choice's file lists them in a line such as «# Other names: criteo, ctr»."""
+    comment at the top of a choice's file lists them in a line such as «# Other names: ctr, clickthrough»."""
     files = sorted((conf_dir() / group).glob("*.yaml"))
     return {word: file.stem for file in files for word in listed_names(file.read_text(encoding="utf-8"))}
 

@@ -6,9 +6,10 @@ position in the data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, cast, runtime_checkable
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -110,6 +111,25 @@ class ReadByRow(Protocol):
         ...
 
 
+@runtime_checkable
+class FromRaw(Protocol):
+    """A `Dataset` whose features are computed from raw strings and numbers, which a served model gets instead."""
+
+    def raw_inputs(self, features: Collection[str], tf: Any) -> Mapping[str, Any]:
+        """Returns the type of the batches of each raw value from which these features are computed, tf.TensorSpec. `tf`
+        is the module TensorFlow."""
+        ...
+
+    def served_features(self, features: Collection[str], raw: Mapping[str, Any], tf: Any) -> Mapping[str, Any]:
+        """Returns tensors for the features, by the names that a batch has for their arrays, computed from tensors of
+        raw values. Lookup tables are added to the current graph."""
+        ...
+
+    def raw_examples(self, features: Collection[str], count: int) -> Mapping[str, np.ndarray]:
+        """Returns the raw values of `count` examples."""
+        ...
+
+
 def is_uneven(dataset: Dataset, replicas: int) -> bool:
     """Returns whether the `replicas` replicas can get different numbers of examples in some step. Reads nothing.
 
@@ -166,6 +186,15 @@ def first_steps_of(dataset: Dataset, steps: int) -> Dataset:
 def validation_rows_of(dataset: Dataset) -> Sequence[range] | None:
     """Returns the examples of each validation batch, or None if the validation data has no batches of its own."""
     return cast(Sequence[range] | None, getattr(dataset, "validation_rows", None))
+
+
+def save_learned(dataset: Dataset, folder: Path) -> None:
+    """Writes what a dataset has learned from its training examples, such as a vocabulary, to a folder. Does nothing for
+    a dataset that has learned nothing. Raises OSError if the file cannot be written."""
+    save = getattr(dataset, "save_learned", None)
+    if save is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        save(folder)
 
 
 def numbering_of(dataset: Dataset) -> str:

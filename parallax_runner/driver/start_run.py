@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from parallax_runner.config import frozen
+from parallax_runner.config.actions import action_of
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.data.dataset import Dataset, save_learned
 from parallax_runner.driver import report
 from parallax_runner.driver.data_position import identity_in
 from parallax_runner.driver.hand_over import cache_dir_of, own_folder_in
@@ -33,6 +37,7 @@ def started(request: Request, planned: PlannedRun) -> Iterator[PreparedRun]:
     with removed_at_end(run_dir), own_folder_in(cache_dir_of(config, shipment)) as data_folder:
         leave_for_workers(config, shipment, identity, run_dir, data_folder)
         leave_warm_start(planned.warm_start, run_dir)
+        _leave_learned(config, planned.dataset, run_dir)
         frozen.freeze(start.config, run_dir)
         yield PreparedRun(
             planned=planned,
@@ -41,3 +46,10 @@ def started(request: Request, planned: PlannedRun) -> Iterator[PreparedRun]:
             make_epochs=request.make_epochs,
             before=request.before,
         )
+
+
+def _leave_learned(config: RunConfig, dataset: Dataset, run_dir: Path) -> None:
+    """Writes what the data has learned to the run's folder and beside its checkpoints, whose rows it explains."""
+    save_learned(dataset, run_dir)
+    if config.ckpt.enabled and action_of(config).trains:
+        save_learned(dataset, Path(config.ckpt.folder))

@@ -12,8 +12,9 @@ import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import variable_pb2
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
-from parallax_runner.data.dataset import Dataset, Feature, Shared
+from parallax_runner.data.dataset import Dataset, Feature
 from parallax_runner.errors import ExportError, ParallaxError, reason_in
+from parallax_runner.export import raw_inputs
 from parallax_runner.export.inference import InferenceGraph, inference_graph
 from parallax_runner.files.literal_path import literal
 from parallax_runner.files.plain import remove
@@ -87,10 +88,8 @@ def _write(
     served: InferenceGraph, dataset: Dataset, examples: int, prefix: Path, folder: Path, *, note: str | None
 ) -> Path:
     """Restores the graph, runs it on an input example, and writes the SavedModel."""
-    example = {name: array for name, array in _first_examples(dataset, examples).items() if name in served.inputs}
     with tf.Graph().as_default() as graph:
-        tf.import_graph_def(served.graph_def, name="")
-        inputs = {name: graph.get_tensor_by_name(tensor) for name, tensor in served.inputs.items()}
+        inputs, example = raw_inputs.imported(served, dataset, examples)
         outputs = {name: _at_least_a_row(graph.get_tensor_by_name(one)) for name, one in served.outputs.items()}
         saver = _saver(graph, served.variables)
         # Uses no GPU, since the training session holds the GPU's memory.
@@ -98,6 +97,8 @@ def _write(
             if saver is not None:
                 with literal(prefix) as path:
                     saver.restore(session, path)
+            fill_tables = tf.tables_initializer()
+            session.run(fill_tables)
             session.run(outputs, {inputs[name]: array for name, array in example.items()})
             partial = folder.with_name(f".{folder.name}.partial")
             remove(partial)
@@ -106,6 +107,7 @@ def _write(
                 session,
                 [tf.saved_model.SERVING],
                 signature_def_map={SIGNATURE: tf.saved_model.predict_signature_def(inputs, outputs)},
+                main_op=fill_tables,
                 saver=saver,
                 strip_default_attrs=True,
             )
@@ -113,13 +115,6 @@ def _write(
     _describe(partial, inputs, outputs, example, prefix=prefix, note=note)
     remove(folder)
     return partial.rename(folder)
-
-
-def _first_examples(dataset: Dataset, count: int) -> dict[str, np.ndarray]:
-    # The validation examples of a `Shared` dataset can be read only through one of its shares.
-    if not isinstance(dataset, Shared) and count <= dataset.validation_size:
-        return dataset.validation_batch(0, count)
-    return dataset.train_batch(0, count)
 
 
 def _at_least_a_row(tensor: tf.Tensor) -> tf.Tensor:
@@ -180,7 +175,7 @@ def _describe(
         "signature": SIGNATURE,
         "inputs": {name: _spec(tensor) for name, tensor in inputs.items()},
         "outputs": {name: _spec(tensor) for name, tensor in outputs.items()},
-        "example": {name: array.tolist() for name, array in example.items()},
+        "example": {name: _plain(array) for name, array in example.items()},
         "tensorflow": tf.__version__,
         "note": note,
     }
@@ -189,8 +184,15 @@ def _describe(
     write_whole(path, json.dumps(description, indent=1) + "\n")
 
 
+def _plain(array: np.ndarray) -> object:
+    """Returns the values of an array as lists, and strings as text."""
+    is_text = array.dtype.kind == "O"
+    return np.char.decode(array.astype(bytes), "utf-8", "replace").tolist() if is_text else array.tolist()
+
+
 def _spec(tensor: tf.Tensor) -> dict[str, object]:
     """Returns the NumPy dtype and the shape of a tensor. A dimension is -1 if it is unknown, and the shape is None if
     the rank is unknown."""
     shape = None if tensor.shape.rank is None else [-1 if size is None else size for size in tensor.shape.as_list()]
-    return {"dtype": tensor.dtype.base_dtype.name, "shape": shape}
+    dtype = "str" if tensor.dtype.base_dtype == tf.string else tensor.dtype.base_dtype.name
+    return {"dtype": dtype, "shape": shape}

@@ -44,19 +44,26 @@ def check_names(
             raise _refusal(group, content, key, reason, nearest_of=named)
 
 
-def check_call(group: str, content: Mapping[str, Any], function: Callable[..., Any], *, given: int = 0) -> None:
-    """Raises ConfigError if the function cannot be called with `given` positional arguments and the group's
-    arguments."""
+def check_call(
+    group: str,
+    content: Mapping[str, Any],
+    function: Callable[..., Any],
+    *,
+    given: int = 0,
+    by_name: Collection[str] = (),
+) -> None:
+    """Raises ConfigError if the function cannot be called with `given` positional arguments, the group's arguments, and
+    the arguments `by_name`, which the caller passes."""
     if given and "_args_" in content:
         reason = "the runner passes the positional arguments itself; pass each argument by name"
         raise _refusal(group, content, "_args_", reason)
     signature = _signature(function)
     if signature is None or "_args_" in content:
         return
-    names = tuple(signature.parameters)[:given]
+    names = (*tuple(signature.parameters)[:given], *by_name)
     check_names(group, content, function, given=names)
     try:
-        signature.bind(*[None] * given, **_arguments(content))
+        signature.bind(*[None] * given, **_arguments(content), **dict.fromkeys(by_name))
     except TypeError as error:
         raise _refusal(group, content, "_target_", f"{error}; {_taken(content, signature, names)}") from error
 

@@ -17,10 +17,12 @@ from parallax_runner.config.location import models_dir
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.common_features import validation_features_of
 from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.indexed import is_source, of_source
 from parallax_runner.data.shares import is_uneven_run
 from parallax_runner.errors import ConfigError, DataError, Setting
 from parallax_runner.files.in_place import open_in_place
 from parallax_runner.graph.arguments import blamed, check_call, check_callable, check_names
+from parallax_runner.graph.table_argument import roles_of, table_argument
 from parallax_runner.process.stage_times import stage
 from parallax_runner.process.tensorflow_import import import_tensorflow
 from parallax_runner.process.user_code import must_not_exit
@@ -52,24 +54,33 @@ def load_dataset(config: RunConfig) -> Dataset:
 
 
 def _as_dataset(made: Any, config: RunConfig) -> Dataset:
-    """Returns the result of a data function as a `Dataset`. The result can be a `Dataset`, a `tf.data.Dataset`, or a
-    pair of `tf.data.Dataset`s for training and validation."""
-    tensorflow = sys.modules.get("tensorflow")
+    """Returns the result of a data function as a `Dataset`. The result can be a `Dataset`, a `tf.data.Dataset`, a
+    source of examples, or a pair of `tf.data.Dataset`s or of sources for training and validation."""
+    tensorflow, target = sys.modules.get("tensorflow"), Setting.of("data._target_", config.data["_target_"])
     train, validation = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if tensorflow is None or not isinstance(train, tensorflow.data.Dataset):
-        needed = (*MEMBERS, *(["validation_batch"] if getattr(made, "validation_size", 0) else []))
-        missing = [name for name in needed if not hasattr(made, name)]
-        if missing:
-            raise ConfigError(
-                "the function returned an object of type "
-                f"{type(made).__name__} without {', '.join(missing)}; expected a tf.data.Dataset or a dataset as "
-                "described in docs/data.md"
-            ).about(Setting.of("data._target_", config.data["_target_"]))
-        dataset: Dataset = made
-        return dataset
+        missing = _missing_members(made)
+        if not missing:
+            dataset: Dataset = made
+            return dataset
+        if is_source(train) and (validation is None or is_source(validation)):
+            try:
+                return of_source(train, validation, seed=config.data.get("seed", config.train.seed))
+            except DataError as error:
+                raise error.about(target) from error
+        raise ConfigError(
+            f"the function returned an object of type {type(made).__name__} without {', '.join(missing)}; expected a "
+            "tf.data.Dataset, an object with __len__ and __getitem__, or a dataset as described in docs/data.md"
+        ).about(target)
     from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 
     return TfDataset.of(train, validation, exact=config.data.get("resume", "exact") != "approximate")
+
+
+def _missing_members(made: Any) -> list[str]:
+    """Returns the members of `Dataset` that an object lacks."""
+    needed = (*MEMBERS, *(["validation_batch"] if getattr(made, "validation_size", 0) else []))
+    return [name for name in needed if not hasattr(made, name)]
 
 
 def build_graph(config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
@@ -149,14 +160,15 @@ def _build(config: RunConfig, dataset: Dataset, batch_size: int | None) -> Singl
             )
     _refuse_all_but_dense(config, dataset)
     shapes = {name: ((batch_size, *feature.shape), feature.dtype) for name, feature in dataset.features.items()}
-    check_call("model", config.model, function, given=2)
+    table = table_argument(function, config.model, dataset)
+    check_call("model", config.model, function, given=2, by_name=table)
     optimizer_class = _find("optimizer", config.optimizer)
     check_call("optimizer", config.optimizer, optimizer_class)
 
     def build(features: dict[str, Any]) -> Any:
         with blamed("optimizer", config.optimizer, optimizer_class):
             optimizer = _unwrapped(lambda: instantiate(plain(config.optimizer)))
-        return _unwrapped(lambda: instantiate(plain(config.model), features, optimizer))
+        return _unwrapped(lambda: _instantiated(plain(config.model), features, optimizer, **table))
 
     with stage("graph"), blamed("model", config.model, function, given=2):
         return capture(build, shapes, seed=config.train.seed)
@@ -177,24 +189,24 @@ class _Step:
 
 def _step_in(config: RunConfig, dataset: Dataset, batch_size: int | None) -> _Step | None:
     """Returns the model's function, or None if the function takes features."""
-    from hydra.utils import instantiate
-
     from parallax_runner.graph.components import specs_of
-    from parallax_runner.graph.traced.kinds import OWN_KEYS, makes_a_step
+    from parallax_runner.graph.traced.kinds import OWN_KEYS, ROLES, makes_a_step
 
     _reach_models()
     function = _find("model", config.model)
     arguments = {key: value for key, value in plain(config.model).items() if key not in OWN_KEYS}
-    check_names("model", arguments, function)
-    if not makes_a_step(function, {key: value for key, value in arguments.items() if not key.startswith("_")}):
+    table = table_argument(function, arguments, dataset)
+    check_names("model", arguments, function, given=table)
+    if not makes_a_step(function, {key: value for key, value in arguments.items() if not key.startswith("_")} | table):
         return None
+    options = {key: plain(config.model[key]) for key in OWN_KEYS if key in config.model}
     return _Step(
-        make=lambda: _unwrapped(lambda: instantiate(arguments)),
+        make=lambda: _unwrapped(lambda: _instantiated(arguments, **table)),
         arguments=arguments,
         specs=specs_of(dataset.features, batch_size),
         validation_specs=specs_of(validation_features_of(dataset), batch_size),
         seed=config.train.seed,
-        options={key: plain(config.model[key]) for key in OWN_KEYS if key in config.model},
+        options=options | {ROLES: roles_of(dataset)},
     )
 
 
@@ -274,6 +286,15 @@ def _native_output_to(path: Path) -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(target)
+
+
+def _instantiated(content: Mapping[str, Any], *given: Any, **by_name: Any) -> Any:
+    """Calls the function that a group names. Hydra would convert what is passed by name to configuration."""
+    from hydra.utils import instantiate
+
+    if not by_name:
+        return instantiate(content, *given)
+    return instantiate({**content, "_partial_": True}, *given)(**by_name)
 
 
 def _unwrapped(call: Callable[[], Any]) -> Any:

@@ -2,6 +2,7 @@
 their values."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -35,10 +36,19 @@ def _check_keys(config: DictConfig, group: str, origins: Origins) -> None:
     for key in known_keys(config):
         if not key.startswith(f"{group}."):
             continue
-        is_in_open_mapping = declared.get(key.rpartition(".")[0]) == {}
-        if key not in known and not is_in_open_mapping:
+        if key not in known and not _is_in_open_mapping(key, declared):
             raise unknown_key(key, origins, list(declared) or known_keys(config))
         _check_kind(config, key, declared.get(key), origins)
+
+
+def _is_in_open_mapping(key: str, declared: Mapping[str, Any]) -> bool:
+    """Returns whether the key is at any depth of a value that is an empty mapping or null in the group's file, so only
+    its function knows what it accepts."""
+    while "." in key:
+        key = key.rpartition(".")[0]
+        if key in declared:
+            return declared[key] is None or declared[key] == {}
+    return False
 
 
 def _declared(group: str, origins: Origins) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 
 import numpy as np
 
@@ -87,6 +88,7 @@ class StoredTable:
     strings: Mapping[str, Strings]
     digest: str
     skipped_rows: int = 0
+    folder: Path | None = None  # in the cache, for `row_origin`
 
     def place_of(self, name: str) -> tuple[Cell, int]:
         """Returns the matrix of a column that is no list, and its column there."""

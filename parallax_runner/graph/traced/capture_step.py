@@ -64,8 +64,9 @@ def capture_step(
     """Creates a Keras model or a training step, and captures one step for one replica.
 
     `features` contains the type of each feature, or its shape and dtype, and so does `validation_features` if features
-    have other types in a validation batch. `options` can have the keys `labels`,
-    `sample_weight` and `sparse_updates` of the configuration group `model`. The random generators of Python, NumPy and
+    have other types in a validation batch. `options` can have the keys `labels`, `sample_weight` and `sparse_updates`
+    of the configuration group `model`, and `roles`, values that the data has for the first two. The random generators
+    of Python, NumPy and
     TensorFlow are seeded while the model is created.
 
     Raises CaptureError if the result cannot be distributed.

@@ -18,6 +18,8 @@ from parallax_runner.graph.traced.trace import StepFunction, Steps, Trace, conve
 
 # Keys of the configuration group `model` that are not arguments of its function.
 OWN_KEYS = ("labels", "sample_weight", "sparse_updates")
+# The option with values for `labels` and `sample_weight` of a Keras model for which the group sets none.
+ROLES = "roles"
 # The keys that a function for evaluation can return. The function can also return the loss alone.
 EVALUATED = ("loss", "metrics", "outputs")
 
@@ -43,7 +45,9 @@ def steps_of(made: Any, features: Specs, options: Mapping[str, Any]) -> Steps:
     Raises CaptureError for any other result, or if `options` do not apply to the result.
     """
     if is_keras_model(made):
-        return keras_steps(made, features, labels=options.get("labels"), sample_weight=options.get("sample_weight"))
+        roles = options.get(ROLES, {})
+        labels, weights = (options.get(key) or roles.get(key) for key in ("labels", "sample_weight"))
+        return keras_steps(made, features, labels=labels, sample_weight=weights)
     _check_no_other_keras(made)
     for key in ("labels", "sample_weight"):
         if options.get(key) is not None:

@@ -40,8 +40,7 @@ CASES = {
     "data of another kind": (
         "data=csv",
         "data=csv (command line)",
-        "No choice reads these files; write FOLDER/data/mine.yaml",
-        "--config-dir FOLDER data=mine",
+        "Use data=table data.format=csv.",
     ),
     "number for a choice": ("comm=3", "comm=3 (command line)", "expected one of"),
     "several choices": ("comm=[mpi,ps]", "comm=[mpi,ps] (command line)", "expected one of"),

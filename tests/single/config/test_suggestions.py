@@ -17,6 +17,7 @@ from parallax_runner.config.suggestions import (
     plain_word,
     remedy_for_choice,
 )
+from parallax_runner.data.table.sources import FORMATS
 
 GROUPS = ("model", "optimizer", "data", "comm")
 
@@ -66,4 +67,11 @@ def test_a_choice_is_found_by_the_words_in_its_file(tmp_path: Path, monkeypatch:
     assert head_comment(table.read_text()) == "Rows of a table."
     for word in ("Parquet", "arrow"):
         assert remedy_for_choice("data", word, ["table", "text"]) == "Did you mean data=table?"
-    assert str(remedy_for_choice("data", "csv", ["table", "text"])).startswith("No choice reads these files;")
+    assert remedy_for_choice("data", "csv", ["table", "text"]) == "Use data=table data.format=csv."
+
+
+@pytest.mark.parametrize("word", suggestions.REMEDIES["data"])
+def test_the_word_for_files_leads_to_a_format_of_tables(word: str) -> None:
+    remedy = remedy_for_choice("data", word.upper(), choices("data"))
+    assert remedy is not None and remedy.startswith("Use data=table data.format=")
+    assert remedy.removesuffix(".").partition("format=")[2] in FORMATS

@@ -16,7 +16,7 @@ defaults: [data: stdlib, optimizer: adagrad, model: lm, _self_]
 train: {{seed: 7}}
 hydra: {{searchpath: ["file://{CONF}"]}}
 """
-KERAS_MODELS = {"dlrm_keras", "two_tower"}
+KERAS_MODELS = {"dlrm_keras", "tabular", "two_tower"}
 OWN_KEYS = {"labels", "sample_weight", "sparse_updates"}  # of the model group, and no arguments of a Keras model
 
 
@@ -71,10 +71,11 @@ def test_model_files_give_each_argument(composed, name):
     config = composed(f"model={name}")
     parameters = set(inspect.signature(get_method(config.model._target_)).parameters)
     passed = set() if name in KERAS_MODELS else {"features", "optimizer"}
+    passed |= {"table"} & parameters  # the data describes its columns
     assert (set(config.model) | passed) - {"_target_", *OWN_KEYS} == parameters
 
 
-@pytest.mark.parametrize(("name", "data"), [("dlrm_keras", "clicks"), ("two_tower", "pairs")])
+@pytest.mark.parametrize(("name", "data"), [("dlrm_keras", "clicks"), ("tabular", "table"), ("two_tower", "pairs")])
 def test_keras_models_bring_their_data(composed, name, data):
     assert composed(f"model={name}").data == composed(f"data={data}").data
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parallax_runner.data import checksums, token_cache
+from parallax_runner.data import cache_folder, checksums, token_cache
 from parallax_runner.data.text import WORDS
 from parallax_runner.data.text_files import find_files
 from parallax_runner.data.token_cache import load_corpus
@@ -191,14 +191,14 @@ def test_of_several_that_need_the_same_tokens_one_makes_them(tmp_path, monkeypat
 def test_concurrent_writers_without_locks_agree_and_leave_one_folder(tmp_path, monkeypatch):
     files = write(tmp_path / "text", a="x y\n", b="y\n")
     together = threading.Barrier(4)
-    publish = token_cache._publish
+    publish = cache_folder.CacheFolder.publish
 
     def publish_together(*arguments):
         together.wait(timeout=20)
         publish(*arguments)
 
-    monkeypatch.setattr(token_cache.fcntl, "flock", lambda *_: None)
-    monkeypatch.setattr(token_cache, "_publish", publish_together)
+    monkeypatch.setattr(cache_folder.fcntl, "flock", lambda *_: None)
+    monkeypatch.setattr(cache_folder.CacheFolder, "publish", publish_together)
     found = load_in_threads(4, files, tmp_path / "cache")
     assert found == [found[0]] * 4
     assert len(folders(tmp_path / "cache")) == 1
@@ -224,7 +224,7 @@ def test_a_cache_that_cannot_be_used_is_told_with_its_reason(tmp_path, monkeypat
     monkeypatch.setattr(token_cache.np, "save", fail)
     with pytest.raises(DataError, match=r"text: (5 requested and 0 written|Permission denied)\. Set data\.cache_dir"):
         load_cached(files, tmp_path / "cache")
-    monkeypatch.setattr(token_cache.Path, "exists", fail)
+    monkeypatch.setattr(cache_folder.Path, "exists", fail)
     with pytest.raises(DataError, match=r"tokenized text: (5 requested|Permission denied).*Set data\.cache_dir"):
         load_cached(files, tmp_path / "cache")
 
@@ -352,7 +352,7 @@ def test_a_file_system_without_locks_is_no_obstacle(number, tmp_path, monkeypatc
     def refuse(*_arguments):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(token_cache.fcntl, "flock", refuse)
+    monkeypatch.setattr(cache_folder.fcntl, "flock", refuse)
     files = write(tmp_path / "text", a="x y\n", b="y\n")
     before = contents(load_cached(files, tmp_path / "cache"))
     assert contents(load_cached(files, tmp_path / "cache")) == before
@@ -374,9 +374,9 @@ def test_processes_that_find_the_same_damage_make_it_anew(has_locks, tmp_path, m
         assert len(calls) == 1
         return
     together = threading.Barrier(6)
-    damage_of = token_cache.damage_of
-    monkeypatch.setattr(token_cache.fcntl, "flock", lambda *_: None)
-    monkeypatch.setattr(token_cache, "damage_of", lambda path: (damage_of(path), together.wait(timeout=20))[0])
+    damage_of = cache_folder.damage_of
+    monkeypatch.setattr(cache_folder.fcntl, "flock", lambda *_: None)
+    monkeypatch.setattr(cache_folder, "damage_of", lambda path: (damage_of(path), together.wait(timeout=20))[0])
     assert load_in_threads(6, files, tmp_path / "cache") == [before] * 6
     assert folders(tmp_path / "cache") == [folder]
 
@@ -390,6 +390,6 @@ def test_a_damaged_cache_that_cannot_be_removed_is_named(tmp_path, monkeypatch):
     def refuse(path, _target):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(token_cache.Path, "rename", refuse)
+    monkeypatch.setattr(cache_folder.Path, "rename", refuse)
     with pytest.raises(DataError, match=r"train\.npy does not match its checksum\. Delete the directory"):
         load_cached(files, tmp_path / "cache")

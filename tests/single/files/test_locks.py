@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from parallax_runner.data import token_cache
+from parallax_runner.data.cache_folder import CacheFolder
 from parallax_runner.errors import LaunchError
 from parallax_runner.files.locks import locked, open_to_lock
 from parallax_runner.sweep import device
@@ -72,5 +72,5 @@ def test_fifos_in_the_place_of_every_lock(tmp_path: Path, monkeypatch: pytest.Mo
         device.own_gpu(tmp_path).__enter__()
     with pytest.raises(OSError, match="it is not a regular file"), store_lock(tmp_path / "mlflow.db"):
         pass
-    with token_cache._alone_at(tmp_path / "tokens"):
+    with CacheFolder(tmp_path / "tokens", "tokenized text").alone():
         pass

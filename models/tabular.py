@@ -1,0 +1,104 @@
+"""A Keras model for the columns of a table: embeddings of categories, numbers, and an MLP."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import layers, ops
+
+LOSSES = {"binary": "binary_crossentropy", "regression": "mean_squared_error"}
+INPUTS = ("number", "category", "categories")
+
+
+def make_model(
+    *,
+    table: Mapping[str, Any],
+    task: str,
+    embedding_size: int,
+    units: Sequence[int],
+    optimizer: str = "adagrad",
+    learning_rate: float = 0.05,
+) -> keras.Model:
+    """Return the compiled model.
+
+    `table` describes the features by name: `kind`, `shape`, `sizes` of their ids, `is_ragged` and `is_padded`. Each
+    category has its own table with rows of `embedding_size`. The rows of a list are averaged. An MLP with hidden layers
+    of `units` combines the rows and the numbers.
+
+    Output: float [batch, 1], with `task=binary` the probability of the label 1, with `task=regression` the label.
+    `optimizer` is the name of a Keras optimizer. Raises ValueError for another task, and if no feature is an input.
+    """
+    if task not in LOSSES:
+        raise ValueError(f"task {task}: expected binary or regression")
+    described = {name: one for name, one in table.items() if one.kind in INPUTS}
+    if not described:
+        raise ValueError("the table has no feature that is an input")
+    inputs = {name: _input(name, one) for name, one in described.items()}
+    vectors = [
+        vector for name, one in described.items() for vector in _vectors(name, one, inputs[name], embedding_size)
+    ]
+    hidden = ops.concatenate(vectors, axis=1) if len(vectors) > 1 else vectors[0]
+    for number, size in enumerate(units):
+        hidden = layers.Dense(size, activation="relu", name=f"hidden_{number}")(hidden)
+    activation = "sigmoid" if task == "binary" else None
+    model = keras.Model(inputs, layers.Dense(1, activation=activation, name="prediction")(hidden), name="tabular")
+    metric = keras.metrics.AUC(name="auc") if task == "binary" else keras.metrics.MeanAbsoluteError(name="mae")
+    model.compile(
+        optimizer=keras.optimizers.get({"class_name": optimizer, "config": {"learning_rate": learning_rate}}),
+        loss=LOSSES[task],
+        metrics=[metric],
+    )
+    return model
+
+
+def _input(name: str, one: Any) -> Any:
+    return keras.Input(one.shape, dtype=one.dtype, ragged=one.is_ragged, name=_layer_name(name))
+
+
+def _vectors(name: str, one: Any, given: Any, size: int) -> list[Any]:
+    """Return vectors [batch, n] of a feature."""
+    if one.kind == "number":
+        return [given if one.shape else ops.expand_dims(given, axis=1)]
+    if one.kind == "categories":
+        return [_averaged(name, one, given, size)]
+    if not one.shape:
+        return [_embedding(one.size, size, name)(given)]
+    return [_embedding(rows, size, f"{name}_{place}")(given[:, place]) for place, rows in enumerate(one.sizes)]
+
+
+def _averaged(name: str, one: Any, ids: Any, size: int) -> Any:
+    """Return the average of a list's rows, or 0 if the list is empty."""
+    rows = _embedding(one.size, size, name)(ids)
+    if one.is_ragged:
+        return AverageOfRagged(name=f"average_{_layer_name(name)}")(rows)
+    is_item = ops.expand_dims(ops.cast(ops.not_equal(ids, 0), rows.dtype), axis=2)
+    items = ops.maximum(ops.sum(is_item, axis=1), 1.0)
+    return ops.sum(rows * is_item, axis=1) / items
+
+
+class AverageOfRagged(layers.Layer):
+    """The average of the rows of each example, and 0 for an example without rows."""
+
+    def call(self, rows: Any) -> Any:
+        """Return [batch, size] for ragged rows [batch, None, size]."""
+        if not isinstance(rows, tf.RaggedTensor):  # Keras builds the model with other tensors than it trains with
+            return ops.mean(rows, axis=1)
+        sums = tf.reduce_sum(rows, axis=1)
+        return sums / tf.cast(tf.maximum(rows.row_lengths(), 1), sums.dtype)[:, None]
+
+    def compute_output_shape(self, shape: Sequence[int | None]) -> tuple[int | None, ...]:
+        """Return the shape without the dimension of the rows."""
+        return (shape[0], shape[-1])
+
+
+def _embedding(rows: int, size: int, name: str) -> Any:
+    return layers.Embedding(rows, size, name=f"embedding_{_layer_name(name)}")
+
+
+def _layer_name(name: str) -> str:
+    """Return a name that TensorFlow allows. A column can have any name."""
+    return re.sub(r"[^A-Za-z0-9_.]", "_", name)

@@ -1,0 +1,1 @@
+"""What a column of a table means: one module for each kind, with its settings, its features and its served ops."""

@@ -1,0 +1,133 @@
+"""The interface of a column's kind."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar
+
+import numpy as np
+
+from parallax_runner.data.dataset import Feature
+from parallax_runner.data.table.cells import Cells
+from parallax_runner.data.table.stored_table import RawColumn, Strings
+
+# What a column learns from the training rows: arrays by name, such as a vocabulary or a mean.
+State = Mapping[str, np.ndarray]
+NOTHING_LEARNED: State = {}
+
+
+class Role(Enum):
+    """What a column is for."""
+
+    INPUT = "input"  # an input of the model, at training and when the model is served
+    LABEL = "label"
+    WEIGHT = "weight"
+    KEPT = "kept"  # no feature
+    DRAWN = "drawn"  # a feature that is in no file, and that a served model does not get
+
+
+@dataclass(frozen=True)
+class TableFeature:
+    """What a model's function is told about a feature.
+
+    `kind` is number, category, categories, label, weight or sampled. `shape` is the shape of one example. `sizes`
+    has one number for each column of a stack: ids are below it. It is empty for numbers. If `is_padded`, id 0 is
+    padding. If `is_ragged`, an example has any number of ids.
+    """
+
+    kind: str
+    shape: tuple[int | None, ...]
+    dtype: str
+    sizes: tuple[int, ...] = ()
+    is_padded: bool = False
+    is_ragged: bool = False
+
+    @property
+    def size(self) -> int:
+        """Ids of a feature with one column are below this number."""
+        return self.sizes[0]
+
+    @property
+    def feature(self) -> Feature:
+        """The feature as a dataset describes it."""
+        if self.is_ragged:
+            return Feature(self.shape, self.dtype, "ragged", ragged_rank=1)
+        return Feature(self.shape, self.dtype)
+
+
+class Counting:
+    """One pass over a column's training cells. This class learns nothing."""
+
+    def add(self, cells: Cells) -> None:
+        """Counts more cells."""
+
+    def state(self) -> State:
+        """Returns what was learned from all cells."""
+        return NOTHING_LEARNED
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A cell that the column does not accept: its row, counted from the first cell, and what is wrong with it."""
+
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Column(ABC):
+    """A column of a table, and how it becomes a feature of the same name.
+
+    The fields of a subclass are the settings. `features` and `served` compute the same, with NumPy from stored cells
+    and with TensorFlow from raw values.
+    """
+
+    kind: ClassVar[str]
+    role: ClassVar[Role] = Role.INPUT
+    short: ClassVar[str | None] = None  # the setting that a plain value is for
+
+    name: str
+
+    def check(self) -> str | None:
+        """Returns the reason why the settings do not fit together, or None."""
+        return None
+
+    @property
+    @abstractmethod
+    def raw(self) -> RawColumn | None:
+        """The column as it is read from files, or None if it is in no file."""
+
+    def counting(self, strings: Strings | None) -> Counting:
+        """Returns a new pass over the training cells. `strings` are the distinct strings of the column."""
+        return Counting()
+
+    def fault(self, cells: Cells, strings: Strings | None) -> Fault | None:
+        """Returns the first cell that the column does not accept, or None."""
+        return None
+
+    def lookup(self, state: State, strings: Strings | None) -> np.ndarray | None:
+        """Returns the array that maps a code to an id, or None if `features` needs none. May import TensorFlow."""
+        return None
+
+    @abstractmethod
+    def described(self, state: State) -> TableFeature:
+        """Returns what a model is told about the feature."""
+
+    @abstractmethod
+    def features(self, state: State, cells: Cells, lookup: np.ndarray | None) -> dict[str, np.ndarray]:
+        """Returns the arrays of a batch: under "" that of a dense feature, or the components of a ragged feature."""
+
+    def raw_input(self, tf: Any) -> Any:
+        """Returns the type of the raw values of a batch, tf.TensorSpec. `tf` is the module TensorFlow."""
+        raise NotImplementedError
+
+    def raw_example(self, cells: Cells, strings: Strings | None) -> np.ndarray:
+        """Returns the raw values from which the files' cells come, as `raw_input` describes them."""
+        raise NotImplementedError
+
+    def served(self, state: State, strings: Strings | None, raw: Any, tf: Any) -> dict[str, Any]:
+        """Returns tensors like `features`, from a tensor of raw values."""
+        raise NotImplementedError

@@ -1,0 +1,157 @@
+"""How a string or an integer becomes an id: by its hash, by its place in a vocabulary, or as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from parallax_runner.data.table.cells import Cells
+from parallax_runner.data.table.columns.column import Counting, Fault, State
+from parallax_runner.data.table.stored_table import MISSING_INTEGER, Cell, Strings
+from parallax_runner.data.table.strings_of_codes import hashed, strings_of
+
+CODES = "codes"  # of a vocabulary: the codes of its strings, in the order of their ids
+
+
+@dataclass(frozen=True)
+class Ids:
+    """The rule. With `hash` or `ids`, ids are below that number. Otherwise, ids below `oov` are for strings that are
+    not in the vocabulary, and the strings of the vocabulary follow, the most frequent first."""
+
+    hash: int | None = None
+    ids: int | None = None
+    min_count: int | None = None
+    max_size: int | None = None
+    oov: int | None = None
+
+    def check(self) -> str | None:
+        """Returns the reason why the settings do not fit together, or None."""
+        of_vocabulary = [word for word in ("min_count", "max_size", "oov") if getattr(self, word) is not None]
+        given = [word for word in ("hash", "ids") if getattr(self, word) is not None]
+        if len(given) == 2:
+            return "expected one of hash and ids, not both"
+        if given and of_vocabulary:
+            return f"expected {given[0]} without {', '.join(of_vocabulary)}, which belong to a vocabulary"
+        return None
+
+    @property
+    def cell(self) -> Cell:
+        """What a cell contains."""
+        return Cell.STRING if self.ids is None else Cell.INTEGER
+
+    @property
+    def unknown(self) -> int:
+        """The number of ids for strings that are not in the vocabulary."""
+        return self.oov or 1
+
+    @property
+    def has_vocabulary(self) -> bool:
+        """Whether the training rows determine the ids."""
+        return self.hash is None and self.ids is None
+
+    def size(self, state: State) -> int:
+        """Returns the number of ids."""
+        fixed = self.hash or self.ids
+        return fixed or self.unknown + len(state[CODES])
+
+    def first(self) -> int:
+        """Returns the first id that stands for a single value."""
+        return self.unknown if self.has_vocabulary else 0
+
+    def counting(self, strings: Strings | None) -> Counting:
+        """Returns a new pass over the training cells."""
+        if not self.has_vocabulary:
+            return Counting()
+        assert strings is not None
+        return _Vocabulary(strings, self.min_count or 1, self.max_size)
+
+    def fault(self, cells: Cells) -> tuple[int, str] | None:
+        """Returns the place of the first value that is no id, and what is wrong with it, or None."""
+        if self.ids is None:
+            return None
+        values = cells.values
+        bad = np.flatnonzero((values < 0) | (values >= self.ids))
+        if not len(bad):
+            return None
+        place = int(bad[0])
+        if values[place] == MISSING_INTEGER:
+            return place, f"a blank cell; expected an id, 0 to {self.ids - 1}"
+        return place, f"id {values[place]}; expected 0 to {self.ids - 1}"
+
+    def lookup(self, state: State, strings: Strings | None) -> np.ndarray | None:
+        """Returns the array that maps codes to ids, or None if the values are ids."""
+        if self.ids is not None:
+            return None
+        assert strings is not None
+        if self.hash is not None:
+            return hashed(strings, self.hash)
+        found = hashed(strings, self.unknown) if self.unknown > 1 else np.zeros(strings.count, dtype=np.int64)
+        codes = state[CODES]
+        found[codes] = self.unknown + np.arange(len(codes))
+        return found
+
+    def of_values(self, values: np.ndarray, lookup: np.ndarray | None) -> np.ndarray:
+        """Returns the ids, int64, of codes or integers."""
+        return values.astype(np.int64) if lookup is None else lookup[values]
+
+    def served(self, state: State, strings: Strings | None, raw: Any, tf: Any) -> Any:
+        """Returns the ids of a tensor of strings or integers, int64, with the ops of `tf`, TensorFlow."""
+        if self.ids is not None:
+            return raw
+        if self.hash is not None:
+            return tf.strings.to_hash_bucket_fast(raw, self.hash)
+        assert strings is not None
+        words = strings_of(strings, state[CODES])
+        unknown = tf.strings.to_hash_bucket_fast(raw, self.unknown)
+        if not words:
+            return unknown
+        places = np.arange(self.unknown, self.unknown + len(words))
+        filled = tf.lookup.KeyValueTensorInitializer(tf.constant(words), tf.constant(places, tf.int64))
+        found = tf.lookup.StaticHashTable(filled, default_value=-1).lookup(raw)
+        return tf.where(found < 0, unknown, found)
+
+
+class _Vocabulary(Counting):
+    """Counts strings by their codes."""
+
+    def __init__(self, strings: Strings, min_count: int, max_size: int | None) -> None:
+        self._strings, self._min_count, self._max_size = strings, min_count, max_size
+        self._counts = np.zeros(strings.count, dtype=np.int64)
+
+    def add(self, cells: Cells) -> None:
+        codes, counts = np.unique(cells.values, return_counts=True)
+        self._counts[codes] += counts
+
+    def state(self) -> State:
+        """Returns the codes of the vocabulary. Of strings with the same count, the one with smaller bytes is first, so
+        the order does not depend on the order of the rows."""
+        frequent = np.flatnonzero(self._counts >= self._min_count)
+        words = strings_of(self._strings, frequent)
+        places = sorted(range(len(frequent)), key=lambda place: (-self._counts[frequent[place]], words[place]))
+        chosen = frequent[np.array(places[: self._max_size], dtype=np.int64)]
+        return {CODES: chosen.astype(np.int32)}
+
+
+def raw_values(values: np.ndarray, strings: Strings | None) -> np.ndarray:
+    """Returns the strings of codes, as an array of objects of the type bytes, or the integers as they are."""
+    if values.dtype == np.int64:
+        return values
+    assert strings is not None
+    found = np.empty(len(values), dtype=object)
+    found[:] = strings_of(strings, values)
+    return found
+
+
+def in_row(place: int, cells: Cells) -> int:
+    """Returns the row of a value."""
+    if cells.lengths is None:
+        return place
+    return int(np.searchsorted(np.cumsum(cells.lengths), place, side="right"))
+
+
+def fault_of(rule: Ids, cells: Cells) -> Fault | None:
+    """Returns the first value that is no id, as the fault of its row, or None."""
+    found = rule.fault(cells)
+    return None if found is None else Fault(in_row(found[0], cells), found[1])

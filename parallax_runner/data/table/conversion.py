@@ -1,0 +1,232 @@
+"""Converts files to the arrays of a stored table, block by block and in parallel. Memory does not grow with the
+files."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from parallax_runner.data.table.bad_rows import BadRowCounter, BadRows
+from parallax_runner.data.table.encoded_block import EncodedBlock, encoded
+from parallax_runner.data.table.good_rows import BadRow, good_rows
+from parallax_runner.data.table.origins import write_files
+from parallax_runner.data.table.part_writer import PartWriter
+from parallax_runner.data.table.partition import Partition
+from parallax_runner.data.table.raw_block import RawBlock, Reader
+from parallax_runner.data.table.read_columns import ReadColumn
+from parallax_runner.data.table.sources import SourceFile
+from parallax_runner.data.table.stored_folder import strings_paths, write_description
+from parallax_runner.data.table.stored_table import TRAIN, Cell, RawColumn
+from parallax_runner.data.table.string_merge import StringMerge
+from parallax_runner.errors import DataError
+
+log = logging.getLogger(__name__)
+
+_WAITING_BLOCKS_PER_THREAD = 2
+_REPORT_SECS = 10.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is converted, and how."""
+
+    files: Mapping[str, Sequence[SourceFile]]
+    reader: Reader
+    columns: tuple[RawColumn, ...]
+    partition: Partition | None
+    bad_rows: BadRows
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """All parts of the table."""
+        divided = self.partition.parts if self.partition is not None else ()
+        return tuple(dict.fromkeys([*self.files, *divided]))
+
+    @property
+    def read(self) -> tuple[ReadColumn, ...]:
+        """The columns to read of the files for training: those of the table, and maybe one that divides the rows."""
+        extra = self.partition.read_column if self.partition is not None else None
+        own = tuple(ReadColumn.of(column) for column in self.columns)
+        return own if extra is None else (*own, extra)
+
+    @property
+    def own_read(self) -> tuple[ReadColumn, ...]:
+        """The columns of the table."""
+        return tuple(ReadColumn.of(column) for column in self.columns)
+
+    @property
+    def total_bytes(self) -> int:
+        """The size of all files."""
+        return sum(file.size_bytes for files in self.files.values() for file in files)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A block to convert. `read_bytes` is the size of the files until its end."""
+
+    block: RawBlock
+    part: str
+    file: SourceFile
+    file_number: int
+    read_bytes: int
+
+
+@dataclass(frozen=True)
+class _Converted:
+    """A converted block. `part` is the number of the part of each row, or None if the files determine it."""
+
+    work: _Work
+    rows: EncodedBlock
+    first_line: int
+    lines: np.ndarray | None
+    part: np.ndarray | None
+    bad: list[BadRow]
+
+
+def convert(plan: Plan, folder: Path, *, threads: int | None = None) -> None:
+    """Writes the table to an empty folder.
+
+    Raises DataError if a file cannot be read, has bad rows or changes meanwhile, if there are no rows for training, or
+    if the disk is too small, and OSError if the folder cannot be written.
+    """
+    count = threads or len(os.sched_getaffinity(0))
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    with ThreadPoolExecutor(count, thread_name_prefix="table") as pool, ExitStack() as stack:
+        writers = {part: PartWriter(folder, part, plan.columns) for part in plan.parts}
+        for writer in writers.values():
+            stack.callback(writer.close)
+        names = [column.name for column in plan.columns if column.cell is Cell.STRING]
+        strings = StringMerge(scratch, names)
+        counter = BadRowCounter(plan.bad_rows)
+        progress = _Progress(plan.total_bytes, folder)
+        for number, converted in enumerate(_converted(plan, pool, count * _WAITING_BLOCKS_PER_THREAD)):
+            counter.count(converted.bad, converted.work.file)
+            _append(converted, writers, plan, number)
+            strings.add(converted.rows.dictionaries)
+            progress.tell(converted.work.read_bytes, sum(writer.written_bytes for writer in writers.values()))
+        counter.tell()
+        _check_rows(writers, plan)
+        coded = [file for writer in writers.values() for file in writer.close()]
+        strings.finish(coded, strings_paths(folder, plan.columns), pool)
+    shutil.rmtree(scratch)
+    write_files(folder, [str(file.path) for files in plan.files.values() for file in files])
+    rows = {part: writer.rows for part, writer in writers.items()}
+    write_description(folder, plan.columns, rows, skipped_rows=counter.skipped)
+
+
+def _check_rows(writers: Mapping[str, PartWriter], plan: Plan) -> None:
+    if writers[TRAIN].rows == 0:
+        paths = ", ".join(str(file.path) for file in plan.files[TRAIN][:3])
+        raise DataError(f"{paths}: there are no rows to train on.")
+
+
+def _converted(plan: Plan, pool: ThreadPoolExecutor, most_waiting: int) -> Iterator[_Converted]:
+    """Yields the converted blocks in their order, however many threads there are."""
+    waiting: deque[Future[_Converted]] = deque()
+    try:
+        for work in _all_work(plan):
+            waiting.append(pool.submit(_convert_block, work, plan))
+            if len(waiting) > most_waiting:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def _all_work(plan: Plan) -> Iterator[_Work]:
+    number, done_bytes = 0, 0
+    for part, files in plan.files.items():
+        read = plan.read if part == TRAIN else plan.own_read
+        for file in files:
+            file.check_unchanged()
+            has_rows = False
+            for block, read_bytes in plan.reader.blocks(file, read):
+                has_rows = True
+                yield _Work(block, part, file, number, done_bytes + read_bytes)
+            file.check_unchanged()
+            if not has_rows:
+                raise DataError(f"{file.path}: this file has no rows. Remove it.")
+            number += 1
+            done_bytes += file.size_bytes
+
+
+def _convert_block(work: _Work, plan: Plan) -> _Converted:
+    read = plan.read if work.part == TRAIN else plan.own_read
+    good = good_rows(work.block, read, most_bad=plan.bad_rows.most)
+    own = good.columns[: len(plan.columns)]
+    rows = encoded(own, plan.columns, good.rows)
+    part = None
+    if work.part == TRAIN and plan.partition is not None:
+        part = _part_of_rows(plan.partition, work.file, good.line_of_rows(), good.columns[-1])
+    return _Converted(work, rows, good.first_line, good.lines, part, good.bad)
+
+
+def _part_of_rows(partition: Partition, file: SourceFile, lines: np.ndarray, last: object) -> np.ndarray:
+    if isinstance(last, pa.Array) and partition.column is not None:
+        return partition.part_of_values(last)
+    return partition.part_of_lines(file, lines)
+
+
+def _append(converted: _Converted, writers: Mapping[str, PartWriter], plan: Plan, number: int) -> None:
+    """Appends the rows of the block with this number to their parts."""
+    work, rows = converted.work, converted.rows
+    if converted.part is None or plan.partition is None:
+        writers[work.part].append(
+            rows, block=number, file=work.file_number, first_line=converted.first_line, lines=converted.lines
+        )
+        return
+    lines = converted.lines
+    if lines is None:
+        lines = np.arange(converted.first_line, converted.first_line + rows.rows)
+    for part_number, part in enumerate(plan.partition.parts):
+        chosen = converted.part == part_number
+        writers[part].append(rows.where(chosen), block=number, file=work.file_number, first_line=0, lines=lines[chosen])
+
+
+class _Progress:
+    """Logs the progress from time to time, and checks that the disk suffices."""
+
+    def __init__(self, total_bytes: int, folder: Path) -> None:
+        self._total_bytes = total_bytes
+        self._folder = folder
+        self._started = time.monotonic()
+        self._told: float | None = None
+
+    def tell(self, read_bytes: int, written_bytes: int) -> None:
+        """Reports that so many bytes of the files have become so many bytes of arrays."""
+        now = time.monotonic()
+        if self._told is not None and now - self._told < _REPORT_SECS:
+            return
+        is_first = self._told is None
+        self._told = now
+        self._check_disk(read_bytes, written_bytes)
+        if not is_first:
+            share = 100 * read_bytes / self._total_bytes
+            speed = read_bytes / 1e6 / (now - self._started)
+            log.info("converting files to arrays: %.0f %% of %.1f GB, %.0f MB/s", share, self._total_bytes / 1e9, speed)
+
+    def _check_disk(self, read_bytes: int, written_bytes: int) -> None:
+        if read_bytes == 0:
+            return
+        needed_bytes = written_bytes / read_bytes * (self._total_bytes - read_bytes)
+        free_bytes = shutil.disk_usage(self._folder).free
+        if needed_bytes > free_bytes:
+            raise DataError(
+                f"{self._folder.parent}: the arrays of the files need about {needed_bytes / 1e9:.1f} GB more, and "
+                f"{free_bytes / 1e9:.1f} GB are free. Set data.cache_dir or XDG_CACHE_HOME to a directory on a larger "
+                "disk."
+            )

@@ -1,0 +1,167 @@
+"""Reads CSV and TSV with pyarrow's parser."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from parallax_runner.data.table.csv_records import end_of_records, records
+from parallax_runner.data.table.raw_block import Fault, RawBlock, Reader
+from parallax_runner.data.table.read_columns import MISSING_TEXTS, Column, ReadColumn, as_read
+from parallax_runner.data.table.sources import SourceFile
+from parallax_runner.data.table.text_stream import TextPiece, pieces
+from parallax_runner.errors import DataError
+
+_HEADER_BYTES = 2**16
+
+
+@dataclass(frozen=True)
+class CsvLayout:
+    """How cells are separated, and the names of the columns in their order."""
+
+    delimiter: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CsvBlock(RawBlock):
+    """Records of a CSV file."""
+
+    layout: CsvLayout
+    piece: TextPiece
+
+    @property
+    def place(self) -> str:
+        """See RawBlock."""
+        return "line"
+
+    def columns(self, read: Sequence[ReadColumn]) -> list[Column]:
+        """See RawBlock."""
+        types = {self._key(column.name): pa.string() if column.is_list else column.type for column in read}
+        table = pa_csv.read_csv(
+            pa.BufferReader(self.piece.data),
+            read_options=pa_csv.ReadOptions(
+                use_threads=False,
+                block_size=len(self.piece.data) + 1,
+                column_names=[str(number) for number in range(len(self.layout.names))],
+            ),
+            parse_options=pa_csv.ParseOptions(
+                delimiter=self.layout.delimiter, newlines_in_values=b'"' in self.piece.data
+            ),
+            convert_options=pa_csv.ConvertOptions(
+                column_types=types, include_columns=list(types), null_values=MISSING_TEXTS, strings_can_be_null=False
+            ),
+        )
+        arrays = [_only_chunk(table.column(self._key(column.name))) for column in read]
+        return [as_read(array, column) if column.is_list else array for array, column in zip(arrays, read, strict=True)]
+
+    def _key(self, name: str) -> str:
+        # Names in a file may be doubled, but positions are not.
+        return str(self.layout.names.index(name))
+
+    def lines(self) -> np.ndarray:
+        """See RawBlock."""
+        _, lines = records(self.piece.data, self.layout.delimiter)
+        return lines + self.piece.first_line
+
+    def regular_start(self, rows: int) -> int | None:
+        """See RawBlock."""
+        return self.piece.first_line if rows == self.piece.line_count else None
+
+    def divided(self) -> tuple[CsvBlock, CsvBlock] | None:
+        """See RawBlock."""
+        starts, lines = records(self.piece.data, self.layout.delimiter)
+        if len(starts) < 2:
+            return None
+        middle = len(starts) // 2
+        cut, line = int(starts[middle]), int(lines[middle])
+        first, second = self.piece.data[:cut], self.piece.data[cut:]
+        at, total, read_bytes = self.piece.first_line, self.piece.line_count, self.piece.read_bytes
+        return (
+            CsvBlock(self.layout, TextPiece(first, at, line, read_bytes)),
+            CsvBlock(self.layout, TextPiece(second, at + line, total - line, read_bytes)),
+        )
+
+    def fault_of_row(self, read: Sequence[ReadColumn]) -> Fault | None:
+        """See RawBlock."""
+        count = len(self._cells())
+        expected = len(self.layout.names)
+        return None if count == expected else Fault(f"{expected} columns, got {count}")
+
+    def cell(self, name: str) -> str:
+        """See RawBlock."""
+        return self._cells()[self.layout.names.index(name)]
+
+    def _cells(self) -> list[str]:
+        text = self.piece.data.decode("utf-8", errors="backslashreplace")
+        return _parsed(text, self.layout.delimiter)
+
+
+def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _parsed(record: str, delimiter: str) -> list[str]:
+    return next(csv.reader(io.StringIO(record.lstrip("\r\n"), newline=""), delimiter=delimiter), [])
+
+
+class CsvReader(Reader):
+    """Reads CSV with this delimiter. `header` has the names of the columns, or is None if each file begins with
+    them."""
+
+    def __init__(self, delimiter: str, header: tuple[str, ...] | None, block_bytes: int | None = None) -> None:
+        self._delimiter = delimiter
+        self._header = header
+        self._block_bytes = block_bytes
+
+    def names(self, file: SourceFile) -> Sequence[str]:
+        """See Reader."""
+        if self._header is not None:
+            return self._header
+        first = next(self._pieces(file, _HEADER_BYTES))
+        return self._names_in(file, first)
+
+    def blocks(self, file: SourceFile, read: Sequence[ReadColumn]) -> Iterator[tuple[RawBlock, int]]:
+        """See Reader."""
+        names = self._header
+        for piece in self._pieces(file, self._block_bytes):
+            rows = piece
+            if names is None:
+                names = tuple(self._names_in(file, piece))
+                rows = self._after_header(piece)
+            if rows.data.strip(b"\r\n"):
+                yield CsvBlock(CsvLayout(self._delimiter, names), rows), piece.read_bytes
+
+    def _pieces(self, file: SourceFile, block_bytes: int | None) -> Iterator[TextPiece]:
+        return pieces(file, lambda data: end_of_records(data, self._delimiter), block_bytes)
+
+    def _names_in(self, file: SourceFile, piece: TextPiece) -> list[str]:
+        starts, _ = records(piece.data, self._delimiter)
+        if len(starts) == 0:
+            raise DataError(f"{file.path}: expected the names of the columns in the first line, but it is empty.")
+        end = starts[1] if len(starts) > 1 else len(piece.data)
+        try:
+            return _parsed(piece.data[:end].decode("utf-8"), self._delimiter)
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{file.path}: line 1: expected UTF-8 text, but the names of the columns have the byte "
+                f"0x{error.object[error.start]:02x}. Convert this file."
+            ) from error
+
+    def _after_header(self, piece: TextPiece) -> TextPiece:
+        starts, lines = records(piece.data, self._delimiter)
+        if len(starts) < 2:
+            return TextPiece(b"", piece.first_line, 0, piece.read_bytes)
+        header_lines = int(lines[1])
+        return TextPiece(
+            piece.data[int(starts[1]) :],
+            piece.first_line + header_lines,
+            piece.line_count - header_lines,
+            piece.read_bytes,
+        )

@@ -1,0 +1,83 @@
+"""Finds the ends of records in CSV. A newline between quotation marks ends no record."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_NEWLINE, _RETURN, _QUOTE = ord("\n"), ord("\r"), ord('"')
+
+
+def end_of_records(data: bytes, delimiter: str) -> int:
+    """Returns the position behind the last whole record, or 0. `data` begins with a record."""
+    if b'"' not in data:
+        return data.rfind(b"\n") + 1
+    ends = record_ends(data, delimiter)
+    return int(ends[-1]) if len(ends) else 0
+
+
+def record_ends(data: bytes, delimiter: str) -> np.ndarray:
+    """Returns the positions behind the newlines that end records, int64. `data` begins with a record."""
+    text = np.frombuffer(data, dtype=np.uint8)
+    newlines = np.flatnonzero(text == _NEWLINE)
+    quotes = np.flatnonzero(text == _QUOTE)
+    if len(quotes) == 0:
+        return newlines + 1
+    opening, closing = _spans(text, quotes, ord(delimiter))
+    opened = np.searchsorted(opening, newlines)
+    closed = np.searchsorted(closing, newlines)
+    return newlines[opened == closed] + 1
+
+
+def _spans(text: np.ndarray, quotes: np.ndarray, delimiter: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the positions of the quotation marks that open a quoted text, and of those that close it. A mark within a
+    cell that does not begin with one is an ordinary character."""
+    at_start = _is_at_start(text, quotes, delimiter)
+    follows_mark = np.diff(quotes, prepend=-2) == 1
+    # Usually, marks open and close by turns. A doubled mark in a quoted text closes it and opens it again.
+    if np.all((at_start | follows_mark)[0::2]):
+        return _closed(quotes[0::2], quotes[1::2], len(text))
+    return _spans_one_by_one(quotes.tolist(), at_start.tolist(), len(text))
+
+
+def _is_at_start(text: np.ndarray, positions: np.ndarray, delimiter: int) -> np.ndarray:
+    """Returns whether a cell begins at each position."""
+    before = text[np.maximum(positions - 1, 0)]
+    is_boundary = (before == delimiter) | (before == _NEWLINE) | (before == _RETURN)
+    return is_boundary | (positions == 0)
+
+
+def _closed(opening: np.ndarray, closing: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    is_open = len(opening) > len(closing)
+    return opening, np.append(closing, size) if is_open else closing
+
+
+def _spans_one_by_one(quotes: list[int], at_start: list[bool], size: int) -> tuple[np.ndarray, np.ndarray]:
+    opening, closing = [], []
+    is_open, skipped = False, -1
+    for number, position in enumerate(quotes):
+        if number == skipped:
+            continue
+        if not is_open:
+            is_open = at_start[number]
+            if is_open:
+                opening.append(position)
+        elif quotes[number + 1 : number + 2] == [position + 1]:
+            skipped = number + 1  # a doubled mark is a character
+        else:
+            closing.append(position)
+            is_open = False
+    return _closed(np.array(opening, dtype=np.int64), np.array(closing, dtype=np.int64), size)
+
+
+def records(data: bytes, delimiter: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the start of each record and the number of lines before it, both int64 [records]. Empty lines are no
+    records. `data` begins with a record."""
+    ends = record_ends(data, delimiter)
+    if len(ends) == 0 or ends[-1] < len(data):
+        ends = np.append(ends, len(data))
+    starts = np.concatenate([[0], ends[:-1]])
+    text = np.frombuffer(data, dtype=np.uint8)
+    newlines = np.flatnonzero(text == _NEWLINE)
+    lines = np.searchsorted(newlines, starts)
+    is_empty = (text[starts] == _NEWLINE) | ((text[starts] == _RETURN) & (ends - starts == 2))
+    return starts[~is_empty], lines[~is_empty]

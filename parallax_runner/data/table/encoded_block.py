@@ -1,0 +1,84 @@
+"""Rows as arrays of fixed width. The codes of a block refer to the block's own dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from parallax_runner.data.table.read_columns import Column, Lists
+from parallax_runner.data.table.stored_table import MISSING_CODE, MISSING_INTEGER, Cell, RawColumn
+
+DTYPE = {Cell.NUMBER: np.dtype(np.float32), Cell.INTEGER: np.dtype(np.int64), Cell.STRING: np.dtype(np.int32)}
+
+
+@dataclass(frozen=True)
+class EncodedList:
+    """The lists of some rows. `lengths` is int64 [rows]; `values` has the values of all lists, in order."""
+
+    lengths: np.ndarray
+    values: np.ndarray
+
+    def where(self, chosen: np.ndarray) -> EncodedList:
+        """Returns the lists of some rows. `chosen` is bool [rows]."""
+        return EncodedList(self.lengths[chosen], self.values[np.repeat(chosen, self.lengths)])
+
+
+@dataclass(frozen=True)
+class EncodedBlock:
+    """Some rows. `matrices` has one array [rows, columns] for each kind of cell. `dictionaries` has the strings of each
+    string column; the string with the local code c is number c - 1."""
+
+    rows: int
+    matrices: Mapping[Cell, np.ndarray]
+    lists: Mapping[str, EncodedList]
+    dictionaries: Mapping[str, pa.Array]
+
+    def where(self, chosen: np.ndarray) -> EncodedBlock:
+        """Returns some rows. `chosen` is bool [rows]. The dictionaries stay as they are."""
+        return EncodedBlock(
+            rows=int(np.count_nonzero(chosen)),
+            matrices={cell: matrix[chosen] for cell, matrix in self.matrices.items()},
+            lists={name: values.where(chosen) for name, values in self.lists.items()},
+            dictionaries=self.dictionaries,
+        )
+
+
+def encoded(arrays: Sequence[Column], columns: Sequence[RawColumn], rows: int) -> EncodedBlock:
+    """Returns columns, which have this many rows, as one block."""
+    dictionaries: dict[str, pa.Array] = {}
+    lists = {}
+    matrices = {cell: np.empty((rows, count), dtype=DTYPE[cell]) for cell, count in _counts(columns).items()}
+    places = dict.fromkeys(Cell, 0)
+    for array, column in zip(arrays, columns, strict=True):
+        values = array.values if isinstance(array, Lists) else array
+        cells = _cells(values, column, dictionaries)
+        if isinstance(array, Lists):
+            lists[column.name] = EncodedList(array.lengths, cells)
+            continue
+        matrices[column.cell][:, places[column.cell]] = cells
+        places[column.cell] += 1
+    return EncodedBlock(rows, matrices, lists, dictionaries)
+
+
+def _counts(columns: Sequence[RawColumn]) -> dict[Cell, int]:
+    return {cell: sum(one.cell is cell and not one.is_list for one in columns) for cell in Cell}
+
+
+def _cells(values: pa.Array, column: RawColumn, dictionaries: dict[str, pa.Array]) -> np.ndarray:
+    if column.cell is Cell.NUMBER:
+        return _filled(values, float("nan"))
+    if column.cell is Cell.INTEGER:
+        return _filled(values, MISSING_INTEGER)
+    words = values.dictionary_encode()
+    dictionaries[column.name] = words.dictionary
+    return _filled(words.indices, MISSING_CODE - 1) + np.int32(1)
+
+
+def _filled(values: pa.Array, missing: float | int) -> np.ndarray:
+    if values.null_count:
+        values = values.fill_null(missing)
+    array: np.ndarray = values.to_numpy(zero_copy_only=False)
+    return array

@@ -1,0 +1,104 @@
+"""Divides the rows of the files for training among parts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from parallax_runner.data.table.read_columns import ReadColumn
+from parallax_runner.data.table.sources import SourceFile
+from parallax_runner.data.table.stored_table import TEST, TRAIN, VALIDATION, Cell
+from parallax_runner.errors import ConfigError, Setting
+
+_DIVIDED = (VALIDATION, TEST)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Which rows of the files for training belong to other parts.
+
+    With `fractions`, such as {"validation": 0.1}, the part of a row follows from a hash of the file's name and of the
+    row's line, keyed by `seed`. With `bounds`, such as {"validation": "2024-01-01"}, the rows from this value of
+    `column` on belong to a part. Strings are compared byte by byte.
+    """
+
+    fractions: Mapping[str, float] = field(default_factory=dict)
+    column: str | None = None
+    bounds: Mapping[str, float | str] = field(default_factory=dict)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError if the values do not divide rows."""
+        _check_names(self.fractions, "fractions")
+        _check_names(self.bounds, "bounds")
+        if bool(self.fractions) == bool(self.bounds):
+            raise ConfigError("expected either fractions, or bounds and a column.").about(
+                Setting.of("data.partition", None)
+            )
+        if bool(self.bounds) != (self.column is not None):
+            raise ConfigError("expected a column and bounds together.").about(
+                Setting.of("data.partition.column", self.column)
+            )
+        if any(fraction <= 0 for fraction in self.fractions.values()) or sum(self.fractions.values()) >= 1:
+            raise ConfigError("expected fractions above 0, and a rest for training.").about(
+                Setting.of("data.partition.fractions", dict(self.fractions))
+            )
+        if len({isinstance(bound, str) for bound in self.bounds.values()}) > 1:
+            raise ConfigError("expected only numbers or only strings.").about(
+                Setting.of("data.partition.bounds", dict(self.bounds))
+            )
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts that rows go to, in the order of their numbers: training is 0."""
+        return (TRAIN, *(self.fractions or self._ordered_bounds()))
+
+    @property
+    def read_column(self) -> ReadColumn | None:
+        """The column whose bounds divide the rows."""
+        if self.column is None:
+            return None
+        is_text = isinstance(next(iter(self.bounds.values())), str)
+        if is_text:
+            return ReadColumn(self.column, Cell.STRING, pa.string())
+        return ReadColumn(self.column, Cell.NUMBER, pa.float64())
+
+    def part_of_lines(self, file: SourceFile, lines: np.ndarray) -> np.ndarray:
+        """Returns the number of the part of each row, int8 [rows], from its line, int64 [rows]."""
+        key = hashlib.sha256(f"{self.seed} {file.name}".encode()).digest()
+        mixed = _mixed(lines.astype(np.uint64) + np.uint64(int.from_bytes(key[:8], "little")))
+        uniform = mixed / 2.0**64
+        limits = np.cumsum(list(self.fractions.values()))
+        part = np.searchsorted(limits, uniform, side="right") + 1
+        return np.where(part > len(limits), 0, part).astype(np.int8)
+
+    def part_of_values(self, values: pa.Array) -> np.ndarray:
+        """Returns the number of the part of each row, int8 [rows], from the values of the column. A row without a value
+        is for training."""
+        part = np.zeros(len(values), dtype=np.int8)
+        for number, bound in enumerate(self._ordered_bounds().values(), start=1):
+            is_from_here = pc.greater_equal(values, pa.scalar(bound, values.type))
+            part[pc.fill_null(is_from_here, False).to_numpy(zero_copy_only=False)] = number
+        return part
+
+    def _ordered_bounds(self) -> dict[str, float | str]:
+        return dict(sorted(self.bounds.items(), key=lambda item: item[1]))
+
+
+def _check_names(parts: Mapping[str, float | str], key: str) -> None:
+    for part in parts:
+        if part not in _DIVIDED:
+            raise ConfigError(f"expected {VALIDATION} or {TEST}.").about(Setting.of(f"data.partition.{key}", part))
+
+
+def _mixed(numbers: np.ndarray) -> np.ndarray:
+    """Returns uint64 numbers whose bits all depend on all bits of the given ones (SplitMix64)."""
+    mixed = numbers * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

@@ -1,0 +1,64 @@
+"""Chooses the reader of a format, and checks that the files have the columns."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from parallax_runner.data.table.csv_reader import CsvReader
+from parallax_runner.data.table.raw_block import Reader
+from parallax_runner.data.table.read_columns import ReadColumn
+from parallax_runner.data.table.sources import CSV, TSV, SourceFile, Sources
+from parallax_runner.errors import ConfigError, DataError, Setting
+
+_DELIMITERS = {CSV: ",", TSV: "\t"}
+
+
+def reader_of(sources: Sources, format_name: str) -> Reader:
+    """Returns the reader of the files. Raises ConfigError if a setting does not suit the format."""
+    if format_name in _DELIMITERS:
+        delimiter = sources.delimiter or _DELIMITERS[format_name]
+        if len(delimiter.encode()) != 1 or delimiter in '"\r\n':
+            raise ConfigError("expected one ASCII character.").about(Setting.of("data.delimiter", delimiter))
+        return CsvReader(delimiter, sources.header)
+    raise ConfigError("not implemented").about(Setting.of("data.format", format_name))
+
+
+def check_names(reader: Reader, files: Sequence[SourceFile], read: Sequence[ReadColumn]) -> None:
+    """Raises DataError if a file lacks a column or has it twice, or if the columns of two files differ."""
+    first: tuple[str, ...] | None = None
+    for file in files:
+        names = tuple(reader.names(file))
+        for column in read:
+            _check_name(column.name, names, file)
+        if first is None:
+            first = names
+        elif names != first:
+            raise DataError(
+                f"{file.path}: expected the columns of {files[0].path}, but {_difference(first, names)}. "
+                "Give all files the same columns."
+            )
+
+
+def _check_name(name: str, names: Sequence[str], file: SourceFile) -> None:
+    count = names.count(name)
+    if count == 1:
+        return
+    if count > 1:
+        raise DataError(f"{file.path}: {count} columns have the name {name}. Rename all but one.")
+    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+    raise DataError(
+        f"{file.path}: there is no column {name}; the nearest name is {nearest[0] if nearest else 'none'}. "
+        "Correct the name, or set data.header if the files do not begin with the names of the columns."
+    )
+
+
+def _difference(first: Sequence[str], names: Sequence[str]) -> str:
+    if len(first) != len(names):
+        return f"this file has {len(names)} columns, not {len(first)}"
+    place, expected, found = next(
+        (number, one, other)
+        for number, (one, other) in enumerate(zip(first, names, strict=True), start=1)
+        if one != other
+    )
+    return f"column {place} is {found}, not {expected}"

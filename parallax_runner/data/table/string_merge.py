@@ -1,0 +1,132 @@
+"""Numbers the distinct strings of each column. While blocks are read, each has dictionaries of its own; in the end, they
+become one for each column.
+
+The strings are numbered in the order in which they first appear, so the codes do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from parallax_runner.data.table.array_file import ArrayFile, mapped
+from parallax_runner.data.table.part_writer import CodedFile, Span
+
+_CELLS_PER_WRITE = 2**16
+
+
+class StringMerge:
+    """Collects the dictionaries of blocks in files of a folder, for the string columns `names`. All blocks must be
+    added in their order."""
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self._folder = folder
+        self._names = tuple(names)
+        self._offsets = ArrayFile(folder / "offsets.npy", np.dtype(np.int64))
+        self._data = ArrayFile(folder / "data.npy", np.dtype(np.uint8))
+        # For each block and column: where its offsets and its data begin, and their numbers.
+        self._places: list[np.ndarray] = []
+
+    def add(self, dictionaries: Mapping[str, pa.Array]) -> None:
+        """Adds the dictionaries of the next block."""
+        places = np.empty((len(self._names), 4), dtype=np.int64)
+        offsets_of, data_of = [], []
+        offset_start, data_start = self._offsets.rows, self._data.rows
+        for number, name in enumerate(self._names):
+            offsets, data = _offsets_and_data(dictionaries[name])
+            places[number] = offset_start, len(offsets), data_start, len(data)
+            offset_start += len(offsets)
+            data_start += len(data)
+            offsets_of.append(offsets)
+            data_of.append(data)
+        if self._names:
+            self._offsets.append(np.concatenate(offsets_of))
+            self._data.append(np.concatenate(data_of))
+        self._places.append(places)
+
+    def finish(self, coded: Iterable[CodedFile], paths: Mapping[str, tuple[Path, Path]], pool: Executor) -> None:
+        """Writes the strings of each column to its `paths`, of the offsets and of the data, and replaces the codes in
+        the files."""
+        self._offsets.close()
+        self._data.close()
+        if not self._names or not self._places:
+            for path in paths.values():
+                _write_strings(pa.array([""], pa.large_binary()), *path)
+            return
+        places = np.stack(self._places)
+        offsets, data = mapped(self._offsets.path), mapped(self._data.path)
+
+        def merge(number: int) -> Path:
+            chunks = [_array_at(offsets, data, place) for place in places[:, number]]
+            return self._merge(chunks, number, paths[self._names[number]])
+
+        codes = [mapped(path) for path in pool.map(merge, range(len(self._names)))]
+        # The entries of a block begin here in the codes of a column.
+        counts = places[:, :, 1] - 1
+        starts = np.cumsum(counts, axis=0) - counts
+        code_of = dict(zip(self._names, zip(codes, starts.T, counts.T, strict=True), strict=True))
+
+        def table_of(name: str, block: int) -> np.ndarray:
+            column, start, count = code_of[name]
+            return column[start[block] : start[block] + count[block]]
+
+        for file in coded:
+            _recode(file, table_of, pool)
+
+    def _merge(self, chunks: list[pa.Array], number: int, paths: tuple[Path, Path]) -> Path:
+        words = pa.chunked_array(chunks).dictionary_encode()
+        _write_strings(words.chunk(0).dictionary, *paths)
+        path = self._folder / f"codes{number}.npy"
+        with ArrayFile(path, np.dtype(np.int32)) as file:
+            for chunk in words.chunks:
+                file.append(chunk.indices.to_numpy())
+        return path
+
+
+def _offsets_and_data(dictionary: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the strings behind an empty one, which has the local code 0: int64 [strings + 2] and uint8."""
+    words = dictionary.cast(pa.large_string())
+    if len(words) == 0:
+        return np.zeros(2, dtype=np.int64), np.empty(0, dtype=np.uint8)
+    _, offsets_buffer, data_buffer = words.buffers()
+    offsets = np.frombuffer(offsets_buffer, dtype=np.int64)[words.offset : words.offset + len(words) + 1]
+    data = np.frombuffer(data_buffer, dtype=np.uint8)[offsets[0] : offsets[-1]] if offsets[-1] > 0 else []
+    return np.concatenate([[0], offsets - offsets[0]]), np.asarray(data, dtype=np.uint8)
+
+
+def _array_at(offsets: np.ndarray, data: np.ndarray, place: np.ndarray) -> pa.Array:
+    """Returns the strings at a place, without a copy."""
+    offset_start, offset_count, data_start, data_count = (int(value) for value in place)
+    block_offsets = np.asarray(offsets[offset_start : offset_start + offset_count])
+    block_data = np.asarray(data[data_start : data_start + data_count])
+    buffers = [None, pa.py_buffer(block_offsets), pa.py_buffer(block_data)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), offset_count - 1, buffers)
+
+
+def _write_strings(words: pa.Array, offsets_path: Path, data_path: Path) -> None:
+    _, offsets_buffer, data_buffer = words.buffers()
+    offsets = np.frombuffer(offsets_buffer, dtype=np.int64)[: len(words) + 1]
+    with ArrayFile(offsets_path, np.dtype(np.int64)) as file:
+        file.append(offsets)
+    with ArrayFile(data_path, np.dtype(np.uint8)) as file:
+        if offsets[-1] > 0:
+            file.append(np.frombuffer(data_buffer, dtype=np.uint8)[: offsets[-1]])
+
+
+def _recode(file: CodedFile, table_of: Callable[[str, int], np.ndarray], pool: Executor) -> None:
+    array = mapped(file.path, mode="r+")
+    if array.size == 0:
+        return
+    columns = array.reshape(len(array), -1)
+
+    def recode(span: Span) -> None:
+        for number, name in enumerate(file.names):
+            cells = columns[span.start : span.stop, number]
+            cells[:] = table_of(name, span.block)[cells]
+
+    for _ in pool.map(recode, file.spans):
+        pass

@@ -1,0 +1,183 @@
+"""The dataset of a stored table: random rows of mapped arrays, as features of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parallax_runner.data.digest import digest_of
+from parallax_runner.data.draws import keys
+from parallax_runner.data.identity import CONTENT, EXAMPLES, Contents
+from parallax_runner.data.table.cells import Cells, PartReader, arrays_of
+from parallax_runner.data.table.columns.category import Category
+from parallax_runner.data.table.columns.column import Column, Role, TableFeature
+from parallax_runner.data.table.columns.sampled import Sampled
+from parallax_runner.data.table.fitted import LEARNED, Fitted, numbering, save_readable
+from parallax_runner.data.table.row_order import row_stream
+from parallax_runner.data.table.stacks import Stack, check_alike
+from parallax_runner.data.table.stored_table import TRAIN, VALIDATION, StoredTable
+from parallax_runner.data.table.strings_of_codes import strings_of
+from parallax_runner.errors import DataError
+
+
+class TableDataset:
+    """Implements `Dataset`. Each replica gets batches of its own size from an endless stream, so no batch is partial.
+
+    `table_features` describes the features to the model's function. `labels` and `sample_weight` are the names of the
+    features that a Keras model gets as such, or None.
+    """
+
+    words_per_example: int | None = None
+
+    def __init__(
+        self,
+        table: StoredTable,
+        columns: Sequence[Column],
+        stacks: Sequence[Stack],
+        found: Fitted,
+        *,
+        shuffle: str,
+        seed: int,
+    ) -> None:
+        """`found` is what the columns have learned. Raises ConfigError if columns cannot be stacked."""
+        self.table, self.columns, self.stacks, self.fitted = table, tuple(columns), tuple(stacks), found
+        self._shuffle, self._seed = shuffle, seed
+        self._parts = {name: PartReader(table, part) for name, part in table.parts.items()}
+        self.train_size = self._parts[TRAIN].rows
+        self.validation_size = self._parts[VALIDATION].rows if VALIDATION in self._parts else 0
+        self.table_features = self._described()
+        self.features = {name: one.feature for name, one in self.table_features.items()}
+        self.labels = self._only(Role.LABEL)
+        self.sample_weight = self._only(Role.WEIGHT)
+        inputs = [one for one in self.columns if one.role is Role.INPUT]
+        self.numbering = numbering(table, inputs, found)
+        self._stream = row_stream(shuffle, size=self.train_size, seed=seed)
+        self._lookups: dict[str, np.ndarray | None] = {}
+        self._draw_keys = keys(seed, count=2)
+
+    def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
+        cells = self._parts[TRAIN].take(self._stream.elements(start, size))
+        return self._batch(cells, np.arange(start, start + size), self._draw_keys[0])
+
+    def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
+        if start < 0 or start + size > self.validation_size:
+            raise IndexError(
+                f"validation examples [{start}, {start + size}) out of range: there are {self.validation_size}"
+            )
+        rows = np.arange(start, start + size)
+        return self._batch(self._parts[VALIDATION].take(rows), rows, self._draw_keys[1])
+
+    def ids(self, part: str, rows: np.ndarray) -> dict[str, list[bytes]]:
+        """Returns the strings of the columns of the kind `id` in these rows, by column."""
+        cells = self._parts[part].take(rows)
+        kept = [one.name for one in self.columns if one.role is Role.KEPT]
+        return {name: strings_of(self.table.strings[name], cells[name].values) for name in kept}
+
+    def raw_inputs(self, features: Collection[str], tf: Any) -> dict[str, Any]:
+        """Returns the types of the raw columns of these features, as `FromRaw` says."""
+        return {one.name: one.raw_input(tf) for one in self._behind(features)}
+
+    def served_features(self, features: Collection[str], raw: Mapping[str, Any], tf: Any) -> dict[str, Any]:
+        """Returns the features as tensors, computed from tensors of the raw columns."""
+        made: dict[str, Any] = {}
+        for column in self._behind(features):
+            strings = self.table.strings.get(column.name)
+            tensors = column.served(self.fitted.of(column.name), strings, raw[column.name], tf)
+            made |= {component_name(column.name, part): tensor for part, tensor in tensors.items()}
+        stacks = [one for one in self.stacks if one.name in features]
+        return stacked_features(stacks, made, lambda tensors: tf.stack(tensors, axis=1))
+
+    def raw_examples(self, features: Collection[str], count: int) -> dict[str, np.ndarray]:
+        """Returns the raw columns of the first validation rows, or of the first training rows."""
+        part = VALIDATION if self.validation_size >= count else TRAIN
+        cells = self._parts[part].take(np.arange(count) % self._parts[part].rows)
+        columns = self._behind(features)
+        return {one.name: one.raw_example(cells[one.name], self.table.strings.get(one.name)) for one in columns}
+
+    def save_learned(self, folder: Path) -> None:
+        """Writes vocabularies and statistics to a file in the folder. Raises OSError if it cannot be written."""
+        save_readable(folder / LEARNED, self.table, self.columns, self.fitted)
+
+    def sizes(self) -> dict[str, str]:
+        """Returns the number of training examples."""
+        return {EXAMPLES: str(self.train_size)}
+
+    def contents(self) -> Contents:
+        """Returns the digest of the training rows, and that of the validation rows."""
+        part = self.table.parts.get(VALIDATION)
+        return Contents(
+            training={CONTENT: self.table.digest},
+            order=f"shuffle {self._shuffle}, seed {self._seed}",
+            validation={} if part is None else {CONTENT: digest_of(arrays_of(part))},
+        )
+
+    def _only(self, role: Role) -> str | None:
+        return next((one.name for one in self.columns if one.role is role), None)
+
+    def _described(self) -> dict[str, TableFeature]:
+        found = {one.name: one.described(self.fitted.of(one.name)) for one in self._of_cells()}
+        for column in self.columns:
+            if isinstance(column, Sampled):
+                found[column.name] = column.described_like(found[column.from_])
+        for stack in self.stacks:
+            check_alike(stack, found)
+        stacked = {stack.name: stack.described(found) for stack in self.stacks}
+        return stacked | {name: one for name, one in found.items() if name not in self._stacked_columns()}
+
+    def _behind(self, features: Collection[str]) -> list[Column]:
+        """Returns the columns from which features are computed. Raises DataError for a feature that a served model
+        cannot get."""
+        names = {name for stack in self.stacks if stack.name in features for name in stack.columns} | set(features)
+        for column in self.columns:
+            if column.name in names and column.role is not Role.INPUT:
+                raise DataError(
+                    f"an output depends on «{column.name}», a {column.kind} column, which a served model does not get"
+                )
+        return [one for one in self.columns if one.name in names]
+
+    def _of_cells(self) -> Iterator[Column]:
+        """Yields the columns that become features of their own cells."""
+        return (one for one in self.columns if one.role not in (Role.KEPT, Role.DRAWN))
+
+    def _stacked_columns(self) -> set[str]:
+        return {name for stack in self.stacks for name in stack.columns}
+
+    def _batch(self, cells: Mapping[str, Cells], positions: np.ndarray, key: np.uint64) -> dict[str, np.ndarray]:
+        made: dict[str, np.ndarray] = {}
+        for column in self._of_cells():
+            arrays = column.features(self.fitted.of(column.name), cells[column.name], self._lookup(column))
+            made |= {component_name(column.name, part): array for part, array in arrays.items()}
+        for column in self.columns:
+            if isinstance(column, Sampled):
+                made[column.name] = self._drawn(column, positions, key)
+        return stacked_features(self.stacks, made, lambda arrays: np.stack(arrays, axis=1))
+
+    def _lookup(self, column: Column) -> np.ndarray | None:
+        """Returns the column's array from codes to ids. It is made when a batch needs it first, because hashing imports
+        TensorFlow."""
+        if column.name not in self._lookups:
+            strings = self.table.strings.get(column.name)
+            self._lookups[column.name] = column.lookup(self.fitted.of(column.name), strings)
+        return self._lookups[column.name]
+
+    def _drawn(self, column: Sampled, positions: np.ndarray, key: np.uint64) -> np.ndarray:
+        source = next(one for one in self.columns if one.name == column.from_)
+        assert isinstance(source, Category)
+        rule = source.rule
+        return column.drawn(positions, key, rule.first(), rule.size(self.fitted.of(source.name)))
+
+
+def component_name(column: str, part: str) -> str:
+    """Returns the name of an array or tensor in a batch. `part` is empty for a dense feature."""
+    return f"{column}/{part}" if part else column
+
+
+def stacked_features(stacks: Sequence[Stack], made: Mapping[str, Any], stack: Any) -> dict[str, Any]:
+    """Returns arrays or tensors by feature: the columns of each stack are joined by `stack`, others stay as they
+    are."""
+    gone = {name for one in stacks for name in one.columns}
+    joined = {one.name: stack([made[name] for name in one.columns]) for one in stacks}
+    return joined | {name: value for name, value in made.items() if name not in gone}

@@ -1,0 +1,96 @@
+"""Reads text files, plain or compressed, in blocks of whole records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from parallax_runner.data.table.sources import SourceFile
+from parallax_runner.errors import DataError
+
+BLOCK_BYTES = 2**21  # larger blocks miss the processor's cache
+MOST_RECORD_BYTES = 2**28
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class TextPiece:
+    """Whole records of a file. `first_line` is the line at which they begin, from 1 on, and `line_count` is the number
+    of lines. `read_bytes` is the number of bytes of the file that have been read."""
+
+    data: bytes
+    first_line: int
+    line_count: int
+    read_bytes: int
+
+
+class OpenText:
+    """The text of a file, decompressed. Raises DataError if the file cannot be read."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        try:
+            self._raw = pa.OSFile(str(file.path))
+            packed = file.compression
+            self._stream: Any = self._raw if packed is None else pa.CompressedInputStream(self._raw, packed)
+        except OSError as error:
+            raise _unreadable(file, error) from error
+
+    def read(self, size_bytes: int) -> bytes:
+        """Returns the next bytes, or fewer at the end."""
+        try:
+            return bytes(self._stream.read(size_bytes))
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(self._file, error) from error
+
+    @property
+    def read_bytes(self) -> int:
+        """The number of bytes of the file, as they are on disk, that have been read."""
+        return int(self._raw.tell())
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._stream.close()
+        self._raw.close()
+
+
+def pieces(
+    file: SourceFile, end_of_records: Callable[[bytes], int], block_bytes: int | None = None
+) -> Iterator[TextPiece]:
+    """Yields the text of a file in pieces of about `block_bytes`. `end_of_records` returns the position behind the last
+    whole record in a text that begins with a record, or 0."""
+    size_bytes = block_bytes or BLOCK_BYTES
+    text = OpenText(file)
+    try:
+        rest, line = text.read(len(_BYTE_ORDER_MARK)).removeprefix(_BYTE_ORDER_MARK), 1
+        while more := text.read(max(size_bytes, len(rest))):
+            data = rest + more
+            end = end_of_records(data)
+            if end == 0 and len(data) > MOST_RECORD_BYTES:
+                raise _endless(file, line)
+            if end > 0:
+                lines = data.count(b"\n", 0, end)
+                yield TextPiece(data[:end], line, lines, text.read_bytes)
+                line += lines
+            rest = data[end:]
+        if rest:
+            ends_with_newline = rest.endswith(b"\n")
+            yield TextPiece(rest, line, rest.count(b"\n") + (not ends_with_newline), text.read_bytes)
+    finally:
+        text.close()
+
+
+def _endless(file: SourceFile, line: int) -> DataError:
+    return DataError(
+        f"{file.path}: line {line}: the row that begins here has no end within {MOST_RECORD_BYTES} bytes. Expected "
+        'newlines (\\n) between rows, and a second quotation mark (") after each first one.'
+    )
+
+
+def _unreadable(file: SourceFile, error: Exception) -> DataError:
+    packed = file.compression
+    kind = "a file" if packed is None else f"a file in the format of {packed}, as its name shows"
+    return DataError(f"{file.path}: cannot be read: {error}. Expected {kind}.")

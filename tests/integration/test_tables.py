@@ -1,0 +1,117 @@
+"""A CSV file with strings, blanks and lists trains from YAML alone, and its model answers from raw strings."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import yaml
+
+from tests.integration.runs import Run, launch
+
+ROOT = Path(__file__).parents[2]
+ROWS, VALIDATION_ROWS, BATCH, STOP, STEPS = 700, 90, 8, 20, 40
+CITIES = ["Zürich", "Roma", "", "Łódź", "京都"]
+TAGS = ["new", "sale", "a,b", "ü"]
+DATA = """
+defaults: [table, _self_]
+train: [{folder}/train_*.csv]
+validation: {folder}/validation.csv
+shuffle: full
+columns:
+  user: {{category: {{min_count: 2, oov: 3}}}}
+  city: {{category: {{hash: 20}}}}
+  age: {{number: {{fill: 40, standardize: true}}}}
+  visits: {{number: {{fill: 0, log: true}}}}
+  tags: {{categories: {{separator: "|"}}}}
+  seen: {{categories: {{separator: "|", ids: 50, padded_to: 4}}}}
+  key: id
+  weight: {{weight: }}
+  bought: {{label: {{classes: ["no", "yes"]}}}}
+batch_size: {batch}
+"""
+
+
+def write_rows(path: Path, count: int, seed: int) -> list[dict[str, str]]:
+    draws = np.random.default_rng(seed)
+    rows = []
+    for number in range(count):
+        user, tags = int(draws.integers(0, 60)), draws.choice(TAGS, int(draws.integers(0, 4)))
+        rows.append(
+            {
+                "key": f"{path.stem} {number}",
+                "user": f"user {user}",
+                "city": CITIES[int(draws.integers(0, len(CITIES)))],
+                "age": "" if draws.random() < 0.2 else str(int(draws.integers(18, 90))),
+                "visits": "" if draws.random() < 0.2 else str(int(draws.integers(-1, 3000))),
+                "tags": "|".join(tags),
+                "seen": "|".join(map(str, draws.integers(0, 50, int(draws.integers(0, 7))))),
+                "weight": str(1 + number % 2),
+                "bought": "yes" if (user + len(tags)) % 2 else "no",
+            }
+        )
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return rows
+
+
+def raw_of(rows: list[dict[str, str]]) -> dict[str, Any]:
+    """The rows as a client of the served model sends them."""
+    strings = {name: tf.constant([row[name] for row in rows]) for name in ("user", "city", "tags", "seen")}
+    numbers = {name: tf.constant([float(row[name] or "nan") for row in rows]) for name in ("age", "visits")}
+    return strings | numbers
+
+
+def prediction_of_trained(run: Run, config: dict[str, Any]) -> np.ndarray:
+    """What the trained Keras model predicts for the validation rows, from the features that training uses."""
+    import keras
+
+    from models.tabular import AverageOfRagged
+    from parallax_runner.data.table.source import load
+
+    given = {name: value for name, value in config.items() if name not in ("_target_", "batch_size")}
+    dataset = load(**given)
+    batch = dataset.validation_batch(0, dataset.validation_size)
+    values, splits = (batch.pop(f"tags/{name}") for name in ("values", "row_splits"))
+    features = {name: tf.constant(array) for name, array in batch.items() if name not in ("bought", "weight")}
+    features["tags"] = tf.RaggedTensor.from_row_splits(values, splits)
+    model = keras.models.load_model(run.run_dir / "model.keras", {"AverageOfRagged": AverageOfRagged})
+    return model(features, training=False).numpy()
+
+
+def test_strings_blanks_and_lists_are_trained_resumed_and_served(tmp_path: Path) -> None:
+    for number in range(2):
+        write_rows(tmp_path / f"train_{number}.csv", ROWS // 2, seed=number)
+    rows = write_rows(tmp_path / "validation.csv", VALIDATION_ROWS, seed=9)
+    (tmp_path / "conf" / "data").mkdir(parents=True)
+    (tmp_path / "conf" / "data" / "shop.yaml").write_text(DATA.format(folder=tmp_path, batch=BATCH))
+    common = ("--config-dir", str(tmp_path / "conf"), "model=tabular", "data=shop", "comm=sharded", "tracking=mlflow")
+    cache = f"data.cache_dir={tmp_path / 'cache'}"
+
+    def run(workers: int, steps: int) -> Run:
+        sizes = (f"cluster.workers={workers}", f"train.steps={steps}", "model.units=[8]", "model.embedding_size=4")
+        return launch(*common, cache, *sizes, cwd=tmp_path, name="out").expect_success()
+
+    first = run(3, STOP)
+    assert first.sidecar(STOP)["examples"] == STOP * BATCH * 3
+    resumed = run(2, STEPS)
+    assert resumed.summary["first_step"] == STOP
+    assert resumed.sidecar(STEPS)["examples"] == STOP * BATCH * 3 + (STEPS - STOP) * BATCH * 2
+    for folder in (resumed.run_dir, resumed.ckpt_dir):
+        with np.load(folder / "table.npz") as learned:
+            assert b"user 7" in learned["user/vocabulary"].tobytes() and learned["age/mean"] > 0
+    moved = tmp_path / "elsewhere" / "model"
+    shutil.copytree(resumed.run_dir / "saved_model", moved)
+    shutil.rmtree(resumed.run_dir / "saved_model")
+    answer = tf.saved_model.load(str(moved)).signatures["serving_default"](**raw_of(rows))
+    (served,) = (tensor.numpy() for tensor in answer.values())
+    frozen = yaml.safe_load((resumed.run_dir / "config.yaml").read_text())
+    expected = prediction_of_trained(resumed, frozen["data"])
+    assert served.shape == (VALIDATION_ROWS, 1) and np.std(served) > 1e-4
+    np.testing.assert_allclose(served, expected, rtol=1e-5, atol=1e-6)
