@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -55,8 +56,9 @@ class TwoReplicas:
         if not _is_telling(expected):
             return None
         of_half = self._replaced("half", marks, size)
-        halves = zip(*(self._raw("half", half, of_half) for half in (0, 1)), strict=True)
-        mean = [merged(parts, 1 / 2) for parts in halves]
+        halves = [self._raw("half", half, of_half) for half in (0, 1)]
+        mean = [merged(parts, 1 / 2) for parts in zip(*halves, strict=True)]
+        del halves
         tried = [mean, raw] if alone else [mean]
         return all(
             self._are_close(self._written("half", half, uses, one, of_half), expected)
@@ -106,16 +108,21 @@ class TwoReplicas:
         )
 
     def _is_close(self, one: np.ndarray, other: np.ndarray, largest: float) -> bool:
-        one, other = one.astype("float64"), other.astype("float64")
         allowed = self._graph.rounding * max(_largest(one), _largest(other)) + NEGLIGIBLE * largest
-        return _largest(one - other) <= allowed
+        return _largest(_signed(one) - _signed(other)) <= allowed
+
+
+def _signed(array: np.ndarray) -> np.ndarray:
+    """Returns numbers that can be subtracted. Large arrays are not copied."""
+    return array.astype("int64") if array.dtype.kind in "biu" else array
 
 
 def _largest(array: np.ndarray) -> float:
-    return float(np.max(np.abs(array), initial=0.0))
+    """Returns the largest absolute value, without a copy. It is not finite if a value is not."""
+    return max(float(np.max(array)), -float(np.min(array))) if array.size else 0.0
 
 
 def _is_telling(written: Sequence[np.ndarray]) -> bool:
     """Returns whether some float that is written is not 0, and all are finite."""
-    floats = [one.astype("float64") for one in written if one.dtype.kind not in "biuOSU"]
-    return all(np.isfinite(one).all() for one in floats) and any(one.any() for one in floats)
+    largest = [_largest(one) for one in written if one.dtype.kind not in "biuOSU"]
+    return all(map(math.isfinite, largest)) and any(largest)

@@ -98,22 +98,26 @@ MASK = (COUNT, 0)
 NAMED = "is masked"
 OF_MODELS: dict[str, tuple[Callable[[], Any], Marks, list[str]]] = {
     "masked": (lambda: words(Trains), [MASK], []),
-    "own compute_loss": (lambda: words(Halving), [MASK], []),
+    "more-own compute_loss": (lambda: words(Halving), [MASK], []),
     "factor and regularizer": (
         lambda: words(Trains, lambda *given: 3.0 * keras_loss(*given), embeddings_regularizer="l2"),
         [MASK],
         [],
     ),
     "exponential": (lambda: words(Trains, lambda *given: tf.exp(keras_loss(*given))), [], [NAMED]),
-    "sum": (lambda: words(Trains, reduction="sum"), [FIRST], []),
-    "sum/constant": (lambda: words(Trains, lambda *given: keras_loss(*given) / GLOBAL, reduction="sum"), [FIRST], []),
+    "more-sum": (lambda: words(Trains, reduction="sum"), [FIRST], []),
+    "more-sum/constant": (
+        lambda: words(Trains, lambda *given: keras_loss(*given) / GLOBAL, reduction="sum"),
+        [FIRST],
+        [],
+    ),
     "no reduction": (
         lambda: words(Trains, lambda m, x, y, p: tf.reduce_sum(m.loss(y, p)) / GLOBAL, reduction=None),
         [TARGET],
         [IS_SUMMED],
     ),
     "added sum": (lambda: words(Trains, inner=AddsSum()), [FIRST, (COUNT, 1)], []),
-    "added sum and a mean of each": (
+    "more-added sum and a mean of each": (
         lambda: words(
             Trains, lambda m, x, y, p: tf.reduce_mean(m.loss(y, p)) + sum(m.losses), inner=AddsSum(), reduction=None
         ),
@@ -167,7 +171,9 @@ def test_losses_that_only_training_has_leave_the_notes() -> None:
     check(decided(lambda: words(Trains, inner=WhileTraining()), labels="y"), [], [NAMED])
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "policy", [pytest.param("mixed_bfloat16", id="more-bfloat16"), pytest.param("mixed_float16", id="float16")]
+)
 def test_a_step_that_computes_in_16_bits(policy: str) -> None:
     def make() -> Any:
         inner = layers.Dense(4, dtype=policy)
