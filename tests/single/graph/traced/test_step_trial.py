@@ -120,6 +120,8 @@ OF_TAPES: dict[str, tuple[Callable[[], Any], Marks, list[str]]] = {
     "more-by hand, gradients/shape": (lambda: step(total, divided, subtracted), [], []),
     "in a branch": (lambda: step(total, apply=in_a_branch), [], [IS_SUM]),
     "more-norm": (lambda: step(lambda e, b: tf.sqrt(tf.reduce_sum(e))), [], [IS_NEITHER]),
+    # Small gradients are compared with gradients, not with the numbers of rows.
+    "small norm": (lambda: step(lambda e, b: 1e-9 * tf.sqrt(tf.reduce_sum(e))), [], [IS_NEITHER]),
     "own mask": (lambda: step(masked), [], [IS_NEITHER]),
 }
 

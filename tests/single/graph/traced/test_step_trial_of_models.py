@@ -19,6 +19,7 @@ from tests.single.graph.traced.step_decisions import (
     COUNT,
     FIRST,
     GLOBAL,
+    IS_NEITHER,
     IS_SUMMED,
     LENGTH,
     ROWS,
@@ -76,6 +77,28 @@ class LastOnly(layers.Layer):
         return x[..., 0]
 
 
+class Towers(keras.Model):
+    """Compares each example with all examples of the batch. The vectors have the length 1, and the scores are large, so
+    gradients are small."""
+
+    def __init__(self, reduce: Any) -> None:
+        super().__init__()
+        self.reduce, self.table, self.norm = reduce, layers.Embedding(ROWS, 3), layers.UnitNormalization()
+
+    def call(self, x: Any) -> Any:
+        return self.norm(self.table(x["ids"][:, 0])), self.norm(x["x"])
+
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, *args: Any, **kwargs: Any) -> Any:
+        logits = ops.matmul(y_pred[0], ops.transpose(y_pred[1])) / 0.05
+        return self.reduce(ops.logsumexp(logits, axis=1) - ops.diagonal(logits))
+
+
+def towers(reduce: Any) -> Any:
+    made = Towers(reduce)
+    made.compile(optimizers.SGD(0.1))
+    return made
+
+
 def words(
     kind: type[keras.Model], loss_of: Any = None, *, inner: Any = None, reduction: Any = "mean", **table: Any
 ) -> Any:
@@ -98,6 +121,8 @@ MASK = (COUNT, 0)
 NAMED = "is masked"
 OF_MODELS: dict[str, tuple[Callable[[], Any], Marks, list[str]]] = {
     "masked": (lambda: words(Trains), [MASK], []),
+    "towers": (lambda: towers(ops.mean), [], [IS_NEITHER]),
+    "more-sum of towers": (lambda: towers(ops.sum), [], [IS_NEITHER]),
     "more-own compute_loss": (lambda: words(Halving), [MASK], []),
     "factor and regularizer": (
         lambda: words(Trains, lambda *given: 3.0 * keras_loss(*given), embeddings_regularizer="l2"),
