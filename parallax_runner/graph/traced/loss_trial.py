@@ -118,10 +118,10 @@ class LossTrial:
         kinds = {one.total.term.number: one.total.kind for one in tried}
         try:
             graph = StepGraph(*traces, self.firsts)
-            with closing(graph.session()) as first, closing(graph.session()) as second:
-                graph.vary(second)
-                given = zip((first, second), batches, strict=True)
-                stages = [found for session, each in given if (found := _stage(graph, session, each)) is not None]
+            with closing(graph.session()) as session:
+                # Random weights are made up, and the gradients of equal weights can be 0.
+                graph.vary(session)
+                stages = [found for each in batches if (found := _stage(graph, session, each)) is not None]
                 proven = StepTrial(graph, traces[0], stages, kinds, offer).proven()
         except Exception as error:  # the step can fail in any way, for example for gradients of another size
             log.info("the gradients could not be evaluated: %s: %s", type(error).__name__, error, exc_info=True)

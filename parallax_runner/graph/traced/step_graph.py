@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.graph.traced import trial_graph
 from parallax_runner.graph.traced.gradient_uses import Targets, uses_of
 from parallax_runner.graph.traced.imported import First
 from parallax_runner.graph.traced.loss_divisors import divisors_in
@@ -20,7 +20,8 @@ from parallax_runner.graph.traced.trial_graph import TrialGraph, draws
 
 # A dense gradient, or the values and the indices of a sparse one.
 Gradient = tuple[np.ndarray, ...]
-Feeds = Mapping[Any, Any]
+# A step whose variables, or one of whose tensors, need more bytes is not tried. A trial holds several gradients.
+MOST_BYTES = 2**28
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ class StepGraph(TrialGraph):
     def _check(self, needed: set[Any]) -> None:
         held = sum(bytes_of(one) for one in self.variables if one.handle.op in needed)
         largest = max((_static_bytes(tensor) for op in needed for tensor in op.outputs), default=0)
-        if max(held, largest) > trial_graph.MOST_BYTES:
-            raise ValueError("the step needs too much memory")
+        if max(held, largest) > MOST_BYTES:
+            raise ValueError(f"the step needs {max(held, largest)} bytes, at most {MOST_BYTES} are tried")
         if draws(needed, self.graph.as_graph_def()):
             raise ValueError("the step draws random numbers")
 
@@ -104,8 +105,8 @@ def merged(parts: Sequence[Gradient], factor: float) -> Gradient:
     """Returns the sum of the gradients of one variable, times `factor`. Each row of a sparse gradient occurs once, as
     in a step of the ranks."""
     if len(parts[0]) == 1:
-        dense = np.sum([one[0] for one in parts], axis=0)
-        return ((factor * dense).astype(dense.dtype),)
+        dense = functools.reduce(np.add, (one[0] for one in parts))
+        return (dense if factor == 1 else dense * np.asarray(factor, dense.dtype),)
     values, indices = (np.concatenate(each) for each in zip(*parts, strict=True))
     rows, place = np.unique(indices, return_inverse=True)
     total = np.zeros((len(rows), *values.shape[1:]), values.dtype)

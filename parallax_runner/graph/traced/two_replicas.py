@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from parallax_runner.graph.single_device_graph import DivisorKind
+from parallax_runner.graph.traced.gradient_uses import Targets
 from parallax_runner.graph.traced.loss_batches import Halved
 from parallax_runner.graph.traced.loss_kinds import NEGLIGIBLE, LossValues
 from parallax_runner.graph.traced.step_graph import Gradient, StepGraph, merged
@@ -52,14 +54,15 @@ class TwoReplicas:
         of_whole = self._replaced("whole", (), size)
         raw = [merged([one], 1.0) for one in self._raw("whole", 0, of_whole)]
         expected = self._written("whole", 0, uses, raw, of_whole)
-        if not _is_telling(expected):
+        if not self._is_telling(uses, expected):
             return None
         of_half = self._replaced("half", marks, size)
-        halves = zip(*(self._raw("half", half, of_half) for half in (0, 1)), strict=True)
-        mean = [merged(parts, 1 / 2) for parts in halves]
+        halves = [self._raw("half", half, of_half) for half in (0, 1)]
+        mean = [merged(parts, 1 / 2) for parts in zip(*halves, strict=True)]
+        del halves
         tried = [mean, raw] if alone else [mean]
         return all(
-            self._are_close(self._written("half", half, uses, one, of_half), expected)
+            self._are_close(uses, self._written("half", half, uses, one, of_half), expected)
             for one in tried
             for half in (0, 1)
         )
@@ -98,24 +101,40 @@ class TwoReplicas:
         feeds = {**self._graph.fed(trace, self._batches[trace][batch]), **fed}
         return [np.asarray(one) for one in self._session.run(list(wanted), feeds)]
 
-    def _are_close(self, found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> bool:
-        largest = max(map(_largest, expected))
+    def _are_close(self, uses: Sequence[int], found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> bool:
+        largest = self._largest_by_targets(uses, expected)
         return all(
-            one.shape == other.shape and self._is_close(one, other, largest)
-            for one, other in zip(found, expected, strict=True)
+            one.shape == other.shape and self._is_close(one, other, largest.get(self._graph.uses[place], 0.0))
+            for place, one, other in zip(uses, found, expected, strict=True)
         )
 
     def _is_close(self, one: np.ndarray, other: np.ndarray, largest: float) -> bool:
-        one, other = one.astype("float64"), other.astype("float64")
+        if not _is_float(one):
+            return np.array_equal(one, other)
         allowed = self._graph.rounding * max(_largest(one), _largest(other)) + NEGLIGIBLE * largest
         return _largest(one - other) <= allowed
 
+    def _is_telling(self, uses: Sequence[int], written: Sequence[np.ndarray]) -> bool:
+        """Returns whether some float is not 0 in what is written from the gradients of each loss, and all are
+        finite."""
+        largest = self._largest_by_targets(uses, written).values()
+        return bool(largest) and all(math.isfinite(one) and one > 0 for one in largest)
+
+    def _largest_by_targets(self, uses: Sequence[int], written: Sequence[np.ndarray]) -> dict[Targets, float]:
+        """Returns the largest float that is written from the gradients of each loss. The gradients of one loss can be
+        much smaller than those of another loss."""
+        found: dict[Targets, float] = {}
+        for place, array in zip(uses, written, strict=True):
+            if _is_float(array):
+                targets = self._graph.uses[place]
+                found[targets] = float(np.maximum(_largest(array), found.get(targets, 0.0)))  # NaN if one is NaN
+        return found
+
+
+def _is_float(array: np.ndarray) -> bool:
+    return array.dtype.kind not in "biuOSU"
+
 
 def _largest(array: np.ndarray) -> float:
-    return float(np.max(np.abs(array), initial=0.0))
-
-
-def _is_telling(written: Sequence[np.ndarray]) -> bool:
-    """Returns whether some float that is written is not 0, and all are finite."""
-    floats = [one.astype("float64") for one in written if one.dtype.kind not in "biuOSU"]
-    return all(np.isfinite(one).all() for one in floats) and any(one.any() for one in floats)
+    """Returns the largest absolute value, without a copy. It is not finite if a value is not."""
+    return max(float(np.max(array)), -float(np.min(array))) if array.size else 0.0

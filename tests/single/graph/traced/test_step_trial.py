@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from keras import optimizers
 
+from parallax_runner.graph.traced import made_up_values, step_graph
 from tests.single.graph.traced.step_decisions import (
     FIRST,
     GLOBAL,
@@ -26,10 +27,12 @@ from tests.single.graph.traced.step_decisions import (
 )
 
 
-def step(loss: Callable[[Any, Any], Any], process: Callable[..., Any] | None = None, apply: Any = None) -> Any:
+def step(
+    loss: Callable[[Any, Any], Any], process: Callable[..., Any] | None = None, apply: Any = None, rows: int = ROWS
+) -> Any:
     """A step with a tape. `loss` takes the squared errors and the batch. `process` takes the gradients, and the batch.
     `apply` takes the gradients and the variables."""
-    table = tf.Variable(np.random.default_rng(7).normal(size=(ROWS, 3)).astype("float32"), name="table")
+    table = tf.Variable(np.random.default_rng(7).normal(size=(rows, 3)).astype("float32"), name="table")
     weights = tf.Variable(np.random.default_rng(8).normal(size=(3, 1)).astype("float32"), name="weights")
     optimizer = optimizers.SGD(0.1)
     optimizer.build([table, weights])
@@ -90,33 +93,35 @@ def in_a_branch(slopes: Any, variables: Any) -> None:
 
 
 OF_TAPES: dict[str, tuple[Callable[[], Any], Marks, list[str]]] = {
-    "mean": (lambda: step(lambda e, b: tf.reduce_mean(e)), [], []),
+    "more-mean": (lambda: step(lambda e, b: tf.reduce_mean(e)), [], []),
     "sum": (lambda: step(total), [TARGET], [IS_SUMMED]),
-    "each": (lambda: step(lambda e, b: e), [TARGET], [IS_SUMMED]),
-    "sum/constant": (lambda: step(lambda e, b: total(e, b) / GLOBAL), [TARGET], [IS_SUMMED]),
+    "more-each": (lambda: step(lambda e, b: e), [TARGET], [IS_SUMMED]),
+    "more-sum/constant": (lambda: step(lambda e, b: total(e, b) / GLOBAL), [TARGET], [IS_SUMMED]),
     "average loss": (
         lambda: step(lambda e, b: tf.nn.compute_average_loss(e, global_batch_size=int(GLOBAL))),
         [FIRST],
         [],
     ),
-    "average loss of the batch": (lambda: step(lambda e, b: tf.nn.compute_average_loss(e)), [], []),
-    "average loss + constant": (
+    "more-average loss of the batch": (lambda: step(lambda e, b: tf.nn.compute_average_loss(e)), [], []),
+    "more-average loss + constant": (
         lambda: step(lambda e, b: tf.nn.compute_average_loss(e, global_batch_size=int(GLOBAL)) + 0.5),
         [FIRST],
         [],
     ),
-    "sum/shape": (lambda: step(lambda e, b: total(e, b) / examples(b)), [], []),
+    "more-sum/shape": (lambda: step(lambda e, b: total(e, b) / examples(b)), [], []),
     "gradients/shape": (lambda: step(total, divided), [], []),
-    "gradients/constant": (lambda: step(total, lambda s, b: divided(s, b, GLOBAL)), [TARGET], [IS_SUMMED]),
+    "more-gradients/constant": (lambda: step(total, lambda s, b: divided(s, b, GLOBAL)), [TARGET], [IS_SUMMED]),
     "clipped": (lambda: step(total, clipped), [TARGET], [IS_SUMMED]),
-    "each clipped": (lambda: step(total, each_clipped), [TARGET], [IS_SUMMED]),
-    "gradients/shape, clipped": (lambda: step(total, lambda s, b: clipped(divided(s, b), b)), [], []),
+    "more-each clipped": (lambda: step(total, each_clipped), [TARGET], [IS_SUMMED]),
+    "more-gradients/shape, clipped": (lambda: step(total, lambda s, b: clipped(divided(s, b), b)), [], []),
     # A clipped gradient does not depend on the number of examples before it is divided by it.
     "clipped, gradients/shape": (lambda: step(total, lambda s, b: divided(clipped(s, b), b)), [], [IS_SUM]),
     "by hand": (lambda: step(total, apply=subtracted), [TARGET], [IS_SUMMED]),
-    "by hand, gradients/shape": (lambda: step(total, divided, subtracted), [], []),
+    "more-by hand, gradients/shape": (lambda: step(total, divided, subtracted), [], []),
     "in a branch": (lambda: step(total, apply=in_a_branch), [], [IS_SUM]),
-    "norm": (lambda: step(lambda e, b: tf.sqrt(tf.reduce_sum(e))), [], [IS_NEITHER]),
+    "more-norm": (lambda: step(lambda e, b: tf.sqrt(tf.reduce_sum(e))), [], [IS_NEITHER]),
+    # Small gradients are compared with gradients, not with the numbers of rows.
+    "small norm": (lambda: step(lambda e, b: 1e-9 * tf.sqrt(tf.reduce_sum(e))), [], [IS_NEITHER]),
     "own mask": (lambda: step(masked), [], [IS_NEITHER]),
 }
 
@@ -226,3 +231,12 @@ def test_numbers_that_are_not_finite_prove_nothing() -> None:
         return tf.reduce_sum(is_valid * errors) / tf.reduce_sum(is_valid) + 0.0 * tf.reduce_mean(tf.sqrt(0.0 * errors))
 
     check(decided(lambda: step(loss)), [], [IS_NEITHER])
+
+
+@pytest.mark.parametrize(("large_bytes", "is_proven"), [(10_000, True), (100_000, False)])
+def test_a_large_table_has_no_values(large_bytes: int, is_proven: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table has 60,000 bytes. If it is not a large one, it has too many for the trial to hold."""
+    monkeypatch.setattr(made_up_values, "LARGE_TABLE_BYTES", large_bytes)
+    monkeypatch.setattr(step_graph, "MOST_BYTES", 20_000)
+    marks, notes = ([TARGET], [IS_SUMMED]) if is_proven else ([], [IS_SUM])
+    check(decided(lambda: step(total, clipped, rows=5000)), marks, notes)

@@ -19,6 +19,7 @@ from tests.single.graph.traced.step_decisions import (
     COUNT,
     FIRST,
     GLOBAL,
+    IS_NEITHER,
     IS_SUMMED,
     LENGTH,
     ROWS,
@@ -76,6 +77,28 @@ class LastOnly(layers.Layer):
         return x[..., 0]
 
 
+class Towers(keras.Model):
+    """Compares each example with all examples of the batch. The vectors have the length 1, and the scores are large, so
+    gradients are small."""
+
+    def __init__(self, reduce: Any) -> None:
+        super().__init__()
+        self.reduce, self.table, self.norm = reduce, layers.Embedding(ROWS, 3), layers.UnitNormalization()
+
+    def call(self, x: Any) -> Any:
+        return self.norm(self.table(x["ids"][:, 0])), self.norm(x["x"])
+
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, *args: Any, **kwargs: Any) -> Any:
+        logits = ops.matmul(y_pred[0], ops.transpose(y_pred[1])) / 0.05
+        return self.reduce(ops.logsumexp(logits, axis=1) - ops.diagonal(logits))
+
+
+def towers(reduce: Any) -> Any:
+    made = Towers(reduce)
+    made.compile(optimizers.SGD(0.1))
+    return made
+
+
 def words(
     kind: type[keras.Model], loss_of: Any = None, *, inner: Any = None, reduction: Any = "mean", **table: Any
 ) -> Any:
@@ -98,22 +121,28 @@ MASK = (COUNT, 0)
 NAMED = "is masked"
 OF_MODELS: dict[str, tuple[Callable[[], Any], Marks, list[str]]] = {
     "masked": (lambda: words(Trains), [MASK], []),
-    "own compute_loss": (lambda: words(Halving), [MASK], []),
+    "towers": (lambda: towers(ops.mean), [], [IS_NEITHER]),
+    "more-sum of towers": (lambda: towers(ops.sum), [], [IS_NEITHER]),
+    "more-own compute_loss": (lambda: words(Halving), [MASK], []),
     "factor and regularizer": (
         lambda: words(Trains, lambda *given: 3.0 * keras_loss(*given), embeddings_regularizer="l2"),
         [MASK],
         [],
     ),
     "exponential": (lambda: words(Trains, lambda *given: tf.exp(keras_loss(*given))), [], [NAMED]),
-    "sum": (lambda: words(Trains, reduction="sum"), [FIRST], []),
-    "sum/constant": (lambda: words(Trains, lambda *given: keras_loss(*given) / GLOBAL, reduction="sum"), [FIRST], []),
+    "more-sum": (lambda: words(Trains, reduction="sum"), [FIRST], []),
+    "more-sum/constant": (
+        lambda: words(Trains, lambda *given: keras_loss(*given) / GLOBAL, reduction="sum"),
+        [FIRST],
+        [],
+    ),
     "no reduction": (
         lambda: words(Trains, lambda m, x, y, p: tf.reduce_sum(m.loss(y, p)) / GLOBAL, reduction=None),
         [TARGET],
         [IS_SUMMED],
     ),
     "added sum": (lambda: words(Trains, inner=AddsSum()), [FIRST, (COUNT, 1)], []),
-    "added sum and a mean of each": (
+    "more-added sum and a mean of each": (
         lambda: words(
             Trains, lambda m, x, y, p: tf.reduce_mean(m.loss(y, p)) + sum(m.losses), inner=AddsSum(), reduction=None
         ),
@@ -167,7 +196,9 @@ def test_losses_that_only_training_has_leave_the_notes() -> None:
     check(decided(lambda: words(Trains, inner=WhileTraining()), labels="y"), [], [NAMED])
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "policy", [pytest.param("mixed_bfloat16", id="more-bfloat16"), pytest.param("mixed_float16", id="float16")]
+)
 def test_a_step_that_computes_in_16_bits(policy: str) -> None:
     def make() -> Any:
         inner = layers.Dense(4, dtype=policy)

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from parallax_runner.graph.components import type_specs
+from parallax_runner.graph.traced import step_graph
 from parallax_runner.graph.traced.gradient_uses import uses_of
 from parallax_runner.graph.traced.imported import first_of
 from parallax_runner.graph.traced.loss_batches import halved
@@ -96,6 +97,12 @@ def test_two_replicas_write_what_one_device_writes_only_with_the_right_marks() -
         assert shown(write, {-1}) and not shown(write, set())
     assert shown(divided, set()) and not shown(divided, {-1})
     assert shown(by_hand, {-1}, alone=True) and not shown(divided, set(), alone=True)
+
+
+def test_a_step_that_needs_much_memory_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_graph, "MOST_BYTES", 15)
+    with pytest.raises(ValueError, match=r"needs .* bytes, at most 15 are tried"):
+        StepGraph(*traces(by_hand))
 
 
 def test_rows_of_gradients_are_merged() -> None:
