@@ -17,6 +17,7 @@ from tensorflow.core.framework import variable_pb2
 
 from parallax_runner.errors import CaptureError, ParallaxError
 from parallax_runner.graph import edit, gradients_hook, references
+from parallax_runner.graph.all_nodes import all_nodes
 from parallax_runner.graph.boundary import find_boundary
 from parallax_runner.graph.components import placeholder_name
 from parallax_runner.graph.constant_sizes import check_constants, constants_of
@@ -30,6 +31,7 @@ from parallax_runner.graph.own_aggregation import refuse_own_aggregation
 from parallax_runner.graph.restored_values import check_restored_values
 from parallax_runner.graph.returned import checked
 from parallax_runner.graph.single_device_graph import Gradient, MetricSums, SingleDeviceGraph, Variable
+from parallax_runner.graph.tables import refuse_mutable_tables
 from parallax_runner.process.user_code import must_not_exit, place_of
 
 # Without this line, TensorFlow 2 warns in every run that its version 1 interface is deprecated.
@@ -113,6 +115,7 @@ def from_graph(
     """Returns the `SingleDeviceGraph` of a graph that was built after `parallax_runner` was imported."""
     train_op = getattr(train_op, "op", train_op)
     check_constants(constants_of(graph))
+    refuse_mutable_tables(all_nodes(graph.as_graph_def()))
     with graph.as_default():
         meta_graph = references.to_resources(tf.train.export_meta_graph())
     variables = variables_of(meta_graph)

@@ -20,6 +20,7 @@ from parallax_runner.graph.traced.lookups import look_up_rows
 from parallax_runner.graph.traced.loss_kinds import ROUNDING, ROUNDING_OF_16_BITS
 from parallax_runner.graph.traced.loss_terms import LossTerm, TracedLosses
 from parallax_runner.graph.traced.made_up_values import bytes_of, make_up_rows, replace_draws, varied
+from parallax_runner.graph.traced.tables import add_tables
 
 # Losses that need more bytes of variables, not counting large tables, are not evaluated.
 MOST_BYTES = 2**29
@@ -39,7 +40,9 @@ class LossGraph:
         with self._graph.as_default():
             tf.set_random_seed(1)
             variables = add_variables([one for one in firsts if one.traced.variable.handle._id in used])
-            imported = {name: _imported(traced, variables, name) for name, traced in traces.items()}
+            captures = [*whole.graph.captures, *half.graph.captures]
+            resources = {**variables, **add_tables(captures, variables)}
+            imported = {name: _imported(traced, resources, name) for name, traced in traces.items()}
             self._placeholders = {name: placeholders for name, (placeholders, _) in imported.items()}
             look_up_rows(self._graph)
             make_up_rows(self._graph, variables.values())
@@ -50,7 +53,7 @@ class LossGraph:
         self.usable = self._find_usable(list(variables.values()))
         self._variables = self._variables_read(variables.values())
         with self._graph.as_default():
-            self._set = tf.group(*(one.initializer for one in self._variables))
+            self._set = tf.group(*(one.initializer for one in self._variables), tf.tables_initializer())
             self._vary = tf.group(*varied(self._variables))
 
     def rounding(self, term: int) -> float:
@@ -101,8 +104,9 @@ def terms_of(traced: TracedLosses) -> list[LossTerm]:
     return [term for loss in traced.losses for term in (loss.total, *loss.terms)]
 
 
-def _imported(traced: TracedLosses, variables: Mapping[int, Any], name: str) -> tuple[dict[str, Any], list[Any]]:
+def _imported(traced: TracedLosses, resources: Mapping[int, Any], name: str) -> tuple[dict[str, Any], list[Any]]:
     """Imports what the terms need into the default graph. Returns the placeholders of the features, and the terms.
+    `resources` contains the variables and lookup tables by the ids of their handles.
 
     Control edges are left out. The terms then do not wait for writes, such as updates of optimizers and of metrics.
     """
@@ -118,7 +122,7 @@ def _imported(traced: TracedLosses, variables: Mapping[int, Any], name: str) -> 
     fed = {traced.inputs[feature].name: placeholder for feature, placeholder in placeholders.items()}
     for outer, inner in traced.graph.captures:
         if inner.op.name in kept:
-            fed[inner.name] = captured(outer, variables)
+            fed[inner.name] = captured(outer, resources)
     definition = without_captured(definition, fed)
     return placeholders, tf.import_graph_def(definition, fed, [tensor.name for tensor in tensors], name=name)
 
