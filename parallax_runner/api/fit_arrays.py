@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from parallax_runner.data.strings import KINDS, as_bytes
 from parallax_runner.errors import ConfigError
 
-# Kinds of NumPy dtypes that are not numeric: objects, strings and times.
-NO_NUMBERS = "OUSMm"
+# Kinds of NumPy dtypes that contain times.
+TIMES = "Mm"
 AS_DATASET = "pass a tf.data.Dataset, such as tf.data.Dataset.from_tensor_slices((x, y)).batch(32)"
 FROM_PYTHON = (
     "calls Python code for its batches, so the workers can neither repeat their order nor read only their own "
@@ -35,7 +36,8 @@ def readable(given: Any, what: str) -> Any:
 
 
 def _array(leaf: Any, what: str) -> Any:
-    if leaf is None or isinstance(leaf, bool | int | float):  # numbers in a list, which becomes an array
+    # Numbers and strings in a list, which becomes an array.
+    if leaf is None or isinstance(leaf, bool | int | float | str | bytes):
         return leaf
     kind = f"{type(leaf).__module__.partition('.')[0]}.{type(leaf).__name__}"
     if is_scipy(leaf):
@@ -48,11 +50,13 @@ def _array(leaf: Any, what: str) -> Any:
         array = np.asarray(leaf)
     except (TypeError, ValueError, RuntimeError) as error:  # such as a tensor on a GPU
         raise ConfigError(f"{what} (fit): {kind} cannot be read as an array: {error}; pass a NumPy array") from error
-    if array.dtype.kind in NO_NUMBERS:
+    if array.dtype.kind in TIMES:
         raise ConfigError(
-            f"{what} (fit): {kind} has the dtype {array.dtype}, expected numbers; convert words and times to numbers "
+            f"{what} (fit): {kind} has the dtype {array.dtype}, expected numbers or strings; convert times to numbers "
             "beforehand"
         )
+    if array.dtype.kind in KINDS:
+        array = as_bytes(array, f"{what} (fit)")
     pandas = sys.modules.get("pandas")
     # Like Keras, turns a Series into a column.
     return array[:, None] if pandas is not None and isinstance(leaf, pandas.Series) else array

@@ -12,6 +12,7 @@ from parallax_runner.data.dataset import Feature
 from parallax_runner.data.digest import digest_of
 from parallax_runner.data.identity import CONTENT, EXAMPLES, Contents
 from parallax_runner.data.stream import epoch_order
+from parallax_runner.data.strings import KINDS, as_bytes, dtype_name
 from parallax_runner.errors import DataError, Setting
 
 
@@ -37,7 +38,7 @@ class Arrays:
     ) -> None:
         """With `shuffle`, each pass has a different order, which depends on `seed`. `whole_only` omits the partial
         batch. Raises DataError if there is no batch."""
-        self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in train.items()}
+        self.features = {name: Feature(array.shape[1:], dtype_name(array)) for name, array in train.items()}
         self.structure, self.global_batch = structure, global_batch
         self.validation_structure = validation_structure or structure
         self._rows = common_length(train, "x")
@@ -181,12 +182,14 @@ def with_weights_like(other: dict[str, np.ndarray], arrays: dict[str, np.ndarray
 
 def named_arrays(structure: BatchStructure, element: Any, floatx: str | None) -> dict[str, np.ndarray]:
     """Returns the arrays of an element that has this structure, keyed by name. Casts floating-point arrays to
-    `floatx` if it is not None."""
-    return {name: _array(value, floatx) for name, value in structure.flatten(element).items()}
+    `floatx` if it is not None. Strings become bytes objects. Raises DataError for other objects."""
+    return {name: _array(name, value, floatx) for name, value in structure.flatten(element).items()}
 
 
-def _array(value: Any, floatx: str | None) -> np.ndarray:
+def _array(name: str, value: Any, floatx: str | None) -> np.ndarray:
     array = np.asarray(value)
+    if array.dtype.kind in KINDS:
+        return as_bytes(array, f"«{name}»")
     if floatx is None or not np.issubdtype(array.dtype, np.floating):
         return array
     return array.astype(floatx, copy=False)

@@ -93,11 +93,13 @@ def _write(
         inputs = {name: graph.get_tensor_by_name(tensor) for name, tensor in served.inputs.items()}
         outputs = {name: _at_least_a_row(graph.get_tensor_by_name(one)) for name, one in served.outputs.items()}
         saver = _saver(graph, served.variables)
+        fill_tables = _fill_tables(graph, served.table_initializers)
         # Uses no GPU, since the training session holds the GPU's memory.
         with tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
             if saver is not None:
                 with literal(prefix) as path:
                     saver.restore(session, path)
+            session.run(fill_tables)
             session.run(outputs, {inputs[name]: array for name, array in example.items()})
             partial = folder.with_name(f".{folder.name}.partial")
             remove(partial)
@@ -106,6 +108,8 @@ def _write(
                 session,
                 [tf.saved_model.SERVING],
                 signature_def_map={SIGNATURE: tf.saved_model.predict_signature_def(inputs, outputs)},
+                assets_list=[graph.get_tensor_by_name(asset) for asset in served.assets],
+                main_op=fill_tables,
                 saver=saver,
                 strip_default_attrs=True,
             )
@@ -113,6 +117,14 @@ def _write(
     _describe(partial, inputs, outputs, example, prefix=prefix, note=note)
     remove(folder)
     return partial.rename(folder)
+
+
+def _fill_tables(graph: tf.Graph, names: Iterable[str]) -> tf.Operation:
+    """Returns an op that fills the graph's lookup tables, and adds the parts of this op to the graph's collection."""
+    initializers = [graph.get_operation_by_name(name) for name in names]
+    for one in initializers:
+        graph.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, one)
+    return tf.group(*initializers, name="serving/fill_tables")
 
 
 def _first_examples(dataset: Dataset, count: int) -> dict[str, np.ndarray]:
@@ -180,7 +192,7 @@ def _describe(
         "signature": SIGNATURE,
         "inputs": {name: _spec(tensor) for name, tensor in inputs.items()},
         "outputs": {name: _spec(tensor) for name, tensor in outputs.items()},
-        "example": {name: array.tolist() for name, array in example.items()},
+        "example": {name: _plain(array) for name, array in example.items()},
         "tensorflow": tf.__version__,
         "note": note,
     }
@@ -189,8 +201,15 @@ def _describe(
     write_whole(path, json.dumps(description, indent=1) + "\n")
 
 
+def _plain(array: np.ndarray) -> object:
+    """Returns the values of an array as lists, and strings as text."""
+    is_text = array.dtype.kind == "O"
+    return np.char.decode(array.astype(bytes), "utf-8", "replace").tolist() if is_text else array.tolist()
+
+
 def _spec(tensor: tf.Tensor) -> dict[str, object]:
     """Returns the NumPy dtype and the shape of a tensor. A dimension is -1 if it is unknown, and the shape is None if
     the rank is unknown."""
     shape = None if tensor.shape.rank is None else [-1 if size is None else size for size in tensor.shape.as_list()]
-    return {"dtype": tensor.dtype.base_dtype.name, "shape": shape}
+    dtype = "str" if tensor.dtype.base_dtype == tf.string else tensor.dtype.base_dtype.name
+    return {"dtype": dtype, "shape": shape}

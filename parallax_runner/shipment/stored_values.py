@@ -19,7 +19,7 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 # The constant in the graph that contains the prefix of the checkpoint. It is empty until a process loads the graph.
 PREFIX = "shipment/values"
-# Constants of initializers from this size on are stored apart, because TensorFlow imports large graphs slowly.
+# Constants of initializers, such as the words of a lookup table, from this size on are stored apart, because TensorFlow imports large graphs slowly.
 LARGE_BYTES = 1 << 20
 
 
@@ -153,11 +153,12 @@ def _strings(graph_def: Any, name: str, content: str) -> str:
 
 
 def _large_constants(single: SingleDeviceGraph, graph_def: Any) -> list[Any]:
-    """Returns the nodes of large constants that only initializers need. A step reads its constants from the graph,
-    because it would otherwise read a file each time."""
+    """Returns the nodes of large constants that only initializers of variables and lookup tables need. A step reads its
+    constants from the graph, because it would otherwise read a file each time."""
     nodes = {node.name: node for node in graph_def.node}
     in_steps = _needed(nodes, _fetched(single))
-    initial = _needed(nodes, [variable.initializer for variable in single.variables])
+    tables = single.meta_graph.collection_def[tf.GraphKeys.TABLE_INITIALIZERS].node_list.value
+    initial = _needed(nodes, [*(variable.initializer for variable in single.variables), *tables])
     return [
         node
         for node in graph_def.node
