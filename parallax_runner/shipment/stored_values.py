@@ -19,7 +19,8 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 # The constant in the graph that contains the prefix of the checkpoint. It is empty until a process loads the graph.
 PREFIX = "shipment/values"
-# Constants of initializers, such as the words of a lookup table, from this size on are stored apart, because TensorFlow imports large graphs slowly.
+# Constants of initializers, such as the words of a lookup table, from this size on are stored apart, because TensorFlow
+# imports large graphs slowly.
 LARGE_BYTES = 1 << 20
 
 

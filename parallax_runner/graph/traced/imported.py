@@ -114,8 +114,8 @@ def import_step(
 
     The names of the step's ops begin with `name`, and a number if another op has this name.
 
-    `variables` contains the results of `add_variables` and `add_tables`, and `features` contains the placeholders by name. Gradients of these
-    variables are added to the collection of `gradients_hook`.
+    `variables` contains the results of `add_variables` and `add_tables`, and `features` contains the placeholders by
+    name. Gradients of these variables are added to the collection of `gradients_hook`.
 
     Raises CaptureError if the step uses a resource that cannot be imported.
     """

@@ -31,7 +31,8 @@ def part(batch: Batch, features: Specs, start: int, stop: int) -> Batch:
 
 
 def with_zeros(batch: Batch, features: Specs) -> Batch:
-    """Returns a batch in which some numbers are 0 and some strings are empty, few in the first half and many in the second half.
+    """Returns a batch in which some numbers are 0 and some strings are empty, few in the first half and many in the
+    second half.
 
     A mean over examples stays a mean for any numbers. A loss that divides by a count, such as the number of words that
     are not padding, can look like a mean for a batch in which all examples have the same count.
