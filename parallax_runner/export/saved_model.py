@@ -108,7 +108,7 @@ def _write(
                 session,
                 [tf.saved_model.SERVING],
                 signature_def_map={SIGNATURE: tf.saved_model.predict_signature_def(inputs, outputs)},
-                assets_list=[graph.get_tensor_by_name(asset) for asset in served.assets],
+                assets_collection=[graph.get_tensor_by_name(asset) for asset in served.assets],
                 main_op=fill_tables,
                 saver=saver,
                 strip_default_attrs=True,
