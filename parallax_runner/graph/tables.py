@@ -17,6 +17,8 @@ from parallax_runner.errors import CaptureError
 # The types of the keys and of the values of TensorFlow's static tables.
 KEY_TYPES = (tf.string, tf.int64, tf.int32)
 VALUE_TYPES = (tf.int64, tf.string, tf.int32, tf.float32, tf.float64, tf.bool)
+# Types of ops that make tables: those whose content never changes once they are filled, and all others.
+STATIC = frozenset({"HashTable", "HashTableV2"})
 MUTABLE = frozenset(
     {
         *("MutableHashTable", "MutableHashTableV2", "MutableHashTableOfTensors", "MutableHashTableOfTensorsV2"),
