@@ -12,14 +12,9 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.errors import ExportError
 from parallax_runner.graph.all_nodes import all_nodes
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph, Variable
+from parallax_runner.graph.tables import FILLS
 
 WRITES = re.compile(r"Assign\w*VariableOp|Resource(Scatter|Apply|SparseApply|StridedSliceAssign)\w*")
-FILLS_TABLE = frozenset(
-    {
-        *("InitializeTable", "InitializeTableV2", "InitializeTableFromTextFile", "InitializeTableFromTextFileV2"),
-        *("InitializeTableFromDataset", "LookupTableImport", "LookupTableImportV2"),
-    }
-)
 # These attributes refer to omitted ops, contain counters that differ between builds, or contain shapes that are
 # inferred again.
 DROPPED_ATTRS = ("_class", "_gradient_op_type", "_output_shapes")
@@ -109,7 +104,7 @@ def _table_initializers(meta_graph: tf.MetaGraphDef, ops: Iterable[str]) -> tupl
     return tuple(
         name
         for name in dict.fromkeys(initializers)
-        if nodes[name].op in FILLS_TABLE and _op_of(nodes[name].input[0]) in needed
+        if nodes[name].op in FILLS and _op_of(nodes[name].input[0]) in needed
     )
 
 

@@ -17,7 +17,6 @@ from tensorflow.core.framework import variable_pb2
 
 from parallax_runner.errors import CaptureError, ParallaxError
 from parallax_runner.graph import edit, gradients_hook, references
-from parallax_runner.graph.all_nodes import all_nodes
 from parallax_runner.graph.boundary import find_boundary
 from parallax_runner.graph.components import placeholder_name
 from parallax_runner.graph.constant_sizes import check_constants, constants_of
@@ -115,7 +114,7 @@ def from_graph(
     """Returns the `SingleDeviceGraph` of a graph that was built after `parallax_runner` was imported."""
     train_op = getattr(train_op, "op", train_op)
     check_constants(constants_of(graph))
-    refuse_mutable_tables(all_nodes(graph.as_graph_def()))
+    refuse_mutable_tables(graph.as_graph_def())
     with graph.as_default():
         meta_graph = references.to_resources(tf.train.export_meta_graph())
     variables = variables_of(meta_graph)

@@ -4,7 +4,6 @@ tables whose content can change."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.eager import context
 
 from parallax_runner.errors import CaptureError
+from parallax_runner.graph.all_nodes import all_nodes
 
 # The types of the keys and of the values of TensorFlow's static tables.
 KEY_TYPES = (tf.string, tf.int64, tf.int32)
@@ -27,9 +27,17 @@ MUTABLE = frozenset(
     }
 )
 WHY_REFUSED = (
-    "it is a mutable lookup table (such as tf.lookup.experimental.MutableHashTable or DenseHashTable), whose content "
-    "would differ between the ranks. Use a tf.lookup.StaticHashTable: its content is the same on all ranks and is "
-    "saved with the model"
+    "a mutable lookup table (such as tf.lookup.experimental.MutableHashTable or DenseHashTable) cannot be distributed, "
+    "because its content would differ between the ranks. Use a tf.lookup.StaticHashTable: its content is the same on "
+    "all ranks and is saved with the model"
+)
+HAS_NO_CONTENT = "call adapt() of the layer, or give it a vocabulary, before training"
+# Ops that fill a table, whose first input is the table.
+FILLS = frozenset(
+    {
+        *("InitializeTable", "InitializeTableV2", "InitializeTableFromTextFile", "InitializeTableFromTextFileV2"),
+        *("InitializeTableFromDataset", "LookupTableImport", "LookupTableImportV2"),
+    }
 )
 # A worker reads a table in its own memory. Tables have no kernels for GPUs.
 DEVICE = "/device:CPU:0"
@@ -71,13 +79,10 @@ def content_of(handle: Any, used_by: str) -> StaticTable:
     with context.eager_mode(), tf.device(DEVICE):
         types = _static_types(handle)
         if types is None:
-            raise CaptureError(f"«{used_by}» uses a table that cannot be distributed: {WHY_REFUSED}")
+            raise CaptureError(f"«{used_by}»: {WHY_REFUSED}")
         key_type, value_type = types
         if not _is_initialized(handle, key_type, value_type):
-            raise CaptureError(
-                f"«{used_by}» uses a lookup table that has no content yet: call adapt() of the layer, or give it a "
-                "vocabulary, before training"
-            )
+            raise CaptureError(f"«{used_by}» uses a lookup table that has no content yet: {HAS_NO_CONTENT}")
         keys, values = tf.raw_ops.LookupTableExportV2(table_handle=handle, Tkeys=key_type, Tvalues=value_type)
     order = np.argsort(keys.numpy())
     return StaticTable(keys.numpy()[order], values.numpy()[order], key_type, value_type)
@@ -97,11 +102,22 @@ def add_table(table: StaticTable, name: str) -> AddedTable:
     return AddedTable(handle)
 
 
-def refuse_mutable_tables(nodes: Iterable[Any]) -> None:
-    """Raises CaptureError if one of these nodes of a GraphDef is a mutable table."""
-    for node in nodes:
+def refuse_mutable_tables(graph_def: Any) -> None:
+    """Raises CaptureError if a graph contains a mutable table."""
+    for node in all_nodes(graph_def):
         if node.op in MUTABLE:
-            raise CaptureError(f"«{node.name}» cannot be distributed: {WHY_REFUSED}")
+            raise CaptureError(f"«{node.name}»: {WHY_REFUSED}")
+
+
+def why_tables_fail(pipeline: Any) -> str | None:
+    """Returns the reason why a `tf.data` pipeline with these lookup tables cannot be used, or None. `pipeline` is the
+    GraphDef that TensorFlow has written for it, with the content of its tables."""
+    if any(node.op in MUTABLE for node in all_nodes(pipeline)):
+        return WHY_REFUSED
+    filled = {node.input[0] for node in pipeline.node if node.op in FILLS}
+    if any(node.op in STATIC and node.name not in filled for node in pipeline.node):
+        return f"a lookup table has no content yet: {HAS_NO_CONTENT}"
+    return None
 
 
 def _static_types(handle: Any) -> tuple[Any, Any] | None:

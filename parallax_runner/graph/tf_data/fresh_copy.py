@@ -18,6 +18,7 @@ from tensorflow.python.data.ops import dataset_ops
 
 from parallax_runner.errors import DataError
 from parallax_runner.graph.all_nodes import all_nodes, nodes_in_functions
+from parallax_runner.graph.tables import why_tables_fail
 from parallax_runner.graph.tf_data.early_shard import shard_early
 from parallax_runner.graph.tf_data.first_examples import without_shuffles
 from parallax_runner.graph.tf_data.length import equally_long, output_of
@@ -62,7 +63,8 @@ class FreshCopies:
 
     @classmethod
     def of(cls, dataset: Any, what: str) -> FreshCopies:
-        """Returns an object that copies `dataset`. Raises DataError if the dataset is too large to be serialized."""
+        """Returns an object that copies `dataset`. Raises DataError if the dataset is too large to be serialized, or if
+        it uses a lookup table that is mutable or has no content."""
         size = sum(_bytes_held(dataset))
         if size > LIMIT:
             raise DataError(
@@ -70,6 +72,9 @@ class FreshCopies:
                 "the arrays (x, y) to fit, or read them from files"
             )
         graph_def = graph_of(dataset)
+        reason = why_tables_fail(graph_def)
+        if reason is not None:
+            raise DataError(f"{what}: {reason}")
         _renew(graph_def)
         return cls(graph_def, _without_large(graph_def), dataset.element_spec, dataset.options(), dataset)
 

@@ -27,6 +27,13 @@ def held_optimizers(model: Any) -> list[Any]:
     return [one for one in _held(model) if isinstance(one, keras.optimizers.Optimizer)]
 
 
+def held_layers(model: Any) -> list[Any]:
+    """Returns each Keras layer once, in the order of the attributes. The model itself is the first."""
+    import keras
+
+    return [one for one in _held(model) if isinstance(one, keras.layers.Layer)]
+
+
 def _held(model: Any) -> Iterator[Any]:
     """Yields each object once: an object before the objects that it holds."""
     seen: set[int] = set()
