@@ -50,16 +50,20 @@ def _array(leaf: Any, what: str) -> Any:
         array = np.asarray(leaf)
     except (TypeError, ValueError, RuntimeError) as error:  # such as a tensor on a GPU
         raise ConfigError(f"{what} (fit): {kind} cannot be read as an array: {error}; pass a NumPy array") from error
+    array = _numbers_or_strings(array, kind, what)
+    pandas = sys.modules.get("pandas")
+    # Like Keras, turns a Series into a column.
+    return array[:, None] if pandas is not None and isinstance(leaf, pandas.Series) else array
+
+
+def _numbers_or_strings(array: np.ndarray, kind: str, what: str) -> np.ndarray:
+    """Returns an array of numbers, or of bytes objects. `kind` is the type that the array had."""
     if array.dtype.kind in TIMES:
         raise ConfigError(
             f"{what} (fit): {kind} has the dtype {array.dtype}, expected numbers or strings; convert times to numbers "
             "beforehand"
         )
-    if array.dtype.kind in KINDS:
-        array = as_bytes(array, f"{what} (fit)")
-    pandas = sys.modules.get("pandas")
-    # Like Keras, turns a Series into a column.
-    return array[:, None] if pandas is not None and isinstance(leaf, pandas.Series) else array
+    return as_bytes(array, f"{what} (fit): {kind}") if array.dtype.kind in KINDS else array
 
 
 def is_scipy(leaf: Any) -> bool:

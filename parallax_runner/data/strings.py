@@ -32,7 +32,7 @@ def as_bytes(array: np.ndarray, what: str) -> np.ndarray:
         found[:] = [_as_bytes(one, what) for one in array.ravel()]
     except UnicodeEncodeError as error:
         raise DataError(
-            f"{what}: expected strings that UTF-8 can represent, found {error.object!r}: {error.reason}"
+            f"{what}: expected strings that UTF-8 can represent, found {str(error.object)!r}: {error.reason}"
         ) from error
     return found.reshape(array.shape)
 
@@ -43,7 +43,7 @@ def _as_bytes(one: Any, what: str) -> bytes:
     if isinstance(one, str):
         return one.encode()
     raise DataError(
-        f"{what}: expected numbers or strings, found an array with the object {one!r} of type {type(one).__name__}: "
+        f"{what}: expected numbers or strings, found the object {one!r} of type {type(one).__name__} in an array: "
         "convert all elements to numbers or to strings; replace missing values, for example by ''"
     )
 
