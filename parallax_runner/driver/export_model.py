@@ -24,9 +24,10 @@ def with_export(
     if not is_trained or not is_wanted:
         return words
     from parallax_runner.export.end_of_run import export_at_end
+    from parallax_runner.shipment.stored_values import with_constants
 
     found = export_at_end(
-        planned.single,
+        with_constants(planned.shipment.stored),
         functools.partial(prepared.source.build_serving_graph, config, planned.dataset),
         planned.dataset,
         log_checkpoints=which,

@@ -17,7 +17,8 @@ from parallax_runner.graph.all_nodes import all_nodes
 # The types of the keys and of the values of TensorFlow's static tables.
 KEY_TYPES = (tf.string, tf.int64, tf.int32)
 VALUE_TYPES = (tf.int64, tf.string, tf.int32, tf.float32, tf.float64, tf.bool)
-# Types of ops that make tables: those whose content never changes once they are filled, and all others.
+# Types of ops: those that make tables whose content never changes once they are filled, those that make other tables,
+# and those that only read a table.
 STATIC = frozenset({"HashTable", "HashTableV2"})
 MUTABLE = frozenset(
     {
@@ -31,6 +32,7 @@ WHY_REFUSED = (
     "because its content would differ between the ranks. Use a tf.lookup.StaticHashTable: its content is the same on "
     "all ranks and is saved with the model"
 )
+READS = frozenset({"LookupTableFind", "LookupTableFindV2", "LookupTableSize", "LookupTableSizeV2"})
 HAS_NO_CONTENT = "call adapt() of the layer, or give it a vocabulary, before training"
 # Ops that fill a table, whose first input is the table.
 FILLS = frozenset(

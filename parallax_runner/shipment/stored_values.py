@@ -78,6 +78,22 @@ def with_stored_values(single: SingleDeviceGraph) -> StoredValues:
     return StoredValues(changed, values)
 
 
+def with_constants(stored: StoredValues) -> SingleDeviceGraph:
+    """Returns the graph with its large constants, but without the initial values that only this process has. A served
+    model contains the words of its lookup tables."""
+    meta_graph = tf.MetaGraphDef()
+    meta_graph.CopyFrom(stored.single.meta_graph)
+    for node in meta_graph.graph_def.node:
+        if node.name in stored.values and node.op == "EnsureShape":
+            dtype = node.attr["T"].type
+            node.op = "Const"
+            del node.input[:]
+            node.attr.clear()
+            node.attr["dtype"].type = dtype
+            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(stored.values[node.name].read(), dtype))
+    return dataclasses.replace(stored.single, meta_graph=meta_graph)
+
+
 def set_prefix(graph_def: Any, prefix: str) -> None:
     """Sets the prefix of the checkpoint from which a graph restores its values. Does nothing for a graph without such
     values."""

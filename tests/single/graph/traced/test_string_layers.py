@@ -242,7 +242,7 @@ class OfTable(layers.Layer):
         (
             lambda: layers.StringLookup(),
             "string",
-            r"string_lookup.* a lookup table that has no content yet: call adapt",
+            r"string_lookup.* table that has no content yet: call adapt",
         ),
         (lambda: layers.TextVectorization(), "string", r"text_vectorization.* a lookup table that has no content yet"),
         (
