@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.eager import context
 
+from parallax_runner.data.digest import digest_of
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph.all_nodes import all_nodes
 
@@ -93,9 +94,12 @@ def content_of(handle: Any, used_by: str) -> StaticTable:
 def add_table(table: StaticTable, name: str) -> AddedTable:
     """Adds a table with this content to the default graph. The op that fills the table is in the collection
     TABLE_INITIALIZERS."""
+    # In a cluster, a table outlives its session. The next session in the same process can have another table of the
+    # same name.
+    content = digest_of({"keys": table.keys, "values": table.values})
     with tf.name_scope(f"{name}/"), tf.device(DEVICE):
         handle = tf.raw_ops.HashTableV2(
-            key_dtype=table.key_type, value_dtype=table.value_type, use_node_name_sharing=True, name="table"
+            key_dtype=table.key_type, value_dtype=table.value_type, shared_name=f"{name}/{content}", name="table"
         )
         keys = tf.constant(table.keys, table.key_type, name="keys")
         values = tf.constant(table.values, table.value_type, name="values")

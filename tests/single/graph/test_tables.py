@@ -105,6 +105,15 @@ def test_a_table_of_a_graph_that_can_change_is_refused() -> None:
         capture(in_a_graph, {"ids": ((3,), "int64")}, seed=1)
 
 
+def test_tables_with_other_content_have_other_names() -> None:
+    """Two sessions of a server have one table of a name."""
+    contents = [content_of(static("string", kind).resource_handle, "an op") for kind in ("int64", "int32", "int64")]
+    with tf.Graph().as_default():
+        handles = [add_table(content, "mine").handle.op for content in contents]
+        names = [handle.get_attr("shared_name") for handle in handles]
+    assert names[0] == names[2] != names[1]
+
+
 def test_content_does_not_depend_on_the_order_in_which_tensorflow_has_it() -> None:
     words = np.array([f"w{number}" for number in np.random.default_rng(1).permutation(500)])
     order = np.random.default_rng(2).permutation(500)
