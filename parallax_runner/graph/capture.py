@@ -114,9 +114,9 @@ def from_graph(
     """Returns the `SingleDeviceGraph` of a graph that was built after `parallax_runner` was imported."""
     train_op = getattr(train_op, "op", train_op)
     check_constants(constants_of(graph))
-    refuse_mutable_tables(graph.as_graph_def())
     with graph.as_default():
         meta_graph = references.to_resources(tf.train.export_meta_graph())
+    refuse_mutable_tables(meta_graph.graph_def)
     variables = variables_of(meta_graph)
     imported = tf.Graph()
     with imported.as_default():

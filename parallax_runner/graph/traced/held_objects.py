@@ -10,6 +10,8 @@ import tensorflow as tf
 
 # Attributes in which TensorFlow lists the same objects again.
 _OF_TENSORFLOW = "_self_"
+# Values that hold nothing. A layer can have a list with millions of words.
+_PLAIN = (str, bytes, int, float)
 
 
 def held_variables(model: Any) -> list[Any]:
@@ -55,6 +57,6 @@ def _inside(one: Any) -> Iterator[Any]:
     if isinstance(one, Mapping):
         yield from one.values()
     elif isinstance(one, list | tuple):
-        yield from one
+        yield from (value for value in one if not isinstance(value, _PLAIN))
     elif isinstance(one, keras.layers.Layer | keras.optimizers.Optimizer | tf.Module):
         yield from (value for name, value in vars(one).items() if not name.startswith(_OF_TENSORFLOW))

@@ -15,6 +15,7 @@ import tensorflow.compat.v1 as tf1
 
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.graph.traced import held_objects
 from parallax_runner.graph.traced.capture_step import capture_model
 from parallax_runner.graph.traced.row_updates import sparse_updates_of
 
@@ -68,7 +69,13 @@ def hashed(draws: random.Random, known: list[str]) -> Any:
     return layers.Hashing(7, mask_value="", salt=draws.randrange(1000))
 
 
+def sparse(draws: random.Random, known: list[str]) -> Any:
+    layer = layers.StringLookup(vocabulary=known, output_mode="multi_hot", sparse=True)
+    return lambda words: tf.sparse.to_dense(layer(words))
+
+
 OF_WORDS: dict[str, MakeLayer] = {
+    "sparse": sparse,
     "int": lookup(),
     "mask": lookup(mask_token=""),
     "several unknown": lookup(num_oov_indices=3, mask_token=""),
@@ -198,6 +205,12 @@ def test_a_vocabulary_in_a_file(tmp_path: Path) -> None:
     single = captured(model, tf.TensorSpec([None], tf.string))
     (tmp_path / "words.txt").unlink()  # the graph has the words
     np.testing.assert_array_equal(served(single, np.array([b"b", "日本".encode(), b""], object)), [2, 3, 0])
+
+
+def test_the_words_of_a_layer_are_not_looked_through() -> None:
+    """There can be millions, and a word holds no variable."""
+    held = list(held_objects._held(OfWords(layers.StringLookup(vocabulary=["a", "b"]))))
+    assert not [one for one in held if isinstance(one, str) and one in ("a", "b")]
 
 
 def test_layers_share_a_table() -> None:
