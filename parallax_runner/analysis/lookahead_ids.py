@@ -10,6 +10,7 @@ from parallax_runner.analysis.rows_written import BY_IDS
 from parallax_runner.graph import edit
 from parallax_runner.graph.same_values import sources
 from parallax_runner.graph.single_device_graph import Gradient
+from parallax_runner.graph.tables import READS, STATIC
 
 FED = "Placeholder"
 DRAWS_BY = "seed2"  # the attribute that marks stateful random ops
@@ -66,7 +67,10 @@ def _hindrance(op: tf.Operation, features: Collection[str]) -> str | None:
         return f"the lookup «{op.name}» waits for «{op.control_inputs[0].name}»"
     for needed in sorted(lead_to(op.inputs[1]), key=lambda one: one.name):
         is_feature = needed.type == FED and needed.outputs[0].name in features
-        if not (is_feature or draws(needed) or (edit.is_plain(needed) and needed.type != FED)):
+        # All tables of a graph are static (graph/tables.py).
+        is_of_table = needed.type in STATIC or needed.type in READS
+        is_known = is_of_table or (edit.is_plain(needed) and needed.type != FED)
+        if not (is_feature or draws(needed) or is_known):
             return f"the ids of the lookup «{op.name}» depend on «{needed.name}»"
     return None
 

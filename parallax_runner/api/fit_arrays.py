@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from parallax_runner.data.strings import KINDS, as_bytes
 from parallax_runner.errors import ConfigError
 
-# Kinds of NumPy dtypes that are not numeric: objects, strings and times.
-NO_NUMBERS = "OUSMm"
+# Kinds of NumPy dtypes that contain times.
+TIMES = "Mm"
 AS_DATASET = "pass a tf.data.Dataset, such as tf.data.Dataset.from_tensor_slices((x, y)).batch(32)"
 
 
@@ -30,7 +31,8 @@ def readable(given: Any, what: str) -> Any:
 
 
 def _array(leaf: Any, what: str) -> Any:
-    if leaf is None or isinstance(leaf, bool | int | float):  # numbers in a list, which becomes an array
+    # Numbers and strings in a list, which becomes an array.
+    if leaf is None or isinstance(leaf, bool | int | float | str | bytes):
         return leaf
     kind = f"{type(leaf).__module__.partition('.')[0]}.{type(leaf).__name__}"
     if is_scipy(leaf):
@@ -43,14 +45,20 @@ def _array(leaf: Any, what: str) -> Any:
         array = np.asarray(leaf)
     except (TypeError, ValueError, RuntimeError) as error:  # such as a tensor on a GPU
         raise ConfigError(f"{what} (fit): {kind} cannot be read as an array: {error}; pass a NumPy array") from error
-    if array.dtype.kind in NO_NUMBERS:
-        raise ConfigError(
-            f"{what} (fit): {kind} has the dtype {array.dtype}, expected numbers; convert words and times to numbers "
-            "beforehand"
-        )
+    array = _numbers_or_strings(array, kind, what)
     pandas = sys.modules.get("pandas")
     # Like Keras, turns a Series into a column.
     return array[:, None] if pandas is not None and isinstance(leaf, pandas.Series) else array
+
+
+def _numbers_or_strings(array: np.ndarray, kind: str, what: str) -> np.ndarray:
+    """Returns an array of numbers, or of bytes objects. `kind` is the type that the array had."""
+    if array.dtype.kind in TIMES:
+        raise ConfigError(
+            f"{what} (fit): {kind} has the dtype {array.dtype}, expected numbers or strings; convert times to numbers "
+            "beforehand"
+        )
+    return as_bytes(array, f"{what} (fit): {kind}") if array.dtype.kind in KINDS else array
 
 
 def is_scipy(leaf: Any) -> bool:

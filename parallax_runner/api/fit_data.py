@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from parallax_runner.api.fit_arrays import readable
 from parallax_runner.api.fit_generator import KIND as GENERATOR
 from parallax_runner.api.fit_generator import is_generator
@@ -15,6 +17,7 @@ from parallax_runner.api.fit_py_dataset import KIND as PY_DATASET
 from parallax_runner.api.fit_py_dataset import arrays_of, is_py_dataset, py_dataset_of
 from parallax_runner.api.fit_sparse import has_sparse, sparse_dataset, with_sparse_tensors
 from parallax_runner.api.fit_validation import KERAS_BATCH, InBatches, as_arrays, as_dataset, with_weights_like
+from parallax_runner.data.strings import STRING, dtype_name
 from parallax_runner.errors import ConfigError, Setting
 
 
@@ -205,13 +208,30 @@ def _split(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple[Any,
 
     Raises ConfigError if one of the two parts would be empty.
     """
+    import keras
     from keras.src.trainers.data_adapters.array_slicing import train_validation_split
 
+    given = (x, y, sample_weight)
     try:
-        train, validation = train_validation_split((x, y, sample_weight), validation_split=share)
+        split = train_validation_split(keras.tree.map_structure(_splittable, given), validation_split=share)
     except ValueError as error:
         raise ConfigError(str(error)).about(Setting.of("validation_split", share, where="fit")) from error
+    train, validation = (keras.tree.map_structure(_strings_of_rows, given, part) for part in split)
     return train, validation if validation[2] is not None else validation[:2]
+
+
+def _splittable(leaf: Any) -> Any:
+    """Returns the numbers of the rows in place of an array of strings, which Keras cannot split."""
+    return np.arange(len(leaf)) if _has_strings(leaf) else leaf
+
+
+def _strings_of_rows(leaf: Any, part: Any) -> Any:
+    """Returns a part of `leaf`, given the part of what `_splittable` returned."""
+    return leaf[part] if _has_strings(leaf) else part
+
+
+def _has_strings(leaf: Any) -> bool:
+    return isinstance(leaf, np.ndarray) and dtype_name(leaf) == STRING
 
 
 def _weighted(train: Any, class_weight: dict[int, float]) -> Any:

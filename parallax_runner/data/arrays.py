@@ -9,6 +9,7 @@ from parallax_runner.data.digest import digest_of
 from parallax_runner.data.identity import CONTENT, EXAMPLES, Contents
 from parallax_runner.data.mapped_file import MappedFile
 from parallax_runner.data.stream import ShuffledStream
+from parallax_runner.data.strings import dtype_name
 
 
 class ArrayDataset:
@@ -32,7 +33,7 @@ class ArrayDataset:
         Reading a batch raises DataError if its file has been deleted or truncated. `digest` is a known digest of
         `train`. `missing_validation` is the reason why there are no validation examples although they were requested.
         """
-        self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in train.items()}
+        self.features = {name: Feature(array.shape[1:], dtype_name(array)) for name, array in train.items()}
         self.words_per_example = words_per_example
         self.train_size = _rows(train)
         self.validation_size = _rows(validation)

@@ -26,7 +26,7 @@ class Feature:
     """
 
     shape: tuple[int | None, ...]  # None: the size is unknown or ragged
-    dtype: str  # NumPy's name, such as "int32" or "float32"
+    dtype: str  # NumPy's name, such as "int32" or "float32", or "string" for arrays of objects of type bytes
     kind: Literal["dense", "ragged", "sparse"] = "dense"
     ragged_rank: int = 0  # number of dimensions after the batch dimension, up to the last ragged dimension
 

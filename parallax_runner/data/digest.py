@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from parallax_runner.data.strings import StoredStrings
+
 # Arrays up to this size are read entirely. Of a larger array, evenly spaced blocks with this size in total are read.
 READ_BYTES = 2**26
 BLOCK_BYTES = 2**20
@@ -20,19 +22,21 @@ def digest_of(arrays: Mapping[str, np.ndarray]) -> str:
     """
     digest = hashlib.sha256()
     for name in sorted(arrays):
-        array = np.asarray(arrays[name])
+        given = arrays[name]
+        array = given if isinstance(given, StoredStrings) else np.asarray(given)
         digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
         for block in _blocks(array):
             digest.update(bytes_of(block))
     return digest.hexdigest()[:DIGEST_CHARS]
 
 
-def _blocks(array: np.ndarray) -> Iterator[np.ndarray]:
-    """Yields the rows of an array in blocks of about `BLOCK_BYTES`."""
-    if array.ndim == 0 or array.nbytes <= BLOCK_BYTES:
-        yield array
+def _blocks(array: np.ndarray | StoredStrings) -> Iterator[np.ndarray]:
+    """Yields the rows of an array in blocks of about `BLOCK_BYTES`. A string counts as a pointer."""
+    size_bytes = array.size * array.dtype.itemsize
+    if array.ndim == 0 or size_bytes <= BLOCK_BYTES:
+        yield array[:] if isinstance(array, StoredStrings) else array
         return
-    row_bytes = max(1, array.nbytes // len(array))
+    row_bytes = max(1, size_bytes // len(array))
     rows = max(1, BLOCK_BYTES // row_bytes)
     count = -(-len(array) // rows)
     most = max(2, READ_BYTES // (rows * row_bytes))

@@ -15,6 +15,7 @@ from parallax_runner.data.dataset import Feature
 from parallax_runner.data.digest import digest_of
 from parallax_runner.data.identity import CONTENT, EXAMPLES, Contents
 from parallax_runner.data.stream import epoch_order
+from parallax_runner.data.strings import KINDS, as_bytes, dtype_name
 from parallax_runner.errors import DataError, Setting
 
 
@@ -198,8 +199,8 @@ def with_weights_like(other: dict[str, np.ndarray], arrays: dict[str, np.ndarray
 
 def named_arrays(structure: BatchStructure, element: Any, floatx: str | None) -> dict[str, np.ndarray]:
     """Returns the arrays of an element that has this structure, keyed by name. Casts floating-point arrays to
-    `floatx` if it is not None."""
-    return {name: _array(value, floatx) for name, value in structure.flatten(element).items()}
+    `floatx` if it is not None. Strings become bytes objects. Raises DataError for other objects."""
+    return {name: _array(name, value, floatx) for name, value in structure.flatten(element).items()}
 
 
 def batch_sizes(rows: int, size: int) -> list[int]:
@@ -208,11 +209,13 @@ def batch_sizes(rows: int, size: int) -> list[int]:
 
 
 def _features_of(arrays: dict[str, np.ndarray]) -> dict[str, Feature]:
-    return {name: Feature(array.shape[1:], array.dtype.name) for name, array in arrays.items()}
+    return {name: Feature(array.shape[1:], dtype_name(array)) for name, array in arrays.items()}
 
 
-def _array(value: Any, floatx: str | None) -> np.ndarray:
+def _array(name: str, value: Any, floatx: str | None) -> np.ndarray:
     array = np.asarray(value)
+    if array.dtype.kind in KINDS:
+        return as_bytes(array, f"«{name}»")
     if floatx is None or not np.issubdtype(array.dtype, np.floating):
         return array
     return array.astype(floatx, copy=False)

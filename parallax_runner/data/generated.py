@@ -11,6 +11,7 @@ from parallax_runner.data.digest import digest_of
 from parallax_runner.data.identity import EXAMPLES, FIRST, FIRST_EXAMPLES, Contents
 from parallax_runner.data.memory import check_fits
 from parallax_runner.data.stream import ShuffledStream
+from parallax_runner.data.strings import dtype_name
 from parallax_runner.errors import ConfigError, Setting
 
 _BYTES_PER_EXAMPLE = 3 * 8  # the orders of two epochs, and the sort keys of one epoch
@@ -31,7 +32,7 @@ class GeneratedDataset:
     ) -> None:
         """`make` converts example indices, int64 [size], to a batch. Training examples have indices below `train_size`;
         validation examples have indices from `train_size` on."""
-        self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in make(_NO_NUMBERS).items()}
+        self.features = {name: Feature(array.shape[1:], dtype_name(array)) for name, array in make(_NO_NUMBERS).items()}
         self.train_size = train_size
         self.validation_size = validation_size
         self._make = make

@@ -15,6 +15,7 @@ from parallax_runner.data.digest import digest_of
 from parallax_runner.data.identity import EXAMPLES, FIRST, Contents
 from parallax_runner.data.shares import SHARE, share_of
 from parallax_runner.data.stream import epoch_order
+from parallax_runner.data.strings import dtype_name
 from parallax_runner.errors import DataError
 
 Batch = dict[str, np.ndarray]
@@ -235,4 +236,4 @@ def _feature(first: np.ndarray, others: list[np.ndarray]) -> Feature:
         if first.ndim != other.ndim:
             raise DataError(f"an array of the first batch has {first.ndim} dimensions, but {other.ndim} in another one")
     sizes = zip(*(array.shape[1:] for array in (first, *others)), strict=True)
-    return Feature(tuple(size[0] if len(set(size)) == 1 else None for size in sizes), first.dtype.name)
+    return Feature(tuple(size[0] if len(set(size)) == 1 else None for size in sizes), dtype_name(first))

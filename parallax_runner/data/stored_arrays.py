@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from parallax_runner.data import strings
 from parallax_runner.data.batch_structure import BatchStructure
 from parallax_runner.data.from_arrays import Arrays
 from parallax_runner.files.plain import read_object
@@ -20,14 +21,18 @@ TRAIN, VALIDATION = "train", "validation"
 
 
 def why_it_stays(dataset: Arrays) -> str | None:
-    """Returns None, since arrays of numbers can always be written."""
+    """Returns None, since arrays of numbers and strings can always be written."""
     return None
 
 
 def size_bytes(dataset: Arrays) -> int:
     """Returns the size of all arrays."""
     parts = dataset.parts()
-    return sum(array.nbytes for arrays in parts.values() for array in arrays.values())
+    return sum(_bytes_of(array) for arrays in parts.values() for array in arrays.values())
+
+
+def _bytes_of(array: np.ndarray) -> int:
+    return strings.stored_bytes(array) if strings.dtype_name(array) == strings.STRING else array.nbytes
 
 
 def graphs(dataset: Arrays) -> Iterator[Any]:
@@ -51,22 +56,28 @@ def load(folder: Path) -> Arrays:
     return Arrays(parts[TRAIN], parts[VALIDATION], BatchStructure(None), **facts["settings"])
 
 
-def _save(arrays: Mapping[str, np.ndarray], folder: Path, part: str) -> dict[str, list[str]]:
-    """Writes the arrays of a part. Returns the file and the dtype of each array by the array's name, which can contain
-    any sign."""
+def _save(arrays: Mapping[str, np.ndarray], folder: Path, part: str) -> dict[str, list[Any]]:
+    """Writes the arrays of a part. Returns the file, the dtype and the shape of each array by the array's name, which
+    can contain any sign."""
     files = {}
     for number, (name, array) in enumerate(arrays.items()):
+        dtype = strings.dtype_name(array)
         file = f"{part}_{number}.npy"
-        np.save(folder / file, array, allow_pickle=False)
-        files[name] = [file, array.dtype.name]
+        if dtype == strings.STRING:
+            strings.save(array, folder / file)
+        else:
+            np.save(folder / file, array, allow_pickle=False)
+        files[name] = [file, dtype, array.shape]
     return files
 
 
-def _load(files: Mapping[str, Sequence[str]], folder: Path) -> dict[str, np.ndarray]:
-    return {name: _mapped(folder / file, dtype) for name, (file, dtype) in files.items()}
+def _load(files: Mapping[str, Sequence[Any]], folder: Path) -> dict[str, Any]:
+    return {name: _mapped(folder / file, dtype, tuple(shape)) for name, (file, dtype, shape) in files.items()}
 
 
-def _mapped(path: Path, dtype: str) -> np.ndarray:
+def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> Any:
+    if dtype == strings.STRING:
+        return strings.load(path, shape)
     array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     # NumPy writes a number type of another package, such as bfloat16, as plain bytes.
     return array if array.dtype.name == dtype else array.view(getattr(ml_dtypes, dtype))

@@ -66,9 +66,10 @@ def _exported(
     planned: PlannedRun, config: RunConfig, source: Source, which: str, last: Path, run_dir: Path
 ) -> dict[str, str | None]:
     from parallax_runner.export.end_of_run import export_at_end
+    from parallax_runner.shipment.stored_values import with_constants
 
     return export_at_end(
-        planned.single,
+        with_constants(planned.shipment.stored),
         functools.partial(source.build_serving_graph, config, planned.dataset),
         planned.dataset,
         log_checkpoints=which,

@@ -92,12 +92,12 @@ def _write(
         inputs, example = raw_inputs.imported(served, dataset, examples)
         outputs = {name: _at_least_a_row(graph.get_tensor_by_name(one)) for name, one in served.outputs.items()}
         saver = _saver(graph, served.variables)
+        fill_tables = _fill_tables(graph, served.table_initializers)
         # Uses no GPU, since the training session holds the GPU's memory.
         with tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
             if saver is not None:
                 with literal(prefix) as path:
                     saver.restore(session, path)
-            fill_tables = tf.tables_initializer()
             session.run(fill_tables)
             session.run(outputs, {inputs[name]: array for name, array in example.items()})
             partial = folder.with_name(f".{folder.name}.partial")
@@ -107,6 +107,7 @@ def _write(
                 session,
                 [tf.saved_model.SERVING],
                 signature_def_map={SIGNATURE: tf.saved_model.predict_signature_def(inputs, outputs)},
+                assets_collection=[graph.get_tensor_by_name(asset) for asset in served.assets],
                 main_op=fill_tables,
                 saver=saver,
                 strip_default_attrs=True,
@@ -115,6 +116,14 @@ def _write(
     _describe(partial, inputs, outputs, example, prefix=prefix, note=note)
     remove(folder)
     return partial.rename(folder)
+
+
+def _fill_tables(graph: tf.Graph, names: Iterable[str]) -> tf.Operation:
+    """Returns an op that fills the graph's lookup tables: those of the model, whose initializers have these `names`,
+    and those that compute features from raw values."""
+    for name in names:
+        graph.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, graph.get_operation_by_name(name))
+    return tf.group(*graph.get_collection(tf.GraphKeys.TABLE_INITIALIZERS), name="serving/fill_tables")
 
 
 def _at_least_a_row(tensor: tf.Tensor) -> tf.Tensor:

@@ -30,6 +30,7 @@ from parallax_runner.graph.own_aggregation import refuse_own_aggregation
 from parallax_runner.graph.restored_values import check_restored_values
 from parallax_runner.graph.returned import checked
 from parallax_runner.graph.single_device_graph import Gradient, MetricSums, SingleDeviceGraph, Variable
+from parallax_runner.graph.tables import refuse_mutable_tables
 from parallax_runner.process.user_code import must_not_exit, place_of
 
 # Without this line, TensorFlow 2 warns in every run that its version 1 interface is deprecated.
@@ -115,6 +116,7 @@ def from_graph(
     check_constants(constants_of(graph))
     with graph.as_default():
         meta_graph = references.to_resources(tf.train.export_meta_graph())
+    refuse_mutable_tables(meta_graph.graph_def)
     variables = variables_of(meta_graph)
     imported = tf.Graph()
     with imported.as_default():

@@ -19,7 +19,8 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 # The constant in the graph that contains the prefix of the checkpoint. It is empty until a process loads the graph.
 PREFIX = "shipment/values"
-# Constants of initializers from this size on are stored apart, because TensorFlow imports large graphs slowly.
+# Constants of initializers, such as the words of a lookup table, from this size on are stored apart, because TensorFlow
+# imports large graphs slowly.
 LARGE_BYTES = 1 << 20
 
 
@@ -75,6 +76,22 @@ def with_stored_values(single: SingleDeviceGraph) -> StoredValues:
         single, meta_graph=meta_graph, fingerprint=fingerprint_of(graph_def), initial_values={}, callbacks=()
     )
     return StoredValues(changed, values)
+
+
+def with_constants(stored: StoredValues) -> SingleDeviceGraph:
+    """Returns the graph with its large constants, but without the initial values that only this process has. A served
+    model contains the words of its lookup tables."""
+    meta_graph = tf.MetaGraphDef()
+    meta_graph.CopyFrom(stored.single.meta_graph)
+    for node in meta_graph.graph_def.node:
+        if node.name in stored.values and node.op == "EnsureShape":
+            dtype = node.attr["T"].type
+            node.op = "Const"
+            del node.input[:]
+            node.attr.clear()
+            node.attr["dtype"].type = dtype
+            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(stored.values[node.name].read(), dtype))
+    return dataclasses.replace(stored.single, meta_graph=meta_graph)
 
 
 def set_prefix(graph_def: Any, prefix: str) -> None:
@@ -153,11 +170,12 @@ def _strings(graph_def: Any, name: str, content: str) -> str:
 
 
 def _large_constants(single: SingleDeviceGraph, graph_def: Any) -> list[Any]:
-    """Returns the nodes of large constants that only initializers need. A step reads its constants from the graph,
-    because it would otherwise read a file each time."""
+    """Returns the nodes of large constants that only initializers of variables and lookup tables need. A step reads its
+    constants from the graph, because it would otherwise read a file each time."""
     nodes = {node.name: node for node in graph_def.node}
     in_steps = _needed(nodes, _fetched(single))
-    initial = _needed(nodes, [variable.initializer for variable in single.variables])
+    tables = single.meta_graph.collection_def[tf.GraphKeys.TABLE_INITIALIZERS].node_list.value
+    initial = _needed(nodes, [*(variable.initializer for variable in single.variables), *tables])
     return [
         node
         for node in graph_def.node

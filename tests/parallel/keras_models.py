@@ -43,7 +43,11 @@ FEATURES: dict[str, tuple[tuple[int, ...], str]] = {
     "z": ((), "float64"),
     "weight": ((), "float64"),
     "clicked": ((), "float64"),
+    "name": ((), "string"),
+    "text": ((1,), "string"),
 }
+# Words in the vocabularies of the models, and beside them.
+KNOWN, UNKNOWN = ["", "ü", "日本", "a b", "🙂", "e"], ["neu", "nie", "[UNK]"]
 
 
 @dataclass(frozen=True)
@@ -71,10 +75,18 @@ def batch(case: Case, step: int, rank: int) -> dict[str, np.ndarray]:
         "z": draw.normal(size=BATCH),
         "weight": draw.uniform(0.5, 1.5, size=BATCH),
         "clicked": draw.integers(0, 2, BATCH),
+        "name": _words(draw, (BATCH,)),
+        "text": np.array([[b" ".join(row)] for row in _words(draw, (BATCH, 3))], object),
     }
     if case.optimizer == "loss_scale" and (step, rank) == (4, case.ranks - 1):
         found["y"][0] = np.inf  # no rank updates in this step, and all halve the scale
-    return {name: found[name].astype(FEATURES[name][1]) for name in MODELS[case.model].features}
+    types = {name: object if dtype == "string" else dtype for name, (_, dtype) in FEATURES.items()}
+    return {name: found[name].astype(types[name]) for name in MODELS[case.model].features}
+
+
+def _words(draw: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    words = np.array([word.encode() for word in (*KNOWN, *UNKNOWN)], object)
+    return words[draw.integers(0, len(words), shape)]
 
 
 @contextmanager
@@ -117,6 +129,8 @@ def split(case: Case, values: dict[str, np.ndarray]) -> tuple[Any, Any, Any]:
     else:
         given = values[labels] if isinstance(labels, str) else [values[name] for name in labels]
     inputs = {name: array for name, array in values.items() if name not in ("y", "z", "weight", "clicked", SHARE)}
+    if any(array.dtype == object for array in inputs.values()):  # Keras takes strings as tensors
+        inputs = {name: tf.constant(array) for name, array in inputs.items()}
     return inputs, given, None if weight is None else values[weight]
 
 
@@ -343,6 +357,26 @@ def preprocessing(optimizer: str) -> Any:
     return _compiled(keras.Model(given, layers.Dense(1)(x)), optimizer)
 
 
+def strings(optimizer: str) -> Any:
+    """Layers with tables of words and of integers, one of them adapted, in every form of output."""
+    given = _inputs("name", "text", "ids", "x")
+    text = layers.TextVectorization(output_sequence_length=4, max_tokens=9)
+    text.adapt(tf.constant([" ".join([*KNOWN, "e e", "neu"])]))
+    name = layers.StringLookup(vocabulary=KNOWN[1:], num_oov_indices=3, mask_token="")(given["name"])
+    words = text(given["text"])
+    encoded = [
+        layers.Embedding(9, WIDTH)(name) * given["x"],
+        layers.Flatten()(layers.Embedding(9, 2)(words)),
+        layers.StringLookup(vocabulary=KNOWN[1:], output_mode="multi_hot")(given["text"]),
+        layers.IntegerLookup(vocabulary=[3, 1, 4], output_mode="one_hot")(given["ids"]),
+        layers.IntegerLookup(vocabulary=[3, 1, 4], num_oov_indices=2, output_mode="count")(words),
+        layers.Embedding(ROWS, 2)(layers.Hashing(ROWS)(given["name"])),
+        layers.CategoryEncoding(9, output_mode="multi_hot")(words),
+    ]
+    x = layers.Concatenate()([keras.ops.cast(one, "float64") for one in encoded])
+    return _compiled(keras.Model(given, layers.Dense(1)(layers.Dense(4, activation="tanh")(x))), optimizer)
+
+
 def loaded(optimizer: str) -> Any:
     """A table and a bias are set after the model is built, not by their initializers."""
     model = functional(optimizer)
@@ -470,6 +504,7 @@ MODELS: dict[str, TracedModel] = {
     "named_outputs": TracedModel(named_outputs, TWO, {"labels": {"first": "y", "second": "z"}}),
     "weighted": TracedModel(functional, (*BASE, "weight"), {"labels": "y", "sample_weight": "weight"}),
     "loaded": TracedModel(loaded, BASE),
+    "strings": TracedModel(strings, ("name", "text", "ids", "x", "y")),
     "lazy": TracedModel(functional, BASE, {"labels": "y", "sparse_updates": "lazy"}),
     "counted": TracedModel(
         counted, ("ids", "x", "clicked", "weight"), {"labels": "clicked", "sample_weight": "weight"}
@@ -477,6 +512,7 @@ MODELS: dict[str, TracedModel] = {
     "bfloat16": TracedModel(bfloat16, BASE),
     "module": TracedModel(tape_steps.module, BASE, {}),
     "nested": TracedModel(tape_steps.nested, BASE, {}),
+    "with_table": TracedModel(tape_steps.with_table, ("name", "x", "y"), {}),
     "stack": TracedModel(tape_steps.stack, BASE, {}),
     "declared_tape": TracedModel(tape_steps.declared_tape, BASE, {}),
     "two_optimizers": TracedModel(tape_steps.two_optimizers, BASE, {}),

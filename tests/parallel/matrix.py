@@ -83,6 +83,7 @@ def special_cases() -> list[Case]:
         *split_cases(),
         *keras_cases(),
         *uneven_cases(),
+        *table_cases(),
         *(Case(comm=comm, model="unseeded", ranks=ranks) for comm, ranks in (("mpi", 3), ("hybrid", 2))),
         Case(comm="sharded", model="unseeded"),
         Case(model="function", clip=True, use_allgatherv=True),
@@ -92,6 +93,18 @@ def special_cases() -> list[Case]:
         Case(comm="mpi", optimizer="adam", clip=True, spoilt_step=4),
         Case(comm="ps", ranks=3, optimizer="momentum", partitions=4, spoilt_step=4),
         Case(comm="hybrid", ranks=3, optimizer="adam", clip=True, partitions=4, spoilt_step=4),
+    ]
+
+
+def table_cases() -> list[Case]:
+    """Returns cases with a lookup table, in every mode, with replicas and with pieces on servers."""
+    return [
+        Case(comm="mpi", model="table"),
+        Case(comm="hybrid", model="table", ranks=3, partitions=4),
+        Case(comm="ps", model="table", replicas=2, partitions=3),
+        Case(comm="ps", model="table", ranks=3, among_servers=False, between=False),
+        Case(comm="sharded", model="table", ranks=3),
+        Case(comm="sharded", model="table", lookahead="off"),
     ]
 
 

@@ -73,6 +73,26 @@ def nested(optimizer: str) -> tuple[Any, list[Any]]:
     return step, [table, weights, *chosen.variables]
 
 
+def with_table(optimizer: str) -> tuple[Any, list[Any]]:
+    """Names that a table of TensorFlow turns into rows; two rows are for unknown names."""
+    draw, chosen = np.random.default_rng(7), OPTIMIZERS[optimizer]()
+    rows = tf.Variable(draw.normal(size=(ROWS, WIDTH)), name="rows")
+    names = ["", "ü", "日本", "a b", "🙂"]
+    entries = tf.lookup.KeyValueTensorInitializer(names, tf.range(len(names), dtype=tf.int64))
+    table = tf.lookup.StaticVocabularyTable(entries, 2)
+
+    @tf.function
+    def step(batch: dict[str, Any]) -> Any:
+        with tf.GradientTape() as tape:
+            predicted = tf.reduce_sum(tf.gather(rows, table.lookup(batch["name"])) * batch["x"], axis=1)
+            loss = tf.reduce_mean(tf.square(predicted - batch["y"]))
+        chosen.apply(tape.gradient(loss, [rows]), [rows])
+        return loss
+
+    chosen.build([rows])
+    return step, [rows, *chosen.variables]
+
+
 def stack(optimizer: str) -> tuple[Any, list[Any]]:
     """Keras layers, trained with a tape."""
     table, dense, out = layers.Embedding(ROWS, WIDTH), layers.Dense(4, activation="tanh"), layers.Dense(1)

@@ -30,6 +30,7 @@ KERAS = (
 TAPE = ("nested", "stack", "two_optimizers")
 # Steps with a tape whose losses are sums over examples.
 TAPE_SUMS = ("from_mirrored", "summed")
+WITH_TABLE = "with_table"
 WITHOUT_OPTIMIZER = "module"
 SHORT = "bfloat16"
 LAZY = "lazy"
@@ -63,7 +64,7 @@ OPTIMIZERS = (
 
 
 def _case(model: str, optimizer: str, comm: str, ranks: int = 2) -> dict[str, Any]:
-    kind = "tape" if model in (*TAPE, *TAPE_SUMS, WITHOUT_OPTIMIZER, DECLARED_TAPE) else "keras"
+    kind = "tape" if model in (*TAPE, *TAPE_SUMS, WITHOUT_OPTIMIZER, DECLARED_TAPE, WITH_TABLE) else "keras"
     return {"kind": kind, "model": model, "optimizer": optimizer, "comm": comm, "ranks": ranks}
 
 
@@ -93,6 +94,7 @@ BASIC = [
     _case("weighted", "accumulation", "hybrid"),
     _case("shared", "adam", "sharded"),
     _case("two_optimizers", "clipnorm", "ps"),
+    _case("strings", "adagrad", "sharded"),
 ]
 
 
@@ -111,7 +113,7 @@ def every() -> list[dict[str, Any]]:
     by_hand = [_case(WITHOUT_OPTIMIZER, "sgd", comm, ranks) for comm, ranks in (("mpi", 2), ("sharded", 3))]
     counted = [_case(COUNTED, "adam", comm, ranks) for comm, ranks in zip(COMMS, (3, 2, 3, 2), strict=True)]
     declared = [_case(DECLARED, "adam", comm) for comm in COMMS] + [_case(DECLARED_TAPE, "adagrad", "ps", 3)]
-    cases = [*CHOSEN, *turns, *by_hand, *counted, *declared, *_lazy(), *_uneven(), *_divided()]
+    cases = [*CHOSEN, *turns, *by_hand, *counted, *declared, *_lazy(), *_uneven(), *_divided(), *_strings()]
     return [case for number, case in enumerate(cases) if case not in cases[:number]]
 
 
@@ -178,6 +180,18 @@ def _divided() -> list[dict[str, Any]]:
         _case("summed", "momentum", "sharded", 3) | {"uneven": True},
     ]
     return cases
+
+
+def _strings() -> list[dict[str, Any]]:
+    """Returns cases with features that are strings, and with lookup tables, in every mode."""
+    return [
+        _case("strings", "adagrad", "sharded"),
+        _case("strings", "adam", "mpi", 3),
+        _case("strings", "sgd", "ps") | {"uneven": True},
+        _case("strings", "momentum", "hybrid", 3),
+        _case("strings", "adam", "sharded", 3) | {"uneven": True},
+        *(_case(WITH_TABLE, "adagrad", comm, ranks) for comm, ranks in zip(COMMS, (2, 3, 2, 3), strict=True)),
+    ]
 
 
 # The case of the default tier whose loss is divided by a number of all ranks.

@@ -113,6 +113,8 @@ def feature_of_spec(name: str, spec: Any, what: str) -> Feature:
             f"{what}: the number of dimensions of «{name}» is unknown: set it in a map with tf.ensure_shape, where "
             "None stands for a size that differs from batch to batch"
         )
-    if spec.dtype in (tf.string, tf.resource, tf.variant):
-        raise DataError(f"{what}: «{name}» has the type {spec.dtype.name}: convert it to numbers with Dataset.map")
+    if spec.dtype in (tf.resource, tf.variant):
+        raise DataError(
+            f"{what}: «{name}» has the type {spec.dtype.name}: convert it to numbers or strings with Dataset.map"
+        )
     return feature_of(spec)

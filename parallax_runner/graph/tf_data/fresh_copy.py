@@ -18,6 +18,7 @@ from tensorflow.python.data.ops import dataset_ops
 
 from parallax_runner.errors import DataError
 from parallax_runner.graph.all_nodes import all_nodes, nodes_in_functions
+from parallax_runner.graph.tables import WHY_REFUSED, is_table, why_tables_fail
 from parallax_runner.graph.tf_data.early_shard import shard_early
 from parallax_runner.graph.tf_data.first_examples import without_shuffles
 from parallax_runner.graph.tf_data.length import equally_long, output_of
@@ -62,7 +63,8 @@ class FreshCopies:
 
     @classmethod
     def of(cls, dataset: Any, what: str) -> FreshCopies:
-        """Returns an object that copies `dataset`. Raises DataError if the dataset is too large to be serialized."""
+        """Returns an object that copies `dataset`. Raises DataError if the dataset is too large to be serialized, or if
+        it uses a lookup table that is mutable or has no content."""
         size = sum(_bytes_held(dataset))
         if size > LIMIT:
             raise DataError(
@@ -71,6 +73,9 @@ class FreshCopies:
             )
         graph_def = graph_of(dataset)
         _renew(graph_def)
+        reason = WHY_REFUSED if any(map(is_table, _held(graph_def))) else why_tables_fail(graph_def)
+        if reason is not None:
+            raise DataError(f"{what}: {reason}")
         return cls(graph_def, _without_large(graph_def), dataset.element_spec, dataset.options(), dataset)
 
     @functools.cached_property
@@ -180,6 +185,19 @@ def _resources(node: Any, names: dict[str, Any]) -> list[Any]:
     """Returns the constants that refer to the resource with a node's state."""
     sources = [names.get(name.split(":")[0]) for name in node.input] if node.op in KEEPING else []
     return [each for each in sources if each is not None and each.op == "Const" and _type(each) == tf.resource]
+
+
+def _held(graph_def: Any) -> Iterator[Any]:
+    """Yields the resources of this process that the graph refers to, such as variables. TensorFlow has written the
+    content of other tables into the graph."""
+    for node in graph_def.node:
+        if node.op == "Const" and _type(node) == tf.resource:
+            alone = tf.compat.v1.GraphDef(node=[node])
+            yield tf.compat.v1.wrap_function(functools.partial(_output_of_node, alone, node.name), [])()
+
+
+def _output_of_node(graph_def: Any, name: str) -> Any:
+    return tf.import_graph_def(graph_def, return_elements=[f"{name}:0"])[0]
 
 
 def _type(constant: Any) -> Any:

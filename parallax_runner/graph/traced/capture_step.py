@@ -38,6 +38,7 @@ from parallax_runner.graph.traced.order import keep_only_needed, wait_for_values
 from parallax_runner.graph.traced.rank_sums import rank_sums_in, rank_sums_marked
 from parallax_runner.graph.traced.row_updates import SparseUpdates, sparse_updates_of
 from parallax_runner.graph.traced.step_logs import logs_of, loss_of_model, notes_on_logs
+from parallax_runner.graph.traced.tables import add_tables
 from parallax_runner.graph.traced.trace import (
     Marking,
     StepFunction,
@@ -117,7 +118,8 @@ def _captured(made: _Made, features: Specs, seed: int) -> SingleDeviceGraph:
     with graph.as_default():
         tf.set_random_seed(seed)
         placeholders = _placeholders(features)
-        added = add_variables(made.firsts)
+        variables = add_variables(made.firsts)
+        added = {**variables, **add_tables(made.captures, variables)}
         wanted = {"loss": made.loss} | _numbered(made.metrics)
         found, writes = import_step(made.train, wanted, added, placeholders, name="step")
         loss, train_op = tf.identity(found["loss"], name="loss"), tf.group(*writes, name="train_op")
@@ -180,10 +182,9 @@ def _placeholders(features: Specs) -> dict[str, Any]:
 def _captured_sizes(made: _Made) -> Iterator[Size]:
     """Yields the sizes of the tensors that the step and the initializers take from outside and that become
     constants."""
-    for one in filter(None, (made.train, made.evaluate)):
-        for outer, _ in one.graph.captures:
-            if outer.dtype not in (tf.resource, tf.variant):
-                yield f"a {outer.dtype.name} tensor {outer.shape} that the step uses", size_of(outer)
+    for outer, _ in made.captures:
+        if outer.dtype not in (tf.resource, tf.variant):
+            yield f"a {outer.dtype.name} tensor {outer.shape} that the step uses", size_of(outer)
     for first in made.firsts:
         for value in first.captured.values():
             yield (
@@ -224,6 +225,12 @@ class _Made:
     firsts: list[First]
     steps: Steps
     notes: tuple[str, ...] = ()
+
+    @property
+    def captures(self) -> list[tuple[Any, Any]]:
+        """What the traces take from outside: pairs of an eager tensor and its placeholder in a trace."""
+        traces = filter(None, (self.train, self.evaluate))
+        return [pair for each in traces for pair in each.graph.captures]
 
 
 def _made(

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 # Attributes in which TensorFlow lists the same objects again.
 _OF_TENSORFLOW = "_self_"
+# Values that hold nothing. A layer can have a list with millions of words.
+_PLAIN = (str, bytes, int, float)
 
 
 def held_variables(model: Any) -> list[Any]:
@@ -25,6 +27,13 @@ def held_optimizers(model: Any) -> list[Any]:
     import keras
 
     return [one for one in _held(model) if isinstance(one, keras.optimizers.Optimizer)]
+
+
+def held_layers(model: Any) -> list[Any]:
+    """Returns each Keras layer once, in the order of the attributes. The model itself is the first."""
+    import keras
+
+    return [one for one in _held(model) if isinstance(one, keras.layers.Layer)]
 
 
 def _held(model: Any) -> Iterator[Any]:
@@ -48,6 +57,6 @@ def _inside(one: Any) -> Iterator[Any]:
     if isinstance(one, Mapping):
         yield from one.values()
     elif isinstance(one, list | tuple):
-        yield from one
+        yield from (value for value in one if not isinstance(value, _PLAIN))
     elif isinstance(one, keras.layers.Layer | keras.optimizers.Optimizer | tf.Module):
         yield from (value for name, value in vars(one).items() if not name.startswith(_OF_TENSORFLOW))

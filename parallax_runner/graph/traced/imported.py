@@ -114,8 +114,8 @@ def import_step(
 
     The names of the step's ops begin with `name`, and a number if another op has this name.
 
-    `variables` is the result of `add_variables`, and `features` contains the placeholders by name. Gradients of these
-    variables are added to the collection of `gradients_hook`.
+    `variables` contains the results of `add_variables` and `add_tables`, and `features` contains the placeholders by
+    name. Gradients of these variables are added to the collection of `gradients_hook`.
 
     Raises CaptureError if the step uses a resource that cannot be imported.
     """
@@ -172,15 +172,16 @@ def _add_gradient_of_value(one: ValueGradient, kept: Collection[str], scope: str
 
 
 def captured(outer: Any, variables: Mapping[int, Any]) -> Any:
+    """Returns what replaces a captured eager tensor in the default graph: a constant, or the handle of a variable or of
+    a lookup table in `variables`. Raises CaptureError for any other resource."""
     if outer.dtype != tf.resource:
         return tf.constant(outer.numpy())
     if outer._id in variables:
         return variables[outer._id].handle
     raise CaptureError(
-        "the step uses a resource that is not one of its variables: a lookup table (such as that of "
-        "keras.layers.IntegerLookup or StringLookup), an iterator, or a variable that was created elsewhere. Apply a "
-        "lookup table to the data, as in dataset.map, and create variables in the model or in the function that makes "
-        f"the step; the resource is {outer!r}"
+        "the step uses a resource that is neither one of its variables nor a lookup table: an iterator, or a variable "
+        "that was created elsewhere. Create variables in the model or in the function that makes the step; the "
+        f"resource is {outer!r}"
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from parallax_runner.data.batch_structure import packed
 from parallax_runner.errors import CaptureError, Setting
 from parallax_runner.graph.components import Specs
+from parallax_runner.graph.traced.held_objects import held_layers
 from parallax_runner.graph.traced.trace import Steps
 
 log = logging.getLogger(__name__)
@@ -109,6 +110,12 @@ def _check(model: Any) -> None:
             f"the Keras model «{model.name}» uses the backend {backend}, but only TensorFlow can be distributed: set "
             'KERAS_BACKEND=tensorflow, or "backend": "tensorflow" in ~/.keras/keras.json'
         )
+    for layer in held_layers(model):
+        if isinstance(layer, keras.layers.Discretization) and layer.bin_boundaries is None:
+            raise CaptureError(
+                f"the layer «{layer.name}» (Discretization) has no boundaries yet: call its adapt(), or give it "
+                "bin_boundaries, before training"
+            )
     if not model.compiled or (model.optimizer is None and not has_own_train_step(model)):
         raise CaptureError(f"the Keras model «{model.name}» is not compiled: call model.compile(optimizer=…, loss=…)")
 

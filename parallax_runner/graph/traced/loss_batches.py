@@ -39,7 +39,8 @@ def halved(batch: Batch, features: Specs, size: int) -> Halved:
 
 
 def with_zeros(batch: Batch, features: Specs) -> Batch:
-    """Returns a batch in which some numbers are 0, few in the first half and many in the second half.
+    """Returns a batch in which some numbers are 0 and some strings are empty, few in the first half and many in the
+    second half.
 
     A mean over examples stays a mean for any numbers. A loss that divides by a count, such as the number of words that
     are not padding, can look like a mean for a batch in which all examples have the same count.
@@ -50,9 +51,14 @@ def with_zeros(batch: Batch, features: Specs) -> Batch:
         inner = feature_of(spec).components
         component = f"{name}/values" if inner else name
         array = batch[component]
-        if array.dtype.kind not in "biuf":
+        if array.dtype.kind not in "biufO":
             continue
         is_late = np.arange(len(array)) >= len(array) / 2
         share = np.where(is_late, MANY, FEW).reshape(-1, *[1] * (array.ndim - 1))
-        found[component] = np.where(draw.random(array.shape) < share, np.zeros_like(array), array)
+        found[component] = np.where(draw.random(array.shape) < share, _nothing_like(array), array)
     return found
+
+
+def _nothing_like(array: np.ndarray) -> np.ndarray:
+    """Returns zeros or, for an array of strings, empty strings, which often stand for padding."""
+    return np.full_like(array, b"") if array.dtype.kind == "O" else np.zeros_like(array)

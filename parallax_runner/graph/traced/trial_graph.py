@@ -19,6 +19,7 @@ from parallax_runner.graph.traced.imported import First, add_variables, captured
 from parallax_runner.graph.traced.lookups import look_up_rows
 from parallax_runner.graph.traced.loss_terms import TracedLosses
 from parallax_runner.graph.traced.made_up_values import make_up_rows, replace_draws, varied
+from parallax_runner.graph.traced.tables import add_tables
 
 # What needs more bytes of variables, not counting large tables, is not evaluated.
 MOST_BYTES = 2**29
@@ -39,7 +40,9 @@ class TrialGraph:
         with self.graph.as_default():
             tf.set_random_seed(1)
             variables = add_variables([one for one in firsts if one.traced.variable.handle._id in used])
-            imported = {name: _imported(one, wanted[name], variables, name) for name, one in traces.items()}
+            captures = [pair for one in traces.values() for pair in one.graph.captures]
+            resources = {**variables, **add_tables(captures, variables)}
+            imported = {name: _imported(one, wanted[name], resources, name) for name, one in traces.items()}
             look_up_rows(self.graph)
             make_up_rows(self.graph, variables.values())
             replace_draws(self.graph)
@@ -57,7 +60,7 @@ class TrialGraph:
         """Gives a session the variables that these ops need."""
         read = sorted((one for one in self.variables if one.handle.op in needed), key=lambda one: one.name)
         with self.graph.as_default():
-            self._set = tf.group(*(one.initializer for one in read))
+            self._set = tf.group(*(one.initializer for one in read), tf.tables_initializer())
             self._vary = tf.group(*varied(read))
 
     def session(self) -> Any:
@@ -86,10 +89,10 @@ def draws(needed: Iterable[Any], graph_def: Any) -> bool:
 
 
 def _imported(
-    traced: TracedLosses, wanted: Sequence[Any], variables: Mapping[int, Any], name: str
+    traced: TracedLosses, wanted: Sequence[Any], resources: Mapping[int, Any], name: str
 ) -> tuple[dict[str, Any], list[Any]]:
     """Imports what the `wanted` tensors need into the default graph. Returns the placeholders of the features, and the
-    tensors.
+    tensors. `resources` contains the variables and lookup tables by the ids of their handles.
 
     Control edges are left out. The tensors then do not wait for writes, such as updates of optimizers and of metrics.
     """
@@ -104,7 +107,7 @@ def _imported(
     fed = {traced.inputs[feature].name: placeholder for feature, placeholder in placeholders.items()}
     for outer, inner in traced.graph.captures:
         if inner.op.name in kept:
-            fed[inner.name] = captured(outer, variables)
+            fed[inner.name] = captured(outer, resources)
     definition = without_captured(definition, fed)
     return placeholders, tf.import_graph_def(definition, fed, [tensor.name for tensor in wanted], name=name)
 

@@ -58,7 +58,13 @@ def test_draws_and_what_is_computed_of_the_batch_are_known() -> None:
         ids, _, _ = tf.random.uniform_candidate_sampler(classes, 1, num_sampled=4, unique=True, range_max=ROWS)
         return tf.gather(table_of(), ids)
 
+    def in_a_static_table(features: Features) -> tf.Tensor:
+        keys = tf.range(ROWS, dtype=tf.int32)
+        numbers = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, keys), 0)
+        return tf.nn.embedding_lookup(table_of(), numbers.lookup(features["ids"]))
+
     assert reason(of_batch) is None
+    assert reason(in_a_static_table) is None
     assert reason(drawn) is None
     assert reason(of_batch, clip) is None  # a norm over all rows changes what is written, not where
 

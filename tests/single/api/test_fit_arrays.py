@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from parallax_runner.api.fit_arrays import readable
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, DataError
 
 
 def test_tables_and_tensors_become_the_arrays_that_keras_trains_on() -> None:
@@ -34,6 +34,32 @@ def test_a_table_trains_as_in_keras() -> None:
     assert by_keras == pytest.approx(1.0)  # a + b - a
 
 
+def test_strings_of_any_kind_become_bytes_objects() -> None:
+    words = ["ü", "", "a b"]
+    column = pd.Series(words)
+    given = {
+        "text": np.array(words),
+        "objects": np.array(words, dtype=object),
+        "bytes": np.array([word.encode() for word in words]),
+        "tensor": tf.constant(words),
+        "column": column,
+        "categories": column.astype("category"),
+        "text of pandas": column.astype("string"),
+    }
+    found = readable(given, "x")
+    for name, array in found.items():
+        assert array.dtype == object, name
+        assert array.ravel().tolist() == [word.encode() for word in words], name
+    assert found["column"].shape == (3, 1) and found["text"].shape == (3,)
+    assert readable(words, "x") == words  # a list becomes an array later
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, 3])
+def test_an_object_that_is_no_string_is_refused(missing: Any) -> None:
+    with pytest.raises(DataError, match=r"x \(fit\): numpy.ndarray: expected numbers or strings, found the object"):
+        readable(np.array(["a", missing], dtype=object), "x")
+
+
 def generated() -> Iterator[Any]:
     yield np.ones([2, 1]), np.ones([2, 1])
 
@@ -44,8 +70,8 @@ def generated() -> Iterator[Any]:
         (generated(), r"x \(fit\): a generator yields whole batches"),
         (tf.ragged.constant([[1], [2, 3]]), r"x \(fit\): tensorflow.RaggedTensor is ragged or sparse"),
         (
-            pd.DataFrame({"word": ["a", "b"]}),
-            r"x \(fit\): pandas.DataFrame has the dtype (object|str), expected numbers",
+            pd.DataFrame({"day": pd.to_datetime(["2026-01-01"])}),
+            r"x \(fit\): pandas.DataFrame has the dtype datetime.*, expected numbers or strings",
         ),
         (object(), r"x \(fit\): expected a tf.data.Dataset or arrays, found builtins.object"),
     ],

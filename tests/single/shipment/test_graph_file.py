@@ -19,8 +19,9 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.graph.traced.capture_step import capture_model
 from parallax_runner.graph.traced.row_updates import SparseUpdates
 from parallax_runner.shipment.graph_file import GRAPH, VALUES, load_graph, save_graph
-from parallax_runner.shipment.stored_values import python_op, with_stored_values, write_values
+from parallax_runner.shipment.stored_values import python_op, with_constants, with_stored_values, write_values
 
+MANY = 200_000  # words
 ROWS, STEPS, BATCH = 2000, 3, 4
 # Loads the graph in the folder of its first argument, trains on the batch in its second, and writes all variables.
 TRAINS = """
@@ -181,6 +182,37 @@ def test_a_large_constant_of_an_initializer_is_stored_apart(tmp_path: Path) -> N
     expected = trained_here(single, batch, 2)
     for variable, value in trained_elsewhere(tmp_path / "run", batch, 2).items():
         np.testing.assert_array_equal(value, expected[variable], err_msg=variable)
+
+
+def with_words(features: dict[str, tf.Tensor]) -> dict[str, Any]:
+    """Looks up words in a table of many words, which start at 10."""
+    words = np.array([f"word {number}" for number in range(MANY)])
+    entries = tf.lookup.KeyValueTensorInitializer(words, np.arange(10, MANY + 10))
+    numbers = tf.lookup.StaticHashTable(entries, -1).lookup(features["word"])
+    weights = tf.get_variable("weights", [], tf.float64)
+    scaled = weights * tf.cast(numbers, tf.float64)
+    train_op = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(scaled))
+    return {"loss": tf.reduce_mean(scaled), "train_op": train_op, "outputs": {"numbers": tf.identity(numbers)}}
+
+
+def looked_up(single: SingleDeviceGraph, words: list[str]) -> list[int]:
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        tf.import_graph_def(single.meta_graph.graph_def, name="")
+        tables = single.meta_graph.collection_def[tf.GraphKeys.TABLE_INITIALIZERS].node_list.value
+        session.run([graph.get_operation_by_name(name) for name in tables])
+        found: list[int] = session.run(single.outputs["numbers"], {single.features["word"]: words}).tolist()
+        return found
+
+
+def test_the_words_of_a_large_table_are_stored_apart(tmp_path: Path) -> None:
+    single = capture(with_words, {"word": ((None,), "string")}, seed=1)
+    write(single, tmp_path / "stored")
+    stored, found = with_stored_values(single), load_graph(tmp_path / "stored")
+    assert len(stored.values) == 2  # the words and their numbers
+    assert found.meta_graph.ByteSize() < 100_000 < single.meta_graph.ByteSize()
+    words, numbers = ["word 7", "no word", f"word {MANY - 1}"], [17, -1, MANY + 9]
+    for graph in (single, found, with_constants(stored)):
+        assert looked_up(graph, words) == numbers
 
 
 def test_another_graph_is_refused(captured: SingleDeviceGraph, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from parallax_runner.data.dataset import Feature, examples_in
 from parallax_runner.data.shares import SHARE
-from parallax_runner.errors import DataError
 from parallax_runner.graph.components import rows
 from parallax_runner.graph.tf_data.tf_dataset import TfDataset
 from parallax_runner.train.feed import Feed
@@ -148,6 +147,14 @@ def test_rows_of_a_sparse_tensor(cut: slice) -> None:
     np.testing.assert_array_equal(tf.sparse.to_dense(found), dense[cut])
 
 
-def test_words_are_refused() -> None:
-    with pytest.raises(DataError, match="«x» has the type string: convert it to numbers"):
-        TfDataset.of(tf.data.Dataset.from_tensor_slices(tf.ragged.constant([["a"], ["b", "c"]])).batch(2))
+def test_ragged_and_sparse_strings() -> None:
+    words = tf.ragged.constant([["ü"], [], ["b", "c"], ["a", ""]])
+    tags = tf.SparseTensor([[0, 1], [3, 0]], ["x", "y"], [4, 2])
+    dataset = TfDataset.of(tf.data.Dataset.from_tensor_slices({"words": words, "tags": tags}).batch(4))
+    assert {name: (one.dtype, one.kind) for name, one in dataset.features.items()} == {
+        "words": ("string", "ragged"),
+        "tags": ("string", "sparse"),
+    }
+    batches = [dataset.share(rank, 2, 1).train_batches(0)[0] for rank in range(2)]
+    assert [batch["words/values"].tolist() for batch in batches] == [["ü".encode(), b"b", b"c"], [b"a", b""]]
+    assert [batch["tags/values"].tolist() for batch in batches] == [[b"x"], [b"y"]]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from parallax_runner.data.dataset import Feature
 from parallax_runner.errors import DataError
 from parallax_runner.graph.tf_data import fresh_copy
 from parallax_runner.graph.tf_data.repeatable import why_not_repeatable
@@ -377,11 +378,31 @@ def test_a_global_seed_is_a_seed() -> None:
         tf.random.set_seed(None)
 
 
+DENSE = tf.lookup.experimental.DenseHashTable("string", "int64", -1, "", "$")
+
+
+def words() -> Any:
+    return tf.data.Dataset.from_tensor_slices(["a", "ü", "", "b"]).batch(2)
+
+
+def looked_up_in(table: Any) -> Any:
+    return words().map(lambda word: tf.ensure_shape(table.lookup(word), [None]))
+
+
+def test_strings_are_a_feature() -> None:
+    dataset = TfDataset.of(words().map(lambda word: {"word": word, "ids": tf.strings.length(word)}))
+    assert dataset.features["word"] == Feature((), "string")
+    share = dataset.share(1, 2, 1)
+    assert [share.train_batches(start)[0]["word"].tolist() for start in (0, 2)] == [["ü".encode()], [b"b"]]
+
+
 @pytest.mark.parametrize(
     ("dataset", "told"),
     [
         (lambda: tf.data.Dataset.range(9), r"single examples, not batches: add \.batch\(N\)"),
-        (lambda: tf.data.Dataset.from_tensor_slices(["a", "b"]).batch(2), "convert it to numbers"),
+        (lambda: looked_up_in(tf.lookup.experimental.MutableHashTable("string", "int64", -1)), "a mutable lookup"),
+        (lambda: looked_up_in(DENSE), "its content would differ between the ranks"),
+        (lambda: words().map(tf.keras.layers.StringLookup()), r"has no content yet: call adapt\(\)"),
         (lambda: tf.data.Dataset.range(2).batch(4, drop_remainder=True), "less than one batch of 4"),
         (lambda: tf.data.Dataset.range(0).batch(4), "the data has no examples"),
         (lambda: tf.data.Dataset.range(9).window(3), "DatasetSpec: only dense, ragged and sparse tensors"),

@@ -210,19 +210,6 @@ def test_labels_beside_a_step_are_refused(key: str) -> None:
         captured(step_of(squares), {key: "y"})
 
 
-def test_a_lookup_table_is_refused() -> None:
-    def make() -> Any:
-        ids = keras.Input((), dtype="int32", name="ids")
-        known = keras.layers.IntegerLookup(vocabulary=[3, 1, 4])(ids)
-        made = keras.Model(ids, keras.layers.Dense(1)(keras.layers.Embedding(5, 3)(known)))
-        made.compile(optimizer="sgd", loss="mse")
-        return made
-
-    features = {name: FEATURES[name] for name in ("ids", "y")}
-    with pytest.raises(CaptureError, match=r"a lookup table.*Apply a lookup table to the data"):
-        captured(make, features=features)
-
-
 def test_a_variable_of_the_module_is_refused() -> None:
     outside = tf.Variable(2.0, name="outside")
     with pytest.raises(CaptureError, match=r"create variables in the model or in the function.*outside"):

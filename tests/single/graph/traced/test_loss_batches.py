@@ -23,9 +23,10 @@ def test_a_part_has_the_rows_of_each_kind_of_feature() -> None:
 
 
 def test_the_second_half_has_more_zeros() -> None:
-    specs = {"numbers": tf.TensorSpec([None, 100]), "texts": tf.TensorSpec([None], tf.string)}
-    batch = {"numbers": np.ones([8, 100]), "texts": np.array(["a"] * 8, dtype=object)}
+    specs = {"numbers": tf.TensorSpec([None, 100]), "texts": tf.TensorSpec([None, 100], tf.string)}
+    batch = {"numbers": np.ones([8, 100]), "texts": np.full([8, 100], b"a", dtype=object)}
     found = with_zeros(batch, specs)
-    few, many = (int((half == 0).sum()) for half in np.split(found["numbers"], 2))
-    assert 0 < few < many < 400
-    assert found["texts"] is batch["texts"] and (batch["numbers"] == 1).all()
+    for name, nothing in (("numbers", 0), ("texts", b"")):
+        few, many = (int((half == nothing).sum()) for half in np.split(found[name], 2))
+        assert 0 < few < many < 400, name
+    assert (batch["numbers"] == 1).all() and (batch["texts"] == b"a").all()
