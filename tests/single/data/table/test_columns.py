@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from parallax_runner.data.table.columns.kinds import columns_of
+from parallax_runner.data.table.columns import categories, category, label, number, sampled, weight
+from parallax_runner.data.table.columns import id as id_column
+from parallax_runner.data.table.columns.kinds import KINDS, columns_of
 from parallax_runner.data.table.fitted import fitted
 from parallax_runner.data.table.stacks import stacks_of
 from parallax_runner.data.table.table_dataset import TableDataset
@@ -240,3 +242,21 @@ def test_what_was_learned_is_written_as_strings_and_numbers(tmp_path):
         assert set(learned.files) == {"a/mean", "a/deviation", "c/vocabulary", "c/vocabulary_offsets"}
         assert (learned["a/mean"], learned["a/deviation"]) == (2, 1)
         assert learned["c/vocabulary"].tobytes() == "ü".encode() and learned["c/vocabulary_offsets"].tolist() == [0, 2]
+
+
+KINDS_BY_NAME = {
+    "number": number.Number,
+    "category": category.Category,
+    "categories": categories.Categories,
+    "label": label.Label,
+    "weight": weight.Weight,
+    "id": id_column.Id,
+    "sampled": sampled.Sampled,
+}
+
+
+def test_each_kind_is_found_by_its_name():
+    assert set(KINDS) == set(KINDS_BY_NAME)
+    given = {name: name for name in KINDS if name != "sampled"} | {"sampled": {"sampled": {"from": "category"}}}
+    assert {one.name: type(one) for one in columns_of(given)} == KINDS_BY_NAME
+    assert all(kind.kind == name for name, kind in KINDS_BY_NAME.items())
