@@ -142,5 +142,5 @@ def _write(path: Path, found: Fitted, columns: Sequence[Column]) -> None:
 
 def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     written = io.BytesIO()
-    np.savez(written, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+    np.savez(written, allow_pickle=False, **arrays)
     write_whole(path, written.getvalue())

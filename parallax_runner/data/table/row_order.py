@@ -109,7 +109,8 @@ def _mixed(values: np.ndarray) -> np.ndarray:
     """The finalizer of SplitMix64, as in data/draws.py."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+    mixed: np.ndarray = values ^ (values >> np.uint64(31))
+    return mixed
 
 
 class ByBlocks:

@@ -91,4 +91,7 @@ def _partition(given: Any) -> Partition | None:
                 Setting.of(f"data.partition.{word}", value), remedy=remedy
             )
     # Hydra's mappings are no JSON, and the cache's key is made of JSON.
-    return Partition(**{word: dict(value) if isinstance(value, Mapping) else value for word, value in given.items()})
+    settings: dict[str, Any] = {
+        str(word): dict(value) if isinstance(value, Mapping) else value for word, value in given.items()
+    }
+    return Partition(**settings)

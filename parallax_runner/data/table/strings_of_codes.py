@@ -18,7 +18,7 @@ def strings_of(strings: Strings, codes: np.ndarray | Sequence[int]) -> list[byte
     """Returns the strings with these codes."""
     chosen = np.asarray(codes, dtype=np.int64)
     starts, ends = strings.offsets[chosen].tolist(), strings.offsets[chosen + 1].tolist()
-    data = memoryview(np.ascontiguousarray(strings.data))
+    data = np.ascontiguousarray(strings.data).data
     return [bytes(data[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 

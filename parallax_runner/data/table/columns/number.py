@@ -119,4 +119,4 @@ class _Moments(Counting):
         mean = self._sum / self._count
         variance = max(self._squares / self._count - mean**2, 0.0)
         deviation = variance**0.5 or 1.0  # equal numbers stay equal
-        return {MEAN: np.float32(self._origin + mean), DEVIATION: np.float32(deviation)}
+        return {MEAN: np.array(self._origin + mean, np.float32), DEVIATION: np.array(deviation, np.float32)}
