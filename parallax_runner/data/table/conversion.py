@@ -156,6 +156,8 @@ def _all_work(plan: Plan) -> Iterator[_Work]:
             has_rows = False
             for block, read_bytes in plan.reader.blocks(file, read):
                 has_rows = True
+                if read_bytes > file.size_bytes:  # someone appends to it, perhaps for ever
+                    file.check_unchanged()
                 yield _Work(block, part, file, number, done_bytes + read_bytes)
             file.check_unchanged()
             if not has_rows:
