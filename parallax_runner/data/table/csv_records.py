@@ -67,17 +67,3 @@ def _spans_one_by_one(quotes: list[int], at_start: list[bool], size: int) -> tup
             closing.append(position)
             is_open = False
     return _closed(np.array(opening, dtype=np.int64), np.array(closing, dtype=np.int64), size)
-
-
-def records(data: bytes, delimiter: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the start of each record and the number of lines before it, both int64 [records]. Empty lines are no
-    records. `data` begins with a record."""
-    ends = record_ends(data, delimiter)
-    if len(ends) == 0 or ends[-1] < len(data):
-        ends = np.append(ends, len(data))
-    starts = np.concatenate([[0], ends[:-1]])
-    text = np.frombuffer(data, dtype=np.uint8)
-    newlines = np.flatnonzero(text == _NEWLINE)
-    lines = np.searchsorted(newlines, starts)
-    is_empty = (text[starts] == _NEWLINE) | ((text[starts] == _RETURN) & (ends - starts == 2))
-    return starts[~is_empty], lines[~is_empty]

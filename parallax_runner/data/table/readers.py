@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
+from parallax_runner.data.table.arrow_reader import ArrowReader, ParquetReader
 from parallax_runner.data.table.csv_reader import CsvReader
+from parallax_runner.data.table.json_reader import JsonReader
 from parallax_runner.data.table.raw_block import Reader
 from parallax_runner.data.table.read_columns import ReadColumn
-from parallax_runner.data.table.sources import CSV, TSV, SourceFile, Sources
+from parallax_runner.data.table.sources import ARROW, CSV, JSON_LINES, PARQUET, TFRECORD, TSV, SourceFile, Sources
 from parallax_runner.errors import ConfigError, DataError, Setting
 
 _DELIMITERS = {CSV: ",", TSV: "\t"}
@@ -21,11 +23,24 @@ def reader_of(sources: Sources, format_name: str) -> Reader:
         if len(delimiter.encode()) != 1 or delimiter in '"\r\n':
             raise ConfigError("expected one ASCII character.").about(Setting.of("data.delimiter", delimiter))
         return CsvReader(delimiter, sources.header)
-    raise ConfigError("not implemented").about(Setting.of("data.format", format_name))
+    if sources.delimiter is not None or sources.header is not None:
+        raise ConfigError("expected a delimiter or a header only with csv and tsv.").about(
+            Setting.of("data.format", format_name)
+        )
+    if format_name == TFRECORD:
+        # This module imports TensorFlow.
+        from parallax_runner.data.table.tfrecord_reader import TfRecordReader
+
+        return TfRecordReader()
+    readers = {JSON_LINES: JsonReader, PARQUET: ParquetReader, ARROW: ArrowReader}
+    return readers[format_name]()
 
 
 def check_names(reader: Reader, files: Sequence[SourceFile], read: Sequence[ReadColumn]) -> None:
     """Raises DataError if a file lacks a column or has it twice, or if the columns of two files differ."""
+    if not reader.has_schema:
+        _check_in_some(reader, files, read)
+        return
     first: tuple[str, ...] | None = None
     for file in files:
         names = tuple(reader.names(file))
@@ -38,6 +53,13 @@ def check_names(reader: Reader, files: Sequence[SourceFile], read: Sequence[Read
                 f"{file.path}: expected the columns of {files[0].path}, but {_difference(first, names)}. "
                 "Give all files the same columns."
             )
+
+
+def _check_in_some(reader: Reader, files: Sequence[SourceFile], read: Sequence[ReadColumn]) -> None:
+    """Raises DataError if the first rows of no file have a column."""
+    names = list(dict.fromkeys(name for file in files for name in reader.names(file)))
+    for column in read if files else ():
+        _check_name(column.name, names, files[0])
 
 
 def _check_name(name: str, names: Sequence[str], file: SourceFile) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from parallax_runner.data.table.sources import SourceFile
@@ -13,6 +14,7 @@ from parallax_runner.errors import DataError
 
 BLOCK_BYTES = 2**21  # larger blocks miss the processor's cache
 MOST_RECORD_BYTES = 2**28
+_NEWLINE, _RETURN = ord("\n"), ord("\r")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -25,6 +27,14 @@ class TextPiece:
     first_line: int
     line_count: int
     read_bytes: int
+
+    def from_record(self, start: int, line: int) -> TextPiece:
+        """Returns the records from a position on, before which there are this many lines."""
+        return TextPiece(self.data[start:], self.first_line + line, self.line_count - line, self.read_bytes)
+
+    def up_to_record(self, start: int, line: int) -> TextPiece:
+        """Returns the records before a position, before which there are this many lines."""
+        return TextPiece(self.data[:start], self.first_line, line, self.read_bytes)
 
 
 class OpenText:
@@ -81,6 +91,18 @@ def pieces(
             yield TextPiece(rest, line, rest.count(b"\n") + (not ends_with_newline), text.read_bytes)
     finally:
         text.close()
+
+
+def records(data: bytes, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the start of each record and the number of lines before it, both int64 [records], from the positions
+    behind the newlines that end records. Empty lines are no records."""
+    if len(ends) == 0 or ends[-1] < len(data):
+        ends = np.append(ends, len(data))
+    starts = np.concatenate([[0], ends[:-1]])
+    text = np.frombuffer(data, dtype=np.uint8)
+    lines = np.searchsorted(np.flatnonzero(text == _NEWLINE), starts)
+    is_empty = (text[starts] == _NEWLINE) | ((text[starts] == _RETURN) & (ends - starts == 2))
+    return starts[~is_empty], lines[~is_empty]
 
 
 def _endless(file: SourceFile, line: int) -> DataError:
