@@ -19,6 +19,8 @@ from parallax_runner.data.table.text_stream import TextPiece, pieces, records
 from parallax_runner.errors import DataError
 
 _HEADER_BYTES = 2**16
+# pyarrow compares whole cells, also if they are blank.
+_MISSING_CELLS = (*MISSING_TEXTS, *(" " * number for number in range(1, 33)))
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,11 @@ class CsvBlock(RawBlock):
                 delimiter=self.layout.delimiter, newlines_in_values=b'"' in self.piece.data
             ),
             convert_options=pa_csv.ConvertOptions(
-                column_types=types, include_columns=list(types), null_values=MISSING_TEXTS, strings_can_be_null=False
+                column_types=types, include_columns=list(types), null_values=_MISSING_CELLS, strings_can_be_null=False
             ),
         )
         arrays = [_only_chunk(table.column(self._key(column.name))) for column in read]
-        return [
-            as_read(array, column) if column.is_list else array for array, column in zip(arrays, read, strict=True)
-        ]
+        return [as_read(array, column) if column.is_list else array for array, column in zip(arrays, read, strict=True)]
 
     def _key(self, name: str) -> str:
         # Names in a file may be doubled, but positions are not.

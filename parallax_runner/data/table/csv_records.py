@@ -25,7 +25,8 @@ def record_ends(data: bytes, delimiter: str) -> np.ndarray:
     opening, closing = _spans(text, quotes, ord(delimiter))
     opened = np.searchsorted(opening, newlines)
     closed = np.searchsorted(closing, newlines)
-    return newlines[opened == closed] + 1
+    ends: np.ndarray = newlines[opened == closed] + 1
+    return ends
 
 
 def _spans(text: np.ndarray, quotes: np.ndarray, delimiter: int) -> tuple[np.ndarray, np.ndarray]:
@@ -43,7 +44,8 @@ def _is_at_start(text: np.ndarray, positions: np.ndarray, delimiter: int) -> np.
     """Returns whether a cell begins at each position."""
     before = text[np.maximum(positions - 1, 0)]
     is_boundary = (before == delimiter) | (before == _NEWLINE) | (before == _RETURN)
-    return is_boundary | (positions == 0)
+    is_start: np.ndarray = is_boundary | (positions == 0)
+    return is_start
 
 
 def _closed(opening: np.ndarray, closing: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,11 @@ import pyarrow as pa
 from parallax_runner.data.table.read_columns import Column, Lists
 from parallax_runner.data.table.stored_table import MISSING_CODE, MISSING_INTEGER, Cell, RawColumn
 
-DTYPE = {Cell.NUMBER: np.dtype(np.float32), Cell.INTEGER: np.dtype(np.int64), Cell.STRING: np.dtype(np.int32)}
+DTYPE: dict[Cell, np.dtype] = {
+    Cell.NUMBER: np.dtype(np.float32),
+    Cell.INTEGER: np.dtype(np.int64),
+    Cell.STRING: np.dtype(np.int32),
+}
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,13 +125,19 @@ def _sample(data: bytes) -> list[dict[str, Any]]:
 
 def _type(column: ReadColumn, cells: list[Any]) -> pa.DataType:
     """Returns the type that the parser has to expect, which follows from the first cells."""
-    some = next((cell for cell in cells if cell is not None), None)
+    some = _first(cells)
     if not column.is_list:
         return _type_of_values(column, some)
     if isinstance(some, str) and column.separator is not None:
         return pa.string()
-    values = [value for cell in cells if isinstance(cell, list) for value in cell]
-    return pa.list_(_type_of_values(column, next((value for value in values if value is not None), None)))
+    lists = [cell for cell in cells if isinstance(cell, list)]
+    values = itertools.chain.from_iterable(lists)
+    return pa.list_(_type_of_values(column, _first(values)))
+
+
+def _first(values: Iterable[Any]) -> Any:
+    """Returns the first value that is not missing, or None."""
+    return next((value for value in values if value is not None), None)
 
 
 def _type_of_values(column: ReadColumn, some: Any) -> pa.DataType:

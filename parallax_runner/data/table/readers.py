@@ -32,7 +32,11 @@ def reader_of(sources: Sources, format_name: str) -> Reader:
         from parallax_runner.data.table.tfrecord_reader import TfRecordReader
 
         return TfRecordReader()
-    readers = {JSON_LINES: JsonReader, PARQUET: ParquetReader, ARROW: ArrowReader}
+    readers: dict[str, type[JsonReader | ParquetReader | ArrowReader]] = {
+        JSON_LINES: JsonReader,
+        PARQUET: ParquetReader,
+        ARROW: ArrowReader,
+    }
     return readers[format_name]()
 
 
@@ -45,7 +49,7 @@ def check_names(reader: Reader, files: Sequence[SourceFile], read: Sequence[Read
     for file in files:
         names = tuple(reader.names(file))
         for column in read:
-            _check_name(column.name, names, file)
+            _check_name(column.name, names, file, reader)
         if first is None:
             first = names
         elif names != first:
@@ -59,20 +63,28 @@ def _check_in_some(reader: Reader, files: Sequence[SourceFile], read: Sequence[R
     """Raises DataError if the first rows of no file have a column."""
     names = list(dict.fromkeys(name for file in files for name in reader.names(file)))
     for column in read if files else ():
-        _check_name(column.name, names, files[0])
+        _check_name(column.name, names, files[0], reader)
 
 
-def _check_name(name: str, names: Sequence[str], file: SourceFile) -> None:
+def _check_name(name: str, names: Sequence[str], file: SourceFile, reader: Reader) -> None:
     count = names.count(name)
     if count == 1:
         return
     if count > 1:
         raise DataError(f"{file.path}: {count} columns have the name {name}. Rename all but one.")
     nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+    if not nearest:
+        raise DataError(f"{file.path}: there is no column {name}, because this file has no columns.")
     raise DataError(
-        f"{file.path}: there is no column {name}; the nearest name is {nearest[0] if nearest else 'none'}. "
-        "Correct the name, or set data.header if the files do not begin with the names of the columns."
+        f"{file.path}: there is no column {name}; the nearest name is {nearest[0]}. Correct the name"
+        f"{_or_set_header(reader)}."
     )
+
+
+def _or_set_header(reader: Reader) -> str:
+    if not isinstance(reader, CsvReader):
+        return ""
+    return ", or set data.header if the files do not begin with the names of the columns"
 
 
 def _difference(first: Sequence[str], names: Sequence[str]) -> str:

@@ -1,5 +1,5 @@
-"""Numbers the distinct strings of each column. While blocks are read, each has dictionaries of its own; in the end, they
-become one for each column.
+"""Numbers the distinct strings of each column. While blocks are read, each block has dictionaries of its own. In the
+end, they become one for each column.
 
 The strings are numbered in the order in which they first appear, so the codes do not depend on the number of threads.
 """
@@ -15,8 +15,6 @@ import pyarrow as pa
 
 from parallax_runner.data.table.array_file import ArrayFile, mapped
 from parallax_runner.data.table.part_writer import CodedFile, Span
-
-_CELLS_PER_WRITE = 2**16
 
 
 class StringMerge:
@@ -94,8 +92,8 @@ def _offsets_and_data(dictionary: pa.Array) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(2, dtype=np.int64), np.empty(0, dtype=np.uint8)
     _, offsets_buffer, data_buffer = words.buffers()
     offsets = np.frombuffer(offsets_buffer, dtype=np.int64)[words.offset : words.offset + len(words) + 1]
-    data = np.frombuffer(data_buffer, dtype=np.uint8)[offsets[0] : offsets[-1]] if offsets[-1] > 0 else []
-    return np.concatenate([[0], offsets - offsets[0]]), np.asarray(data, dtype=np.uint8)
+    data = _bytes_of(data_buffer, int(offsets[-1]))[offsets[0] :]
+    return np.concatenate([[0], offsets - offsets[0]]), data
 
 
 def _array_at(offsets: np.ndarray, data: np.ndarray, place: np.ndarray) -> pa.Array:
@@ -113,8 +111,14 @@ def _write_strings(words: pa.Array, offsets_path: Path, data_path: Path) -> None
     with ArrayFile(offsets_path, np.dtype(np.int64)) as file:
         file.append(offsets)
     with ArrayFile(data_path, np.dtype(np.uint8)) as file:
-        if offsets[-1] > 0:
-            file.append(np.frombuffer(data_buffer, dtype=np.uint8)[: offsets[-1]])
+        file.append(_bytes_of(data_buffer, int(offsets[-1])))
+
+
+def _bytes_of(buffer: pa.Buffer | None, size: int) -> np.ndarray:
+    """Returns the first bytes of a buffer, which pyarrow leaves out if there are none."""
+    if buffer is None or size == 0:
+        return np.empty(0, dtype=np.uint8)
+    return np.frombuffer(buffer, dtype=np.uint8)[:size]
 
 
 def _recode(file: CodedFile, table_of: Callable[[str, int], np.ndarray], pool: Executor) -> None:

@@ -27,6 +27,7 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 
 SAMPLED_ROWS = 100
 BATCH_ROWS = 2**11
+_FRAME_BYTES = 16  # the length of a record and two checksums
 _KINDS = {"bytes_list": "string", "float_list": "float32", "int64_list": "int64"}
 _KIND_OF_CELL = {Cell.NUMBER: "float32", Cell.INTEGER: "int64", Cell.STRING: "string"}
 
@@ -44,7 +45,7 @@ class _Parser:
         session, serialized, parsed = self._made
         try:
             found = session.run(parsed, {serialized: np.array(examples, dtype=object)})
-        except tf.errors.InvalidArgumentError as error:
+        except (tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:  # the message may quote any bytes
             raise BadBlock(str(error)) from error
         return {name: (one.values, np.diff(one.row_splits)) for name, one in found.items()}
 
@@ -53,9 +54,7 @@ class _Parser:
 def _parser(kinds: tuple[tuple[str, str], ...]) -> _Parser:
     with tf.Graph().as_default() as graph, tf.device("/cpu:0"):
         serialized = tf.placeholder(tf.string, [None])
-        features = {
-            name: tf.io.RaggedFeature(tf.as_dtype(dtype), row_splits_dtype=tf.int64) for name, dtype in kinds
-        }
+        features = {name: tf.io.RaggedFeature(tf.as_dtype(dtype), row_splits_dtype=tf.int64) for name, dtype in kinds}
         parsed = tf.io.parse_example(serialized, features)
     session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0}))
     return _Parser(kinds, [session, serialized, parsed])
@@ -132,10 +131,20 @@ def _records(file: SourceFile) -> Iterator[bytes]:
     if file.compression == "zstd":
         raise DataError(f"{file.path}: TensorFlow does not read TFRecord files in zstd. Compress it with gzip.")
     kind = tf.io.TFRecordCompressionType.NONE if file.compression is None else tf.io.TFRecordCompressionType.GZIP
+    read_bytes = 0
     try:
-        yield from tf.python_io.tf_record_iterator(str(file.path), tf.io.TFRecordOptions(kind))
+        for record in tf.python_io.tf_record_iterator(str(file.path), tf.io.TFRecordOptions(kind)):
+            yield record
+            read_bytes += len(record) + _FRAME_BYTES
     except tf.errors.OpError as error:
         raise DataError(f"{file.path}: cannot be read: {error.message}. Expected a TFRecord file.") from error
+    # TensorFlow takes a length that is cut off for the end of the file.
+    if file.compression is None and read_bytes != file.size_bytes:
+        left = file.size_bytes - read_bytes
+        raise DataError(
+            f"{file.path}: cannot be read: its last record is cut off in its first {left} bytes. Expected a whole "
+            "TFRecord file."
+        )
 
 
 def _kinds(file: SourceFile) -> dict[str, str | None]:
