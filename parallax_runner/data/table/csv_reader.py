@@ -136,11 +136,11 @@ class CsvReader(Reader):
             if names is None:
                 names = tuple(self._names_in(file, piece))
                 rows = self._after_header(piece)
-            if rows.data.strip(b"\r\n"):
+            if not rows.is_blank:
                 yield CsvBlock(CsvLayout(self._delimiter, names), rows), piece.read_bytes
 
     def _pieces(self, file: SourceFile, block_bytes: int | None) -> Iterator[TextPiece]:
-        return pieces(file, lambda data: end_of_records(data, self._delimiter), block_bytes)
+        return pieces(file, lambda start, more: end_of_records(start, more, self._delimiter), block_bytes)
 
     def _names_in(self, file: SourceFile, piece: TextPiece) -> list[str]:
         starts, _ = self._records(piece)

@@ -7,12 +7,12 @@ import numpy as np
 _NEWLINE, _RETURN, _QUOTE = ord("\n"), ord("\r"), ord('"')
 
 
-def end_of_records(data: bytes, delimiter: str) -> int:
-    """Returns the position behind the last whole record, or 0. `data` begins with a record."""
-    if b'"' not in data:
-        return data.rfind(b"\n") + 1
-    ends = record_ends(data, delimiter)
-    return int(ends[-1]) if len(ends) else 0
+def end_of_records(start: bytes, more: bytes, delimiter: str) -> int:
+    """Returns the position behind the last whole record in `more`, or 0. `start` is the beginning of a record."""
+    if b'"' not in start and b'"' not in more:
+        return more.rfind(b"\n") + 1
+    ends = record_ends(start + more, delimiter)
+    return int(ends[-1]) - len(start) if len(ends) else 0
 
 
 def record_ends(data: bytes, delimiter: str) -> np.ndarray:

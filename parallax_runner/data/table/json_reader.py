@@ -98,12 +98,12 @@ class JsonReader(Reader):
             if types is None:
                 rows = _sample(piece.data)
                 types = {column.name: _type(column, [row.get(column.name) for row in rows]) for column in read}
-            if piece.data.strip():
+            if not piece.is_blank:
                 yield JsonBlock(types, piece), piece.read_bytes
 
 
-def _end_of_lines(data: bytes) -> int:
-    return data.rfind(b"\n") + 1
+def _end_of_lines(start: bytes, more: bytes) -> int:
+    return more.rfind(b"\n") + 1
 
 
 def _line_ends(data: bytes) -> np.ndarray:
