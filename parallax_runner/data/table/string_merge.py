@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from parallax_runner.data.table.array_file import ArrayFile, mapped
+from parallax_runner.data.table.encoded_block import numbers_of
 from parallax_runner.data.table.part_writer import CodedFile, Span
 
 
@@ -82,7 +83,7 @@ class StringMerge:
         path = self._folder / f"codes{number}.npy"
         with ArrayFile(path, np.dtype(np.int32)) as file:
             for chunk in words.chunks:
-                file.append(chunk.indices.to_numpy())
+                file.append(numbers_of(chunk.indices, np.dtype(np.int32)))
         return path
 
 
