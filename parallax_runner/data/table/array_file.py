@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.lib import format as npy
@@ -20,13 +20,13 @@ class ArrayFile:
         self._dtype = dtype
         self._row_shape = row_shape
         self.size_bytes = 0
-        self._file = open(path, "xb", buffering=0)
+        self._file = open(path, "xb", buffering=0)  # noqa: SIM115 (until `close`)
         self._header_bytes = self._write_header()
 
     def append(self, rows: np.ndarray) -> None:
         """Appends an array [any number, *row_shape]."""
         whole = np.ascontiguousarray(rows, dtype=self._dtype)
-        view = memoryview(whole.reshape(-1).view(np.uint8))
+        view = memoryview(whole.reshape(-1).view(np.uint8).data)
         while len(view) > 0:
             view = view[self._file.write(view) :]
         self.rows += len(rows)
@@ -62,11 +62,11 @@ class ArrayFile:
         self.close()
 
 
-def mapped(path: Path, *, mode: str = "r") -> np.ndarray:
+def mapped(path: Path, *, mode: Literal["r", "r+"] = "r") -> np.ndarray:
     """Returns the array of a file, mapped into memory, and not mapped if it is empty. Raises OSError or ValueError if
     the file is damaged."""
     with open(path, "rb") as file:
         npy.read_magic(file)
         shape, _, _ = npy.read_array_header_1_0(file)
-    array: np.ndarray = np.load(path) if 0 in shape else np.load(path, mmap_mode=mode)  # type: ignore[call-overload]
+    array: np.ndarray = np.load(path) if 0 in shape else np.load(path, mmap_mode=mode)
     return array

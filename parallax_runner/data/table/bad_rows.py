@@ -57,7 +57,9 @@ class BadRowCounter:
             if self.skipped > self._limit.at_most:
                 raise DataError(
                     f"more than {self._limit.at_most} bad rows; the last one is {_described(row, file)}"
-                ).about(Setting.of("data.max_bad_rows", self._limit.at_most), remedy="Mend the rows, or raise the limit.")
+                ).about(
+                    Setting.of("data.max_bad_rows", self._limit.at_most), remedy="Mend the rows, or raise the limit."
+                )
 
     def tell(self) -> None:
         """Logs the number of skipped rows, if any."""

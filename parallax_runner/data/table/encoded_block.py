@@ -11,7 +11,11 @@ import pyarrow as pa
 from parallax_runner.data.table.read_columns import Column, Lists
 from parallax_runner.data.table.stored_table import MISSING_CODE, MISSING_INTEGER, Cell, RawColumn
 
-DTYPE = {Cell.NUMBER: np.dtype(np.float32), Cell.INTEGER: np.dtype(np.int64), Cell.STRING: np.dtype(np.int32)}
+DTYPE: dict[Cell, np.dtype] = {
+    Cell.NUMBER: np.dtype(np.float32),
+    Cell.INTEGER: np.dtype(np.int64),
+    Cell.STRING: np.dtype(np.int32),
+}
 
 
 @dataclass(frozen=True)
@@ -68,17 +72,34 @@ def _counts(columns: Sequence[RawColumn]) -> dict[Cell, int]:
 
 
 def _cells(values: pa.Array, column: RawColumn, dictionaries: dict[str, pa.Array]) -> np.ndarray:
-    if column.cell is Cell.NUMBER:
-        return _filled(values, float("nan"))
-    if column.cell is Cell.INTEGER:
-        return _filled(values, MISSING_INTEGER)
+    if column.cell is not Cell.STRING:
+        return _filled(values, DTYPE[column.cell])
     words = values.dictionary_encode()
     dictionaries[column.name] = words.dictionary
-    return _filled(words.indices, MISSING_CODE - 1) + np.int32(1)
+    return _filled(words.indices, DTYPE[column.cell]) + np.int32(1)
 
 
-def _filled(values: pa.Array, missing: float | int) -> np.ndarray:
+def _filled(values: pa.Array, dtype: np.dtype) -> np.ndarray:
     if values.null_count:
-        values = values.fill_null(missing)
-    array: np.ndarray = values.to_numpy(zero_copy_only=False)
-    return array
+        values = values.fill_null(_MISSING[dtype])
+    return numbers_of(values, dtype)
+
+
+def numbers_of(values: pa.Array, dtype: np.dtype) -> np.ndarray:
+    """Returns numbers of which none is missing, without a copy. `to_numpy` would import pandas."""
+    _, buffer = values.buffers()
+    if buffer is None or len(values) == 0:
+        return np.empty(0, dtype=dtype)
+    return np.frombuffer(buffer, dtype=dtype)[values.offset : values.offset + len(values)]
+
+
+def _scalar(data: np.ndarray, type_: pa.DataType) -> pa.Scalar:
+    """Returns a value of pyarrow. `pa.scalar` would import pandas."""
+    return pa.Array.from_buffers(type_, 1, [None, pa.py_buffer(data)])[0]
+
+
+_MISSING = {
+    DTYPE[Cell.NUMBER]: _scalar(np.array([np.nan], DTYPE[Cell.NUMBER]), pa.float32()),
+    DTYPE[Cell.INTEGER]: _scalar(np.array([MISSING_INTEGER], DTYPE[Cell.INTEGER]), pa.int64()),
+    DTYPE[Cell.STRING]: _scalar(np.array([MISSING_CODE - 1], DTYPE[Cell.STRING]), pa.int32()),
+}

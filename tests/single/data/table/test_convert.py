@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -114,27 +113,29 @@ def test_a_damaged_table_is_made_anew(name: str, tmp_path: Path, caplog: pytest.
     assert f"{folder}: damaged cache of tables, making it anew" in caplog.text
 
 
-def _load_in_process(path: Path, tmp_path: Path, started: object, results: object) -> None:
-    started.wait(timeout=60)  # type: ignore[attr-defined]
-    table = load(path, tmp_path)
-    results.put((rows_of(table), table.folder.stat().st_ino))  # type: ignore[attr-defined, union-attr]
+AT_ONCE = """
+import sys
+from pathlib import Path
+from tests.single.data.table.test_convert import ROWS, load, rows_of
+print("ready", flush=True)
+sys.stdin.readline()
+table = load(sys.argv[1], Path(sys.argv[2]))
+print(table.folder.stat().st_ino, rows_of(table) == ROWS * 500)
+"""
 
 
 def test_processes_that_start_at_once_share_one_table(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "t.csv", NAMES, ROWS * 500)
-    context = multiprocessing.get_context("spawn")
-    started, results = context.Barrier(3), context.Queue()
-    processes = [
-        context.Process(target=_load_in_process, args=(path, tmp_path, started, results)) for _ in range(3)
-    ]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen([sys.executable, "-c", AT_ONCE, path, tmp_path], **pipes) for _ in range(3)]
     for process in processes:
-        process.start()
-    found = [results.get(timeout=120) for _ in processes]
+        assert process.stdout.readline() == "ready\n"
     for process in processes:
-        process.join(timeout=60)
-    assert found[0][0] == ROWS * 500
-    assert found == [found[0]] * 3
-    assert len(folders(tmp_path)) == 1
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    found = [process.communicate(timeout=60)[0] for process in processes]
+    (folder,) = folders(tmp_path)
+    assert found == [f"{folder.stat().st_ino} True\n"] * 3
 
 
 SLOW = """
