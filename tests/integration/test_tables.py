@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -119,6 +120,23 @@ def test_strings_blanks_and_lists_are_trained_resumed_and_served(tmp_path: Path)
     expected = prediction_of_trained(resumed, frozen["data"])
     assert served.shape == (VALIDATION_ROWS, 1) and np.std(served) > 1e-4
     np.testing.assert_allclose(served, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_wrong_columns_and_cells_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("user,price,liked\na,1,1\nb,,0\nc,2,1\n")
+    arguments = ("model=tabular", "data.train=rows.csv", f"data.cache_dir={tmp_path}", "train.steps=2", "tracking=off")
+    told = {
+        "{user: catgory, liked: label}": r"data.columns.user=catgory .*no such kind of column; .*category\?",
+        "{usr: category, liked: label}": "rows.csv.*usr",
+        "{user: category, price: number, liked: label}": r"price.number: .*rows.csv: line 3 has a blank cell;",
+    }
+    for columns, expected in told.items():
+        run = launch(*arguments, f"data.columns={columns}", cwd=tmp_path, is_forked=False)
+        assert run.exit_status == 2 and re.search(expected, run.stderr), run.stderr
+        run.expect_nothing_started()
+    columns = "data.columns={user: category, price: number, liked: label}"
+    skipping = launch(*arguments, columns, "data.on_bad_row=skip", "data.batch_size=1", "comm=local", cwd=tmp_path)
+    assert "1 bad rows are skipped (data.on_bad_row)" in skipping.expect_success().stderr
 
 
 def test_the_commands_of_the_page(tmp_path: Path) -> None:

@@ -54,6 +54,22 @@ def row_stream(shuffle: str, *, size: int, seed: int) -> RowStream:
     return RowStream(order, size=size)
 
 
+class GoodRows:
+    """The rows of a part without those that are skipped."""
+
+    def __init__(self, rows: int, skipped: np.ndarray | None) -> None:
+        """`skipped` has ascending rows below `rows`, int64; None: none."""
+        self.count = rows if skipped is None else rows - len(skipped)
+        # Number of good rows before each skipped row.
+        self._before = None if skipped is None else skipped - np.arange(len(skipped))
+
+    def rows(self, numbers: np.ndarray) -> np.ndarray:
+        """Returns the rows that these numbers of good rows stand for, int64."""
+        if self._before is None:
+            return numbers
+        return numbers + np.searchsorted(self._before, numbers, side="right")
+
+
 class AsStored:
     """The order of the files."""
 

@@ -52,6 +52,7 @@ def load(
         raise ConfigError(f"expected {', '.join(SHUFFLES[:-1])} or {SHUFFLES[-1]}").about(
             Setting.of("data.shuffle", shuffle)
         )
+    limit = BadRows(on_bad_row, max_bad_rows)
     parts = {TRAIN: _texts("data.train", train)}
     if validation is not None:
         parts[VALIDATION] = _texts("data.validation", validation)
@@ -59,10 +60,10 @@ def load(
         Sources(parts, format, delimiter, None if header is None else _texts("data.header", header)),
         [one.raw for one in described if one.raw is not None],
         partition=_partition(partition),
-        bad_rows=BadRows(on_bad_row, max_bad_rows),
+        bad_rows=limit,
         cache_dir=cache_dir,
     )
-    found = fitted(table, described, cache_dir=cache_dir)
+    found = fitted(table, described, bad_rows=limit, cache_dir=cache_dir)
     return TableDataset(table, described, stacks, found, shuffle=shuffle, seed=seed)
 
 

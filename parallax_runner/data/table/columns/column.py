@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
@@ -70,11 +70,12 @@ class Counting:
 
 
 @dataclass(frozen=True)
-class Fault:
-    """A cell that the column does not accept: its row, counted from the first cell, and what is wrong with it."""
+class Faults:
+    """Cells that the column does not accept: their rows, counted from the first cell and in their order, and a function
+    that says what is wrong with the cell at a place of `rows`."""
 
-    row: int
-    reason: str
+    rows: np.ndarray
+    reason: Callable[[int], str]
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,8 @@ class Column(ABC):
         """Returns a new pass over the training cells. `strings` are the distinct strings of the column."""
         return Counting()
 
-    def fault(self, cells: Cells, strings: Strings | None) -> Fault | None:
-        """Returns the first cell that the column does not accept, or None."""
+    def faults(self, cells: Cells, strings: Strings | None) -> Faults | None:
+        """Returns the cells that the column does not accept, or None if there are none."""
         return None
 
     def lookup(self, state: State, strings: Strings | None) -> np.ndarray | None:

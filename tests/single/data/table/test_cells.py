@@ -7,7 +7,7 @@ import pytest
 
 from parallax_runner.data.table import cells, strings_of_codes
 from parallax_runner.data.table.cells import Cells, PartReader
-from parallax_runner.data.table.columns.ids import in_row
+from parallax_runner.data.table.columns.ids import rows_of
 from parallax_runner.data.table.stored_table import Cell, RawColumn
 from parallax_runner.errors import DataError
 from tests.single.data.table.in_memory import stored, strings
@@ -67,8 +67,8 @@ def test_a_file_that_was_truncated_is_no_crash(tmp_path):
 
 def test_a_value_of_a_list_is_in_its_row():
     found = Cells(np.arange(6), np.array([0, 2, 1, 0, 3]))
-    assert [in_row(place, found) for place in range(6)] == [1, 1, 2, 4, 4, 4]
-    assert in_row(3, Cells(np.arange(6))) == 3
+    assert rows_of(np.arange(6), found).tolist() == [1, 1, 2, 4, 4, 4]
+    assert rows_of(np.array([3]), Cells(np.arange(6))).tolist() == [3]
 
 
 def test_hashes_of_many_strings_are_computed_in_parts(monkeypatch):

@@ -3,21 +3,23 @@
 import numpy as np
 import pytest
 
+from parallax_runner.data.table.bad_rows import BadRows
 from parallax_runner.data.table.columns import categories, category, label, number, sampled, weight
 from parallax_runner.data.table.columns import id as id_column
 from parallax_runner.data.table.columns.kinds import KINDS, columns_of
 from parallax_runner.data.table.fitted import fitted
+from parallax_runner.data.table.row_order import GoodRows
 from parallax_runner.data.table.stacks import stacks_of
 from parallax_runner.data.table.table_dataset import TableDataset
 from parallax_runner.errors import ConfigError, DataError
 from tests.single.data.table.in_memory import stored
 
 
-def dataset_of(tmp_path, given, train, validation=None, features=None, shuffle="off"):
+def dataset_of(tmp_path, given, train, validation=None, features=None, shuffle="off", bad_rows=None):
     columns = columns_of(given)
     parts = {"train": train} | ({} if validation is None else {"validation": validation})
     table = stored([one.raw for one in columns if one.raw is not None], parts)
-    found = fitted(table, columns, cache_dir=str(tmp_path))
+    found = fitted(table, columns, bad_rows=bad_rows, cache_dir=str(tmp_path))
     return TableDataset(table, columns, stacks_of(features, columns), found, shuffle=shuffle, seed=1)
 
 
@@ -149,7 +151,7 @@ def test_negative_samples_depend_on_the_position_alone(tmp_path):
         ("number", [1.0, None], r"row 2 of the rows for train has a blank cell; set the number .*\(fill: 0\)"),
         ({"number": {"fill": 0}}, [np.inf, None], "row 1 .* has an infinite number"),
         ({"category": {"ids": 5}}, [1, 2, 5], "row 3 .* has id 5; expected 0 to 4"),
-        ({"category": {"ids": 5}}, [1, None], "row 2 .* has a blank cell; expected an id"),
+        ({"category": {"ids": 5}}, [1, None], "row 2 .* has a blank cell; expected 0 to 4"),
         ({"categories": {"ids": 5}}, [[1], [], [2, -1]], "row 3 .* has id -1; expected 0 to 4"),
         ("label", [1, None], "row 2 .* has no number; each row needs a label"),
         ({"label": {"classes": ["no", "yes"]}}, ["no", "maybe"], "row 2 .* has 'maybe'; expected one of no, yes"),
@@ -260,3 +262,41 @@ def test_each_kind_is_found_by_its_name():
     given = {name: name for name in KINDS if name != "sampled"} | {"sampled": {"sampled": {"from": "category"}}}
     assert {one.name: type(one) for one in columns_of(given)} == KINDS_BY_NAME
     assert all(kind.kind == name for name, kind in KINDS_BY_NAME.items())
+
+
+BAD = {"x": [0, np.inf, 2, 3, 4, 5], "item": [0, 1, 7, 2, 8, 3], "y": [0, 1, 0, 1, None, None], "tags": [["a"]] * 6}
+BAD_KINDS = {
+    "x": {"number": {"standardize": True}},
+    "item": {"category": {"ids": 5}},
+    "y": "label",
+    "tags": "categories",
+}
+
+
+def test_rows_with_bad_cells_are_skipped_everywhere(tmp_path):
+    rows = BAD | {"tags": [["a"], ["b"], ["c"], ["d"], [], ["f"]]}
+    skip = BadRows("skip", 10)
+    dataset, batch = batch_of(tmp_path, BAD_KINDS, rows, validation=rows, bad_rows=skip)
+    assert (dataset.train_size, dataset.validation_size) == (2, 2)
+    assert batch["item"].tolist() == [0, 2] == dataset.validation_batch(0, 2)["item"].tolist()
+    assert batch["x"].tolist() == [-1, 1] and dataset.table_features["tags"].size == 3
+    assert dataset.notes == ("8 bad rows are skipped (data.on_bad_row)",)
+    again = dataset_of(tmp_path, BAD_KINDS, rows, validation=rows, bad_rows=skip)
+    assert again.train_size == 2 and again.contents() == dataset.contents()
+    fine = {name: [rows[name][place] for place in (0, 3)] for name in rows}
+    assert dataset_of(tmp_path, BAD_KINDS, fine).contents() != dataset.contents()
+
+
+def test_too_many_bad_rows_end_the_run(tmp_path):
+    with pytest.raises(DataError, match=r"data.columns.y.label, data.max_bad_rows=3: more than 3 bad rows; .*row 6"):
+        dataset_of(tmp_path, BAD_KINDS, BAD, bad_rows=BadRows("skip", 3))
+    bad = {name: values[4:] for name, values in BAD.items()}
+    with pytest.raises(DataError, match="no rows to train on"):
+        dataset_of(tmp_path, BAD_KINDS, bad, bad_rows=BadRows("skip", 10))
+
+
+def test_each_good_row_has_a_number():
+    skipped = np.array([0, 1, 4, 9])
+    good = GoodRows(10, skipped)
+    assert good.rows(np.arange(good.count)).tolist() == [2, 3, 5, 6, 7, 8]
+    assert GoodRows(3, None).rows(np.arange(3)).tolist() == [0, 1, 2]
