@@ -25,6 +25,7 @@ class Role(Enum):
     INPUT = "input"  # an input of the model, at training and when the model is served
     LABEL = "label"
     WEIGHT = "weight"
+    GROUP = "group"  # a feature for losses, which a served model does not get
     KEPT = "kept"  # no feature
     DRAWN = "drawn"  # a feature that is in no file, and that a served model does not get
 
@@ -33,7 +34,7 @@ class Role(Enum):
 class TableFeature:
     """What a model's function is told about a feature.
 
-    `kind` is number, category, categories, label, weight or sampled. `shape` is the shape of one example. `sizes`
+    `kind` is number, category, categories, label, weight, group or sampled. `shape` is that of one example. `sizes`
     has one number for each column of a stack: ids are below it. It is empty for numbers. If `is_padded`, id 0 is
     padding. If `is_ragged`, an example has any number of ids.
     """

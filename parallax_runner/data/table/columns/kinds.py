@@ -19,6 +19,7 @@ KINDS = {
     "categories": "categories.Categories",
     "label": "label.Label",
     "weight": "weight.Weight",
+    "group": "group.Group",
     "id": "id.Id",
     "sampled": "sampled.Sampled",
 }

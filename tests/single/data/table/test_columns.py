@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from parallax_runner.data.table import bad_cells
 from parallax_runner.data.table.bad_rows import BadRows
-from parallax_runner.data.table.columns import categories, category, label, number, sampled, weight
+from parallax_runner.data.table.columns import categories, category, group, label, number, sampled, weight
 from parallax_runner.data.table.columns import id as id_column
 from parallax_runner.data.table.columns.kinds import KINDS, columns_of
 from parallax_runner.data.table.fitted import fitted
@@ -123,6 +124,17 @@ def test_labels_weights_and_ids_have_roles(tmp_path):
     assert batch["sold"].tolist() == [1, 0] and batch["w"].tolist() == [0.5, 2]
     assert set(dataset.features) == {"x", "sold", "w"}
     assert dataset.ids("train", np.array([1, 0])) == {"key": [b"k2", b"k1"]}
+
+
+def test_rows_of_a_group_have_the_same_number_in_all_parts(tmp_path):
+    given = {"x": "number", "query": "group"}
+    rows = {"x": [1, 2, 3, 4], "query": ["q1", "q2", "q1", ""]}
+    dataset, batch = batch_of(tmp_path, given, rows, validation={"x": [1, 2], "query": ["q2", "q9"]})
+    first, second, again, blank = batch["query"].tolist()
+    assert first == again and len({first, second, blank}) == 3
+    others = dataset.validation_batch(0, 2)["query"].tolist()
+    assert others[0] == second and others[1] not in batch["query"]
+    assert batch["query"].dtype == np.int64
 
 
 def test_stacked_columns_are_one_feature(tmp_path):
@@ -252,6 +264,7 @@ KINDS_BY_NAME = {
     "categories": categories.Categories,
     "label": label.Label,
     "weight": weight.Weight,
+    "group": group.Group,
     "id": id_column.Id,
     "sampled": sampled.Sampled,
 }
@@ -285,6 +298,16 @@ def test_rows_with_bad_cells_are_skipped_everywhere(tmp_path):
     assert again.train_size == 2 and again.contents() == dataset.contents()
     fine = {name: [rows[name][place] for place in (0, 3)] for name in rows}
     assert dataset_of(tmp_path, BAD_KINDS, fine).contents() != dataset.contents()
+
+
+def test_the_first_bad_rows_are_named_in_the_log(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(bad_cells, "NAMED_ROWS", 2)
+    with caplog.at_level("WARNING", logger=bad_cells.__name__):
+        dataset_of(tmp_path, BAD_KINDS, BAD, bad_rows=BadRows("skip", 10))
+    assert [record.getMessage() for record in caplog.records] == [
+        "skipped a bad row: data.columns.x.number: row 2 of the rows for train has an infinite number.",
+        "skipped a bad row: data.columns.item.category: row 3 of the rows for train has id 7; expected 0 to 4.",
+    ]
 
 
 def test_too_many_bad_rows_end_the_run(tmp_path):
