@@ -18,7 +18,7 @@ class ArrayFile:
         self.path = path
         self.rows = 0
         self._dtype = dtype
-        self._row_shape = row_shape
+        self.row_shape = row_shape
         self.size_bytes = 0
         self._file = open(path, "xb", buffering=0)  # noqa: SIM115 (until `close`)
         self._header_bytes = self._write_header()
@@ -36,7 +36,7 @@ class ArrayFile:
         npy.write_array_header_1_0(
             self._file,
             {
-                "shape": (self.rows, *self._row_shape),
+                "shape": (self.rows, *self.row_shape),
                 "fortran_order": False,
                 "descr": npy.dtype_to_descr(self._dtype),
             },

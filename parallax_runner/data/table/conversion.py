@@ -116,7 +116,7 @@ class _Output:
         self._scratch = folder / "scratch"
         self._scratch.mkdir()
         self._blocks = 0
-        self._writers = {part: PartWriter(folder, part, plan.columns) for part in plan.parts}
+        self._writers = {part: PartWriter(folder, self._scratch, part, plan.columns) for part in plan.parts}
         names = [column.name for column in plan.columns if column.cell is Cell.STRING]
         self._strings = StringMerge(self._scratch, names)
         self._counter = BadRowCounter(plan.bad_rows)
@@ -153,8 +153,10 @@ class _Output:
         if rows[TRAIN] == 0:
             paths = ", ".join(str(file.path) for file in plan.files[TRAIN][:3])
             raise DataError(f"{paths}: there are no rows to train on.")
-        coded = [file for writer in self._writers.values() for file in writer.close()]
+        coded = [codes for writer in self._writers.values() for codes in writer.coded]
         self._strings.finish(coded, strings_paths(folder, plan.columns), pool)
+        for writer in self._writers.values():
+            writer.close()
         shutil.rmtree(self._scratch)
         write_files(folder, [str(file.path) for files in plan.files.values() for file in files])
         write_description(folder, plan.columns, rows, skipped_rows=self._counter.skipped)

@@ -6,7 +6,7 @@ The strings are numbered in the order in which they first appear, so the codes d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from parallax_runner.data.table.array_file import ArrayFile, mapped
 from parallax_runner.data.table.encoded_block import numbers_of
-from parallax_runner.data.table.part_writer import CodedFile, Span
+from parallax_runner.data.table.local_codes import LocalCodes
 
 
 class StringMerge:
@@ -47,9 +47,9 @@ class StringMerge:
             self._data.append(np.concatenate(data_of))
         self._places.append(places)
 
-    def finish(self, coded: Iterable[CodedFile], paths: Mapping[str, tuple[Path, Path]], pool: Executor) -> None:
-        """Writes the strings of each column to its `paths`, of the offsets and of the data, and replaces the codes in
-        the files."""
+    def finish(self, coded: Iterable[LocalCodes], paths: Mapping[str, tuple[Path, Path]], pool: Executor) -> None:
+        """Writes the strings of each column to its `paths`, of the offsets and of the data, and the codes of all
+        rows."""
         self._offsets.close()
         self._data.close()
         if not self._names or not self._places:
@@ -74,8 +74,8 @@ class StringMerge:
             column, start, count = code_of[name]
             return column[start[block] : start[block] + count[block]]
 
-        for file in coded:
-            _recode(file, table_of, pool)
+        for codes_of_part in coded:
+            codes_of_part.finish(table_of, pool)
 
     def _merge(self, chunks: list[pa.Array], number: int, paths: tuple[Path, Path]) -> Path:
         words = pa.chunked_array(chunks).dictionary_encode()
@@ -121,18 +121,3 @@ def _bytes_of(buffer: pa.Buffer | None, size: int) -> np.ndarray:
     if buffer is None or size == 0:
         return np.empty(0, dtype=np.uint8)
     return np.frombuffer(buffer, dtype=np.uint8)[:size]
-
-
-def _recode(file: CodedFile, table_of: Callable[[str, int], np.ndarray], pool: Executor) -> None:
-    array = np.asarray(mapped(file.path, mode="r+"))
-    if array.size == 0:
-        return
-    columns = array.reshape(len(array), -1)
-
-    def recode(span: Span) -> None:
-        for number, name in enumerate(file.names):
-            cells = columns[span.start : span.stop, number]
-            cells[:] = table_of(name, span.block)[cells]
-
-    for _ in pool.map(recode, file.spans):
-        pass
