@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from parallax_runner.data.table.array_file import ArrayFile, mapped
+from parallax_runner.data.table.array_file import ArrayFile, ScratchArray
 from parallax_runner.data.table.encoded_block import numbers_of
 from parallax_runner.data.table.local_codes import LocalCodes
 
@@ -57,25 +57,19 @@ class StringMerge:
                 _write_strings(pa.array([""], pa.large_binary()), *path)
             return
         places = np.stack(self._places)
-        # Slices of plain arrays cost a fifth of those of memory maps.
-        offsets, data = np.asarray(mapped(self._offsets.path)), np.asarray(mapped(self._data.path))
+        offsets, data = ScratchArray(self._offsets.path), ScratchArray(self._data.path)
 
         def merge(number: int) -> Path:
-            chunks = [_array_at(offsets, data, place) for place in places[:, number]]
-            return self._merge(chunks, number, paths[self._names[number]])
+            chunks = [_array_at(offsets.array, data.array, place) for place in places[:, number]]
+            path = self._merge(chunks, number, paths[self._names[number]])
+            offsets.give_back()
+            data.give_back()
+            return path
 
-        codes = [np.asarray(mapped(path)) for path in pool.map(merge, range(len(self._names)))]
-        # The entries of a block begin here in the codes of a column.
-        counts = places[:, :, 1] - 1
-        starts = np.cumsum(counts, axis=0) - counts
-        code_of = dict(zip(self._names, zip(codes, starts.T, counts.T, strict=True), strict=True))
-
-        def table_of(name: str, block: int) -> np.ndarray:
-            column, start, count = code_of[name]
-            return column[start[block] : start[block] + count[block]]
-
-        for codes_of_part in coded:
-            codes_of_part.finish(table_of, pool)
+        codes = [ScratchArray(path) for path in pool.map(merge, range(len(self._names)))]
+        tables = _CodesOfBlocks(dict(zip(self._names, codes, strict=True)), places[:, :, 1] - 1)
+        for local in coded:
+            local.finish(tables, pool)
 
     def _merge(self, chunks: list[pa.Array], number: int, paths: tuple[Path, Path]) -> Path:
         words = pa.chunked_array(chunks).dictionary_encode()
@@ -85,6 +79,26 @@ class StringMerge:
             for chunk in words.chunks:
                 file.append(numbers_of(chunk.indices, np.dtype(np.int32)))
         return path
+
+
+class _CodesOfBlocks:
+    """The final codes of the blocks' own codes. `counts` is the number of codes of each block and column."""
+
+    def __init__(self, codes: Mapping[str, ScratchArray], counts: np.ndarray) -> None:
+        self._codes = codes
+        starts = np.cumsum(counts, axis=0) - counts
+        self._starts = dict(zip(codes, starts.T, strict=True))
+        self._counts = dict(zip(codes, counts.T, strict=True))
+
+    def of(self, name: str, block: int) -> np.ndarray:
+        """See Tables."""
+        start, count = self._starts[name][block], self._counts[name][block]
+        return self._codes[name].array[start : start + count]
+
+    def give_back(self) -> None:
+        """See Tables."""
+        for codes in self._codes.values():
+            codes.give_back()
 
 
 def _offsets_and_data(dictionary: pa.Array) -> tuple[np.ndarray, np.ndarray]:
