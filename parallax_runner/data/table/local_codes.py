@@ -12,7 +12,7 @@ import numpy as np
 
 from parallax_runner.data.table.array_file import ArrayFile, ScratchArray
 
-_WAITING_SPANS = 64
+_WAITING_SPANS = 8
 
 
 class Tables(Protocol):

@@ -300,3 +300,25 @@ WRONG_PARTITIONS: list[tuple[dict, str]] = [
 def test_a_wrong_partition_is_refused(settings: dict, message: str) -> None:
     with pytest.raises(ParallaxError, match=message):
         Partition(**settings)
+
+
+PEAK = """
+import re, sys
+from pathlib import Path
+from tests.single.data.table.test_convert import load, text_stream
+text_stream.BLOCK_BYTES = 2**18
+load(sys.argv[1], Path(sys.argv[2]))
+print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+"""
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    header, *lines = write_csv(tmp_path / "t.csv", NAMES, [ROWS[0], ROWS[1], ROWS[3]]).read_bytes().splitlines(True)
+    rows = b"".join(lines) * 300_000  # 12 MB
+    peaks_kib = []
+    for times in (1, 8):
+        path = tmp_path / f"{times}.csv"
+        path.write_bytes(header + rows * times)
+        said = subprocess.run([sys.executable, "-c", PEAK, path, tmp_path], capture_output=True, text=True, check=True)
+        peaks_kib.append(int(said.stdout))
+    assert peaks_kib[1] - peaks_kib[0] < 30 * 1024, "the file has grown by 84 MB"
