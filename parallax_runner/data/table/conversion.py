@@ -3,10 +3,8 @@ files."""
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
-import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +21,7 @@ from parallax_runner.data.table.good_rows import BadRow, good_rows
 from parallax_runner.data.table.origins import write_files
 from parallax_runner.data.table.part_writer import PartWriter
 from parallax_runner.data.table.partition import Partition
+from parallax_runner.data.table.progress import Progress
 from parallax_runner.data.table.raw_block import RawBlock, Reader
 from parallax_runner.data.table.read_columns import ReadColumn
 from parallax_runner.data.table.sources import SourceFile
@@ -31,10 +30,7 @@ from parallax_runner.data.table.stored_table import TRAIN, Cell, RawColumn
 from parallax_runner.data.table.string_merge import StringMerge
 from parallax_runner.errors import DataError
 
-log = logging.getLogger(__name__)
-
 _WAITING_BLOCKS_PER_THREAD = 2
-_REPORT_SECS = 10.0
 
 
 @dataclass(frozen=True)
@@ -116,11 +112,11 @@ class _Output:
         self._scratch = folder / "scratch"
         self._scratch.mkdir()
         self._blocks = 0
-        self._writers = {part: PartWriter(folder, part, plan.columns) for part in plan.parts}
+        self._writers = {part: PartWriter(folder, self._scratch, part, plan.columns) for part in plan.parts}
         names = [column.name for column in plan.columns if column.cell is Cell.STRING]
         self._strings = StringMerge(self._scratch, names)
         self._counter = BadRowCounter(plan.bad_rows)
-        self._progress = _Progress(plan.total_bytes, folder)
+        self._progress = Progress(plan.total_bytes, folder)
 
     def __enter__(self) -> Self:
         return self
@@ -153,8 +149,10 @@ class _Output:
         if rows[TRAIN] == 0:
             paths = ", ".join(str(file.path) for file in plan.files[TRAIN][:3])
             raise DataError(f"{paths}: there are no rows to train on.")
-        coded = [file for writer in self._writers.values() for file in writer.close()]
+        coded = [codes for writer in self._writers.values() for codes in writer.coded]
         self._strings.finish(coded, strings_paths(folder, plan.columns), pool)
+        for writer in self._writers.values():
+            writer.close()
         shutil.rmtree(self._scratch)
         write_files(folder, [str(file.path) for files in plan.files.values() for file in files])
         write_description(folder, plan.columns, rows, skipped_rows=self._counter.skipped)
@@ -223,38 +221,3 @@ def _by_part(converted: _Converted, plan: Plan) -> Iterator[tuple[str, EncodedBl
     for number, part in enumerate(plan.partition.parts):
         chosen = converted.part == number
         yield part, rows.where(chosen), lines[chosen]
-
-
-class _Progress:
-    """Logs the progress from time to time, and checks that the disk suffices."""
-
-    def __init__(self, total_bytes: int, folder: Path) -> None:
-        self._total_bytes = total_bytes
-        self._folder = folder
-        self._started = time.monotonic()
-        self._told: float | None = None
-
-    def tell(self, read_bytes: int, written_bytes: int) -> None:
-        """Reports that so many bytes of the files have become so many bytes of arrays."""
-        now = time.monotonic()
-        if self._told is not None and now - self._told < _REPORT_SECS:
-            return
-        is_first = self._told is None
-        self._told = now
-        self._check_disk(read_bytes, written_bytes)
-        if not is_first:
-            share = 100 * read_bytes / self._total_bytes
-            speed = read_bytes / 1e6 / (now - self._started)
-            log.info("converting files to arrays: %.0f %% of %.1f GB, %.0f MB/s", share, self._total_bytes / 1e9, speed)
-
-    def _check_disk(self, read_bytes: int, written_bytes: int) -> None:
-        if read_bytes == 0:
-            return
-        needed_bytes = written_bytes / read_bytes * (self._total_bytes - read_bytes)
-        free_bytes = shutil.disk_usage(self._folder).free
-        if needed_bytes > free_bytes:
-            raise DataError(
-                f"{self._folder.parent}: the arrays of the files need about {needed_bytes / 1e9:.1f} GB more, and "
-                f"{free_bytes / 1e9:.1f} GB are free. Set data.cache_dir or XDG_CACHE_HOME to a directory on a larger "
-                "disk."
-            )

@@ -33,7 +33,7 @@ class EncodedList:
 @dataclass(frozen=True)
 class EncodedBlock:
     """Some rows. `matrices` has one array [rows, columns] for each kind of cell. `dictionaries` has the strings of each
-    string column; the string with the local code c is number c - 1."""
+    string column. The string with the local code c is number c - 1; local codes are uint16 or int32."""
 
     rows: int
     matrices: Mapping[Cell, np.ndarray]
@@ -54,7 +54,10 @@ def encoded(arrays: Sequence[Column], columns: Sequence[RawColumn], rows: int) -
     """Returns columns, which have this many rows, as one block."""
     dictionaries: dict[str, pa.Array] = {}
     lists = {}
-    matrices = {cell: np.empty((rows, count), dtype=DTYPE[cell]) for cell, count in _counts(columns).items()}
+    counts = _counts(columns)
+    matrices = {cell: np.empty((rows, counts[cell]), DTYPE[cell]) for cell in (Cell.NUMBER, Cell.INTEGER)}
+    # Column by column, because each column has a table of its own for its codes.
+    matrices[Cell.STRING] = np.empty((rows, counts[Cell.STRING]), _dtype_of_local_codes(rows), order="F")
     places = dict.fromkeys(Cell, 0)
     for array, column in zip(arrays, columns, strict=True):
         values = array.values if isinstance(array, Lists) else array
@@ -76,7 +79,13 @@ def _cells(values: pa.Array, column: RawColumn, dictionaries: dict[str, pa.Array
         return _filled(values, DTYPE[column.cell])
     words = values.dictionary_encode()
     dictionaries[column.name] = words.dictionary
-    return _filled(words.indices, DTYPE[column.cell]) + np.int32(1)
+    numbers = _filled(words.indices, DTYPE[column.cell])
+    return np.add(numbers, 1, dtype=_dtype_of_local_codes(len(numbers)), casting="unsafe")
+
+
+def _dtype_of_local_codes(cells: int) -> np.dtype:
+    """Returns a small dtype for the codes of this many cells."""
+    return np.dtype(np.uint16 if cells < 2**16 else np.int32)
 
 
 def _filled(values: pa.Array, dtype: np.dtype) -> np.ndarray:

@@ -6,16 +6,16 @@ The strings are numbered in the order in which they first appear, so the codes d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from parallax_runner.data.table.array_file import ArrayFile, mapped
+from parallax_runner.data.table.array_file import ArrayFile, ScratchArray
 from parallax_runner.data.table.encoded_block import numbers_of
-from parallax_runner.data.table.part_writer import CodedFile, Span
+from parallax_runner.data.table.local_codes import LocalCodes
 
 
 class StringMerge:
@@ -47,9 +47,9 @@ class StringMerge:
             self._data.append(np.concatenate(data_of))
         self._places.append(places)
 
-    def finish(self, coded: Iterable[CodedFile], paths: Mapping[str, tuple[Path, Path]], pool: Executor) -> None:
-        """Writes the strings of each column to its `paths`, of the offsets and of the data, and replaces the codes in
-        the files."""
+    def finish(self, coded: Iterable[LocalCodes], paths: Mapping[str, tuple[Path, Path]], pool: Executor) -> None:
+        """Writes the strings of each column to its `paths`, of the offsets and of the data, and the codes of all
+        rows."""
         self._offsets.close()
         self._data.close()
         if not self._names or not self._places:
@@ -57,25 +57,19 @@ class StringMerge:
                 _write_strings(pa.array([""], pa.large_binary()), *path)
             return
         places = np.stack(self._places)
-        # Slices of plain arrays cost a fifth of those of memory maps.
-        offsets, data = np.asarray(mapped(self._offsets.path)), np.asarray(mapped(self._data.path))
+        offsets, data = ScratchArray(self._offsets.path), ScratchArray(self._data.path)
 
         def merge(number: int) -> Path:
-            chunks = [_array_at(offsets, data, place) for place in places[:, number]]
-            return self._merge(chunks, number, paths[self._names[number]])
+            chunks = [_array_at(offsets.array, data.array, place) for place in places[:, number]]
+            path = self._merge(chunks, number, paths[self._names[number]])
+            offsets.give_back()
+            data.give_back()
+            return path
 
-        codes = [np.asarray(mapped(path)) for path in pool.map(merge, range(len(self._names)))]
-        # The entries of a block begin here in the codes of a column.
-        counts = places[:, :, 1] - 1
-        starts = np.cumsum(counts, axis=0) - counts
-        code_of = dict(zip(self._names, zip(codes, starts.T, counts.T, strict=True), strict=True))
-
-        def table_of(name: str, block: int) -> np.ndarray:
-            column, start, count = code_of[name]
-            return column[start[block] : start[block] + count[block]]
-
-        for file in coded:
-            _recode(file, table_of, pool)
+        codes = [ScratchArray(path) for path in pool.map(merge, range(len(self._names)))]
+        tables = _CodesOfBlocks(dict(zip(self._names, codes, strict=True)), places[:, :, 1] - 1)
+        for local in coded:
+            local.finish(tables, pool)
 
     def _merge(self, chunks: list[pa.Array], number: int, paths: tuple[Path, Path]) -> Path:
         words = pa.chunked_array(chunks).dictionary_encode()
@@ -85,6 +79,26 @@ class StringMerge:
             for chunk in words.chunks:
                 file.append(numbers_of(chunk.indices, np.dtype(np.int32)))
         return path
+
+
+class _CodesOfBlocks:
+    """The final codes of the blocks' own codes. `counts` is the number of codes of each block and column."""
+
+    def __init__(self, codes: Mapping[str, ScratchArray], counts: np.ndarray) -> None:
+        self._codes = codes
+        starts = np.cumsum(counts, axis=0) - counts
+        self._starts = dict(zip(codes, starts.T, strict=True))
+        self._counts = dict(zip(codes, counts.T, strict=True))
+
+    def of(self, name: str, block: int) -> np.ndarray:
+        """See Tables."""
+        start, count = self._starts[name][block], self._counts[name][block]
+        return self._codes[name].array[start : start + count]
+
+    def give_back(self) -> None:
+        """See Tables."""
+        for codes in self._codes.values():
+            codes.give_back()
 
 
 def _offsets_and_data(dictionary: pa.Array) -> tuple[np.ndarray, np.ndarray]:
@@ -121,18 +135,3 @@ def _bytes_of(buffer: pa.Buffer | None, size: int) -> np.ndarray:
     if buffer is None or size == 0:
         return np.empty(0, dtype=np.uint8)
     return np.frombuffer(buffer, dtype=np.uint8)[:size]
-
-
-def _recode(file: CodedFile, table_of: Callable[[str, int], np.ndarray], pool: Executor) -> None:
-    array = np.asarray(mapped(file.path, mode="r+"))
-    if array.size == 0:
-        return
-    columns = array.reshape(len(array), -1)
-
-    def recode(span: Span) -> None:
-        for number, name in enumerate(file.names):
-            cells = columns[span.start : span.stop, number]
-            cells[:] = table_of(name, span.block)[cells]
-
-    for _ in pool.map(recode, file.spans):
-        pass

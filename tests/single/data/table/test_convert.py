@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parallax_runner.data.table import conversion, csv_reader, text_stream
+from parallax_runner.data.table import conversion, csv_reader, progress, text_stream
 from parallax_runner.data.table.convert import BadRows, Partition, Sources, stored_table
 from parallax_runner.data.table.stored_table import StoredTable
 from parallax_runner.errors import DataError, ParallaxError
@@ -169,9 +170,9 @@ def test_a_killed_conversion_leaves_no_table_and_is_removed_later(
 def test_a_full_disk_is_told_before_and_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_csv(tmp_path / "t.csv", NAMES, ROWS * 100)
     monkeypatch.setattr(text_stream, "BLOCK_BYTES", 256)
-    usage = conversion.shutil.disk_usage(tmp_path)
+    usage = progress.shutil.disk_usage(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(conversion.shutil, "disk_usage", lambda _folder: usage._replace(free=100))
+        patch.setattr(progress.shutil, "disk_usage", lambda _folder: usage._replace(free=100))
         with pytest.raises(DataError, match=r"cache: the arrays of the files need about .* and 0\.0 GB are free\. Set"):
             load(path, tmp_path)
     assert folders(tmp_path) == []
@@ -263,3 +264,61 @@ def test_folders_and_globs_are_read_in_the_order_of_their_names(tmp_path: Path) 
         write_csv(tmp_path / "t" / f"{number}.csv", NAMES, [(number, 0.0, "s", ())])
     for path in ("t", "t/*.csv", "**/*.csv"):
         assert [row[0] for row in rows_of(load(tmp_path / path, tmp_path))] == [1, 10, 2]
+
+
+def test_the_progress_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "parallax_runner")
+    monkeypatch.setattr(progress, "REPORT_SECS", 0.0)
+    monkeypatch.setattr(text_stream, "BLOCK_BYTES", 256)
+    load(write_csv(tmp_path / "t.csv", NAMES, ROWS * 50), tmp_path)
+    shares = [int(share) for share in re.findall(r"converting files to arrays: (\d+) % of", caplog.text)]
+    assert len(shares) > 5
+    assert shares == sorted(shares)
+    assert shares[-1] == 100
+    assert "stage converting files to arrays" in caplog.text
+
+
+def test_a_part_has_either_files_or_a_share_of_the_rows(tmp_path: Path) -> None:
+    path = str(write_csv(tmp_path / "t.csv", NAMES, ROWS))
+    sources = Sources({"train": (path,), "test": (path,)})
+    with pytest.raises(ParallaxError, match=r"data\.test=.*t\.csv, data\.partition=test: expected either files"):
+        load("", tmp_path, sources=sources, partition=Partition(fractions={"test": 0.1}))
+
+
+WRONG_PARTITIONS: list[tuple[dict, str]] = [
+    ({"fractions": {"train": 0.5}}, r"fractions=train: expected validation or test"),
+    ({"fractions": {"test": 0.5, "validation": 0.5}}, "a rest for training"),
+    ({}, "expected either fractions, or bounds and a column"),
+    ({"bounds": {"test": 1}}, "expected a column and bounds together"),
+    ({"column": "a", "bounds": {"test": 1, "validation": "x"}}, "only numbers or only strings"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), WRONG_PARTITIONS)
+def test_a_wrong_partition_is_refused(settings: dict, message: str) -> None:
+    with pytest.raises(ParallaxError, match=message):
+        Partition(**settings)
+
+
+PEAK = """
+import re, sys
+from pathlib import Path
+from tests.single.data.table.test_convert import load, text_stream
+text_stream.BLOCK_BYTES = 2**18
+load(sys.argv[1], Path(sys.argv[2]))
+print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+"""
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    header, *lines = write_csv(tmp_path / "t.csv", NAMES, [ROWS[0], ROWS[1], ROWS[3]]).read_bytes().splitlines(True)
+    rows = b"".join(lines) * 300_000  # 12 MB
+    peaks_kib = []
+    for times in (1, 8):
+        path = tmp_path / f"{times}.csv"
+        path.write_bytes(header + rows * times)
+        said = subprocess.run([sys.executable, "-c", PEAK, path, tmp_path], capture_output=True, text=True, check=True)
+        peaks_kib.append(int(said.stdout))
+    assert peaks_kib[1] - peaks_kib[0] < 30 * 1024, "the file has grown by 84 MB"

@@ -64,7 +64,7 @@ def cells() -> st.SearchStrategy[Row]:
     )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(cells(), min_size=1, max_size=12), block_bytes=st.sampled_from([1, 40, 2**20]))
 def test_each_format_gives_the_same_random_table(
     rows: list[Row], block_bytes: int, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
