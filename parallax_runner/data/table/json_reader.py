@@ -26,7 +26,7 @@ _SAMPLE_BYTES = 2**16
 class JsonBlock(RawBlock):
     """Lines of a file. `types` has the type of each column, as the parser reads it."""
 
-    types: Mapping[str, pa.DataType]
+    types: Mapping[ReadColumn, pa.DataType]
     piece: TextPiece
 
     @property
@@ -36,7 +36,7 @@ class JsonBlock(RawBlock):
 
     def columns(self, read: Sequence[ReadColumn]) -> list[Column]:
         """See RawBlock."""
-        schema = pa.schema([(column.name, self.types[column.name]) for column in read])
+        schema = pa.schema([(column.name, self.types[column]) for column in read])
         table = pa_json.read_json(
             pa.BufferReader(self.piece.data),
             read_options=pa_json.ReadOptions(use_threads=False, block_size=len(self.piece.data) + 1),
@@ -93,11 +93,11 @@ class JsonReader(Reader):
 
     def blocks(self, file: SourceFile, read: Sequence[ReadColumn]) -> Iterator[tuple[RawBlock, int]]:
         """See Reader."""
-        types: dict[str, pa.DataType] | None = None
+        types: dict[ReadColumn, pa.DataType] | None = None
         for piece in pieces(file, _end_of_lines):
             if types is None:
                 rows = _sample(piece.data)
-                types = {column.name: _type(column, [row.get(column.name) for row in rows]) for column in read}
+                types = {column: _type(column, [row.get(column.name) for row in rows]) for column in read}
             if not piece.is_blank:
                 yield JsonBlock(types, piece), piece.read_bytes
 

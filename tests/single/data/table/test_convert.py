@@ -18,6 +18,7 @@ from parallax_runner.data.table.convert import BadRows, Partition, Sources, stor
 from parallax_runner.data.table.stored_table import StoredTable
 from parallax_runner.errors import DataError, ParallaxError
 from tests.single.data.table.rows_of import Row, columns_of, rows_of, write_csv
+from tests.single.data.table.written import written
 
 NAMES = ("a", "n", "s", "l")
 COLUMNS = columns_of(a="integer", n="number", s="string", l="string list")
@@ -227,6 +228,17 @@ def test_partition_by_the_bounds_of_a_column_that_is_not_read(tmp_path: Path) ->
         table = load(path, tmp_path, partition=partition)
         assert [table.parts[part].rows for part in ("train", "validation", "test")] == [4, 2, 2]
         assert rows_of(table, "test") == [row[2:] for row in rows[6:]]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.parquet", "t.tfrecord"])
+@pytest.mark.parametrize(("column", "bound"), [("a", 2**53 + 3), ("n", 0.75), ("s", "x")])
+def test_partition_by_a_column_of_the_table(name: str, column: str, bound: float | str, tmp_path: Path) -> None:
+    rows: list[Row] = [(2**53 + 1 + 2 * number, number / 2, "wxyz"[number], ("u",)) for number in range(4)]
+    path = written(tmp_path / name, COLUMNS, rows)
+    table = load(path, tmp_path, partition=Partition(column=column, bounds={"test": bound}))
+    at = NAMES.index(column)
+    assert rows_of(table) == [row for row in rows if row[at] < bound]
+    assert rows_of(table, "test") == [row for row in rows if row[at] >= bound]
 
 
 REFUSED = {
