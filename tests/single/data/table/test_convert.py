@@ -7,12 +7,14 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from parallax_runner.data.cache_folder import CacheFolder
 from parallax_runner.data.table import conversion, csv_reader, progress, text_stream
 from parallax_runner.data.table.convert import BadRows, Partition, Sources, stored_table
 from parallax_runner.data.table.stored_table import StoredTable
@@ -140,9 +142,23 @@ def test_processes_that_start_at_once_share_one_table(tmp_path: Path) -> None:
     assert found == [f"{folder.stat().st_ino} True\n"] * 3
 
 
+def test_a_process_that_waits_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "parallax_runner")
+    cached = CacheFolder(tmp_path / "key", "tables")
+    waiting = threading.Thread(target=lambda: cached.alone().__enter__())
+    with cached.alone():
+        waiting.start()
+        while "waiting for another process that makes or verifies tables" not in caplog.text:
+            time.sleep(0.01)
+        assert waiting.is_alive()
+    waiting.join(timeout=20)
+    assert not waiting.is_alive()
+
+
 SLOW = """
 import sys, time
 from pathlib import Path
+from parallax_runner.data.cache_folder import CacheFolder
 from parallax_runner.data.table import conversion
 from tests.single.data.table.test_convert import load
 conversion.write_files = lambda *_: (print("written", flush=True), time.sleep(60))
