@@ -113,7 +113,11 @@ def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _parsed(record: str, delimiter: str) -> list[str]:
-    return next(csv.reader(io.StringIO(record.lstrip("\r\n"), newline=""), delimiter=delimiter), [])
+    lines = io.StringIO(record.lstrip("\r\n"), newline="")
+    try:
+        return next(csv.reader(lines, delimiter=delimiter), [])
+    except csv.Error:  # a cell is too large for Python's module, which only serves messages
+        return record.strip("\r\n").split(delimiter)
 
 
 class CsvReader(Reader):

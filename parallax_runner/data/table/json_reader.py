@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +24,12 @@ _SAMPLE_BYTES = 2**16
 
 @dataclass(frozen=True)
 class JsonBlock(RawBlock):
-    """Lines of a file. `types` has the type of each column, as the parser reads it."""
+    """Lines of a file.
 
-    types: Mapping[str, pa.DataType]
+    The parser has to know the type of each column, which follows from the block's first rows. If a column of ids has
+    numbers and strings, the parser refuses the block. Then parts of it are read, down to rows of one type.
+    """
+
     piece: TextPiece
 
     @property
@@ -36,7 +39,8 @@ class JsonBlock(RawBlock):
 
     def columns(self, read: Sequence[ReadColumn]) -> list[Column]:
         """See RawBlock."""
-        schema = pa.schema([(column.name, self.types[column.name]) for column in read])
+        rows = _sample(self.piece.data)
+        schema = pa.schema([(one.name, _type(one, [row.get(one.name) for row in rows])) for one in read])
         table = pa_json.read_json(
             pa.BufferReader(self.piece.data),
             read_options=pa_json.ReadOptions(use_threads=False, block_size=len(self.piece.data) + 1),
@@ -61,7 +65,7 @@ class JsonBlock(RawBlock):
         middle = len(starts) // 2
         place = int(starts[middle]), int(lines[middle])
         first, second = self.piece.up_to_record(*place), self.piece.from_record(*place)
-        return JsonBlock(self.types, first), JsonBlock(self.types, second)
+        return JsonBlock(first), JsonBlock(second)
 
     def fault_of_row(self, read: Sequence[ReadColumn]) -> Fault | None:
         """See RawBlock."""
@@ -93,13 +97,9 @@ class JsonReader(Reader):
 
     def blocks(self, file: SourceFile, read: Sequence[ReadColumn]) -> Iterator[tuple[RawBlock, int]]:
         """See Reader."""
-        types: dict[str, pa.DataType] | None = None
         for piece in pieces(file, _end_of_lines):
-            if types is None:
-                rows = _sample(piece.data)
-                types = {column.name: _type(column, [row.get(column.name) for row in rows]) for column in read}
             if not piece.is_blank:
-                yield JsonBlock(types, piece), piece.read_bytes
+                yield JsonBlock(piece), piece.read_bytes
 
 
 def _end_of_lines(start: bytes, more: bytes) -> int:
@@ -113,7 +113,9 @@ def _line_ends(data: bytes) -> np.ndarray:
 def _sample(data: bytes) -> list[dict[str, Any]]:
     """Returns the first rows that are objects."""
     found = []
-    for line in data.split(b"\n", SAMPLED_ROWS)[:SAMPLED_ROWS]:
+    first_end = data.find(b"\n") + 1
+    start = data[: max(first_end, _SAMPLE_BYTES)]
+    for line in start.split(b"\n", SAMPLED_ROWS)[:SAMPLED_ROWS]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):

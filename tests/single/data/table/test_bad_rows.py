@@ -176,6 +176,12 @@ def test_the_origin_of_each_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert {file for file, _ in origins} == {str(tmp_path / "t" / f"{name}.csv") for name in ("a", "b")}
 
 
+def test_a_bad_row_with_a_huge_cell(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("i,n,s,l\n" + "x,1," + "s" * 200_000 + ",1\n")
+    with pytest.raises(DataError, match=r"t\.csv: line 2, column i: expected an integer, got 'x'"):
+        load(tmp_path / "t.csv", tmp_path)
+
+
 def test_an_open_quotation_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_stream, "MOST_RECORD_BYTES", 1000)
     monkeypatch.setattr(text_stream, "BLOCK_BYTES", 100)

@@ -7,17 +7,20 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from parallax_runner.data.cache_folder import CacheFolder
 from parallax_runner.data.table import conversion, csv_reader, progress, text_stream
 from parallax_runner.data.table.convert import BadRows, Partition, Sources, stored_table
 from parallax_runner.data.table.stored_table import StoredTable
 from parallax_runner.errors import DataError, ParallaxError
 from tests.single.data.table.rows_of import Row, columns_of, rows_of, write_csv
+from tests.single.data.table.written import written
 
 NAMES = ("a", "n", "s", "l")
 COLUMNS = columns_of(a="integer", n="number", s="string", l="string list")
@@ -139,9 +142,23 @@ def test_processes_that_start_at_once_share_one_table(tmp_path: Path) -> None:
     assert found == [f"{folder.stat().st_ino} True\n"] * 3
 
 
+def test_a_process_that_waits_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "parallax_runner")
+    cached = CacheFolder(tmp_path / "key", "tables")
+    waiting = threading.Thread(target=lambda: cached.alone().__enter__())
+    with cached.alone():
+        waiting.start()
+        while "waiting for another process that makes or verifies tables" not in caplog.text:
+            time.sleep(0.01)
+        assert waiting.is_alive()
+    waiting.join(timeout=20)
+    assert not waiting.is_alive()
+
+
 SLOW = """
 import sys, time
 from pathlib import Path
+from parallax_runner.data.cache_folder import CacheFolder
 from parallax_runner.data.table import conversion
 from tests.single.data.table.test_convert import load
 conversion.write_files = lambda *_: (print("written", flush=True), time.sleep(60))
@@ -227,6 +244,17 @@ def test_partition_by_the_bounds_of_a_column_that_is_not_read(tmp_path: Path) ->
         table = load(path, tmp_path, partition=partition)
         assert [table.parts[part].rows for part in ("train", "validation", "test")] == [4, 2, 2]
         assert rows_of(table, "test") == [row[2:] for row in rows[6:]]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.parquet", "t.tfrecord"])
+@pytest.mark.parametrize(("column", "bound"), [("a", 2**53 + 3), ("n", 0.75), ("s", "x")])
+def test_partition_by_a_column_of_the_table(name: str, column: str, bound: float | str, tmp_path: Path) -> None:
+    rows: list[Row] = [(2**53 + 1 + 2 * number, number / 2, "wxyz"[number], ("u",)) for number in range(4)]
+    path = written(tmp_path / name, COLUMNS, rows)
+    table = load(path, tmp_path, partition=Partition(column=column, bounds={"test": bound}))
+    at = NAMES.index(column)
+    assert rows_of(table) == [row for row in rows if row[at] < bound]
+    assert rows_of(table, "test") == [row for row in rows if row[at] >= bound]
 
 
 REFUSED = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,13 @@ def test_ids_of_any_type_become_strings(tmp_path: Path) -> None:
     for name in ("jsonl", "parquet", "csv"):
         table = load(tmp_path / f"t.{name}", tmp_path / "cache", columns_of(s="string"))
         assert rows_of(table) == [("12",), ("7",), (None,)]
+
+
+def test_ids_of_mixed_types_become_strings(tmp_path: Path) -> None:
+    ids = [7] * 150 + ["a7", 8, True, "b", None] * 3
+    (tmp_path / "t.jsonl").write_text("".join(f'{{"s": {json.dumps(one)}}}\n' for one in ids))
+    table = load(tmp_path / "t.jsonl", tmp_path / "cache", columns_of(s="string"))
+    assert [row[0] for row in rows_of(table)] == ["7"] * 150 + ["a7", "8", "true", "b", None] * 3
 
 
 def test_numbers_of_any_type_are_read(tmp_path: Path) -> None:
