@@ -1,4 +1,4 @@
-"""`python -m benchmarks [loop | startup | plan | partitions | --hosts N] [options] [overrides]`: scripts/bench."""
+"""`python -m benchmarks [loop | startup | plan | data | partitions | --hosts N] [options]`: scripts/bench."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import loop, machine, modes, planning, startup
+from benchmarks import conversion, loop, machine, modes, planning, startup
 from benchmarks.hosts.measure import INTERRUPTED, enter_network
 from benchmarks.hosts.network import MAX_HOSTS, NoNetwork
 from benchmarks.hosts.rounds import split_steps
 from benchmarks.runs import RunFailed
 from benchmarks.tables import Rows, markdown, rows_of_modes, show, tell, write_section
 
-KINDS = ("modes", "loop", "startup", "plan", "partitions", "hosts")
+KINDS = ("modes", "loop", "startup", "plan", "data", "partitions", "hosts")
 INTERRUPTED_STATUS = 130
 # The default number of repeats, number of steps (in a run or a block), and modes.
 DEFAULTS = {
@@ -26,6 +26,7 @@ DEFAULTS = {
     "loop": (10, 50, ""),
     "startup": (5, 0, "hybrid,mpi"),
     "plan": (1, 0, ""),
+    "data": (5, 0, ""),
     "partitions": (3, 20, ""),
     "hosts": (3, 40, "mpi,ps,hybrid,sharded,auto,horovod,horovod_dense:6,tensorflow_ps"),
 }
@@ -63,9 +64,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     if kind != "plan":
         parser.add_argument("--repeats", type=_positive, default=repeats, help=f"number of rounds (default {repeats})")
-    if kind not in ("startup", "plan"):
+    if kind not in ("startup", "plan", "data"):
         parser.add_argument("--steps", type=_positive, default=steps, help=f"steps of a run or block (default {steps})")
-    if kind not in ("loop", "plan", "partitions"):
+    if kind not in ("loop", "plan", "data", "partitions"):
         parser.add_argument("--modes", default=comms, help=f"modes to measure (default {comms})")
     if kind == "hosts":
         parser.add_argument(
@@ -82,13 +83,16 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             "--models", choices=planning.MODELS, nargs="+", default=list(planning.MODELS), help="kinds of models"
         )
         parser.add_argument("--profile", action="store_true", help="run each plan under cProfile")
+    if kind == "data":
+        parser.add_argument("--megabytes", type=_positive, default=300, help="size of the file (default 300)")
     if kind == "partitions":
         parser.add_argument(
             "--hosts", type=_positive, default=4, help="hosts, each with a worker and a server (default 4)"
         )
         parser.add_argument("--mbit", type=_positive, default=1000, help="speed of each host's link (default 1000)")
     parser.add_argument("--out", type=Path, help="a folder that does not exist (default bench/<date>-<time>)")
-    parser.add_argument("overrides", nargs="*", help="Hydra overrides for every run, such as data.batch_size=32")
+    if kind != "data":  # it starts no run
+        parser.add_argument("overrides", nargs="*", help="Hydra overrides for every run, such as data.batch_size=32")
     asked = parser.parse_intermixed_args(arguments[1:] if arguments[:1] == [kind] else arguments)
     if asked.out is not None and asked.out.exists():
         parser.error(f"--out {asked.out} already exists: name a new folder")
@@ -166,6 +170,15 @@ def _plan(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> dic
     return {"measurements": planning.as_json(found), "overrides": asked.overrides}
 
 
+def _data(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> dict[str, Any]:
+    found, size_bytes = conversion.measure(repeats=asked.repeats, megabytes=asked.megabytes, folder=folder, tell=tell)
+    facts = [
+        f"a file of {size_bytes / 1e6:.0f} MB in Criteo's layout, {asked.repeats} rounds; each way has its own process"
+    ]
+    _tell_all(conversion.rows_of(found, size_bytes), "data", folder, about, facts)
+    return {"measurements": conversion.as_json(found), "size_bytes": size_bytes}
+
+
 def _hosts(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> dict[str, Any]:
     from benchmarks.hosts import measure, results
 
@@ -220,6 +233,7 @@ _MEASURED = {
     "loop": _loop,
     "startup": _startup,
     "plan": _plan,
+    "data": _data,
     "hosts": _hosts,
     "partitions": _partitions,
 }

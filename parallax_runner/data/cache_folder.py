@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from parallax_runner.data.checksums import damage_of, write_sums
 from parallax_runner.errors import DataError
@@ -42,10 +43,17 @@ class CacheFolder:
             return
         with lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                self._wait_for(lock)
             except OSError as error:
                 log.warning("%s cannot be locked: %s", lock.name, error.strerror)
             yield
+
+    def _wait_for(self, lock: BinaryIO) -> None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.info("waiting for another process that makes or verifies %s", self.contents)
+            fcntl.flock(lock, fcntl.LOCK_EX)
 
     def is_intact(self) -> bool:
         """Returns whether the folder exists and is intact. Removes a damaged folder. Raises DataError if the folder

@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ CHECKED_FOR_SECS = 24 * 3600.0
 def write_sums(folder: Path) -> None:
     """Writes the checksums of all files in a folder to a new file in the same folder. Raises OSError if a file cannot
     be read or written."""
-    sums = {path.name: _sum(path) for path in sorted(folder.iterdir())}
+    sums = _sums(sorted(folder.iterdir()))
     write_whole(folder / SUMS, json.dumps(sums, indent=1) + "\n")
 
 
@@ -51,8 +53,9 @@ def damage_of(folder: Path) -> str | None:
         states = {name: _state(folder / name) for name in (*sums, SUMS)}
         if _was_checked(folder, states):
             return None
+        found = _sums([folder / name for name in sums])
         for name, expected in sums.items():
-            if _sum(folder / name) != expected:
+            if found[name] != expected:
                 return f"the content of {name} does not match its checksum"
     except PermissionError:
         raise
@@ -86,6 +89,12 @@ def _read_json(path: Path) -> Any:
         return json.loads(read_regular(path))
     except RecursionError as error:
         raise ValueError(f"the JSON in {path.name} is nested too deeply") from error
+
+
+def _sums(paths: Sequence[Path]) -> dict[str, str]:
+    """Returns the checksum of each file by its name. Reads as many files at a time as there are cores."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="checksums") as pool:
+        return {path.name: found for path, found in zip(paths, pool.map(_sum, paths), strict=True)}
 
 
 def _sum(path: Path) -> str:

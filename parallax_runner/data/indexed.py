@@ -54,6 +54,8 @@ def _of_arrays(train: Mapping[str, Any], validation: Mapping[str, Any], seed: in
                 f"a row for training has {_told(_rows_of(trained))}; a row for validation has "
                 f"{_told(_rows_of(validated))}. Expected the same names, shapes and dtypes"
             )
+    if not validated:
+        validated = {name: rows[:0] for name, rows in trained.items()}
     return ArrayDataset(train=trained, validation=validated, words_per_example=None, seed=seed)
 
 

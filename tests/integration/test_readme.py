@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.free_port import pick_free_port
-from tests.integration import cluster_page
+from tests.integration import cluster_page, tables_page
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -33,6 +33,7 @@ BIN = Path(sys.executable).parent
 
 # tests/integration/test_cluster_page.py runs these, with a scheduler or processes beside each other.
 TRIED_ELSEWHERE = {command for section in cluster_page.SECTIONS for command in cluster_page.commands(section)}
+TRIED_ELSEWHERE |= set(tables_page.commands())  # tests/integration/test_tables.py, with files
 
 # Options appended to a command: those of the first entry whose pattern the command contains.
 SMALL = "train.steps=2 data.batch_size=8 data.validation_examples=64"

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import csv
+import os
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,8 @@ import numpy as np
 import tensorflow as tf
 import yaml
 
-from tests.integration.runs import Run, launch
+from tests.integration import tables_page
+from tests.integration.runs import LAUNCH_SECS, Run, launch
 
 ROOT = Path(__file__).parents[2]
 ROWS, VALIDATION_ROWS, BATCH, STOP, STEPS = 700, 90, 8, 20, 40
@@ -115,3 +120,53 @@ def test_strings_blanks_and_lists_are_trained_resumed_and_served(tmp_path: Path)
     expected = prediction_of_trained(resumed, frozen["data"])
     assert served.shape == (VALIDATION_ROWS, 1) and np.std(served) > 1e-4
     np.testing.assert_allclose(served, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_wrong_columns_and_cells_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("user,price,liked\na,1,1\nb,,0\nc,2,1\n")
+    arguments = ("model=tabular", "data.train=rows.csv", f"data.cache_dir={tmp_path}", "train.steps=2", "tracking=off")
+    told = {
+        "{user: catgory, liked: label}": r"data.columns.user=catgory .*no such kind of column; .*category\?",
+        "{usr: category, liked: label}": "rows.csv.*usr",
+        "{user: category, price: number, liked: label}": r"price.number: .*rows.csv: line 3 has a blank cell;",
+    }
+    for columns, expected in told.items():
+        run = launch(*arguments, f"data.columns={columns}", cwd=tmp_path, is_forked=False)
+        assert run.exit_status == 2 and re.search(expected, run.stderr), run.stderr
+        run.expect_nothing_started()
+    columns = "data.columns={user: category, price: number, liked: label}"
+    skipping = launch(*arguments, columns, "data.on_bad_row=skip", "data.batch_size=1", "comm=local", cwd=tmp_path)
+    assert "1 bad rows are skipped (data.on_bad_row)" in skipping.expect_success().stderr
+
+
+def test_the_commands_of_the_page(tmp_path: Path) -> None:
+    draws = np.random.default_rng(1)
+    lines = [f"u{number % 9},a|b,{number if number % 5 else ''},{number % 2}" for number in range(300)]
+    (tmp_path / "ratings.csv").write_text("\n".join(["user,tags,price,liked", *lines]) + "\n")
+    for day in range(2):
+        rows = [
+            [day, *draws.integers(0, 99, 13), *(f"{one:08x}" for one in draws.integers(0, 999, 26))] for _ in range(60)
+        ]
+        text = "".join("\t".join(map(str, row)) + "\n" for row in rows)
+        (tmp_path / f"day_{day}.tsv").write_text(text)
+    commands = tables_page.commands()
+    assert ["model=tabular" in one for one in commands] == [True, False]
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    for number, command in enumerate(commands):
+        small = f"train.steps=2 data.batch_size=8 run_dir=run_{number} tracking=off"
+        done = subprocess.run(
+            ["bash", "-c", f"{command} {small}"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LAUNCH_SECS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "finished: 2 steps" in done.stderr

@@ -24,7 +24,10 @@ WITHOUT_TENSORFLOW = (
 )
 # The modules of these stages that have TensorFlow ops.
 WITH_TENSORFLOW = frozenset(
-    {"collectives.ops", "collectives.backend_ops", "collectives.horovod.ops", "collectives.horovod.gloo"}
+    {
+        *("collectives.ops", "collectives.backend_ops", "collectives.horovod.ops", "collectives.horovod.gloo"),
+        "data.table.tfrecord_reader",
+    }
 )
 # Entries of processes: they answer before TensorFlow is there, which takes four seconds.
 ENTRIES = ("worker.__main__", "worker.row_trial.__main__", "worker.calibration.__main__", "server.__main__")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.lib import format as npy
@@ -18,15 +19,15 @@ class ArrayFile:
         self.path = path
         self.rows = 0
         self._dtype = dtype
-        self._row_shape = row_shape
+        self.row_shape = row_shape
         self.size_bytes = 0
-        self._file = open(path, "xb", buffering=0)
+        self._file = open(path, "xb", buffering=0)  # noqa: SIM115 (until `close`)
         self._header_bytes = self._write_header()
 
     def append(self, rows: np.ndarray) -> None:
         """Appends an array [any number, *row_shape]."""
         whole = np.ascontiguousarray(rows, dtype=self._dtype)
-        view = memoryview(whole.reshape(-1).view(np.uint8))
+        view = memoryview(whole.reshape(-1).view(np.uint8).data)
         while len(view) > 0:
             view = view[self._file.write(view) :]
         self.rows += len(rows)
@@ -36,7 +37,7 @@ class ArrayFile:
         npy.write_array_header_1_0(
             self._file,
             {
-                "shape": (self.rows, *self._row_shape),
+                "shape": (self.rows, *self.row_shape),
                 "fortran_order": False,
                 "descr": npy.dtype_to_descr(self._dtype),
             },
@@ -62,11 +63,27 @@ class ArrayFile:
         self.close()
 
 
-def mapped(path: Path, *, mode: str = "r") -> np.ndarray:
+class ScratchArray:
+    """The array of a file, mapped into memory. The pages that were read can be given back, so that they do not count as
+    memory of this process."""
+
+    def __init__(self, path: Path) -> None:
+        with open(path, "rb") as file:
+            npy.read_magic(file)
+            shape, _, dtype = npy.read_array_header_1_0(file)
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self.array = np.frombuffer(self._map, dtype, offset=file.tell()).reshape(shape)
+
+    def give_back(self) -> None:
+        """Gives all pages back. If they are needed again, they are read again."""
+        self._map.madvise(mmap.MADV_DONTNEED)
+
+
+def mapped(path: Path, *, mode: Literal["r", "r+"] = "r") -> np.ndarray:
     """Returns the array of a file, mapped into memory, and not mapped if it is empty. Raises OSError or ValueError if
     the file is damaged."""
     with open(path, "rb") as file:
         npy.read_magic(file)
         shape, _, _ = npy.read_array_header_1_0(file)
-    array: np.ndarray = np.load(path) if 0 in shape else np.load(path, mmap_mode=mode)  # type: ignore[call-overload]
+    array: np.ndarray = np.load(path) if 0 in shape else np.load(path, mmap_mode=mode)
     return array

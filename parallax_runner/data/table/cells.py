@@ -55,6 +55,15 @@ class PartReader:
         return {name: Cells(matrices[cell][:, number]) for name, (cell, number) in self._places.items()}
 
 
+def cells_of_rows(cells: Cells, is_wanted: np.ndarray | None) -> Cells:
+    """Returns the cells of some rows of a chunk, bool [rows]; None: all."""
+    if is_wanted is None:
+        return cells
+    if cells.lengths is None:
+        return Cells(cells.values[is_wanted])
+    return Cells(cells.values[np.repeat(is_wanted, cells.lengths)], cells.lengths[is_wanted])
+
+
 def _matrices(part: StoredPart) -> dict[Cell, np.ndarray]:
     return {Cell.NUMBER: part.numbers, Cell.INTEGER: part.integers, Cell.STRING: part.codes}
 

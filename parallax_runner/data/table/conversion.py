@@ -3,16 +3,14 @@ files."""
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
-import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +21,7 @@ from parallax_runner.data.table.good_rows import BadRow, good_rows
 from parallax_runner.data.table.origins import write_files
 from parallax_runner.data.table.part_writer import PartWriter
 from parallax_runner.data.table.partition import Partition
+from parallax_runner.data.table.progress import Progress
 from parallax_runner.data.table.raw_block import RawBlock, Reader
 from parallax_runner.data.table.read_columns import ReadColumn
 from parallax_runner.data.table.sources import SourceFile
@@ -31,10 +30,7 @@ from parallax_runner.data.table.stored_table import TRAIN, Cell, RawColumn
 from parallax_runner.data.table.string_merge import StringMerge
 from parallax_runner.errors import DataError
 
-log = logging.getLogger(__name__)
-
 _WAITING_BLOCKS_PER_THREAD = 2
-_REPORT_SECS = 10.0
 
 
 @dataclass(frozen=True)
@@ -101,35 +97,65 @@ def convert(plan: Plan, folder: Path, *, threads: int | None = None) -> None:
     if the disk is too small, and OSError if the folder cannot be written.
     """
     count = threads or len(os.sched_getaffinity(0))
-    scratch = folder / "scratch"
-    scratch.mkdir()
-    with ThreadPoolExecutor(count, thread_name_prefix="table") as pool, ExitStack() as stack:
-        writers = {part: PartWriter(folder, part, plan.columns) for part in plan.parts}
-        for writer in writers.values():
-            stack.callback(writer.close)
+    with ThreadPoolExecutor(count, thread_name_prefix="table") as pool, _Output(plan, folder) as output:
+        for converted in _converted(plan, pool, count * _WAITING_BLOCKS_PER_THREAD):
+            output.append(converted)
+        output.finish(pool)
+
+
+class _Output:
+    """The folder of a table while blocks of rows are appended, in their order."""
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._scratch = folder / "scratch"
+        self._scratch.mkdir()
+        self._blocks = 0
+        self._writers = {part: PartWriter(folder, self._scratch, part, plan.columns) for part in plan.parts}
         names = [column.name for column in plan.columns if column.cell is Cell.STRING]
-        strings = StringMerge(scratch, names)
-        counter = BadRowCounter(plan.bad_rows)
-        progress = _Progress(plan.total_bytes, folder)
-        for number, converted in enumerate(_converted(plan, pool, count * _WAITING_BLOCKS_PER_THREAD)):
-            counter.count(converted.bad, converted.work.file)
-            _append(converted, writers, plan, number)
-            strings.add(converted.rows.dictionaries)
-            progress.tell(converted.work.read_bytes, sum(writer.written_bytes for writer in writers.values()))
-        counter.tell()
-        _check_rows(writers, plan)
-        coded = [file for writer in writers.values() for file in writer.close()]
-        strings.finish(coded, strings_paths(folder, plan.columns), pool)
-    shutil.rmtree(scratch)
-    write_files(folder, [str(file.path) for files in plan.files.values() for file in files])
-    rows = {part: writer.rows for part, writer in writers.items()}
-    write_description(folder, plan.columns, rows, skipped_rows=counter.skipped)
+        self._strings = StringMerge(self._scratch, names)
+        self._counter = BadRowCounter(plan.bad_rows)
+        self._progress = Progress(plan.total_bytes, folder)
 
+    def __enter__(self) -> Self:
+        return self
 
-def _check_rows(writers: Mapping[str, PartWriter], plan: Plan) -> None:
-    if writers[TRAIN].rows == 0:
-        paths = ", ".join(str(file.path) for file in plan.files[TRAIN][:3])
-        raise DataError(f"{paths}: there are no rows to train on.")
+    def __exit__(self, *_error: object) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+    def append(self, converted: _Converted) -> None:
+        """Appends the rows of a block to their parts."""
+        self._counter.count(converted.bad, converted.work.file)
+        for part, rows, lines in _by_part(converted, self._plan):
+            self._writers[part].append(
+                rows,
+                block=self._blocks,
+                file=converted.work.file_number,
+                first_line=converted.first_line,
+                lines=lines,
+            )
+        self._strings.add(converted.rows.dictionaries)
+        self._blocks += 1
+        written_bytes = sum(writer.written_bytes for writer in self._writers.values())
+        self._progress.tell(converted.work.read_bytes, written_bytes)
+
+    def finish(self, pool: ThreadPoolExecutor) -> None:
+        """Numbers the strings, and writes what describes the arrays."""
+        plan, folder = self._plan, self._folder
+        self._counter.tell()
+        rows = {part: writer.rows for part, writer in self._writers.items()}
+        if rows[TRAIN] == 0:
+            paths = ", ".join(str(file.path) for file in plan.files[TRAIN][:3])
+            raise DataError(f"{paths}: there are no rows to train on.")
+        coded = [codes for writer in self._writers.values() for codes in writer.coded]
+        self._strings.finish(coded, strings_paths(folder, plan.columns), pool)
+        for writer in self._writers.values():
+            writer.close()
+        shutil.rmtree(self._scratch)
+        write_files(folder, [str(file.path) for files in plan.files.values() for file in files])
+        write_description(folder, plan.columns, rows, skipped_rows=self._counter.skipped)
 
 
 def _converted(plan: Plan, pool: ThreadPoolExecutor, most_waiting: int) -> Iterator[_Converted]:
@@ -156,6 +182,8 @@ def _all_work(plan: Plan) -> Iterator[_Work]:
             has_rows = False
             for block, read_bytes in plan.reader.blocks(file, read):
                 has_rows = True
+                if read_bytes > file.size_bytes:  # someone appends to it, perhaps for ever
+                    file.check_unchanged()
                 yield _Work(block, part, file, number, done_bytes + read_bytes)
             file.check_unchanged()
             if not has_rows:
@@ -181,52 +209,15 @@ def _part_of_rows(partition: Partition, file: SourceFile, lines: np.ndarray, las
     return partition.part_of_lines(file, lines)
 
 
-def _append(converted: _Converted, writers: Mapping[str, PartWriter], plan: Plan, number: int) -> None:
-    """Appends the rows of the block with this number to their parts."""
-    work, rows = converted.work, converted.rows
+def _by_part(converted: _Converted, plan: Plan) -> Iterator[tuple[str, EncodedBlock, np.ndarray | None]]:
+    """Yields the parts, and the rows and lines of each. The lines are None if they are consecutive."""
+    rows = converted.rows
     if converted.part is None or plan.partition is None:
-        writers[work.part].append(
-            rows, block=number, file=work.file_number, first_line=converted.first_line, lines=converted.lines
-        )
+        yield converted.work.part, rows, converted.lines
         return
     lines = converted.lines
     if lines is None:
         lines = np.arange(converted.first_line, converted.first_line + rows.rows)
-    for part_number, part in enumerate(plan.partition.parts):
-        chosen = converted.part == part_number
-        writers[part].append(rows.where(chosen), block=number, file=work.file_number, first_line=0, lines=lines[chosen])
-
-
-class _Progress:
-    """Logs the progress from time to time, and checks that the disk suffices."""
-
-    def __init__(self, total_bytes: int, folder: Path) -> None:
-        self._total_bytes = total_bytes
-        self._folder = folder
-        self._started = time.monotonic()
-        self._told: float | None = None
-
-    def tell(self, read_bytes: int, written_bytes: int) -> None:
-        """Reports that so many bytes of the files have become so many bytes of arrays."""
-        now = time.monotonic()
-        if self._told is not None and now - self._told < _REPORT_SECS:
-            return
-        is_first = self._told is None
-        self._told = now
-        self._check_disk(read_bytes, written_bytes)
-        if not is_first:
-            share = 100 * read_bytes / self._total_bytes
-            speed = read_bytes / 1e6 / (now - self._started)
-            log.info("converting files to arrays: %.0f %% of %.1f GB, %.0f MB/s", share, self._total_bytes / 1e9, speed)
-
-    def _check_disk(self, read_bytes: int, written_bytes: int) -> None:
-        if read_bytes == 0:
-            return
-        needed_bytes = written_bytes / read_bytes * (self._total_bytes - read_bytes)
-        free_bytes = shutil.disk_usage(self._folder).free
-        if needed_bytes > free_bytes:
-            raise DataError(
-                f"{self._folder.parent}: the arrays of the files need about {needed_bytes / 1e9:.1f} GB more, and "
-                f"{free_bytes / 1e9:.1f} GB are free. Set data.cache_dir or XDG_CACHE_HOME to a directory on a larger "
-                "disk."
-            )
+    for number, part in enumerate(plan.partition.parts):
+        chosen = converted.part == number
+        yield part, rows.where(chosen), lines[chosen]

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.table.bad_rows import FAIL, BadRows
+from parallax_runner.data.table.loading import table_dataset
 from parallax_runner.data.table.row_order import FULL
-from parallax_runner.data.table.source import load as load_table
 from parallax_runner.data.table.sources import TSV
 from parallax_runner.errors import ConfigError, Setting
 
@@ -23,7 +24,7 @@ def load(
     validation: Any = None,
     partition: Any = None,
     shuffle: str = FULL,
-    on_bad_row: str = "fail",
+    on_bad_row: str = FAIL,
     max_bad_rows: int = 1000,
     cache_dir: str | None = None,
 ) -> Dataset:
@@ -40,7 +41,7 @@ def load(
     columns: dict[str, Any] = {LABEL: "label"}
     columns |= {name: {"number": {"fill": 0, "log": True}} for name in integers}
     columns |= {name: {"category": {"hash": buckets}} for name, buckets in zip(strings, cardinalities, strict=True)}
-    return load_table(
+    return table_dataset(
         train=train,
         validation=validation,
         partition=partition,
@@ -49,8 +50,7 @@ def load(
         columns=columns,
         features={DENSE: integers, CATEGORICAL: strings},
         shuffle=shuffle,
-        on_bad_row=on_bad_row,
-        max_bad_rows=max_bad_rows,
+        bad_rows=BadRows(on_bad_row, max_bad_rows),
         seed=seed,
         cache_dir=cache_dir,
     )

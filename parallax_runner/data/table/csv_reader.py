@@ -11,14 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from parallax_runner.data.table.csv_records import end_of_records, records
+from parallax_runner.data.table.csv_records import end_of_records, record_ends
 from parallax_runner.data.table.raw_block import Fault, RawBlock, Reader
 from parallax_runner.data.table.read_columns import MISSING_TEXTS, Column, ReadColumn, as_read
 from parallax_runner.data.table.sources import SourceFile
-from parallax_runner.data.table.text_stream import TextPiece, pieces
+from parallax_runner.data.table.text_stream import TextPiece, pieces, records
 from parallax_runner.errors import DataError
 
 _HEADER_BYTES = 2**16
+# pyarrow compares whole cells, also if they are blank.
+_MISSING_CELLS = (*MISSING_TEXTS, *(" " * number for number in range(1, 33)))
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,11 @@ class CsvBlock(RawBlock):
                 delimiter=self.layout.delimiter, newlines_in_values=b'"' in self.piece.data
             ),
             convert_options=pa_csv.ConvertOptions(
-                column_types=types, include_columns=list(types), null_values=MISSING_TEXTS, strings_can_be_null=False
+                column_types=types,
+                include_columns=list(types),
+                null_values=_MISSING_CELLS,
+                strings_can_be_null=False,
+                check_utf8=not self.piece.data.isascii(),  # cell by cell, this takes a tenth of the conversion
             ),
         )
         arrays = [_only_chunk(table.column(self._key(column.name))) for column in read]
@@ -67,7 +73,7 @@ class CsvBlock(RawBlock):
 
     def lines(self) -> np.ndarray:
         """See RawBlock."""
-        _, lines = records(self.piece.data, self.layout.delimiter)
+        _, lines = self._records()
         return lines + self.piece.first_line
 
     def regular_start(self, rows: int) -> int | None:
@@ -76,17 +82,16 @@ class CsvBlock(RawBlock):
 
     def divided(self) -> tuple[CsvBlock, CsvBlock] | None:
         """See RawBlock."""
-        starts, lines = records(self.piece.data, self.layout.delimiter)
+        starts, lines = self._records()
         if len(starts) < 2:
             return None
         middle = len(starts) // 2
-        cut, line = int(starts[middle]), int(lines[middle])
-        first, second = self.piece.data[:cut], self.piece.data[cut:]
-        at, total, read_bytes = self.piece.first_line, self.piece.line_count, self.piece.read_bytes
-        return (
-            CsvBlock(self.layout, TextPiece(first, at, line, read_bytes)),
-            CsvBlock(self.layout, TextPiece(second, at + line, total - line, read_bytes)),
-        )
+        place = int(starts[middle]), int(lines[middle])
+        first, second = self.piece.up_to_record(*place), self.piece.from_record(*place)
+        return CsvBlock(self.layout, first), CsvBlock(self.layout, second)
+
+    def _records(self) -> tuple[np.ndarray, np.ndarray]:
+        return records(self.piece.data, record_ends(self.piece.data, self.layout.delimiter))
 
     def fault_of_row(self, read: Sequence[ReadColumn]) -> Fault | None:
         """See RawBlock."""
@@ -108,7 +113,11 @@ def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _parsed(record: str, delimiter: str) -> list[str]:
-    return next(csv.reader(io.StringIO(record.lstrip("\r\n"), newline=""), delimiter=delimiter), [])
+    lines = io.StringIO(record.lstrip("\r\n"), newline="")
+    try:
+        return next(csv.reader(lines, delimiter=delimiter), [])
+    except csv.Error:  # a cell is too large for Python's module, which only serves messages
+        return record.strip("\r\n").split(delimiter)
 
 
 class CsvReader(Reader):
@@ -135,14 +144,14 @@ class CsvReader(Reader):
             if names is None:
                 names = tuple(self._names_in(file, piece))
                 rows = self._after_header(piece)
-            if rows.data.strip(b"\r\n"):
+            if not rows.is_blank:
                 yield CsvBlock(CsvLayout(self._delimiter, names), rows), piece.read_bytes
 
     def _pieces(self, file: SourceFile, block_bytes: int | None) -> Iterator[TextPiece]:
-        return pieces(file, lambda data: end_of_records(data, self._delimiter), block_bytes)
+        return pieces(file, lambda start, more: end_of_records(start, more, self._delimiter), block_bytes)
 
     def _names_in(self, file: SourceFile, piece: TextPiece) -> list[str]:
-        starts, _ = records(piece.data, self._delimiter)
+        starts, _ = self._records(piece)
         if len(starts) == 0:
             raise DataError(f"{file.path}: expected the names of the columns in the first line, but it is empty.")
         end = starts[1] if len(starts) > 1 else len(piece.data)
@@ -155,13 +164,10 @@ class CsvReader(Reader):
             ) from error
 
     def _after_header(self, piece: TextPiece) -> TextPiece:
-        starts, lines = records(piece.data, self._delimiter)
+        starts, lines = self._records(piece)
         if len(starts) < 2:
-            return TextPiece(b"", piece.first_line, 0, piece.read_bytes)
-        header_lines = int(lines[1])
-        return TextPiece(
-            piece.data[int(starts[1]) :],
-            piece.first_line + header_lines,
-            piece.line_count - header_lines,
-            piece.read_bytes,
-        )
+            return piece.from_record(len(piece.data), piece.line_count)
+        return piece.from_record(int(starts[1]), int(lines[1]))
+
+    def _records(self, piece: TextPiece) -> tuple[np.ndarray, np.ndarray]:
+        return records(piece.data, record_ends(piece.data, self._delimiter))

@@ -7,12 +7,12 @@ import numpy as np
 _NEWLINE, _RETURN, _QUOTE = ord("\n"), ord("\r"), ord('"')
 
 
-def end_of_records(data: bytes, delimiter: str) -> int:
-    """Returns the position behind the last whole record, or 0. `data` begins with a record."""
-    if b'"' not in data:
-        return data.rfind(b"\n") + 1
-    ends = record_ends(data, delimiter)
-    return int(ends[-1]) if len(ends) else 0
+def end_of_records(start: bytes, more: bytes, delimiter: str) -> int:
+    """Returns the position behind the last whole record in `more`, or 0. `start` is the beginning of a record."""
+    if b'"' not in start and b'"' not in more:
+        return more.rfind(b"\n") + 1
+    ends = record_ends(start + more, delimiter)
+    return int(ends[-1]) - len(start) if len(ends) else 0
 
 
 def record_ends(data: bytes, delimiter: str) -> np.ndarray:
@@ -25,7 +25,8 @@ def record_ends(data: bytes, delimiter: str) -> np.ndarray:
     opening, closing = _spans(text, quotes, ord(delimiter))
     opened = np.searchsorted(opening, newlines)
     closed = np.searchsorted(closing, newlines)
-    return newlines[opened == closed] + 1
+    ends: np.ndarray = newlines[opened == closed] + 1
+    return ends
 
 
 def _spans(text: np.ndarray, quotes: np.ndarray, delimiter: int) -> tuple[np.ndarray, np.ndarray]:
@@ -43,7 +44,8 @@ def _is_at_start(text: np.ndarray, positions: np.ndarray, delimiter: int) -> np.
     """Returns whether a cell begins at each position."""
     before = text[np.maximum(positions - 1, 0)]
     is_boundary = (before == delimiter) | (before == _NEWLINE) | (before == _RETURN)
-    return is_boundary | (positions == 0)
+    is_start: np.ndarray = is_boundary | (positions == 0)
+    return is_start
 
 
 def _closed(opening: np.ndarray, closing: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -67,17 +69,3 @@ def _spans_one_by_one(quotes: list[int], at_start: list[bool], size: int) -> tup
             closing.append(position)
             is_open = False
     return _closed(np.array(opening, dtype=np.int64), np.array(closing, dtype=np.int64), size)
-
-
-def records(data: bytes, delimiter: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the start of each record and the number of lines before it, both int64 [records]. Empty lines are no
-    records. `data` begins with a record."""
-    ends = record_ends(data, delimiter)
-    if len(ends) == 0 or ends[-1] < len(data):
-        ends = np.append(ends, len(data))
-    starts = np.concatenate([[0], ends[:-1]])
-    text = np.frombuffer(data, dtype=np.uint8)
-    newlines = np.flatnonzero(text == _NEWLINE)
-    lines = np.searchsorted(newlines, starts)
-    is_empty = (text[starts] == _NEWLINE) | ((text[starts] == _RETURN) & (ends - starts == 2))
-    return starts[~is_empty], lines[~is_empty]

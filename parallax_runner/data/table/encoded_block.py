@@ -11,7 +11,11 @@ import pyarrow as pa
 from parallax_runner.data.table.read_columns import Column, Lists
 from parallax_runner.data.table.stored_table import MISSING_CODE, MISSING_INTEGER, Cell, RawColumn
 
-DTYPE = {Cell.NUMBER: np.dtype(np.float32), Cell.INTEGER: np.dtype(np.int64), Cell.STRING: np.dtype(np.int32)}
+DTYPE: dict[Cell, np.dtype] = {
+    Cell.NUMBER: np.dtype(np.float32),
+    Cell.INTEGER: np.dtype(np.int64),
+    Cell.STRING: np.dtype(np.int32),
+}
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class EncodedList:
 @dataclass(frozen=True)
 class EncodedBlock:
     """Some rows. `matrices` has one array [rows, columns] for each kind of cell. `dictionaries` has the strings of each
-    string column; the string with the local code c is number c - 1."""
+    string column. The string with the local code c is number c - 1; local codes are uint16 or int32."""
 
     rows: int
     matrices: Mapping[Cell, np.ndarray]
@@ -50,7 +54,10 @@ def encoded(arrays: Sequence[Column], columns: Sequence[RawColumn], rows: int) -
     """Returns columns, which have this many rows, as one block."""
     dictionaries: dict[str, pa.Array] = {}
     lists = {}
-    matrices = {cell: np.empty((rows, count), dtype=DTYPE[cell]) for cell, count in _counts(columns).items()}
+    counts = _counts(columns)
+    matrices = {cell: np.empty((rows, counts[cell]), DTYPE[cell]) for cell in (Cell.NUMBER, Cell.INTEGER)}
+    # Column by column, because each column has a table of its own for its codes.
+    matrices[Cell.STRING] = np.empty((rows, counts[Cell.STRING]), _dtype_of_local_codes(rows), order="F")
     places = dict.fromkeys(Cell, 0)
     for array, column in zip(arrays, columns, strict=True):
         values = array.values if isinstance(array, Lists) else array
@@ -68,17 +75,40 @@ def _counts(columns: Sequence[RawColumn]) -> dict[Cell, int]:
 
 
 def _cells(values: pa.Array, column: RawColumn, dictionaries: dict[str, pa.Array]) -> np.ndarray:
-    if column.cell is Cell.NUMBER:
-        return _filled(values, float("nan"))
-    if column.cell is Cell.INTEGER:
-        return _filled(values, MISSING_INTEGER)
+    if column.cell is not Cell.STRING:
+        return _filled(values, DTYPE[column.cell])
     words = values.dictionary_encode()
     dictionaries[column.name] = words.dictionary
-    return _filled(words.indices, MISSING_CODE - 1) + np.int32(1)
+    numbers = _filled(words.indices, DTYPE[column.cell])
+    return np.add(numbers, 1, dtype=_dtype_of_local_codes(len(numbers)), casting="unsafe")
 
 
-def _filled(values: pa.Array, missing: float | int) -> np.ndarray:
+def _dtype_of_local_codes(cells: int) -> np.dtype:
+    """Returns a small dtype for the codes of this many cells."""
+    return np.dtype(np.uint16 if cells < 2**16 else np.int32)
+
+
+def _filled(values: pa.Array, dtype: np.dtype) -> np.ndarray:
     if values.null_count:
-        values = values.fill_null(missing)
-    array: np.ndarray = values.to_numpy(zero_copy_only=False)
-    return array
+        values = values.fill_null(_MISSING[dtype])
+    return numbers_of(values, dtype)
+
+
+def numbers_of(values: pa.Array, dtype: np.dtype) -> np.ndarray:
+    """Returns numbers of which none is missing, without a copy. `to_numpy` would import pandas."""
+    _, buffer = values.buffers()
+    if buffer is None or len(values) == 0:
+        return np.empty(0, dtype=dtype)
+    return np.frombuffer(buffer, dtype=dtype)[values.offset : values.offset + len(values)]
+
+
+def _scalar(data: np.ndarray, type_: pa.DataType) -> pa.Scalar:
+    """Returns a value of pyarrow. `pa.scalar` would import pandas."""
+    return pa.Array.from_buffers(type_, 1, [None, pa.py_buffer(data)])[0]
+
+
+_MISSING = {
+    DTYPE[Cell.NUMBER]: _scalar(np.array([np.nan], DTYPE[Cell.NUMBER]), pa.float32()),
+    DTYPE[Cell.INTEGER]: _scalar(np.array([MISSING_INTEGER], DTYPE[Cell.INTEGER]), pa.int64()),
+    DTYPE[Cell.STRING]: _scalar(np.array([MISSING_CODE - 1], DTYPE[Cell.STRING]), pa.int32()),
+}

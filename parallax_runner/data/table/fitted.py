@@ -2,53 +2,63 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import logging
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from parallax_runner.data.digest import DIGEST_CHARS, digest_of
-from parallax_runner.data.table.cells import PartReader, arrays_of
+from parallax_runner.data.table.bad_cells import BadCells
+from parallax_runner.data.table.bad_rows import BadRows
+from parallax_runner.data.table.cells import PartReader, arrays_of, cells_of_rows
 from parallax_runner.data.table.columns.column import NOTHING_LEARNED, Column, State
 from parallax_runner.data.table.columns.ids import CODES
 from parallax_runner.data.table.stored_table import TRAIN, StoredTable
-from parallax_runner.data.table.strings_of_codes import strings_of
-from parallax_runner.errors import DataError, Setting
+from parallax_runner.data.table.strings_of_codes import CHUNK_STRINGS, strings_of
 from parallax_runner.files.cache import cache_key, cache_root
 from parallax_runner.files.whole import write_whole
 
 log = logging.getLogger(__name__)
 FORMAT = 1  # increase this when the same rows would give other results
 LEARNED = "table.npz"  # the file with vocabularies and statistics in a run's folder and beside its checkpoints
+SKIPPED = "skipped"
 SEPARATOR = "/"  # between the number of a column and the name of an array
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """The states of columns, by name. A vocabulary consists of codes of the table from which it was made."""
+    """The states of columns, by name. A vocabulary consists of codes of the table from which it was made. `skipped` has
+    the rows of each part that are left out, because a column does not accept one of their cells, int64."""
 
     states: Mapping[str, State]
+    skipped: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def of(self, name: str) -> State:
         """Returns the state of a column."""
         return self.states.get(name, NOTHING_LEARNED)
 
 
-def fitted(table: StoredTable, columns: Sequence[Column], *, cache_dir: str | None = None) -> Fitted:
+def fitted(
+    table: StoredTable, columns: Sequence[Column], *, bad_rows: BadRows | None = None, cache_dir: str | None = None
+) -> Fitted:
     """Returns what the columns learn, from the cache if an earlier run has learned the same.
 
-    Raises DataError for a cell that its column does not accept, in any part.
+    Raises DataError for a cell that its column does not accept, in any part, or if `bad_rows` says that such rows are
+    skipped, for too many of them.
     """
-    key = cache_key([FORMAT, table.digest, _other_parts(table), [repr(one) for one in columns]])
+    limit = bad_rows or BadRows()
+    settings = [repr(one) for one in columns]
+    key = cache_key([FORMAT, table.digest, _other_parts(table), settings, dataclasses.asdict(limit)])
     path = cache_root(cache_dir) / "tables" / f"fitted-{key}.npz"
     found = _read(path, columns)
     if found is None:
-        found = _learned(table, columns)
+        found = _learned(table, columns, limit)
         _write(path, found, columns)
     return found
 
@@ -61,7 +71,9 @@ def numbering(table: StoredTable, columns: Sequence[Column], found: Fitted) -> s
         digest.update(repr(column).encode())
         for name, array in sorted(state.items()):
             if name == CODES:
-                digest.update(b"\0".join(strings_of(table.strings[column.name], array)))
+                for start in range(0, len(array), CHUNK_STRINGS):
+                    words = strings_of(table.strings[column.name], array[start : start + CHUNK_STRINGS])
+                    digest.update(b"".join(b"%d %b" % (len(word), word) for word in words))
             else:
                 digest.update(array.tobytes())
     return digest.hexdigest()[:DIGEST_CHARS]
@@ -88,25 +100,18 @@ def _other_parts(table: StoredTable) -> dict[str, str]:
     return {name: digest_of(arrays_of(part)) for name, part in sorted(table.parts.items()) if name != TRAIN}
 
 
-def _learned(table: StoredTable, columns: Sequence[Column]) -> Fitted:
-    """Reads all rows once: those for training are counted, and all are checked."""
+def _learned(table: StoredTable, columns: Sequence[Column], limit: BadRows) -> Fitted:
+    """Reads all rows once: all are checked, and those for training are counted."""
     stored = [one for one in columns if one.raw is not None]
     passes = {one.name: one.counting(table.strings.get(one.name)) for one in stored}
+    bad_cells = BadCells(table, limit)
     for part_name, part in table.parts.items():
         for start, cells in PartReader(table, part).chunks():
-            for column in stored:
-                fault = column.fault(cells[column.name], table.strings.get(column.name))
-                if fault is not None:
-                    raise _bad_cell(column, part_name, start + fault.row, fault.reason)
-                if part_name == TRAIN:
-                    passes[column.name].add(cells[column.name])
-    return Fitted({name: one.state() for name, one in passes.items()})
-
-
-def _bad_cell(column: Column, part: str, row: int, reason: str) -> DataError:
-    return DataError(f"row {row + 1} of the rows for {part} has {reason}").about(
-        Setting(f"data.columns.{column.name}.{column.kind}", None)
-    )
+            is_good = bad_cells.checked(part_name, start, stored, cells)
+            if part_name == TRAIN:
+                for column in stored:
+                    passes[column.name].add(cells_of_rows(cells[column.name], is_good))
+    return Fitted({name: one.state() for name, one in passes.items()}, bad_cells.skipped())
 
 
 def _read(path: Path, columns: Sequence[Column]) -> Fitted | None:
@@ -115,15 +120,19 @@ def _read(path: Path, columns: Sequence[Column]) -> Fitted | None:
         with np.load(path, allow_pickle=False) as arrays:
             read = {name: arrays[name] for name in arrays.files}
         states: dict[str, dict[str, np.ndarray]] = {}
+        skipped: dict[str, np.ndarray] = {}
         for name, array in read.items():
             number, _, key = name.partition(SEPARATOR)
-            states.setdefault(columns[int(number)].name, {})[key] = array
+            if number == SKIPPED:
+                skipped[key] = array
+            else:
+                states.setdefault(columns[int(number)].name, {})[key] = array
     except FileNotFoundError:
         return None
     except (OSError, ValueError, EOFError, IndexError, zipfile.BadZipFile) as error:
         log.warning("%s: damaged cache, counting anew: %s", path, error)
         return None
-    return Fitted(states)
+    return Fitted(states, skipped)
 
 
 def _write(path: Path, found: Fitted, columns: Sequence[Column]) -> None:
@@ -133,6 +142,7 @@ def _write(path: Path, found: Fitted, columns: Sequence[Column]) -> None:
         for number, column in enumerate(columns)
         for name, array in found.of(column.name).items()
     }
+    arrays |= {f"{SKIPPED}{SEPARATOR}{part}": rows for part, rows in found.skipped.items()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _save(path, arrays)
@@ -142,5 +152,5 @@ def _write(path: Path, found: Fitted, columns: Sequence[Column]) -> None:
 
 def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     written = io.BytesIO()
-    np.savez(written, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+    np.savez(written, allow_pickle=False, **arrays)
     write_whole(path, written.getvalue())

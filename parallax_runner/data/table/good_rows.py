@@ -69,11 +69,18 @@ def good_rows(block: RawBlock, read: Sequence[ReadColumn], *, most_bad: int) -> 
 
 def _tried(block: RawBlock, read: Sequence[ReadColumn]) -> list[Column] | None:
     try:
-        columns = block.columns(read)
+        columns = _columns(block, read)
         check_finite(columns, read)
     except _BAD:
         return None
     return columns
+
+
+def _columns(block: RawBlock, read: Sequence[ReadColumn]) -> list[Column]:
+    """Reads columns. The last one divides the rows, and may also be a column of the table, with another type."""
+    *others, last = read
+    is_read_twice = any(column.name == last.name for column in others)
+    return block.columns(others) + block.columns([last]) if is_read_twice else block.columns(read)
 
 
 def _bad_row(block: RawBlock, read: Sequence[ReadColumn]) -> BadRow:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from parallax_runner.data.table.array_file import ArrayFile, mapped
+from parallax_runner.files.whole import write_whole
 
 _FILES = "files.json"
 _REGULAR = -1
@@ -16,11 +17,9 @@ _REGULAR = -1
 
 def row_origin(folder: Path, part: str, row: int) -> tuple[str, int]:
     """Returns the file and the line, from 1 on, of a row of a part. `folder` is `StoredTable.folder`. In a file without
-    lines, the line is the number of the row. Raises IndexError if there is no such row."""
+    lines, the line is the number of the row."""
     blocks = mapped(_blocks_path(folder, part))
     number = int(np.searchsorted(blocks[:, 0], row, side="right")) - 1
-    if row < 0 or number < 0:
-        raise IndexError(row)
     first_row, file, first_line, lines_start = (int(value) for value in blocks[number])
     files = json.loads((folder / _FILES).read_text(encoding="utf-8"))
     within = row - first_row
@@ -31,7 +30,7 @@ def row_origin(folder: Path, part: str, row: int) -> tuple[str, int]:
 
 def write_files(folder: Path, files: Sequence[str]) -> None:
     """Writes the paths of the files, in the order of their numbers."""
-    (folder / _FILES).write_text(json.dumps(list(files)), encoding="utf-8")
+    write_whole(folder / _FILES, json.dumps(list(files)))
 
 
 class OriginWriter:

@@ -82,7 +82,8 @@ class Partition:
         is for training."""
         part = np.zeros(len(values), dtype=np.int8)
         for number, bound in enumerate(self._ordered_bounds().values(), start=1):
-            is_from_here = pc.greater_equal(values, pa.scalar(bound, values.type))
+            limit = bound if isinstance(bound, str) else float(bound)
+            is_from_here = pc.greater_equal(values, pa.scalar(limit, values.type))
             part[pc.fill_null(is_from_here, False).to_numpy(zero_copy_only=False)] = number
         return part
 

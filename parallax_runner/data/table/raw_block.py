@@ -55,11 +55,14 @@ class RawBlock(ABC):
 
 
 class Reader(ABC):
-    """Reads files of one format."""
+    """Reads files of one format. If it `has_schema`, all rows of a file have the same columns."""
+
+    has_schema = True
 
     @abstractmethod
     def names(self, file: SourceFile) -> Sequence[str]:
-        """Returns the names of the columns in a file. Raises DataError if the file cannot be read."""
+        """Returns the names of the columns in a file, or without a schema those in its first rows. Raises DataError if
+        the file cannot be read."""
 
     @abstractmethod
     def blocks(self, file: SourceFile, read: Sequence[ReadColumn]) -> Iterator[tuple[RawBlock, int]]:

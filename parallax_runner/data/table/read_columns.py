@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -51,7 +52,7 @@ class Lists:
     values: pa.Array
 
 
-Column = pa.Array | Lists
+Column: TypeAlias = "pa.Array | Lists"
 
 
 def as_read(array: pa.Array, column: ReadColumn) -> Column:

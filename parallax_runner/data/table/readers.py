@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
+from parallax_runner.data.table.arrow_reader import ArrowReader, ParquetReader
 from parallax_runner.data.table.csv_reader import CsvReader
+from parallax_runner.data.table.json_reader import JsonReader
 from parallax_runner.data.table.raw_block import Reader
 from parallax_runner.data.table.read_columns import ReadColumn
-from parallax_runner.data.table.sources import CSV, TSV, SourceFile, Sources
+from parallax_runner.data.table.sources import ARROW, CSV, JSON_LINES, PARQUET, TFRECORD, TSV, SourceFile, Sources
 from parallax_runner.errors import ConfigError, DataError, Setting
 
 _DELIMITERS = {CSV: ",", TSV: "\t"}
@@ -21,16 +23,33 @@ def reader_of(sources: Sources, format_name: str) -> Reader:
         if len(delimiter.encode()) != 1 or delimiter in '"\r\n':
             raise ConfigError("expected one ASCII character.").about(Setting.of("data.delimiter", delimiter))
         return CsvReader(delimiter, sources.header)
-    raise ConfigError("not implemented").about(Setting.of("data.format", format_name))
+    if sources.delimiter is not None or sources.header is not None:
+        raise ConfigError("expected a delimiter or a header only with csv and tsv.").about(
+            Setting.of("data.format", format_name)
+        )
+    if format_name == TFRECORD:
+        # This module imports TensorFlow.
+        from parallax_runner.data.table.tfrecord_reader import TfRecordReader
+
+        return TfRecordReader()
+    readers: dict[str, type[JsonReader | ParquetReader | ArrowReader]] = {
+        JSON_LINES: JsonReader,
+        PARQUET: ParquetReader,
+        ARROW: ArrowReader,
+    }
+    return readers[format_name]()
 
 
 def check_names(reader: Reader, files: Sequence[SourceFile], read: Sequence[ReadColumn]) -> None:
     """Raises DataError if a file lacks a column or has it twice, or if the columns of two files differ."""
+    if not reader.has_schema:
+        _check_in_some(reader, files, read)
+        return
     first: tuple[str, ...] | None = None
     for file in files:
         names = tuple(reader.names(file))
         for column in read:
-            _check_name(column.name, names, file)
+            _check_name(column.name, names, file, reader)
         if first is None:
             first = names
         elif names != first:
@@ -40,17 +59,32 @@ def check_names(reader: Reader, files: Sequence[SourceFile], read: Sequence[Read
             )
 
 
-def _check_name(name: str, names: Sequence[str], file: SourceFile) -> None:
+def _check_in_some(reader: Reader, files: Sequence[SourceFile], read: Sequence[ReadColumn]) -> None:
+    """Raises DataError if the first rows of no file have a column."""
+    names = list(dict.fromkeys(name for file in files for name in reader.names(file)))
+    for column in read if files else ():
+        _check_name(column.name, names, files[0], reader)
+
+
+def _check_name(name: str, names: Sequence[str], file: SourceFile, reader: Reader) -> None:
     count = names.count(name)
     if count == 1:
         return
     if count > 1:
         raise DataError(f"{file.path}: {count} columns have the name {name}. Rename all but one.")
     nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+    if not nearest:
+        raise DataError(f"{file.path}: there is no column {name}, because this file has no columns.")
     raise DataError(
-        f"{file.path}: there is no column {name}; the nearest name is {nearest[0] if nearest else 'none'}. "
-        "Correct the name, or set data.header if the files do not begin with the names of the columns."
+        f"{file.path}: there is no column {name}; the nearest name is {nearest[0]}. Correct the name"
+        f"{_or_set_header(reader)}."
     )
+
+
+def _or_set_header(reader: Reader) -> str:
+    if not isinstance(reader, CsvReader):
+        return ""
+    return ", or set data.header if the files do not begin with the names of the columns"
 
 
 def _difference(first: Sequence[str], names: Sequence[str]) -> str:

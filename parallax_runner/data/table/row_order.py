@@ -54,6 +54,22 @@ def row_stream(shuffle: str, *, size: int, seed: int) -> RowStream:
     return RowStream(order, size=size)
 
 
+class GoodRows:
+    """The rows of a part without those that are skipped."""
+
+    def __init__(self, rows: int, skipped: np.ndarray | None) -> None:
+        """`skipped` has ascending rows below `rows`, int64; None: none."""
+        self.count = rows if skipped is None else rows - len(skipped)
+        # Number of good rows before each skipped row.
+        self._before = None if skipped is None else skipped - np.arange(len(skipped))
+
+    def rows(self, numbers: np.ndarray) -> np.ndarray:
+        """Returns the rows that these numbers of good rows stand for, int64."""
+        if self._before is None:
+            return numbers
+        return numbers + np.searchsorted(self._before, numbers, side="right")
+
+
 class AsStored:
     """The order of the files."""
 
@@ -109,7 +125,8 @@ def _mixed(values: np.ndarray) -> np.ndarray:
     """The finalizer of SplitMix64, as in data/draws.py."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+    mixed: np.ndarray = values ^ (values >> np.uint64(31))
+    return mixed
 
 
 class ByBlocks:

@@ -1,22 +1,21 @@
-"""Numbers the distinct strings of each column. While blocks are read, each has dictionaries of its own; in the end, they
-become one for each column.
+"""Numbers the distinct strings of each column. While blocks are read, each block has dictionaries of its own. In the
+end, they become one for each column.
 
 The strings are numbered in the order in which they first appear, so the codes do not depend on the number of threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from parallax_runner.data.table.array_file import ArrayFile, mapped
-from parallax_runner.data.table.part_writer import CodedFile, Span
-
-_CELLS_PER_WRITE = 2**16
+from parallax_runner.data.table.array_file import ArrayFile, ScratchArray
+from parallax_runner.data.table.encoded_block import numbers_of
+from parallax_runner.data.table.local_codes import LocalCodes
 
 
 class StringMerge:
@@ -48,9 +47,9 @@ class StringMerge:
             self._data.append(np.concatenate(data_of))
         self._places.append(places)
 
-    def finish(self, coded: Iterable[CodedFile], paths: Mapping[str, tuple[Path, Path]], pool: Executor) -> None:
-        """Writes the strings of each column to its `paths`, of the offsets and of the data, and replaces the codes in
-        the files."""
+    def finish(self, coded: Iterable[LocalCodes], paths: Mapping[str, tuple[Path, Path]], pool: Executor) -> None:
+        """Writes the strings of each column to its `paths`, of the offsets and of the data, and the codes of all
+        rows."""
         self._offsets.close()
         self._data.close()
         if not self._names or not self._places:
@@ -58,24 +57,19 @@ class StringMerge:
                 _write_strings(pa.array([""], pa.large_binary()), *path)
             return
         places = np.stack(self._places)
-        offsets, data = mapped(self._offsets.path), mapped(self._data.path)
+        offsets, data = ScratchArray(self._offsets.path), ScratchArray(self._data.path)
 
         def merge(number: int) -> Path:
-            chunks = [_array_at(offsets, data, place) for place in places[:, number]]
-            return self._merge(chunks, number, paths[self._names[number]])
+            chunks = [_array_at(offsets.array, data.array, place) for place in places[:, number]]
+            path = self._merge(chunks, number, paths[self._names[number]])
+            offsets.give_back()
+            data.give_back()
+            return path
 
-        codes = [mapped(path) for path in pool.map(merge, range(len(self._names)))]
-        # The entries of a block begin here in the codes of a column.
-        counts = places[:, :, 1] - 1
-        starts = np.cumsum(counts, axis=0) - counts
-        code_of = dict(zip(self._names, zip(codes, starts.T, counts.T, strict=True), strict=True))
-
-        def table_of(name: str, block: int) -> np.ndarray:
-            column, start, count = code_of[name]
-            return column[start[block] : start[block] + count[block]]
-
-        for file in coded:
-            _recode(file, table_of, pool)
+        codes = [ScratchArray(path) for path in pool.map(merge, range(len(self._names)))]
+        tables = _CodesOfBlocks(dict(zip(self._names, codes, strict=True)), places[:, :, 1] - 1)
+        for local in coded:
+            local.finish(tables, pool)
 
     def _merge(self, chunks: list[pa.Array], number: int, paths: tuple[Path, Path]) -> Path:
         words = pa.chunked_array(chunks).dictionary_encode()
@@ -83,8 +77,28 @@ class StringMerge:
         path = self._folder / f"codes{number}.npy"
         with ArrayFile(path, np.dtype(np.int32)) as file:
             for chunk in words.chunks:
-                file.append(chunk.indices.to_numpy())
+                file.append(numbers_of(chunk.indices, np.dtype(np.int32)))
         return path
+
+
+class _CodesOfBlocks:
+    """The final codes of the blocks' own codes. `counts` is the number of codes of each block and column."""
+
+    def __init__(self, codes: Mapping[str, ScratchArray], counts: np.ndarray) -> None:
+        self._codes = codes
+        starts = np.cumsum(counts, axis=0) - counts
+        self._starts = dict(zip(codes, starts.T, strict=True))
+        self._counts = dict(zip(codes, counts.T, strict=True))
+
+    def of(self, name: str, block: int) -> np.ndarray:
+        """See Tables."""
+        start, count = self._starts[name][block], self._counts[name][block]
+        return self._codes[name].array[start : start + count]
+
+    def give_back(self) -> None:
+        """See Tables."""
+        for codes in self._codes.values():
+            codes.give_back()
 
 
 def _offsets_and_data(dictionary: pa.Array) -> tuple[np.ndarray, np.ndarray]:
@@ -94,15 +108,15 @@ def _offsets_and_data(dictionary: pa.Array) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(2, dtype=np.int64), np.empty(0, dtype=np.uint8)
     _, offsets_buffer, data_buffer = words.buffers()
     offsets = np.frombuffer(offsets_buffer, dtype=np.int64)[words.offset : words.offset + len(words) + 1]
-    data = np.frombuffer(data_buffer, dtype=np.uint8)[offsets[0] : offsets[-1]] if offsets[-1] > 0 else []
-    return np.concatenate([[0], offsets - offsets[0]]), np.asarray(data, dtype=np.uint8)
+    data = _bytes_of(data_buffer, int(offsets[-1]))[offsets[0] :]
+    return np.concatenate([[0], offsets - offsets[0]]), data
 
 
 def _array_at(offsets: np.ndarray, data: np.ndarray, place: np.ndarray) -> pa.Array:
     """Returns the strings at a place, without a copy."""
     offset_start, offset_count, data_start, data_count = (int(value) for value in place)
-    block_offsets = np.asarray(offsets[offset_start : offset_start + offset_count])
-    block_data = np.asarray(data[data_start : data_start + data_count])
+    block_offsets = offsets[offset_start : offset_start + offset_count]
+    block_data = data[data_start : data_start + data_count]
     buffers = [None, pa.py_buffer(block_offsets), pa.py_buffer(block_data)]
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), offset_count - 1, buffers)
 
@@ -113,20 +127,11 @@ def _write_strings(words: pa.Array, offsets_path: Path, data_path: Path) -> None
     with ArrayFile(offsets_path, np.dtype(np.int64)) as file:
         file.append(offsets)
     with ArrayFile(data_path, np.dtype(np.uint8)) as file:
-        if offsets[-1] > 0:
-            file.append(np.frombuffer(data_buffer, dtype=np.uint8)[: offsets[-1]])
+        file.append(_bytes_of(data_buffer, int(offsets[-1])))
 
 
-def _recode(file: CodedFile, table_of: Callable[[str, int], np.ndarray], pool: Executor) -> None:
-    array = mapped(file.path, mode="r+")
-    if array.size == 0:
-        return
-    columns = array.reshape(len(array), -1)
-
-    def recode(span: Span) -> None:
-        for number, name in enumerate(file.names):
-            cells = columns[span.start : span.stop, number]
-            cells[:] = table_of(name, span.block)[cells]
-
-    for _ in pool.map(recode, file.spans):
-        pass
+def _bytes_of(buffer: pa.Buffer | None, size: int) -> np.ndarray:
+    """Returns the first bytes of a buffer, which pyarrow leaves out if there are none."""
+    if buffer is None or size == 0:
+        return np.empty(0, dtype=np.uint8)
+    return np.frombuffer(buffer, dtype=np.uint8)[:size]

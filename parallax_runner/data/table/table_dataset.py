@@ -16,7 +16,7 @@ from parallax_runner.data.table.columns.category import Category
 from parallax_runner.data.table.columns.column import Column, Role, TableFeature
 from parallax_runner.data.table.columns.sampled import Sampled
 from parallax_runner.data.table.fitted import LEARNED, Fitted, numbering, save_readable
-from parallax_runner.data.table.row_order import row_stream
+from parallax_runner.data.table.row_order import GoodRows, row_stream
 from parallax_runner.data.table.stacks import Stack, check_alike
 from parallax_runner.data.table.stored_table import TRAIN, VALIDATION, StoredTable
 from parallax_runner.data.table.strings_of_codes import strings_of
@@ -46,8 +46,11 @@ class TableDataset:
         self.table, self.columns, self.stacks, self.fitted = table, tuple(columns), tuple(stacks), found
         self._shuffle, self._seed = shuffle, seed
         self._parts = {name: PartReader(table, part) for name, part in table.parts.items()}
-        self.train_size = self._parts[TRAIN].rows
-        self.validation_size = self._parts[VALIDATION].rows if VALIDATION in self._parts else 0
+        self._good = {name: GoodRows(part.rows, found.skipped.get(name)) for name, part in table.parts.items()}
+        self.train_size = self._good[TRAIN].count
+        self.validation_size = self._good[VALIDATION].count if VALIDATION in self._parts else 0
+        if not self.train_size:
+            raise DataError("there are no rows to train on")
         self.table_features = self._described()
         self.features = {name: one.feature for name, one in self.table_features.items()}
         self.labels = self._only(Role.LABEL)
@@ -59,7 +62,7 @@ class TableDataset:
         self._draw_keys = keys(seed, count=2)
 
     def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
-        cells = self._parts[TRAIN].take(self._stream.elements(start, size))
+        cells = self._taken(TRAIN, self._stream.elements(start, size))
         return self._batch(cells, np.arange(start, start + size), self._draw_keys[0])
 
     def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
@@ -68,11 +71,11 @@ class TableDataset:
                 f"validation examples [{start}, {start + size}) out of range: there are {self.validation_size}"
             )
         rows = np.arange(start, start + size)
-        return self._batch(self._parts[VALIDATION].take(rows), rows, self._draw_keys[1])
+        return self._batch(self._taken(VALIDATION, rows), rows, self._draw_keys[1])
 
     def ids(self, part: str, rows: np.ndarray) -> dict[str, list[bytes]]:
         """Returns the strings of the columns of the kind `id` in these rows, by column."""
-        cells = self._parts[part].take(rows)
+        cells = self._taken(part, rows)
         kept = [one.name for one in self.columns if one.role is Role.KEPT]
         return {name: strings_of(self.table.strings[name], cells[name].values) for name in kept}
 
@@ -93,7 +96,7 @@ class TableDataset:
     def raw_examples(self, features: Collection[str], count: int) -> dict[str, np.ndarray]:
         """Returns the raw columns of the first validation rows, or of the first training rows."""
         part = VALIDATION if self.validation_size >= count else TRAIN
-        cells = self._parts[part].take(np.arange(count) % self._parts[part].rows)
+        cells = self._taken(part, np.arange(count) % self._good[part].count)
         columns = self._behind(features)
         return {one.name: one.raw_example(cells[one.name], self.table.strings.get(one.name)) for one in columns}
 
@@ -109,10 +112,24 @@ class TableDataset:
         """Returns the digest of the training rows, and that of the validation rows."""
         part = self.table.parts.get(VALIDATION)
         return Contents(
-            training={CONTENT: self.table.digest},
+            training={CONTENT: self._digest_of_training()},
             order=f"shuffle {self._shuffle}, seed {self._seed}",
             validation={} if part is None else {CONTENT: digest_of(arrays_of(part))},
         )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Messages about rows that are left out."""
+        skipped = self.table.skipped_rows + sum(len(rows) for rows in self.fitted.skipped.values())
+        return (f"{skipped} bad rows are skipped (data.on_bad_row)",) if skipped else ()
+
+    def _digest_of_training(self) -> str:
+        skipped = self.fitted.skipped.get(TRAIN)
+        return self.table.digest if skipped is None else f"{self.table.digest} {digest_of({TRAIN: skipped})}"
+
+    def _taken(self, part: str, numbers: np.ndarray) -> dict[str, Cells]:
+        """Returns the cells of good rows. `numbers` counts only these."""
+        return self._parts[part].take(self._good[part].rows(numbers))
 
     def _only(self, role: Role) -> str | None:
         return next((one.name for one in self.columns if one.role is role), None)

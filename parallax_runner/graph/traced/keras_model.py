@@ -193,20 +193,40 @@ def _build(model: Any, features: Specs, element: MakeElement) -> None:
 
 
 def _inputs(model: Any, tensors: Mapping[str, Any]) -> Any:
-    """Returns the model's inputs: a tensor if the model has one input, otherwise a dict by name."""
-    if isinstance(getattr(model, "_inputs_struct", None), dict):
-        return dict(tensors)
+    """Returns the model's inputs: a tensor if the model has one input, otherwise a dict by name.
+
+    Raises CaptureError if the data lacks an input."""
+    expected = getattr(model, "_inputs_struct", None)
+    if isinstance(expected, dict):
+        return _expected_inputs(expected, tensors)
     names = _input_names(model)
     if len(tensors) == 1 and len(names) <= 1:
         return next(iter(tensors.values()))
     if not names:
         return dict(tensors)
-    missing = [name for name in names if name not in tensors]
-    if missing:
-        raise CaptureError(f"the Keras model needs the input «{missing[0]}»; the data has {sorted(tensors)}")
+    _check_inputs(names, tensors)
     if len(names) == 1:
         return tensors[names[0]]
     return {name: tensors[name] for name in names}
+
+
+def _expected_inputs(expected: Mapping[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns exactly the inputs of a model that takes a dict. Keras assigns the values of a dict with other keys to
+    its inputs by their order, so a feature that is no input would be another input."""
+    _check_inputs([name for name, one in expected.items() if not _is_optional(one)], tensors)
+    return {name: tensors.get(name) for name in expected}
+
+
+def _is_optional(expected: Any) -> bool:
+    """Returns whether an input of a model, a KerasTensor, can be None."""
+    history = getattr(expected, "_keras_history", None)
+    return history is not None and bool(getattr(history.operation, "optional", False))
+
+
+def _check_inputs(names: Sequence[str], tensors: Mapping[str, Any]) -> None:
+    missing = [name for name in names if name not in tensors]
+    if missing:
+        raise CaptureError(f"the Keras model needs the input «{missing[0]}»; the data has {sorted(tensors)}")
 
 
 def _input_names(model: Any) -> list[str]:

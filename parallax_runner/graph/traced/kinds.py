@@ -45,9 +45,7 @@ def steps_of(made: Any, features: Specs, options: Mapping[str, Any]) -> Steps:
     Raises CaptureError for any other result, or if `options` do not apply to the result.
     """
     if is_keras_model(made):
-        roles = options.get(ROLES, {})
-        labels, weights = (options.get(key) or roles.get(key) for key in ("labels", "sample_weight"))
-        return keras_steps(made, features, labels=labels, sample_weight=weights)
+        return keras_steps(made, features, **_parts_of_batch(options))
     _check_no_other_keras(made)
     for key in ("labels", "sample_weight"):
         if options.get(key) is not None:
@@ -63,6 +61,12 @@ def steps_of(made: Any, features: Specs, options: Mapping[str, Any]) -> Steps:
         "on a batch and returns its loss, or a pair of functions that train on and evaluate a batch; it returned "
         f"{made!r}"
     )
+
+
+def _parts_of_batch(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the names of the features that are labels and weights: those of the group, or else those of the data."""
+    roles = options.get(ROLES, {})
+    return {key: options.get(key) or roles.get(key) for key in ("labels", "sample_weight")}
 
 
 def _check_no_other_keras(made: Any) -> None:

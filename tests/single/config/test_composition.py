@@ -27,6 +27,7 @@ NEEDED = {
     "script": ["model.path=train.py"],
     "fit": ["model.path=train.py", "model.epoch_steps=10"],
     "steps": ["profile.steps=[1]"],
+    "tabular": ["data.train=rows.csv"],
 }
 
 
@@ -93,8 +94,8 @@ def test_every_file_composes(group: str, at_least: int) -> None:
 def test_every_data_set_composes(choice: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("some words\n")
     fixed = [f"data={choice}", "model.vocab_size=100"]  # which not every dataset has
-    if OmegaConf.is_missing(Composer().job(fixed).config.data, "path"):
-        fixed.append(f"data.path={tmp_path}")
+    data = Composer().job(fixed).config.data
+    fixed += [f"data.{key}={tmp_path}" for key in ("path", "train") if OmegaConf.is_missing(data, key)]
     assert compose(*fixed).data["batch_size"] >= 1
 
 

@@ -61,6 +61,7 @@ def test_arrays_by_name_are_rows():
     dataset = of_source(arrays, {name: rows[:2] for name, rows in arrays.items()}, seed=1)
     assert isinstance(dataset, ArrayDataset) and (dataset.train_size, dataset.validation_size) == (6, 2)
     assert dataset.features["ids"] == Feature((2,), "int64")
+    assert of_source(arrays, None, seed=1).validation_size == 0
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_a_source_without_numbers_is_refused(train, validation, told):
 @pytest.mark.parametrize("other", [{"x": [1, 2, 3], "y": 1}, {"x": [1, 2]}, {"x": [1, 2], "y": 0.5}])
 def test_examples_of_another_form_are_refused_with_their_number(other):
     source = Rows(3, lambda number: other if number == 2 else {"x": [0.5, 1], "y": number})
-    with pytest.raises(DataError, match="example 2 has .*; expected the names, shapes and dtypes of example 0"):
+    with pytest.raises(DataError, match=r"example 2 has .*; expected the names, shapes and dtypes of example 0"):
         Indexed(source, None, seed=1).train_batch(0, 3)
 
 

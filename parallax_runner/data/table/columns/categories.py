@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from parallax_runner.data.table.cells import Cells
-from parallax_runner.data.table.columns.column import Column, Counting, Fault, State, TableFeature
-from parallax_runner.data.table.columns.ids import Ids, fault_of, raw_values
+from parallax_runner.data.table.columns.column import Column, Counting, Faults, State, TableFeature
+from parallax_runner.data.table.columns.ids import Ids, raw_values
 from parallax_runner.data.table.columns.settings import count, optional, setting, text
 from parallax_runner.data.table.stored_table import MISSING_CODE, MISSING_INTEGER, Cell, RawColumn, Strings
 
@@ -45,10 +45,10 @@ class Categories(Column):
     def counting(self, strings: Strings | None) -> Counting:
         return _WithoutEmpty(self.rule.counting(strings))
 
-    def fault(self, cells: Cells, strings: Strings | None) -> Fault | None:
+    def faults(self, cells: Cells, strings: Strings | None) -> Faults | None:
         # A row's number must stay, so only the values of integers that are missing are excused.
         excused = Cells(np.where(cells.values == MISSING_INTEGER, 0, cells.values), cells.lengths)
-        return fault_of(self.rule, excused)
+        return self.rule.faults(excused)
 
     def lookup(self, state: State, strings: Strings | None) -> np.ndarray | None:
         return self.rule.lookup(state, strings)

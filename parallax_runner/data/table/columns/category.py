@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from parallax_runner.data.table.cells import Cells
-from parallax_runner.data.table.columns.column import Column, Counting, Fault, State, TableFeature
-from parallax_runner.data.table.columns.ids import Ids, fault_of, raw_values
+from parallax_runner.data.table.columns.column import Column, Counting, Faults, State, TableFeature
+from parallax_runner.data.table.columns.ids import Ids, raw_values
 from parallax_runner.data.table.columns.settings import count, optional, setting
 from parallax_runner.data.table.stored_table import Cell, RawColumn, Strings
 
@@ -41,8 +41,8 @@ class Category(Column):
     def counting(self, strings: Strings | None) -> Counting:
         return self.rule.counting(strings)
 
-    def fault(self, cells: Cells, strings: Strings | None) -> Fault | None:
-        return fault_of(self.rule, cells)
+    def faults(self, cells: Cells, strings: Strings | None) -> Faults | None:
+        return self.rule.faults(cells)
 
     def lookup(self, state: State, strings: Strings | None) -> np.ndarray | None:
         return self.rule.lookup(state, strings)

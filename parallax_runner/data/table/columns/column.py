@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
@@ -25,6 +25,7 @@ class Role(Enum):
     INPUT = "input"  # an input of the model, at training and when the model is served
     LABEL = "label"
     WEIGHT = "weight"
+    GROUP = "group"  # a feature for losses, which a served model does not get
     KEPT = "kept"  # no feature
     DRAWN = "drawn"  # a feature that is in no file, and that a served model does not get
 
@@ -33,7 +34,7 @@ class Role(Enum):
 class TableFeature:
     """What a model's function is told about a feature.
 
-    `kind` is number, category, categories, label, weight or sampled. `shape` is the shape of one example. `sizes`
+    `kind` is number, category, categories, label, weight, group or sampled. `shape` is that of one example. `sizes`
     has one number for each column of a stack: ids are below it. It is empty for numbers. If `is_padded`, id 0 is
     padding. If `is_ragged`, an example has any number of ids.
     """
@@ -70,11 +71,12 @@ class Counting:
 
 
 @dataclass(frozen=True)
-class Fault:
-    """A cell that the column does not accept: its row, counted from the first cell, and what is wrong with it."""
+class Faults:
+    """Cells that the column does not accept: their rows, counted from the first cell and in their order, and a function
+    that says what is wrong with the cell at a place of `rows`."""
 
-    row: int
-    reason: str
+    rows: np.ndarray
+    reason: Callable[[int], str]
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,8 @@ class Column(ABC):
         """Returns a new pass over the training cells. `strings` are the distinct strings of the column."""
         return Counting()
 
-    def fault(self, cells: Cells, strings: Strings | None) -> Fault | None:
-        """Returns the first cell that the column does not accept, or None."""
+    def faults(self, cells: Cells, strings: Strings | None) -> Faults | None:
+        """Returns the cells that the column does not accept, or None if there are none."""
         return None
 
     def lookup(self, state: State, strings: Strings | None) -> np.ndarray | None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from parallax_runner.data.table.cells import Cells
-from parallax_runner.data.table.columns.column import Counting, Fault, State
+from parallax_runner.data.table.columns.column import Counting, Faults, State
 from parallax_runner.data.table.stored_table import MISSING_INTEGER, Cell, Strings
-from parallax_runner.data.table.strings_of_codes import hashed, strings_of
+from parallax_runner.data.table.strings_of_codes import by_count_then_bytes, hashed, strings_of
 
 CODES = "codes"  # of a vocabulary: the codes of its strings, in the order of their ids
 
@@ -67,18 +67,15 @@ class Ids:
         assert strings is not None
         return _Vocabulary(strings, self.min_count or 1, self.max_size)
 
-    def fault(self, cells: Cells) -> tuple[int, str] | None:
-        """Returns the place of the first value that is no id, and what is wrong with it, or None."""
+    def faults(self, cells: Cells) -> Faults | None:
+        """Returns the values that are no ids, or None if there are none."""
         if self.ids is None:
             return None
-        values = cells.values
-        bad = np.flatnonzero((values < 0) | (values >= self.ids))
-        if not len(bad):
+        values, expected = cells.values, f"expected 0 to {self.ids - 1}"
+        places = np.flatnonzero((values < 0) | (values >= self.ids))
+        if not len(places):
             return None
-        place = int(bad[0])
-        if values[place] == MISSING_INTEGER:
-            return place, f"a blank cell; expected an id, 0 to {self.ids - 1}"
-        return place, f"id {values[place]}; expected 0 to {self.ids - 1}"
+        return Faults(rows_of(places, cells), lambda place: f"{_told(values[places[place]])}; {expected}")
 
     def lookup(self, state: State, strings: Strings | None) -> np.ndarray | None:
         """Returns the array that maps codes to ids, or None if the values are ids."""
@@ -87,14 +84,14 @@ class Ids:
         assert strings is not None
         if self.hash is not None:
             return hashed(strings, self.hash)
-        found = hashed(strings, self.unknown) if self.unknown > 1 else np.zeros(strings.count, dtype=np.int64)
+        found = hashed(strings, self.unknown) if self.unknown > 1 else np.zeros(strings.count, dtype=np.int32)
         codes = state[CODES]
         found[codes] = self.unknown + np.arange(len(codes))
         return found
 
     def of_values(self, values: np.ndarray, lookup: np.ndarray | None) -> np.ndarray:
         """Returns the ids, int64, of codes or integers."""
-        return values.astype(np.int64) if lookup is None else lookup[values]
+        return (values if lookup is None else lookup[values]).astype(np.int64)
 
     def served(self, state: State, strings: Strings | None, raw: Any, tf: Any) -> Any:
         """Returns the ids of a tensor of strings or integers, int64, with the ops of `tf`, TensorFlow."""
@@ -128,10 +125,8 @@ class _Vocabulary(Counting):
         """Returns the codes of the vocabulary. Of strings with the same count, the one with smaller bytes is first, so
         the order does not depend on the order of the rows."""
         frequent = np.flatnonzero(self._counts >= self._min_count)
-        words = strings_of(self._strings, frequent)
-        places = sorted(range(len(frequent)), key=lambda place: (-self._counts[frequent[place]], words[place]))
-        chosen = frequent[np.array(places[: self._max_size], dtype=np.int64)]
-        return {CODES: chosen.astype(np.int32)}
+        order = by_count_then_bytes(self._counts[frequent], self._strings, frequent)
+        return {CODES: frequent[order[: self._max_size]].astype(np.int32)}
 
 
 def raw_values(values: np.ndarray, strings: Strings | None) -> np.ndarray:
@@ -144,14 +139,12 @@ def raw_values(values: np.ndarray, strings: Strings | None) -> np.ndarray:
     return found
 
 
-def in_row(place: int, cells: Cells) -> int:
-    """Returns the row of a value."""
+def rows_of(places: np.ndarray, cells: Cells) -> np.ndarray:
+    """Returns the rows of values, int64."""
     if cells.lengths is None:
-        return place
-    return int(np.searchsorted(np.cumsum(cells.lengths), place, side="right"))
+        return places
+    return np.searchsorted(np.cumsum(cells.lengths), places, side="right")
 
 
-def fault_of(rule: Ids, cells: Cells) -> Fault | None:
-    """Returns the first value that is no id, as the fault of its row, or None."""
-    found = rule.fault(cells)
-    return None if found is None else Fault(in_row(found[0], cells), found[1])
+def _told(value: np.int64) -> str:
+    return "a blank cell" if value == MISSING_INTEGER else f"id {value}"

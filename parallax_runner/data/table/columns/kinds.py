@@ -19,6 +19,7 @@ KINDS = {
     "categories": "categories.Categories",
     "label": "label.Label",
     "weight": "weight.Weight",
+    "group": "group.Group",
     "id": "id.Id",
     "sampled": "sampled.Sampled",
 }
@@ -50,7 +51,7 @@ def _column(name: str, content: Any) -> Column:
             Setting.of(key, word), remedy=remedy
         )
     module, _, attribute = KINDS[word].partition(".")
-    kind = getattr(importlib.import_module(f"parallax_runner.data.table.columns.{module}"), attribute)
+    kind: type[Column] = getattr(importlib.import_module(f"parallax_runner.data.table.columns.{module}"), attribute)
     return column_of(kind, name, f"{key}.{word}", settings)
 
 

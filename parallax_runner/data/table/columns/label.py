@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from parallax_runner.data.table.cells import Cells
-from parallax_runner.data.table.columns.column import Column, Fault, Role, State, TableFeature
+from parallax_runner.data.table.columns.column import NOTHING_LEARNED, Column, Faults, Role, State, TableFeature
 from parallax_runner.data.table.columns.settings import optional, setting, texts
 from parallax_runner.data.table.stored_table import Cell, RawColumn, Strings
 from parallax_runner.data.table.strings_of_codes import strings_of
@@ -30,18 +30,17 @@ class Label(Column):
     def raw(self) -> RawColumn:
         return RawColumn(self.name, Cell.NUMBER if self.classes is None else Cell.STRING)
 
-    def fault(self, cells: Cells, strings: Strings | None) -> Fault | None:
+    def faults(self, cells: Cells, strings: Strings | None) -> Faults | None:
         if self.classes is None:
-            bad = np.flatnonzero(~np.isfinite(cells.values))
-            return Fault(int(bad[0]), "no number; each row needs a label") if len(bad) else None
-        assert strings is not None
-        places = self.lookup({}, strings)
-        assert places is not None
-        bad = np.flatnonzero(places[cells.values] == UNKNOWN)
-        if not len(bad):
+            rows = np.flatnonzero(~np.isfinite(cells.values))
+            return Faults(rows, lambda place: "no number; each row needs a label") if len(rows) else None
+        places = self.lookup(NOTHING_LEARNED, strings)
+        assert strings is not None and places is not None
+        rows = np.flatnonzero(places[cells.values] == UNKNOWN)
+        if not len(rows):
             return None
-        found = strings.bytes_of(int(cells.values[bad[0]])).decode(errors="replace")
-        return Fault(int(bad[0]), f"{found!r}; expected one of {', '.join(self.classes)}")
+        expected = f"expected one of {', '.join(self.classes)}"
+        return Faults(rows, lambda place: f"{_text(strings, cells.values[rows[place]])!r}; {expected}")
 
     def lookup(self, state: State, strings: Strings | None) -> np.ndarray | None:
         if self.classes is None:
@@ -57,3 +56,7 @@ class Label(Column):
 
     def features(self, state: State, cells: Cells, lookup: np.ndarray | None) -> dict[str, np.ndarray]:
         return {"": cells.values.astype(np.float32) if lookup is None else lookup[cells.values]}
+
+
+def _text(strings: Strings, code: int) -> str:
+    return strings.bytes_of(code).decode(errors="replace")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from parallax_runner.data.table.cells import Cells
-from parallax_runner.data.table.columns.column import NOTHING_LEARNED, Column, Counting, Fault, State, TableFeature
+from parallax_runner.data.table.columns.column import NOTHING_LEARNED, Column, Counting, Faults, State, TableFeature
 from parallax_runner.data.table.columns.settings import ascending, bounds, flag, number, optional, setting
 from parallax_runner.data.table.stored_table import Cell, RawColumn, Strings
 
@@ -41,14 +41,12 @@ class Number(Column):
     def counting(self, strings: Strings | None) -> Counting:
         return _Moments(self) if self.standardize else Counting()
 
-    def fault(self, cells: Cells, strings: Strings | None) -> Fault | None:
-        infinite = np.flatnonzero(np.isinf(cells.values))
-        if len(infinite):
-            return Fault(int(infinite[0]), "an infinite number")
+    def faults(self, cells: Cells, strings: Strings | None) -> Faults | None:
+        is_fine = np.isfinite(cells.values)
         if self.fill is not None:
-            return None
-        blank = np.flatnonzero(np.isnan(cells.values))
-        return Fault(int(blank[0]), "a blank cell; set the number that stands for it (fill: 0)") if len(blank) else None
+            is_fine |= np.isnan(cells.values)
+        rows = np.flatnonzero(~is_fine)
+        return Faults(rows, lambda place: _reason(cells.values[rows[place]])) if len(rows) else None
 
     def described(self, state: State) -> TableFeature:
         if self.buckets is not None:
@@ -93,6 +91,12 @@ class Number(Column):
         return {"": numbers}
 
 
+def _reason(value: np.float32) -> str:
+    if np.isinf(value):
+        return "an infinite number"
+    return "a blank cell; set the number that stands for it (fill: 0)"
+
+
 class _Moments(Counting):
     """Computes the mean and the standard deviation. Adds what differs from the first number, so that large numbers that
     differ little lose no digits."""
@@ -119,4 +123,4 @@ class _Moments(Counting):
         mean = self._sum / self._count
         variance = max(self._squares / self._count - mean**2, 0.0)
         deviation = variance**0.5 or 1.0  # equal numbers stay equal
-        return {MEAN: np.float32(self._origin + mean), DEVIATION: np.float32(deviation)}
+        return {MEAN: np.array(self._origin + mean, np.float32), DEVIATION: np.array(deviation, np.float32)}

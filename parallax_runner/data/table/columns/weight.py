@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from parallax_runner.data.table.cells import Cells
-from parallax_runner.data.table.columns.column import Column, Fault, Role, State, TableFeature
+from parallax_runner.data.table.columns.column import Column, Faults, Role, State, TableFeature
 from parallax_runner.data.table.stored_table import Cell, RawColumn, Strings
 
 
@@ -23,10 +23,12 @@ class Weight(Column):
     def raw(self) -> RawColumn:
         return RawColumn(self.name, Cell.NUMBER)
 
-    def fault(self, cells: Cells, strings: Strings | None) -> Fault | None:
+    def faults(self, cells: Cells, strings: Strings | None) -> Faults | None:
         is_weight = np.isfinite(cells.values) & (cells.values >= 0)
-        bad = np.flatnonzero(~is_weight)
-        return Fault(int(bad[0]), f"the weight {cells.values[bad[0]]:g}; expected 0 or more") if len(bad) else None
+        rows = np.flatnonzero(~is_weight)
+        if not len(rows):
+            return None
+        return Faults(rows, lambda place: f"the weight {cells.values[rows[place]]:g}; expected 0 or more")
 
     def described(self, state: State) -> TableFeature:
         return TableFeature(self.kind, (), "float32")

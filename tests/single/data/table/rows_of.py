@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def _cells(table: StoredTable, part: str, column: RawColumn) -> list[Any]:
         found = stored.lists[column.name]
         values = _values(table, column, found.values)
         offsets = found.offsets.tolist()
-        return [tuple(values[start:stop]) for start, stop in zip(offsets, offsets[1:], strict=False)]
+        return [tuple(values[start:stop]) for start, stop in itertools.pairwise(offsets)]
     cell, place = table.place_of(column.name)
     matrix = {Cell.NUMBER: stored.numbers, Cell.INTEGER: stored.integers, Cell.STRING: stored.codes}[cell]
     return _values(table, column, matrix[:, place])

@@ -3,19 +3,24 @@
 import numpy as np
 import pytest
 
-from parallax_runner.data.table.columns.kinds import columns_of
+from parallax_runner.data.table import bad_cells
+from parallax_runner.data.table.bad_rows import BadRows
+from parallax_runner.data.table.columns import categories, category, group, label, number, sampled, weight
+from parallax_runner.data.table.columns import id as id_column
+from parallax_runner.data.table.columns.kinds import KINDS, columns_of
 from parallax_runner.data.table.fitted import fitted
+from parallax_runner.data.table.row_order import GoodRows
 from parallax_runner.data.table.stacks import stacks_of
 from parallax_runner.data.table.table_dataset import TableDataset
 from parallax_runner.errors import ConfigError, DataError
 from tests.single.data.table.in_memory import stored
 
 
-def dataset_of(tmp_path, given, train, validation=None, features=None, shuffle="off"):
+def dataset_of(tmp_path, given, train, validation=None, features=None, shuffle="off", bad_rows=None):
     columns = columns_of(given)
     parts = {"train": train} | ({} if validation is None else {"validation": validation})
     table = stored([one.raw for one in columns if one.raw is not None], parts)
-    found = fitted(table, columns, cache_dir=str(tmp_path))
+    found = fitted(table, columns, bad_rows=bad_rows, cache_dir=str(tmp_path))
     return TableDataset(table, columns, stacks_of(features, columns), found, shuffle=shuffle, seed=1)
 
 
@@ -121,6 +126,17 @@ def test_labels_weights_and_ids_have_roles(tmp_path):
     assert dataset.ids("train", np.array([1, 0])) == {"key": [b"k2", b"k1"]}
 
 
+def test_rows_of_a_group_have_the_same_number_in_all_parts(tmp_path):
+    given = {"x": "number", "query": "group"}
+    rows = {"x": [1, 2, 3, 4], "query": ["q1", "q2", "q1", ""]}
+    dataset, batch = batch_of(tmp_path, given, rows, validation={"x": [1, 2], "query": ["q2", "q9"]})
+    first, second, again, blank = batch["query"].tolist()
+    assert first == again and len({first, second, blank}) == 3
+    others = dataset.validation_batch(0, 2)["query"].tolist()
+    assert others[0] == second and others[1] not in batch["query"]
+    assert batch["query"].dtype == np.int64
+
+
 def test_stacked_columns_are_one_feature(tmp_path):
     given = {"a": "number", "b": "number", "c": "category", "d": {"category": {"ids": 5}}}
     rows = {"a": [1, 2], "b": [3, 4], "c": ["x", "x"], "d": [4, 0]}
@@ -147,7 +163,7 @@ def test_negative_samples_depend_on_the_position_alone(tmp_path):
         ("number", [1.0, None], r"row 2 of the rows for train has a blank cell; set the number .*\(fill: 0\)"),
         ({"number": {"fill": 0}}, [np.inf, None], "row 1 .* has an infinite number"),
         ({"category": {"ids": 5}}, [1, 2, 5], "row 3 .* has id 5; expected 0 to 4"),
-        ({"category": {"ids": 5}}, [1, None], "row 2 .* has a blank cell; expected an id"),
+        ({"category": {"ids": 5}}, [1, None], "row 2 .* has a blank cell; expected 0 to 4"),
         ({"categories": {"ids": 5}}, [[1], [], [2, -1]], "row 3 .* has id -1; expected 0 to 4"),
         ("label", [1, None], "row 2 .* has no number; each row needs a label"),
         ({"label": {"classes": ["no", "yes"]}}, ["no", "maybe"], "row 2 .* has 'maybe'; expected one of no, yes"),
@@ -240,3 +256,70 @@ def test_what_was_learned_is_written_as_strings_and_numbers(tmp_path):
         assert set(learned.files) == {"a/mean", "a/deviation", "c/vocabulary", "c/vocabulary_offsets"}
         assert (learned["a/mean"], learned["a/deviation"]) == (2, 1)
         assert learned["c/vocabulary"].tobytes() == "ü".encode() and learned["c/vocabulary_offsets"].tolist() == [0, 2]
+
+
+KINDS_BY_NAME = {
+    "number": number.Number,
+    "category": category.Category,
+    "categories": categories.Categories,
+    "label": label.Label,
+    "weight": weight.Weight,
+    "group": group.Group,
+    "id": id_column.Id,
+    "sampled": sampled.Sampled,
+}
+
+
+def test_each_kind_is_found_by_its_name():
+    assert set(KINDS) == set(KINDS_BY_NAME)
+    given = {name: name for name in KINDS if name != "sampled"} | {"sampled": {"sampled": {"from": "category"}}}
+    assert {one.name: type(one) for one in columns_of(given)} == KINDS_BY_NAME
+    assert all(kind.kind == name for name, kind in KINDS_BY_NAME.items())
+
+
+BAD = {"x": [0, np.inf, 2, 3, 4, 5], "item": [0, 1, 7, 2, 8, 3], "y": [0, 1, 0, 1, None, None], "tags": [["a"]] * 6}
+BAD_KINDS = {
+    "x": {"number": {"standardize": True}},
+    "item": {"category": {"ids": 5}},
+    "y": "label",
+    "tags": "categories",
+}
+
+
+def test_rows_with_bad_cells_are_skipped_everywhere(tmp_path):
+    rows = BAD | {"tags": [["a"], ["b"], ["c"], ["d"], [], ["f"]]}
+    skip = BadRows("skip", 10)
+    dataset, batch = batch_of(tmp_path, BAD_KINDS, rows, validation=rows, bad_rows=skip)
+    assert (dataset.train_size, dataset.validation_size) == (2, 2)
+    assert batch["item"].tolist() == [0, 2] == dataset.validation_batch(0, 2)["item"].tolist()
+    assert batch["x"].tolist() == [-1, 1] and dataset.table_features["tags"].size == 3
+    assert dataset.notes == ("8 bad rows are skipped (data.on_bad_row)",)
+    again = dataset_of(tmp_path, BAD_KINDS, rows, validation=rows, bad_rows=skip)
+    assert again.train_size == 2 and again.contents() == dataset.contents()
+    fine = {name: [rows[name][place] for place in (0, 3)] for name in rows}
+    assert dataset_of(tmp_path, BAD_KINDS, fine).contents() != dataset.contents()
+
+
+def test_the_first_bad_rows_are_named_in_the_log(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(bad_cells, "NAMED_ROWS", 2)
+    with caplog.at_level("WARNING", logger=bad_cells.__name__):
+        dataset_of(tmp_path, BAD_KINDS, BAD, bad_rows=BadRows("skip", 10))
+    assert [record.getMessage() for record in caplog.records] == [
+        "skipped a bad row: data.columns.x.number: row 2 of the rows for train has an infinite number.",
+        "skipped a bad row: data.columns.item.category: row 3 of the rows for train has id 7; expected 0 to 4.",
+    ]
+
+
+def test_too_many_bad_rows_end_the_run(tmp_path):
+    with pytest.raises(DataError, match=r"data.columns.y.label, data.max_bad_rows=3: more than 3 bad rows; .*row 6"):
+        dataset_of(tmp_path, BAD_KINDS, BAD, bad_rows=BadRows("skip", 3))
+    bad = {name: values[4:] for name, values in BAD.items()}
+    with pytest.raises(DataError, match="no rows to train on"):
+        dataset_of(tmp_path, BAD_KINDS, bad, bad_rows=BadRows("skip", 10))
+
+
+def test_each_good_row_has_a_number():
+    skipped = np.array([0, 1, 4, 9])
+    good = GoodRows(10, skipped)
+    assert good.rows(np.arange(good.count)).tolist() == [2, 3, 5, 6, 7, 8]
+    assert GoodRows(3, None).rows(np.arange(3)).tolist() == [0, 1, 2]

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from parallax_runner.data.table import conversion, csv_reader, text_stream
+from parallax_runner.data.cache_folder import CacheFolder
+from parallax_runner.data.table import conversion, csv_reader, progress, text_stream
 from parallax_runner.data.table.convert import BadRows, Partition, Sources, stored_table
 from parallax_runner.data.table.stored_table import StoredTable
 from parallax_runner.errors import DataError, ParallaxError
 from tests.single.data.table.rows_of import Row, columns_of, rows_of, write_csv
+from tests.single.data.table.written import written
 
 NAMES = ("a", "n", "s", "l")
 COLUMNS = columns_of(a="integer", n="number", s="string", l="string list")
@@ -114,30 +117,48 @@ def test_a_damaged_table_is_made_anew(name: str, tmp_path: Path, caplog: pytest.
     assert f"{folder}: damaged cache of tables, making it anew" in caplog.text
 
 
-def _load_in_process(path: Path, tmp_path: Path, started: object, results: object) -> None:
-    started.wait(timeout=60)  # type: ignore[attr-defined]
-    table = load(path, tmp_path)
-    results.put((rows_of(table), table.folder.stat().st_ino))  # type: ignore[attr-defined, union-attr]
+AT_ONCE = """
+import sys
+from pathlib import Path
+from tests.single.data.table.test_convert import ROWS, load, rows_of
+print("ready", flush=True)
+sys.stdin.readline()
+table = load(sys.argv[1], Path(sys.argv[2]))
+print(table.folder.stat().st_ino, rows_of(table) == ROWS * 500)
+"""
 
 
 def test_processes_that_start_at_once_share_one_table(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "t.csv", NAMES, ROWS * 500)
-    context = multiprocessing.get_context("spawn")
-    started, results = context.Barrier(3), context.Queue()
-    processes = [context.Process(target=_load_in_process, args=(path, tmp_path, started, results)) for _ in range(3)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen([sys.executable, "-c", AT_ONCE, path, tmp_path], **pipes) for _ in range(3)]
     for process in processes:
-        process.start()
-    found = [results.get(timeout=120) for _ in processes]
+        assert process.stdout.readline() == "ready\n"
     for process in processes:
-        process.join(timeout=60)
-    assert found[0][0] == ROWS * 500
-    assert found == [found[0]] * 3
-    assert len(folders(tmp_path)) == 1
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    found = [process.communicate(timeout=60)[0] for process in processes]
+    (folder,) = folders(tmp_path)
+    assert found == [f"{folder.stat().st_ino} True\n"] * 3
+
+
+def test_a_process_that_waits_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "parallax_runner")
+    cached = CacheFolder(tmp_path / "key", "tables")
+    waiting = threading.Thread(target=lambda: cached.alone().__enter__())
+    with cached.alone():
+        waiting.start()
+        while "waiting for another process that makes or verifies tables" not in caplog.text:
+            time.sleep(0.01)
+        assert waiting.is_alive()
+    waiting.join(timeout=20)
+    assert not waiting.is_alive()
 
 
 SLOW = """
 import sys, time
 from pathlib import Path
+from parallax_runner.data.cache_folder import CacheFolder
 from parallax_runner.data.table import conversion
 from tests.single.data.table.test_convert import load
 conversion.write_files = lambda *_: (print("written", flush=True), time.sleep(60))
@@ -166,9 +187,9 @@ def test_a_killed_conversion_leaves_no_table_and_is_removed_later(
 def test_a_full_disk_is_told_before_and_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_csv(tmp_path / "t.csv", NAMES, ROWS * 100)
     monkeypatch.setattr(text_stream, "BLOCK_BYTES", 256)
-    usage = conversion.shutil.disk_usage(tmp_path)
+    usage = progress.shutil.disk_usage(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(conversion.shutil, "disk_usage", lambda _folder: usage._replace(free=100))
+        patch.setattr(progress.shutil, "disk_usage", lambda _folder: usage._replace(free=100))
         with pytest.raises(DataError, match=r"cache: the arrays of the files need about .* and 0\.0 GB are free\. Set"):
             load(path, tmp_path)
     assert folders(tmp_path) == []
@@ -225,6 +246,17 @@ def test_partition_by_the_bounds_of_a_column_that_is_not_read(tmp_path: Path) ->
         assert rows_of(table, "test") == [row[2:] for row in rows[6:]]
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.parquet", "t.tfrecord"])
+@pytest.mark.parametrize(("column", "bound"), [("a", 2**53 + 3), ("n", 0.75), ("s", "x")])
+def test_partition_by_a_column_of_the_table(name: str, column: str, bound: float | str, tmp_path: Path) -> None:
+    rows: list[Row] = [(2**53 + 1 + 2 * number, number / 2, "wxyz"[number], ("u",)) for number in range(4)]
+    path = written(tmp_path / name, COLUMNS, rows)
+    table = load(path, tmp_path, partition=Partition(column=column, bounds={"test": bound}))
+    at = NAMES.index(column)
+    assert rows_of(table) == [row for row in rows if row[at] < bound]
+    assert rows_of(table, "test") == [row for row in rows if row[at] >= bound]
+
+
 REFUSED = {
     "an empty file": ("", r"t\.csv: this file is empty"),
     "only a header": ("a,n,s,l\n", r"t\.csv: this file has no rows\. Remove it"),
@@ -260,3 +292,61 @@ def test_folders_and_globs_are_read_in_the_order_of_their_names(tmp_path: Path) 
         write_csv(tmp_path / "t" / f"{number}.csv", NAMES, [(number, 0.0, "s", ())])
     for path in ("t", "t/*.csv", "**/*.csv"):
         assert [row[0] for row in rows_of(load(tmp_path / path, tmp_path))] == [1, 10, 2]
+
+
+def test_the_progress_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "parallax_runner")
+    monkeypatch.setattr(progress, "REPORT_SECS", 0.0)
+    monkeypatch.setattr(text_stream, "BLOCK_BYTES", 256)
+    load(write_csv(tmp_path / "t.csv", NAMES, ROWS * 50), tmp_path)
+    shares = [int(share) for share in re.findall(r"converting files to arrays: (\d+) % of", caplog.text)]
+    assert len(shares) > 5
+    assert shares == sorted(shares)
+    assert shares[-1] == 100
+    assert "stage converting files to arrays" in caplog.text
+
+
+def test_a_part_has_either_files_or_a_share_of_the_rows(tmp_path: Path) -> None:
+    path = str(write_csv(tmp_path / "t.csv", NAMES, ROWS))
+    sources = Sources({"train": (path,), "test": (path,)})
+    with pytest.raises(ParallaxError, match=r"data\.test=.*t\.csv, data\.partition=test: expected either files"):
+        load("", tmp_path, sources=sources, partition=Partition(fractions={"test": 0.1}))
+
+
+WRONG_PARTITIONS: list[tuple[dict, str]] = [
+    ({"fractions": {"train": 0.5}}, r"fractions=train: expected validation or test"),
+    ({"fractions": {"test": 0.5, "validation": 0.5}}, "a rest for training"),
+    ({}, "expected either fractions, or bounds and a column"),
+    ({"bounds": {"test": 1}}, "expected a column and bounds together"),
+    ({"column": "a", "bounds": {"test": 1, "validation": "x"}}, "only numbers or only strings"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), WRONG_PARTITIONS)
+def test_a_wrong_partition_is_refused(settings: dict, message: str) -> None:
+    with pytest.raises(ParallaxError, match=message):
+        Partition(**settings)
+
+
+PEAK = """
+import re, sys
+from pathlib import Path
+from tests.single.data.table.test_convert import load, text_stream
+text_stream.BLOCK_BYTES = 2**18
+load(sys.argv[1], Path(sys.argv[2]))
+print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+"""
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    header, *lines = write_csv(tmp_path / "t.csv", NAMES, [ROWS[0], ROWS[1], ROWS[3]]).read_bytes().splitlines(True)
+    rows = b"".join(lines) * 300_000  # 12 MB
+    peaks_kib = []
+    for times in (1, 8):
+        path = tmp_path / f"{times}.csv"
+        path.write_bytes(header + rows * times)
+        said = subprocess.run([sys.executable, "-c", PEAK, path, tmp_path], capture_output=True, text=True, check=True)
+        peaks_kib.append(int(said.stdout))
+    assert peaks_kib[1] - peaks_kib[0] < 30 * 1024, "the file has grown by 84 MB"

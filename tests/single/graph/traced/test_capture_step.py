@@ -15,8 +15,10 @@ import tensorflow as tf
 
 from parallax_runner.analysis.classify import classify
 from parallax_runner.errors import CaptureError
+from parallax_runner.export.inference import inference_graph
 from parallax_runner.graph.seeds import derive_seeds
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.graph.traced import keras_model
 from parallax_runner.graph.traced.capture_step import capture_step
 from parallax_runner.verify.reference import Reference
 
@@ -196,6 +198,32 @@ def test_a_model_that_is_not_compiled_is_refused() -> None:
         captured(make)
 
 
+def dict_model() -> Any:
+    """The inputs are a dict, which Keras would fill in the order of the keys."""
+    ids, x = keras.Input((), dtype="int32", name="ids"), keras.Input((3,), name="x")
+    product = keras.layers.Embedding(ROWS, 3, name="table")(ids) * x
+    made = keras.Model({"ids": ids, "x": x}, keras.layers.Dense(1, name="out")(product))
+    made.compile(optimizer="sgd", loss="mse")
+    return made
+
+
+def test_features_that_are_no_inputs_take_the_place_of_none() -> None:
+    others = {"a": ((BATCH,), "int32"), "k": ((BATCH, 3), "float32")}
+    single = captured(dict_model, features={**FEATURES, **others})
+    assert set(inference_graph(single).inputs) == {"ids", "x"}
+
+
+def test_an_input_that_is_no_feature_is_named() -> None:
+    features = {"k": FEATURES["ids"], **{name: FEATURES[name] for name in ("x", "y")}}
+    with pytest.raises(CaptureError, match=r"needs the input «ids»; the data has \['k', 'x'\]"):
+        captured(dict_model, features=features)
+
+
+def test_an_optional_input_may_be_missing() -> None:
+    expected = {"ids": keras.Input((), name="ids"), "extra": keras.Input((), name="extra", optional=True)}
+    assert keras_model._expected_inputs(expected, {"ids": 1, "other": 2}) == {"ids": 1, "extra": None}
+
+
 @pytest.mark.parametrize("key", ["labels", "sample_weight"])
 def test_what_is_no_feature_is_refused(key: str) -> None:
     with pytest.raises(
@@ -212,7 +240,7 @@ def test_labels_beside_a_step_are_refused(key: str) -> None:
 
 def test_a_variable_of_the_module_is_refused() -> None:
     outside = tf.Variable(2.0, name="outside")
-    with pytest.raises(CaptureError, match=r"create variables in the model or in the function.*outside"):
+    with pytest.raises(CaptureError, match=r"Create variables in the model or in the function.*outside"):
         captured(step_of(lambda weights, batch: squares(weights, batch) * outside), {})
 
 
@@ -404,6 +432,7 @@ def test_a_resumed_run_goes_on_with_the_draws_that_come_next() -> None:
 
 LATE = """
 import sys
+from parallax_runner.graph.traced import keras_model
 from parallax_runner.graph.traced.capture_step import capture_step
 
 def make():

@@ -1,0 +1,94 @@
+"""From the settings of a table to its dataset: columns, files, arrays, and what the columns learn."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from parallax_runner.config.suggestions import nearest
+from parallax_runner.data.table.bad_rows import BadRows
+from parallax_runner.data.table.columns.kinds import columns_of
+from parallax_runner.data.table.convert import stored_table
+from parallax_runner.data.table.fitted import fitted
+from parallax_runner.data.table.partition import Partition
+from parallax_runner.data.table.row_order import SHUFFLES
+from parallax_runner.data.table.sources import AUTO, Sources
+from parallax_runner.data.table.stacks import stacks_of
+from parallax_runner.data.table.stored_table import TRAIN, VALIDATION
+from parallax_runner.data.table.table_dataset import TableDataset
+from parallax_runner.errors import ConfigError, Setting
+
+
+def table_dataset(
+    *,
+    train: Any,
+    validation: Any,
+    columns: Any,
+    features: Any,
+    partition: Any,
+    shuffle: str,
+    bad_rows: BadRows,
+    seed: int,
+    cache_dir: str | None,
+    format: str = AUTO,
+    delimiter: str | None = None,
+    header: Any = None,
+) -> TableDataset:
+    """Returns the rows of the files `train`, with a feature for each column, or for each list in `features`.
+
+    `train` and `validation` are paths of files or folders, globs, or lists of these. `partition` has the arguments of
+    `Partition`. `columns` is as in `columns_of`, `features` as in `stacks_of`. `seed` is that of the order.
+
+    Raises ConfigError for a wrong value, before anything is read, and DataError if the files cannot be read, have bad
+    rows, or have cells that their column does not accept.
+    """
+    described = columns_of(columns)
+    stacks = stacks_of(features, described)
+    if shuffle not in SHUFFLES:
+        raise ConfigError(f"expected {', '.join(SHUFFLES[:-1])} or {SHUFFLES[-1]}").about(
+            Setting.of("data.shuffle", shuffle)
+        )
+    parts = {TRAIN: _texts("data.train", train)}
+    if validation is not None:
+        parts[VALIDATION] = _texts("data.validation", validation)
+    table = stored_table(
+        Sources(parts, format, delimiter, None if header is None else _texts("data.header", header)),
+        [one.raw for one in described if one.raw is not None],
+        partition=_partition(partition),
+        bad_rows=bad_rows,
+        cache_dir=cache_dir,
+    )
+    found = fitted(table, described, bad_rows=bad_rows, cache_dir=cache_dir)
+    return TableDataset(table, described, stacks, found, shuffle=shuffle, seed=seed)
+
+
+def _texts(key: str, given: Any) -> tuple[str, ...]:
+    """Returns a string or a list of strings as a tuple."""
+    texts = (given,) if isinstance(given, str) else given
+    is_list = isinstance(texts, Sequence) and len(texts) > 0
+    if not is_list or not all(isinstance(text, str) for text in texts):
+        raise ConfigError("expected a string or a list of strings").about(Setting.of(key, given))
+    return tuple(texts)
+
+
+def _partition(given: Any) -> Partition | None:
+    if given is None:
+        return None
+    known = [one.name for one in dataclasses.fields(Partition)]
+    if not isinstance(given, Mapping):
+        raise ConfigError("expected settings such as {fractions: {validation: 0.1}}").about(
+            Setting.of("data.partition", given)
+        )
+    for word, value in given.items():
+        if word not in known:
+            meant = nearest(str(word), known)
+            remedy = None if meant is None else f"Did you mean data.partition.{meant}?"
+            raise ConfigError(f"expected one of {', '.join(known)}.").about(
+                Setting.of(f"data.partition.{word}", value), remedy=remedy
+            )
+    # Hydra's mappings are no JSON, and the cache's key is made of JSON.
+    settings: dict[str, Any] = {
+        str(word): dict(value) if isinstance(value, Mapping) else value for word, value in given.items()
+    }
+    return Partition(**settings)
