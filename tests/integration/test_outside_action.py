@@ -113,7 +113,7 @@ def test_one_that_does_nothing_is_named(package: Path, tmp_path: Path) -> None:
     [
         ("counting.Count", "counting.Count cannot be imported"),
         ("counting.Counter", "expected a class that extends parallax_runner.actions.action.Action"),
-        ("trian", "expected one of train, plan, verify, search, simulate, sync, or a class"),
+        ("trian", "expected one of train, plan, verify, evaluate, predict, export, search, simulate, sync, or a class"),
     ],
 )
 def test_a_name_without_an_action(name: str, told: str, package: Path, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet
+import pytest
 import tensorflow as tf
 import yaml
 
@@ -19,13 +21,14 @@ from tests.integration import tables_page
 from tests.integration.runs import LAUNCH_SECS, Run, launch
 
 ROOT = Path(__file__).parents[2]
-ROWS, VALIDATION_ROWS, BATCH, STOP, STEPS = 700, 90, 8, 20, 40
+ROWS, VALIDATION_ROWS, TEST_ROWS, BATCH, STOP, STEPS = 700, 90, 50, 8, 20, 40
 CITIES = ["Zürich", "Roma", "", "Łódź", "京都"]
 TAGS = ["new", "sale", "a,b", "ü"]
 DATA = """
 defaults: [table, _self_]
 train: [{folder}/train_*.csv]
 validation: {folder}/validation.csv
+test: {folder}/test.csv
 shuffle: full
 columns:
   user: {{category: {{min_count: 2, oov: 3}}}}
@@ -94,14 +97,15 @@ def test_strings_blanks_and_lists_are_trained_resumed_and_served(tmp_path: Path)
     for number in range(2):
         write_rows(tmp_path / f"train_{number}.csv", ROWS // 2, seed=number)
     rows = write_rows(tmp_path / "validation.csv", VALIDATION_ROWS, seed=9)
+    held_back = write_rows(tmp_path / "test.csv", TEST_ROWS, seed=5)
     (tmp_path / "conf" / "data").mkdir(parents=True)
     (tmp_path / "conf" / "data" / "shop.yaml").write_text(DATA.format(folder=tmp_path, batch=BATCH))
     common = ("--config-dir", str(tmp_path / "conf"), "model=tabular", "data=shop", "comm=sharded", "tracking=mlflow")
     cache = f"data.cache_dir={tmp_path / 'cache'}"
 
-    def run(workers: int, steps: int) -> Run:
+    def run(workers: int, steps: int, *more: str, name: str = "out") -> Run:
         sizes = (f"cluster.workers={workers}", f"train.steps={steps}", "model.units=[8]", "model.embedding_size=4")
-        return launch(*common, cache, *sizes, cwd=tmp_path, name="out").expect_success()
+        return launch(*common, cache, *sizes, *more, cwd=tmp_path, name=name).expect_success()
 
     first = run(3, STOP)
     assert first.sidecar(STOP)["examples"] == STOP * BATCH * 3
@@ -114,12 +118,25 @@ def test_strings_blanks_and_lists_are_trained_resumed_and_served(tmp_path: Path)
     moved = tmp_path / "elsewhere" / "model"
     shutil.copytree(resumed.run_dir / "saved_model", moved)
     shutil.rmtree(resumed.run_dir / "saved_model")
-    answer = tf.saved_model.load(str(moved)).signatures["serving_default"](**raw_of(rows))
-    (served,) = (tensor.numpy() for tensor in answer.values())
+    serve = tf.saved_model.load(str(moved)).signatures["serving_default"]
+    (served,) = (tensor.numpy() for tensor in serve(**raw_of(rows)).values())
     frozen = yaml.safe_load((resumed.run_dir / "config.yaml").read_text())
     expected = prediction_of_trained(resumed, frozen["data"])
     assert served.shape == (VALIDATION_ROWS, 1) and np.std(served) > 1e-4
     np.testing.assert_allclose(served, expected, rtol=1e-5, atol=1e-6)
+
+    use = (f"ckpt.resume={resumed.run_dir}", "read.part=test")
+    predicted = run(3, STEPS, "action=predict", *use, name="predicted")
+    table = pyarrow.parquet.read_table(sorted((predicted.run_dir / "predictions").glob("*.parquet")))
+    assert table["key"].to_pylist() == [f"test {number}" for number in range(TEST_ROWS)]
+    (served,) = (tensor.numpy()[:, 0] for tensor in serve(**raw_of(held_back)).values())
+    (name,) = set(table.column_names) - {"key"}
+    np.testing.assert_allclose(table[name], served, rtol=1e-5, atol=1e-6)
+    evaluated = run(2, STEPS, "action=evaluate", *use, name="evaluated").summary
+    bought = np.array([row["bought"] == "yes" for row in held_back])
+    weights = np.array([float(row["weight"]) for row in held_back])
+    losses = -np.log(np.where(bought, served, 1 - served))
+    assert evaluated["validation_loss"] == pytest.approx((losses * weights).sum() / TEST_ROWS, rel=1e-5)
 
 
 def test_wrong_columns_and_cells_are_refused_before_anything_starts(tmp_path: Path) -> None:

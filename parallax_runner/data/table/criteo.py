@@ -22,6 +22,7 @@ def load(
     cardinalities: Sequence[int],
     seed: int,
     validation: Any = None,
+    test: Any = None,
     partition: Any = None,
     shuffle: str = FULL,
     on_bad_row: str = FAIL,
@@ -44,6 +45,7 @@ def load(
     return table_dataset(
         train=train,
         validation=validation,
+        test=test,
         partition=partition,
         format=TSV,
         header=[LABEL, *integers, *strings],

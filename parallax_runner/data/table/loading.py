@@ -15,7 +15,7 @@ from parallax_runner.data.table.partition import Partition
 from parallax_runner.data.table.row_order import SHUFFLES
 from parallax_runner.data.table.sources import AUTO, Sources
 from parallax_runner.data.table.stacks import stacks_of
-from parallax_runner.data.table.stored_table import TRAIN, VALIDATION
+from parallax_runner.data.table.stored_table import TEST, TRAIN, VALIDATION
 from parallax_runner.data.table.table_dataset import TableDataset
 from parallax_runner.errors import ConfigError, Setting
 
@@ -24,6 +24,7 @@ def table_dataset(
     *,
     train: Any,
     validation: Any,
+    test: Any,
     columns: Any,
     features: Any,
     partition: Any,
@@ -37,8 +38,9 @@ def table_dataset(
 ) -> TableDataset:
     """Returns the rows of the files `train`, with a feature for each column, or for each list in `features`.
 
-    `train` and `validation` are paths of files or folders, globs, or lists of these. `partition` has the arguments of
-    `Partition`. `columns` is as in `columns_of`, `features` as in `stacks_of`. `seed` is that of the order.
+    `train`, `validation` and `test` are paths of files or folders, globs, or lists of these. `partition` has the
+    arguments of `Partition`. `columns` is as in `columns_of`, `features` as in `stacks_of`. `seed` is that of the
+    order.
 
     Raises ConfigError for a wrong value, before anything is read, and DataError if the files cannot be read, have bad
     rows, or have cells that their column does not accept.
@@ -50,8 +52,9 @@ def table_dataset(
             Setting.of("data.shuffle", shuffle)
         )
     parts = {TRAIN: _texts("data.train", train)}
-    if validation is not None:
-        parts[VALIDATION] = _texts("data.validation", validation)
+    for name, given in {VALIDATION: validation, TEST: test}.items():
+        if given is not None:
+            parts[name] = _texts(f"data.{name}", given)
     table = stored_table(
         Sources(parts, format, delimiter, None if header is None else _texts("data.header", header)),
         [one.raw for one in described if one.raw is not None],

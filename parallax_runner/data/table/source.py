@@ -18,6 +18,7 @@ def load(
     columns: Any,
     seed: int,
     validation: Any = None,
+    test: Any = None,
     partition: Any = None,
     format: str = AUTO,
     delimiter: str | None = None,
@@ -33,6 +34,7 @@ def load(
     return table_dataset(
         train=train,
         validation=validation,
+        test=test,
         columns=columns,
         features=features,
         partition=partition,

@@ -18,7 +18,7 @@ from parallax_runner.data.table.columns.sampled import Sampled
 from parallax_runner.data.table.fitted import LEARNED, Fitted, numbering, save_readable
 from parallax_runner.data.table.row_order import GoodRows, row_stream
 from parallax_runner.data.table.stacks import Stack, check_alike
-from parallax_runner.data.table.stored_table import TRAIN, VALIDATION, StoredTable
+from parallax_runner.data.table.stored_table import TEST, TRAIN, VALIDATION, StoredTable
 from parallax_runner.data.table.strings_of_codes import strings_of
 from parallax_runner.errors import DataError
 
@@ -48,7 +48,8 @@ class TableDataset:
         self._parts = {name: PartReader(table, part) for name, part in table.parts.items()}
         self._good = {name: GoodRows(part.rows, found.skipped.get(name)) for name, part in table.parts.items()}
         self.train_size = self._good[TRAIN].count
-        self.validation_size = self._good[VALIDATION].count if VALIDATION in self._parts else 0
+        self.validation_size = self._count_of(VALIDATION)
+        self.test_size = self._count_of(TEST)
         if not self.train_size:
             raise DataError("there are no rows to train on")
         self.table_features = self._described()
@@ -59,25 +60,29 @@ class TableDataset:
         self.numbering = numbering(table, inputs, found)
         self._stream = row_stream(shuffle, size=self.train_size, seed=seed)
         self._lookups: dict[str, np.ndarray | None] = {}
-        self._draw_keys = keys(seed, count=2)
+        self._draw_keys = dict(zip((TRAIN, VALIDATION, TEST), keys(seed, count=3), strict=True))
 
     def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
         cells = self._taken(TRAIN, self._stream.elements(start, size))
-        return self._batch(cells, np.arange(start, start + size), self._draw_keys[0])
+        return self._batch(cells, np.arange(start, start + size), self._draw_keys[TRAIN])
 
     def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
-        if start < 0 or start + size > self.validation_size:
-            raise IndexError(
-                f"validation examples [{start}, {start + size}) out of range: there are {self.validation_size}"
-            )
-        rows = np.arange(start, start + size)
-        return self._batch(self._taken(VALIDATION, rows), rows, self._draw_keys[1])
+        return self._rows(VALIDATION, start, size)
 
-    def ids(self, part: str, rows: np.ndarray) -> dict[str, list[bytes]]:
-        """Returns the strings of the columns of the kind `id` in these rows, by column."""
-        cells = self._taken(part, rows)
+    def test_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
+        """Returns test examples [start, start + size), as `validation_batch` does."""
+        return self._rows(TEST, start, size)
+
+    def training_rows(self, start: int, size: int) -> dict[str, np.ndarray]:
+        """Returns training examples [start, start + size) in the order of the files."""
+        return self._rows(TRAIN, start, size)
+
+    def ids(self, part: str, start: int, size: int) -> dict[str, np.ndarray]:
+        """Returns the strings of the columns of the kind `id` in rows [start, start + size) of a part, by column."""
+        cells = self._taken(part, np.arange(start, start + size))
         kept = [one.name for one in self.columns if one.role is Role.KEPT]
-        return {name: strings_of(self.table.strings[name], cells[name].values) for name in kept}
+        words = {name: strings_of(self.table.strings[name], cells[name].values) for name in kept}
+        return {name: np.array([word.decode() for word in each], dtype=object) for name, each in words.items()}
 
     def raw_inputs(self, features: Collection[str], tf: Any) -> dict[str, Any]:
         """Returns the types of the raw columns of these features, as `FromRaw` says."""
@@ -122,6 +127,17 @@ class TableDataset:
         """Messages about rows that are left out."""
         skipped = self.table.skipped_rows + sum(len(rows) for rows in self.fitted.skipped.values())
         return (f"{skipped} bad rows are skipped (data.on_bad_row)",) if skipped else ()
+
+    def _count_of(self, part: str) -> int:
+        return self._good[part].count if part in self._parts else 0
+
+    def _rows(self, part: str, start: int, size: int) -> dict[str, np.ndarray]:
+        """Returns rows of a part in the order of the files. Raises IndexError beyond the part."""
+        count = self._count_of(part)
+        if start < 0 or start + size > count:
+            raise IndexError(f"rows [{start}, {start + size}) for {part} out of range: there are {count}")
+        rows = np.arange(start, start + size)
+        return self._batch(self._taken(part, rows), rows, self._draw_keys[part])
 
     def _digest_of_training(self) -> str:
         skipped = self.fitted.skipped.get(TRAIN)
