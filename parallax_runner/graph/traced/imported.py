@@ -180,7 +180,7 @@ def captured(outer: Any, variables: Mapping[int, Any]) -> Any:
         return variables[outer._id].handle
     raise CaptureError(
         "the step uses a resource that is neither one of its variables nor a lookup table: an iterator, or a variable "
-        "that was created elsewhere. Create variables in the model or in the function that makes the step; the "
+        "that was created elsewhere; create variables in the model or in the function that makes the step; the "
         f"resource is {outer!r}"
     )
 

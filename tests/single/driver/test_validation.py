@@ -103,14 +103,6 @@ def in_a_function(loss: tf.Tensor) -> tf.Tensor:
         return tf.identity(loss)
 
 
-def through_a_table(loss: tf.Tensor) -> tf.Tensor:
-    table = tf.raw_ops.MutableHashTableV2(key_dtype=tf.int64, value_dtype=tf.float64)
-    key = tf.constant([1], tf.int64)
-    insert = tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=key, values=[loss])
-    with tf.control_dependencies([insert]):
-        return tf.identity(loss)
-
-
 @pytest.mark.parametrize(
     ("of_loss", "named"),
     [
@@ -120,7 +112,6 @@ def through_a_table(loss: tf.Tensor) -> tf.Tensor:
         (lambda loss: tf.identity(counter().assign_add(loss)), "AssignAddVariableOp"),
         (in_a_branch, "cond"),
         (in_a_function, "PartitionedCall"),
-        (through_a_table, "LookupTableInsertV2"),
     ],
 )
 def test_a_validation_loss_that_accumulates_is_refused(of_loss: Callable[[tf.Tensor], Any], named: str) -> None:

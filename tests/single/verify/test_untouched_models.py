@@ -12,7 +12,11 @@ from tests.parallel.case_models import BATCH
 from tests.parallel.cases import Case
 
 STEPS = 6  # the loss of step 5 is infinite with a dynamic loss scale
-TAPE = (*traced_cases.TAPE, *traced_cases.TAPE_SUMS, traced_cases.WITHOUT_OPTIMIZER, traced_cases.DECLARED_TAPE)
+TAPE = (
+    *traced_cases.TAPE,
+    *traced_cases.TAPE_SUMS,
+    *(traced_cases.WITHOUT_OPTIMIZER, traced_cases.DECLARED_TAPE, traced_cases.WITH_TABLE),
+)
 MODELS = [name for name in keras_models.MODELS if name != traced_cases.LAZY]  # which plain Keras does not have
 CASES = [(model, "adam") for model in MODELS] + [("functional", one) for one in traced_cases.OPTIMIZERS]
 
