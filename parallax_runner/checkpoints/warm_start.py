@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
+import io
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
 
 from parallax_runner.config.schema import TakeConfig
 from parallax_runner.errors import CheckpointError, ConfigError, Setting
@@ -14,7 +18,7 @@ from parallax_runner.files.plain import read_object
 from parallax_runner.files.whole import write_whole
 
 FILE_NAME = "warm_start.json"
-KEY, RENAME = "ckpt.warm_start", "ckpt.take.rename"
+KEY, RENAME, ROWS = "ckpt.warm_start", "ckpt.take.rename", "ckpt.take.rows"
 
 
 @dataclass(frozen=True)
@@ -28,51 +32,70 @@ class Stored:
 @dataclass(frozen=True)
 class Wanted:
     """A saved variable of the new run, in its full shape. `is_of_optimizer` says whether it is a slot or a counter, and
-    `is_set` whether it is a learning rate, which the configuration of the new run sets."""
+    `is_set` whether it is a learning rate, which the configuration of the new run sets. `owner` is the variable to
+    which a slot belongs, or the variable itself."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     is_of_optimizer: bool = False
     is_set: bool = False
+    owner: str = ""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A variable that gets the value of the tensor `source`, which has the dtype `dtype`."""
+    """A variable that gets the value of the tensor `source`, which has the dtype `dtype`. If `rows` is not None, it is
+    the name of a file in the run's folder with the row of `source` for each row of the variable, or FRESH."""
 
     name: str
     source: str
     dtype: str
+    rows: str | None = None
 
 
 @dataclass(frozen=True)
 class WarmStart:
     """What a run takes from the checkpoint `prefix`. `fresh` are its other variables, which keep their own initial
-    values. `ignored` are the tensors of the checkpoint that no variable takes."""
+    values. `ignored` are the tensors of the checkpoint that no variable takes. `rows` has the content of the files of
+    rows, int64, by their names."""
 
     prefix: str
     taken: tuple[Taken, ...]
     fresh: tuple[str, ...]
     ignored: tuple[str, ...]
+    rows: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
 
     def save(self, run_dir: Path) -> None:
-        """Writes the file for the workers. Raises OSError if it cannot be written."""
-        write_whole(run_dir / FILE_NAME, json.dumps(asdict(self), indent=1) + "\n")
+        """Writes the files for the workers. Raises OSError if they cannot be written."""
+        for name, array in self.rows.items():
+            content = io.BytesIO()
+            np.save(content, array)
+            write_whole(run_dir / name, content.getvalue())
+        fields = {"prefix": self.prefix, "fresh": self.fresh, "ignored": self.ignored}
+        text = json.dumps({**fields, "taken": [asdict(one) for one in self.taken]}, indent=1)
+        write_whole(run_dir / FILE_NAME, text + "\n")
 
     @classmethod
     def load(cls, run_dir: Path) -> WarmStart:
-        """Reads the file that `save` wrote. Raises OSError or ValueError if that is not possible."""
+        """Reads what `save` wrote, without the files of rows. Raises OSError or ValueError if that is not possible."""
         fields = read_object(run_dir / FILE_NAME)[1]
         taken = tuple(Taken(**one) for one in fields["taken"])
         return cls(fields["prefix"], taken, tuple(fields["fresh"]), tuple(fields["ignored"]))
 
 
-def warm_start(prefix: str, stored: Mapping[str, Stored], wanted: Sequence[Wanted], take: TakeConfig) -> WarmStart:
+def warm_start(
+    prefix: str,
+    stored: Mapping[str, Stored],
+    wanted: Sequence[Wanted],
+    take: TakeConfig,
+    rows_of: Mapping[str, str] = MappingProxyType({}),
+) -> WarmStart:
     """Returns what the run takes from a checkpoint that contains `stored`.
 
     Each item of `take.rename` is OLD:NEW, with a name or a scope of the checkpoint and of the run. The patterns in
-    `take.include` and `take.exclude` select variables of the run. Other dtypes are converted.
+    `take.include` and `take.exclude` select variables of the run. Other dtypes are converted. `rows_of` maps each
+    variable whose rows are taken by key to the file with these rows, which is also that of its slots.
 
     Raises ConfigError if a name or pattern in `take` matches nothing, or if nothing is taken. Raises CheckpointError if
     a shape differs.
@@ -85,8 +108,9 @@ def warm_start(prefix: str, stored: Mapping[str, Stored], wanted: Sequence[Wante
     for one in wanted:
         source = source_of.get(one.name)
         if source is not None and _is_selected(one, take):
-            _check_shape(prefix, one, source, stored[source])
-            taken.append(Taken(one.name, source, stored[source].dtype))
+            rows = rows_of.get(one.owner) if len(one.shape) else None
+            _check_shape(prefix, one, source, stored[source], by_key=rows is not None)
+            taken.append(Taken(one.name, source, stored[source].dtype, rows))
     if not taken:
         raise ConfigError(
             f"no variable of the model is taken from {prefix}, which contains {_some(sorted(stored))}"
@@ -149,8 +173,9 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _check_shape(prefix: str, one: Wanted, source: str, stored: Stored) -> None:
-    if stored.shape != one.shape:
+def _check_shape(prefix: str, one: Wanted, source: str, stored: Stored, *, by_key: bool) -> None:
+    first = 1 if by_key else 0
+    if stored.shape[first:] != one.shape[first:]:
         raise CheckpointError(
             f"variable «{source}» has shape {list(stored.shape)} in the checkpoint, but «{one.name}» has shape "
             f"{list(one.shape)} in the model"

@@ -171,6 +171,8 @@ class TakeConfig:
     exclude: tuple[str, ...] = ()  # Patterns of variables of the model that start afresh.
     # Names in the checkpoint with their names in the model, as OLD:NEW; a name that ends with / is a scope.
     rename: tuple[str, ...] = ()
+    # Tables whose rows are taken by the strings of a column with a vocabulary, as VARIABLE:COLUMN.
+    rows: tuple[str, ...] = ()
     # Take the optimizer's slots and counters, too; false: the optimizer starts afresh.
     slots: bool = True
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parallax_runner.checkpoints.warm_start import FILE_NAME, KEY, Wanted, WarmStart, notes_on, warm_start
+import numpy as np
+
+from parallax_runner.checkpoints.warm_start import FILE_NAME, KEY, ROWS, Wanted, WarmStart, notes_on, warm_start
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.data.dataset import Dataset, numbering_of
+from parallax_runner.data.table.vocabularies import FRESH, Vocabulary, WithVocabularies, same_rows, vocabulary_in
+from parallax_runner.errors import CheckpointError, ConfigError, Setting
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
 
@@ -17,7 +23,9 @@ if TYPE_CHECKING:
 
 
 @stage("read the checkpoint of the warm start")
-def with_warm_start(config: RunConfig, plan: Plan, single: SingleDeviceGraph) -> tuple[Plan, WarmStart | None]:
+def with_warm_start(
+    config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: Dataset
+) -> tuple[Plan, WarmStart | None]:
     """Returns the plan with notes on the warm start, and what the run takes, or None if it starts otherwise.
 
     A checkpoint in `ckpt.dir` wins, because it means that this run has begun already.
@@ -37,8 +45,84 @@ def with_warm_start(config: RunConfig, plan: Plan, single: SingleDeviceGraph) ->
     prefix = find_whole(path, Path(ckpt.folder), key=KEY).prefix
     assert prefix is not None  # find_whole raises an error if there is none
     prefix = Path(os.path.realpath(prefix.parent)) / prefix.name
-    found = warm_start(str(prefix), stored_in(prefix), _wanted(plan, single), ckpt.take)
-    return dataclasses.replace(plan, notes=(*plan.notes, *notes_on(found))), found
+    tables = _by_key(config, plan, dataset, prefix)
+    rows_of = {one.variable: one.file for one in tables}
+    found = warm_start(str(prefix), stored_in(prefix), _wanted(plan, single), ckpt.take, rows_of)
+    found = dataclasses.replace(found, rows={one.file: one.rows for one in tables})
+    notes = (*notes_on(found), *(one.note for one in tables))
+    return dataclasses.replace(plan, notes=(*plan.notes, *notes)), found
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table whose rows are taken by key. `file` gets the name of each old row."""
+
+    variable: str
+    file: str
+    rows: np.ndarray
+    note: str
+
+
+def _by_key(config: RunConfig, plan: Plan, dataset: Dataset, prefix: Path) -> list[_Table]:
+    """Returns the tables that `ckpt.take.rows` names.
+
+    Raises ConfigError if an item names no variable or no column with a vocabulary. Raises CheckpointError if the
+    checkpoint comes from another vocabulary and the configuration does not say what to take.
+    """
+    take = config.ckpt.take
+    if not take.rows:
+        _check_numbering(config, dataset, prefix)
+    shapes = {one.name: one.shape for one in plan.variables}
+    found = []
+    for number, item in enumerate(take.rows):
+        variable, _, column = item.rpartition(":")
+        if variable not in shapes:
+            raise ConfigError("expected VARIABLE:COLUMN with a variable of the model").about(Setting(ROWS, item))
+        old, new = _vocabularies(column, item, dataset, prefix)
+        rows = same_rows(old, new, shapes[variable][0])
+        kept = int((rows[new.first :] != FRESH).sum())
+        note = (
+            f"warm start: «{variable}» takes the rows of {kept} strings of «{column}»; {len(new.words) - kept} are "
+            f"new, and {len(old.words) - kept} are gone"
+        )
+        found.append(_Table(variable, f"warm_start_rows_{number}.npy", rows, note))
+    return found
+
+
+def _vocabularies(column: str, item: str, dataset: Dataset, prefix: Path) -> tuple[Vocabulary, Vocabulary]:
+    known = dataset.columns_with_vocabulary() if isinstance(dataset, WithVocabularies) else []
+    new = dataset.vocabulary_of(column) if isinstance(dataset, WithVocabularies) else None
+    if new is None:
+        told = ", ".join(known) or "none"
+        raise ConfigError(f"expected a column of the data that has a vocabulary; there is {told}").about(
+            Setting(ROWS, item)
+        )
+    try:
+        old = vocabulary_in(prefix.parent, column)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"the vocabularies of the checkpoint cannot be read: {error}").about(
+            Setting(KEY, str(prefix))
+        ) from error
+    if old is None:
+        raise ConfigError(f"beside checkpoint {prefix} there is no vocabulary of «{column}»").about(Setting(ROWS, item))
+    return old, new
+
+
+def _check_numbering(config: RunConfig, dataset: Dataset, prefix: Path) -> None:
+    """Raises CheckpointError if rows would silently belong to other strings."""
+    from parallax_runner.checkpoints.checkpoint_files import read_sidecar, sidecar_path
+
+    take = config.ckpt.take
+    if take.include or take.exclude or not sidecar_path(prefix).exists():
+        return
+    old, new = read_sidecar(prefix).numbering, numbering_of(dataset)
+    if old and new and old != new:
+        raise CheckpointError(
+            "the checkpoint comes from a run with another vocabulary, so the rows of its tables belong to other strings"
+        ).about(
+            Setting(KEY, str(prefix)),
+            remedy="add ckpt.take.rows=[VARIABLE:COLUMN] to take rows by their strings, or ckpt.take.exclude",
+        )
 
 
 def leave_warm_start(start: WarmStart | None, run_dir: Path) -> None:
@@ -53,7 +137,7 @@ def leave_warm_start(start: WarmStart | None, run_dir: Path) -> None:
 def _wanted(plan: Plan, single: SingleDeviceGraph) -> list[Wanted]:
     """Returns the saved variables. Besides slots, scalars without a gradient belong to the optimizer: its step count,
     its learning rate, which Keras names so, and its powers of decay."""
-    slots = {slot for variable in plan.variables for slot in variable.slots}
+    owners = {slot: variable.name for variable in plan.variables for slot in variable.slots}
     trained = {gradient.variable for gradient in single.gradients}
     found: dict[str, Wanted] = {}
     for one in single.variables:
@@ -63,7 +147,8 @@ def _wanted(plan: Plan, single: SingleDeviceGraph) -> list[Wanted]:
                 one.full_name,
                 tuple(one.full_shape),
                 one.dtype,
-                is_of_optimizer=one.name in slots or is_counter,
+                is_of_optimizer=one.name in owners or is_counter,
                 is_set=is_counter and one.full_name.endswith("/learning_rate"),
+                owner=owners.get(one.name, one.full_name),
             )
     return list(found.values())

@@ -66,6 +66,19 @@ class Piece:
         with tf.device(self.handle.op.device or None):
             return tf.raw_ops.AssignVariableOp(resource=self.handle, value=tf.ensure_shape(values, self.shape))
 
+    def assign_rows(self, values: tf.Tensor, is_taken: tf.Tensor) -> tf.Operation:
+        """Returns an op like `assign` for the rows where `is_taken` (bool [rows]) is true. The other rows keep their
+        values."""
+        return self._assign_own_rows(tf.ensure_shape(values, self.shape), is_taken)
+
+    def _assign_own_rows(self, values: tf.Tensor, is_taken: tf.Tensor) -> tf.Operation:
+        """Assigns rows of the resource, which has the shape of `values`."""
+        with tf.device(self.handle.op.device or None):
+            before = tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=values.dtype)
+            condition = tf.reshape(is_taken, [-1, *[1] * (values.shape.rank - 1)])
+            merged = tf.raw_ops.SelectV2(condition=condition, t=values, e=before)
+            return tf.raw_ops.AssignVariableOp(resource=self.handle, value=merged)
+
 
 @dataclass(frozen=True)
 class LogicalVariable:

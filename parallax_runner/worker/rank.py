@@ -258,7 +258,7 @@ def warm_start_of(config: RunConfig, run_dir: Path, distributed: DistributedGrap
     this before the graph is finalized."""
     if config.ckpt.resume != "never" or not (run_dir / WARM_START).exists():
         return None
-    return WarmStartOps(distributed, WarmStart.load(run_dir))
+    return WarmStartOps(distributed, WarmStart.load(run_dir), run_dir)
 
 
 def start_of(config: RunConfig) -> Sidecar:

@@ -26,7 +26,6 @@ from parallax_runner.files.whole import write_whole
 
 log = logging.getLogger(__name__)
 FORMAT = 1  # increase this when the same rows would give other results
-LEARNED = "table.npz"  # the file with vocabularies and statistics in a run's folder and beside its checkpoints
 SKIPPED = "skipped"
 SEPARATOR = "/"  # between the number of a column and the name of an array
 
@@ -81,7 +80,7 @@ def numbering(table: StoredTable, columns: Sequence[Column], found: Fitted) -> s
 
 def save_readable(path: Path, table: StoredTable, columns: Sequence[Column], found: Fitted) -> None:
     """Writes the states to a file that needs no table. String i of a vocabulary is the bytes of `vocabulary` from
-    `vocabulary_offsets[i]` to `vocabulary_offsets[i + 1]`. Raises OSError."""
+    `vocabulary_offsets[i]` to `vocabulary_offsets[i + 1]`, and has the id `first_id` + i. Raises OSError."""
     arrays = {}
     for column in columns:
         for name, array in found.of(column.name).items():
@@ -90,6 +89,7 @@ def save_readable(path: Path, table: StoredTable, columns: Sequence[Column], fou
                 words = strings_of(table.strings[column.name], array)
                 arrays[f"{key}vocabulary"] = np.frombuffer(b"".join(words), dtype=np.uint8)
                 arrays[f"{key}vocabulary_offsets"] = np.cumsum([0, *map(len, words)])
+                arrays[f"{key}first_id"] = np.asarray(column.first_id)
             else:
                 arrays[f"{key}{name}"] = np.asarray(array)
     _save(path, arrays)

@@ -14,12 +14,14 @@ from parallax_runner.data.identity import CONTENT, EXAMPLES, Contents
 from parallax_runner.data.table.cells import Cells, PartReader, arrays_of
 from parallax_runner.data.table.columns.category import Category
 from parallax_runner.data.table.columns.column import Column, Role, TableFeature
+from parallax_runner.data.table.columns.ids import CODES
 from parallax_runner.data.table.columns.sampled import Sampled
-from parallax_runner.data.table.fitted import LEARNED, Fitted, numbering, save_readable
+from parallax_runner.data.table.fitted import Fitted, numbering, save_readable
 from parallax_runner.data.table.row_order import GoodRows, row_stream
 from parallax_runner.data.table.stacks import Stack, check_alike
 from parallax_runner.data.table.stored_table import TEST, TRAIN, VALIDATION, StoredTable
 from parallax_runner.data.table.strings_of_codes import strings_of
+from parallax_runner.data.table.vocabularies import LEARNED, Vocabulary
 from parallax_runner.errors import DataError
 
 
@@ -104,6 +106,18 @@ class TableDataset:
         cells = self._taken(part, np.arange(count) % self._good[part].count)
         columns = self._behind(features)
         return {one.name: one.raw_example(cells[one.name], self.table.strings.get(one.name)) for one in columns}
+
+    def columns_with_vocabulary(self) -> list[str]:
+        """Returns the names of the columns that have a vocabulary."""
+        return [one.name for one in self.columns if CODES in self.fitted.of(one.name)]
+
+    def vocabulary_of(self, column: str) -> Vocabulary | None:
+        """Returns the vocabulary of a column, or None if it has none."""
+        if column not in self.columns_with_vocabulary():
+            return None
+        (found,) = [one for one in self.columns if one.name == column]
+        codes = self.fitted.of(column)[CODES]
+        return Vocabulary(found.first_id, strings_of(self.table.strings[column], codes))
 
     def save_learned(self, folder: Path) -> None:
         """Writes vocabularies and statistics to a file in the folder. Raises OSError if it cannot be written."""

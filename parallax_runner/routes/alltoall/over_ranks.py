@@ -56,6 +56,12 @@ class RankRows(Piece):
             own = self.shard.take(tf.ensure_shape(values, self.shape))
             return tf.raw_ops.AssignVariableOp(resource=self.handle, value=own)
 
+    def assign_rows(self, values: tf.Tensor, is_taken: tf.Tensor) -> tf.Operation:
+        """Assigns those of this rank's own rows where `is_taken` is true."""
+        with tf.device(self.handle.op.device or None):
+            own, own_is_taken = self.shard.take(tf.ensure_shape(values, self.shape)), self.shard.take(is_taken)
+        return self._assign_own_rows(own, own_is_taken)
+
 
 @dataclass(frozen=True, eq=False)
 class OverRanks(Placement):

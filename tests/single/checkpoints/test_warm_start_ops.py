@@ -25,7 +25,7 @@ def values_after(comm: str, partitions: int, pieces: int, start: WarmStart | Non
     single = captured(model, optimizer="adam")
     distributed = rewrite_for_rank(single, planned(single, comm, workers=1, partitions=partitions), rank=0, seed=1)
     reads = CheckpointOps(distributed)
-    ops = None if start is None else WarmStartOps(distributed, start)
+    ops = None if start is None else WarmStartOps(distributed, start, Path())
     graph = on_one_device(distributed.graph)
     with tf.Session(graph=graph) as session:
         session.run(distributed.initialize.name)

@@ -35,6 +35,10 @@ class Categories(Column):
         """How a value becomes an id."""
         return Ids(self.hash, self.ids, self.min_count, self.max_size, self.oov)
 
+    @property
+    def first_id(self) -> int:
+        return self.rule.first() + (self.padded_to is not None)
+
     def check(self) -> str | None:
         return self.rule.check()
 

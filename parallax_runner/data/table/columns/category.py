@@ -31,6 +31,10 @@ class Category(Column):
         """How a value becomes an id."""
         return Ids(self.hash, self.ids, self.min_count, self.max_size, self.oov)
 
+    @property
+    def first_id(self) -> int:
+        return self.rule.first()
+
     def check(self) -> str | None:
         return self.rule.check()
 

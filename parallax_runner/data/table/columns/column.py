@@ -93,6 +93,11 @@ class Column(ABC):
 
     name: str
 
+    @property
+    def first_id(self) -> int:
+        """The id of the first string of the vocabulary, if the column has one."""
+        return 0
+
     def check(self) -> str | None:
         """Returns the reason why the settings do not fit together, or None."""
         return None

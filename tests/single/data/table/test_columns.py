@@ -253,7 +253,7 @@ def test_what_was_learned_is_written_as_strings_and_numbers(tmp_path):
     dataset = dataset_of(tmp_path, given, {"a": [1, 3], "c": ["ü", "ü"]}, validation={"a": [9], "c": ["new"]})
     dataset.save_learned(tmp_path)
     with np.load(tmp_path / "table.npz") as learned:
-        assert set(learned.files) == {"a/mean", "a/deviation", "c/vocabulary", "c/vocabulary_offsets"}
+        assert set(learned.files) == {"a/mean", "a/deviation", "c/vocabulary", "c/vocabulary_offsets", "c/first_id"}
         assert (learned["a/mean"], learned["a/deviation"]) == (2, 1)
         assert learned["c/vocabulary"].tobytes() == "ü".encode() and learned["c/vocabulary_offsets"].tolist() == [0, 2]
 
