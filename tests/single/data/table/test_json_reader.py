@@ -28,10 +28,10 @@ def block_of(text: str, first_line: int = 1) -> JsonBlock:
     return JsonBlock(TextPiece(data, first_line, text.count("\n") + (not text.endswith("\n")), len(data)))
 
 
-def load(text: str, tmp_path: Path, **named: BadRows) -> StoredTable:
+def load(text: str, tmp_path: Path, bad_rows: BadRows | None = None) -> StoredTable:
     (tmp_path / "t.jsonl").write_text(text, encoding="utf-8", newline="")
     sources = Sources({"train": (str(tmp_path / "t.jsonl"),)})
-    return stored_table(sources, COLUMNS[:1], cache_dir=str(tmp_path / "cache"), **named)
+    return stored_table(sources, COLUMNS[:1], cache_dir=str(tmp_path / "cache"), bad_rows=bad_rows)
 
 
 @pytest.mark.parametrize("seed", range(10))
