@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.json as pa_json
 
 from parallax_runner.data.table.raw_block import Fault, RawBlock, Reader
-from parallax_runner.data.table.read_columns import Column, ReadColumn, as_read
+from parallax_runner.data.table.read_columns import BadBlock, Column, ReadColumn, as_read
 from parallax_runner.data.table.sources import SourceFile
 from parallax_runner.data.table.stored_table import Cell
 from parallax_runner.data.table.text_stream import TextPiece, pieces, records
 
 SAMPLED_ROWS = 100
 _SAMPLE_BYTES = 2**16
+_BLANKS = np.frombuffer(b" \t\r\n", dtype=np.uint8)  # what JSON allows between values
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,13 @@ class JsonBlock(RawBlock):
             read_options=pa_json.ReadOptions(use_threads=False, block_size=len(self.piece.data) + 1),
             parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
         )
+        self._check_one_row_per_line(table.num_rows)
         return [as_read(table.column(column.name).combine_chunks(), column) for column in read]
+
+    def _check_one_row_per_line(self, rows: int) -> None:
+        """Raises BadBlock if lines have several objects, or objects several lines, which the parser accepts."""
+        if rows != self.piece.line_count and rows != len(self.lines()):
+            raise BadBlock(f"{rows} objects")
 
     def lines(self) -> np.ndarray:
         """See RawBlock."""
@@ -82,7 +89,12 @@ class JsonBlock(RawBlock):
         return json.dumps(json.loads(self.piece.data).get(name), ensure_ascii=False)
 
     def _records(self) -> tuple[np.ndarray, np.ndarray]:
-        return records(self.piece.data, _line_ends(self.piece.data))
+        starts, lines = records(self.piece.data, _line_ends(self.piece.data))
+        if len(starts) == 0:
+            return starts, lines
+        is_text = np.isin(np.frombuffer(self.piece.data, dtype=np.uint8), _BLANKS, invert=True)
+        has_text = np.logical_or.reduceat(is_text, starts)
+        return starts[has_text], lines[has_text]
 
 
 class JsonReader(Reader):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 
 import numpy as np
 import pyarrow as pa
@@ -34,8 +36,7 @@ class Partition:
 
     def __post_init__(self) -> None:
         """Raises ConfigError if the values do not divide rows."""
-        _check_names(self.fractions, "fractions")
-        _check_names(self.bounds, "bounds")
+        _check_types(self)
         if bool(self.fractions) == bool(self.bounds):
             raise ConfigError("expected either fractions, or bounds and a column.").about(
                 Setting.of("data.partition", None)
@@ -50,6 +51,10 @@ class Partition:
             )
         if len({isinstance(bound, str) for bound in self.bounds.values()}) > 1:
             raise ConfigError("expected only numbers or only strings.").about(
+                Setting.of("data.partition.bounds", dict(self.bounds))
+            )
+        if len(set(self.bounds.values())) < len(self.bounds):
+            raise ConfigError("expected different bounds; from one bound on, the rows go to one part only.").about(
                 Setting.of("data.partition.bounds", dict(self.bounds))
             )
 
@@ -91,10 +96,32 @@ class Partition:
         return dict(sorted(self.bounds.items(), key=lambda item: item[1]))
 
 
-def _check_names(parts: Mapping[str, float | str], key: str) -> None:
-    for part in parts:
+def _check_types(given: Partition) -> None:
+    """Raises ConfigError for a value that has the wrong type, or that is not finite."""
+    _check_parts(given.fractions, "fractions", "a number", _is_number)
+    _check_parts(
+        given.bounds, "bounds", "a finite number or a string", lambda one: isinstance(one, str) or _is_number(one)
+    )
+    if not isinstance(given.column, str | None):
+        raise ConfigError("expected the name of a column.").about(Setting.of("data.partition.column", given.column))
+    if not isinstance(given.seed, Integral) or isinstance(given.seed, bool):
+        raise ConfigError("expected an integer.").about(Setting.of("data.partition.seed", given.seed))
+
+
+def _check_parts(given: object, key: str, expected: str, is_good: Callable[[object], bool]) -> None:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"expected a part and {expected}, such as {{{VALIDATION}: 0.1}}.").about(
+            Setting.of(f"data.partition.{key}", given)
+        )
+    for part, value in given.items():
         if part not in _DIVIDED:
             raise ConfigError(f"expected {VALIDATION} or {TEST}.").about(Setting.of(f"data.partition.{key}", part))
+        if not is_good(value):
+            raise ConfigError(f"expected {expected}.").about(Setting.of(f"data.partition.{key}.{part}", value))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _mixed(numbers: np.ndarray) -> np.ndarray:

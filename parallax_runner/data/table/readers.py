@@ -19,8 +19,8 @@ _DELIMITERS = {CSV: ",", TSV: "\t"}
 def reader_of(sources: Sources, format_name: str) -> Reader:
     """Returns the reader of the files. Raises ConfigError if a setting does not suit the format."""
     if format_name in _DELIMITERS:
-        delimiter = sources.delimiter or _DELIMITERS[format_name]
-        if len(delimiter.encode()) != 1 or delimiter in '"\r\n':
+        delimiter = _DELIMITERS[format_name] if sources.delimiter is None else sources.delimiter
+        if not _can_delimit(delimiter):
             raise ConfigError("expected one ASCII character.").about(Setting.of("data.delimiter", delimiter))
         return CsvReader(delimiter, sources.header)
     if sources.delimiter is not None or sources.header is not None:
@@ -38,6 +38,12 @@ def reader_of(sources: Sources, format_name: str) -> Reader:
         ARROW: ArrowReader,
     }
     return readers[format_name]()
+
+
+def _can_delimit(given: object) -> bool:
+    if not isinstance(given, str) or len(given) != 1:
+        return False
+    return given.isascii() and given not in '"\r\n'
 
 
 def check_names(reader: Reader, files: Sequence[SourceFile], read: Sequence[ReadColumn]) -> None:

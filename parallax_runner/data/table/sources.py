@@ -112,6 +112,8 @@ def _set_format() -> str:
 
 def _files_at(path: str, part: str) -> list[SourceFile]:
     setting = Setting.of(f"data.{part}", path)
+    if not path:
+        raise ConfigError("expected the path of a file or a folder.").about(setting)
     root = Path(path).expanduser()
     if root.is_dir():
         found = [_found(file.name, file.path) for file in find_files(root)]
