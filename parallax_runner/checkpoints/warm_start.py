@@ -104,13 +104,8 @@ def warm_start(
     _check_patterns("include", take.include, names)
     _check_patterns("exclude", take.exclude, names)
     source_of = _renamed(stored, take.rename)
-    taken = list[Taken]()
-    for one in wanted:
-        source = source_of.get(one.name)
-        if source is not None and _is_selected(one, take):
-            rows = rows_of.get(one.owner) if len(one.shape) else None
-            _check_shape(prefix, one, source, stored[source], by_key=rows is not None)
-            taken.append(Taken(one.name, source, stored[source].dtype, rows))
+    chosen = [one for one in wanted if one.name in source_of and _is_selected(one, take)]
+    taken = [_taken(prefix, one, source_of[one.name], stored, rows_of) for one in chosen]
     if not taken:
         raise ConfigError(
             f"no variable of the model is taken from {prefix}, which contains {_some(sorted(stored))}"
@@ -119,6 +114,13 @@ def warm_start(
     used = {one.source for one in taken}
     fresh = tuple(name for name in names if name not in found)
     return WarmStart(prefix, tuple(taken), fresh, tuple(name for name in sorted(stored) if name not in used))
+
+
+def _taken(prefix: str, one: Wanted, source: str, stored: Mapping[str, Stored], rows_of: Mapping[str, str]) -> Taken:
+    """Returns how a variable is taken from the tensor `source`. Raises CheckpointError if the shape differs."""
+    rows = rows_of.get(one.owner) if one.shape else None
+    _check_shape(prefix, one, source, stored[source], by_key=rows is not None)
+    return Taken(one.name, source, stored[source].dtype, rows)
 
 
 def notes_on(start: WarmStart) -> list[str]:
@@ -139,18 +141,29 @@ def _renamed(stored: Collection[str], rename: Iterable[str]) -> dict[str, str]:
     OLD:NEW, or if the old name or scope is not in the checkpoint."""
     found = {name: name for name in stored}
     for item in rename:
-        old, colon, new = item.partition(":")
-        if not (old and colon and new):
-            raise ConfigError("expected OLD:NEW, such as tower/:query/").about(Setting(RENAME, item))
-        matching = [name for name in stored if name == old or (old.endswith("/") and name.startswith(old))]
-        if not matching:
-            raise ConfigError(f"the checkpoint has no variable «{old}»; it contains {_some(sorted(stored))}").about(
-                Setting(RENAME, item)
-            )
-        for name in matching:
+        old, new = _old_and_new(item)
+        for name in _matching(stored, old, item):
             found.pop(name, None)
             found[new + name.removeprefix(old)] = name
     return found
+
+
+def _old_and_new(item: str) -> tuple[str, str]:
+    old, _, new = item.partition(":")
+    if not old or not new:
+        raise ConfigError("expected OLD:NEW, such as tower/:query/").about(Setting(RENAME, item))
+    return old, new
+
+
+def _matching(stored: Collection[str], old: str, item: str) -> list[str]:
+    """Returns the names in the checkpoint that a name or a scope stands for."""
+    is_scope = old.endswith("/")
+    matching = [name for name in stored if name == old or (is_scope and name.startswith(old))]
+    if not matching:
+        raise ConfigError(f"the checkpoint has no variable «{old}»; it contains {_some(sorted(stored))}").about(
+            Setting(RENAME, item)
+        )
+    return matching
 
 
 def _check_patterns(key: str, patterns: Iterable[str], names: Sequence[str]) -> None:

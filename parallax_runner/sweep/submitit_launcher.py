@@ -100,14 +100,13 @@ class LedgerLauncher(SlurmLauncher):
         order = sorted(overrides, key=lambda n: (sorted(sizes[n].items()), n))
         groups = [list(group) for _, group in groupby(order, key=lambda n: sizes[n])]
         most, is_limited = most_in_array(), self.params["array_parallelism"] < len(overrides)
-        previous: str | None = None
         for numbers in [part for group in groups for part in batched(group, most)]:
             size = sizes[numbers[0]]
             state = Singleton.get_state()
             # The arguments of SlurmLauncher.__call__.
             of_jobs = [(overrides[n], "hydra.sweep.dir", first + n, f"job_id_for_{first + n}", state) for n in numbers]
             try:
-                executor = self._executor(size, after=previous if is_limited else None)
+                executor = self._executor(size, after=list(made.values())[-1:] if is_limited else [])
                 made |= zip(numbers, executor.map_array(self, *zip(*of_jobs, strict=True)), strict=True)
             except (RuntimeError, OSError) as error:  # srun is missing, or sbatch refuses the job
                 cancel(one.job_id for one in made.values())
@@ -115,20 +114,20 @@ class LedgerLauncher(SlurmLauncher):
                 raise SystemExit(
                     tell(LaunchError(str(error)).about(Setting("hydra/launcher", "submitit_slurm")))
                 ) from error
-            previous = made[numbers[0]].job_id.partition("_")[0]
         if made:
             folder = next(iter(made.values())).paths.folder.parent
             ids = ", ".join(made[n].job_id for n in sorted(made))
             print(f"parallax_runner: submitted as Slurm jobs {ids}; the logs are under {folder}", file=stderr)
         return made
 
-    def _executor(self, size: dict[str, int], *, after: str | None) -> submitit.AutoExecutor:
-        """Returns an executor whose jobs begin when the Slurm job `after` has ended, unless that is None."""
+    def _executor(self, size: dict[str, int], *, after: Sequence[submitit.Job[Any]]) -> submitit.AutoExecutor:
+        """Returns an executor whose jobs begin when the whole arrays of the jobs `after` have ended."""
         general = set(BaseQueueConf.__dataclass_fields__)
         settings = dict(self.params | size)
-        if after is not None:
+        if after:
             more = settings.get("additional_parameters") or {}
-            depends = ",".join(filter(None, (more.get("dependency"), f"afterany:{after}")))
+            arrays = [f"afterany:{one.job_id.partition('_')[0]}" for one in after]
+            depends = ",".join(filter(None, (more.get("dependency"), *arrays)))
             settings["additional_parameters"] = {**more, "dependency": depends}
         folder, timeouts = settings.pop("submitit_folder"), settings.pop("max_num_timeout")
         executor = submitit.AutoExecutor(folder=folder, cluster="slurm", slurm_max_num_timeout=timeouts)
