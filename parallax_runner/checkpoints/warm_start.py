@@ -110,10 +110,12 @@ def warm_start(
         raise ConfigError(
             f"no variable of the model is taken from {prefix}, which contains {_some(sorted(stored))}"
         ).about(Setting(KEY, prefix), remedy="set ckpt.take.rename")
-    found = {one.name for one in taken}
-    used = {one.source for one in taken}
-    fresh = tuple(name for name in names if name not in found)
-    return WarmStart(prefix, tuple(taken), fresh, tuple(name for name in sorted(stored) if name not in used))
+    fresh = _without(names, {one.name for one in taken})
+    return WarmStart(prefix, tuple(taken), fresh, _without(sorted(stored), {one.source for one in taken}))
+
+
+def _without(names: Iterable[str], others: Collection[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in others)
 
 
 def _taken(prefix: str, one: Wanted, source: str, stored: Mapping[str, Stored], rows_of: Mapping[str, str]) -> Taken:

@@ -7,7 +7,7 @@ submitit submits the jobs, and each job records in the ledger how it ended. subm
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -97,10 +97,8 @@ class LedgerLauncher(SlurmLauncher):
         the previous one has ended.
         """
         made: dict[int, submitit.Job[Any]] = {}
-        order = sorted(overrides, key=lambda n: (sorted(sizes[n].items()), n))
-        groups = [list(group) for _, group in groupby(order, key=lambda n: sizes[n])]
-        most, is_limited = most_in_array(), self.params["array_parallelism"] < len(overrides)
-        for numbers in [part for group in groups for part in batched(group, most)]:
+        is_limited = self.params["array_parallelism"] < len(overrides)
+        for numbers in arrays_of(overrides, sizes, most_in_array()):
             size = sizes[numbers[0]]
             state = Singleton.get_state()
             # The arguments of SlurmLauncher.__call__.
@@ -144,6 +142,13 @@ class LedgerLauncher(SlurmLauncher):
             status = account.failed_status
         if status:
             raise SystemExit(status)
+
+
+def arrays_of(numbers: Iterable[int], sizes: Sequence[dict[str, int]], most: int) -> list[list[int]]:
+    """Returns the jobs of each job array: jobs with the same size, at most `most` of them."""
+    order = sorted(numbers, key=lambda n: (sorted(sizes[n].items()), n))
+    groups = [list(group) for _, group in groupby(order, key=lambda n: sizes[n])]
+    return [part for group in groups for part in batched(group, most)]
 
 
 def batched(numbers: Sequence[int], most: int) -> list[list[int]]:
