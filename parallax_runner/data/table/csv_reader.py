@@ -15,7 +15,8 @@ from parallax_runner.data.table.csv_records import end_of_records, record_ends
 from parallax_runner.data.table.raw_block import Fault, RawBlock, Reader
 from parallax_runner.data.table.read_columns import MISSING_TEXTS, Column, ReadColumn, as_read
 from parallax_runner.data.table.sources import SourceFile
-from parallax_runner.data.table.text_stream import TextPiece, pieces, records
+from parallax_runner.data.table.text_block import TextBlock
+from parallax_runner.data.table.text_stream import pieces, records
 from parallax_runner.errors import DataError
 
 _HEADER_BYTES = 2**16
@@ -31,17 +32,11 @@ class CsvLayout:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class CsvBlock(RawBlock):
+@dataclass(frozen=True, kw_only=True)
+class CsvBlock(TextBlock):
     """Records of a CSV file."""
 
     layout: CsvLayout
-    piece: TextPiece
-
-    @property
-    def place(self) -> str:
-        """See RawBlock."""
-        return "line"
 
     def columns(self, read: Sequence[ReadColumn]) -> list[Column]:
         """See RawBlock."""
@@ -70,25 +65,6 @@ class CsvBlock(RawBlock):
     def _key(self, name: str) -> str:
         # Names in a file may be doubled, but positions are not.
         return str(self.layout.names.index(name))
-
-    def lines(self) -> np.ndarray:
-        """See RawBlock."""
-        _, lines = self._records()
-        return lines + self.piece.first_line
-
-    def regular_start(self, rows: int) -> int | None:
-        """See RawBlock."""
-        return self.piece.first_line if rows == self.piece.line_count else None
-
-    def divided(self) -> tuple[CsvBlock, CsvBlock] | None:
-        """See RawBlock."""
-        starts, lines = self._records()
-        if len(starts) < 2:
-            return None
-        middle = len(starts) // 2
-        place = int(starts[middle]), int(lines[middle])
-        first, second = self.piece.up_to_record(*place), self.piece.from_record(*place)
-        return CsvBlock(self.layout, first), CsvBlock(self.layout, second)
 
     def _records(self) -> tuple[np.ndarray, np.ndarray]:
         return records(self.piece.data, record_ends(self.piece.data, self.layout.delimiter))
@@ -145,7 +121,7 @@ class CsvReader(Reader):
                 names = tuple(self._names_in(file, piece))
                 rows = self._after_header(piece)
             if not rows.is_blank:
-                yield CsvBlock(CsvLayout(self._delimiter, names), rows), piece.read_bytes
+                yield CsvBlock(layout=CsvLayout(self._delimiter, names), piece=rows), piece.read_bytes
 
     def _pieces(self, file: SourceFile, block_bytes: int | None) -> Iterator[TextPiece]:
         return pieces(file, lambda start, more: end_of_records(start, more, self._delimiter), block_bytes)

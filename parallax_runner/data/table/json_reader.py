@@ -16,27 +16,21 @@ from parallax_runner.data.table.raw_block import Fault, RawBlock, Reader
 from parallax_runner.data.table.read_columns import BadBlock, Column, ReadColumn, as_read
 from parallax_runner.data.table.sources import SourceFile
 from parallax_runner.data.table.stored_table import Cell
-from parallax_runner.data.table.text_stream import TextPiece, pieces, records
+from parallax_runner.data.table.text_block import TextBlock
+from parallax_runner.data.table.text_stream import pieces, records
 
 SAMPLED_ROWS = 100
 _SAMPLE_BYTES = 2**16
 _BLANKS = np.frombuffer(b" \t\r\n", dtype=np.uint8)  # what JSON allows between values
 
 
-@dataclass(frozen=True)
-class JsonBlock(RawBlock):
+@dataclass(frozen=True, kw_only=True)
+class JsonBlock(TextBlock):
     """Lines of a file.
 
     The parser has to know the type of each column, which follows from the block's first rows. If a column of ids has
     numbers and strings, the parser refuses the block. Then parts of it are read, down to rows of one type.
     """
-
-    piece: TextPiece
-
-    @property
-    def place(self) -> str:
-        """See RawBlock."""
-        return "line"
 
     def columns(self, read: Sequence[ReadColumn]) -> list[Column]:
         """See RawBlock."""
@@ -54,25 +48,6 @@ class JsonBlock(RawBlock):
         """Raises BadBlock if lines have several objects, or objects several lines, which the parser accepts."""
         if rows != self.piece.line_count and rows != len(self.lines()):
             raise BadBlock(f"{rows} objects")
-
-    def lines(self) -> np.ndarray:
-        """See RawBlock."""
-        _, lines = self._records()
-        return lines + self.piece.first_line
-
-    def regular_start(self, rows: int) -> int | None:
-        """See RawBlock."""
-        return self.piece.first_line if rows == self.piece.line_count else None
-
-    def divided(self) -> tuple[JsonBlock, JsonBlock] | None:
-        """See RawBlock."""
-        starts, lines = self._records()
-        if len(starts) < 2:
-            return None
-        middle = len(starts) // 2
-        place = int(starts[middle]), int(lines[middle])
-        first, second = self.piece.up_to_record(*place), self.piece.from_record(*place)
-        return JsonBlock(first), JsonBlock(second)
 
     def fault_of_row(self, read: Sequence[ReadColumn]) -> Fault | None:
         """See RawBlock."""
@@ -111,7 +86,7 @@ class JsonReader(Reader):
         """See Reader."""
         for piece in pieces(file, _end_of_lines):
             if not piece.is_blank:
-                yield JsonBlock(piece), piece.read_bytes
+                yield JsonBlock(piece=piece), piece.read_bytes
 
 
 def _end_of_lines(start: bytes, more: bytes) -> int:

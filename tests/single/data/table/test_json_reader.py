@@ -25,7 +25,7 @@ READ = [ReadColumn.of(column) for column in COLUMNS]
 
 def block_of(text: str, first_line: int = 1) -> JsonBlock:
     data = text.encode()
-    return JsonBlock(TextPiece(data, first_line, text.count("\n") + (not text.endswith("\n")), len(data)))
+    return JsonBlock(piece=TextPiece(data, first_line, text.count("\n") + (not text.endswith("\n")), len(data)))
 
 
 def load(text: str, tmp_path: Path, bad_rows: BadRows | None = None) -> StoredTable:
