@@ -16,7 +16,7 @@ from parallax_runner.data.table.raw_block import Fault, RawBlock, Reader
 from parallax_runner.data.table.read_columns import MISSING_TEXTS, Column, ReadColumn, as_read
 from parallax_runner.data.table.sources import SourceFile
 from parallax_runner.data.table.text_block import TextBlock
-from parallax_runner.data.table.text_stream import pieces, records
+from parallax_runner.data.table.text_stream import TextPiece, pieces, records
 from parallax_runner.errors import DataError
 
 _HEADER_BYTES = 2**16
