@@ -33,4 +33,4 @@ def test_the_halves_of_a_block_have_its_lines(kind: str) -> None:
     assert block.lines().tolist() == lines_of(block) == LINES[kind]
     np.testing.assert_array_equal(block.regular_start(3) is None, True)  # one line belongs to no row of its own
     first, _ = block.divided() or (None, None)
-    assert first is not None and first.regular_start(1) == 5
+    assert first is not None and first.regular_start(first.piece.line_count) == 5
