@@ -30,8 +30,8 @@ def make_model(
     of `units` combines the rows and the numbers.
 
     Output: float [batch, 1], with `task=binary` the probability of the label 1, with `task=regression` the label.
-    `optimizer` is the name of a Keras optimizer. Raises ValueError for another task, if no feature is an input, if there
-    is no label, and for labels that do not fit the task.
+    `optimizer` is the name of a Keras optimizer. Raises ValueError for another task, if no feature is an input, if
+    there is no label, and for labels that do not fit the task.
     """
     if task not in LOSSES:
         raise ValueError(f"task {task}: expected binary or regression")
@@ -97,6 +97,7 @@ def _averaged(name: str, one: Any, ids: Any, size: int) -> Any:
     return ops.sum(rows * is_item, axis=1) / items
 
 
+@keras.saving.register_keras_serializable(package="parallax_runner")
 class AverageOfRagged(layers.Layer):
     """The average of the rows of each example, and 0 for an example without rows."""
 

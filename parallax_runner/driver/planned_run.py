@@ -76,7 +76,7 @@ def planned_run(request: Request) -> PlannedRun:
     plan = partition_search.planned(config, plan_run(config, single, measured=measured), single)
     plan = validation.planned(config, plan, single, dataset)
     report.tell_notes(notes_on_losses)
-    plan, warm = with_warm_start(config, plan, single)
+    plan, warm = with_warm_start(config, plan, single, dataset)
     goal = goal_of(config, single, dataset)
     if plan.servers:
         from parallax_runner.train.protocols import check_protocol

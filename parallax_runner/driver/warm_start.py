@@ -7,8 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from parallax_runner.checkpoints.checkpoint_files import read_sidecar, sidecar_path
 from parallax_runner.checkpoints.warm_start import FILE_NAME, KEY, Wanted, WarmStart, notes_on, warm_start
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.data.dataset import Dataset, numbering_of
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
 
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
 
 
 @stage("read the checkpoint of the warm start")
-def with_warm_start(config: RunConfig, plan: Plan, single: SingleDeviceGraph) -> tuple[Plan, WarmStart | None]:
+def with_warm_start(
+    config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: Dataset
+) -> tuple[Plan, WarmStart | None]:
     """Returns the plan with notes on the warm start, and what the run takes, or None if it starts otherwise.
 
     A checkpoint in `ckpt.dir` wins, because it means that this run has begun already.
@@ -38,7 +42,21 @@ def with_warm_start(config: RunConfig, plan: Plan, single: SingleDeviceGraph) ->
     assert prefix is not None  # find_whole raises an error if there is none
     prefix = Path(os.path.realpath(prefix.parent)) / prefix.name
     found = warm_start(str(prefix), stored_in(prefix), _wanted(plan, single), ckpt.take)
-    return dataclasses.replace(plan, notes=(*plan.notes, *notes_on(found))), found
+    notes = (*plan.notes, *notes_on(found), *_notes_on_vocabulary(prefix, numbering_of(dataset)))
+    return dataclasses.replace(plan, notes=notes), found
+
+
+def _notes_on_vocabulary(prefix: Path, numbering: str) -> list[str]:
+    """Returns a sentence if the rows of the checkpoint's tables belong to other words than those of this run. A
+    checkpoint of plain TensorFlow does not tell. Raises CheckpointError for a damaged sidecar."""
+    if not numbering or not sidecar_path(prefix).exists():
+        return []
+    if read_sidecar(prefix).numbering in ("", numbering):
+        return []
+    return [
+        "warm start: the checkpoint has another vocabulary than this run, and rows are taken by number, so a row "
+        "that is taken belongs to another word; set ckpt.take.exclude to the tables of words"
+    ]
 
 
 def leave_warm_start(start: WarmStart | None, run_dir: Path) -> None:

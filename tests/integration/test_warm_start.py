@@ -64,6 +64,27 @@ def test_a_run_that_has_begun_goes_on_with_its_own_checkpoint(first: Path, tmp_p
     assert values(done.run_dir, 2)["adagrad/iteration"] == 2
 
 
+def test_a_note_says_that_the_vocabularies_differ(tmp_path: Path) -> None:
+    columns = "data.columns={word: category, y: label}"
+    for name, words in {"first": "ab", "same": "abab", "other": "cd"}.items():
+        rows = "".join(f"{word},{number % 2}\n" for number, word in enumerate(words * 8))
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rows.csv").write_text(f"word,y\n{rows}", encoding="utf-8")
+    lines = (
+        "model=tabular",
+        columns,
+        "data.train=rows.csv",
+        "data.batch_size=4",
+        "tracking=off",
+        "comm=local",
+        "train.steps=1",
+    )
+    first = launch(*lines, cwd=tmp_path / "first").expect_success().run_dir
+    for name, is_noted in {"same": False, "other": True}.items():
+        done = launch(*lines, f"ckpt.warm_start={first}", cwd=tmp_path / name).expect_success()
+        assert ("has another vocabulary" in " ".join(done.plan["notes"])) is is_noted
+
+
 def test_checkpoints_of_plain_tensorflow_are_taken(tmp_path: Path) -> None:
     graph = tf.Graph()
     with graph.as_default():

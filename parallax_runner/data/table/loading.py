@@ -70,7 +70,7 @@ def table_dataset(
 
 
 def _check_parts(partition: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
-    """Raises DataError if no row is in a part that the settings name. The run would not be validated, without a word."""
+    """Raises DataError if no row is in a part that the settings name. Otherwise no message says that it is empty."""
     for key in ("fractions", "bounds"):
         for part, value in (partition.get(key) or {}).items():
             if not sizes[part]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -126,6 +127,15 @@ def test_a_table_without_a_label_is_refused(tmp_path):
     described = table_features(tmp_path, {"x": "number"}, {"x": [1, 2]})
     with pytest.raises(ValueError, match=r"data.columns has no column of the kind label"):
         tabular.make_model(table=described, task="regression", embedding_size=4, units=[8])
+
+
+def test_a_saved_model_with_lists_loads_again(tmp_path):
+    described = table_features(tmp_path, {"tags": "categories", "y": "label"}, {"tags": [["a"], ["b"]], "y": [0, 1]})
+    model = tabular.make_model(table=described, task="binary", embedding_size=4, units=[8])
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    tags = tf.ragged.constant([[0, 1], [], [1]], dtype=tf.int64)
+    np.testing.assert_array_equal(loaded({"tags": tags}), model({"tags": tags}))
 
 
 def table_features(folder, given, rows):
