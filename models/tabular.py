@@ -30,13 +30,15 @@ def make_model(
     of `units` combines the rows and the numbers.
 
     Output: float [batch, 1], with `task=binary` the probability of the label 1, with `task=regression` the label.
-    `optimizer` is the name of a Keras optimizer. Raises ValueError for another task, and if no feature is an input.
+    `optimizer` is the name of a Keras optimizer. Raises ValueError for another task, if no feature is an input, if
+    there is no label, and for labels that do not fit the task.
     """
     if task not in LOSSES:
         raise ValueError(f"task {task}: expected binary or regression")
     described = {name: one for name, one in table.items() if one.kind in INPUTS}
     if not described:
         raise ValueError("the table has no feature that is an input")
+    _check_labels(table, task)
     inputs = {name: _input(name, one) for name, one in described.items()}
     vectors = [
         vector for name, one in described.items() for vector in _vectors(name, one, inputs[name], embedding_size)
@@ -53,6 +55,21 @@ def make_model(
         metrics=[metric],
     )
     return model
+
+
+def _check_labels(table: Mapping[str, Any], task: str) -> None:
+    """Raises ValueError if there is no label, or if one is outside 0 to 1, where the binary loss has no minimum."""
+    labels = {name: one for name, one in table.items() if one.kind == "label"}
+    if not labels:
+        raise ValueError("data.columns has no column of the kind label")
+    if task != "binary":
+        return
+    for name, one in labels.items():
+        if one.low is not None and (one.low < 0 or one.high > 1):
+            raise ValueError(
+                f"the label «{name}» is between {one.low:g} and {one.high:g}, and the task binary expects 0 to 1; for "
+                "numbers, set model.task=regression"
+            )
 
 
 def _input(name: str, one: Any) -> Any:
@@ -80,6 +97,7 @@ def _averaged(name: str, one: Any, ids: Any, size: int) -> Any:
     return ops.sum(rows * is_item, axis=1) / items
 
 
+@keras.saving.register_keras_serializable(package="parallax_runner")
 class AverageOfRagged(layers.Layer):
     """The average of the rows of each example, and 0 for an example without rows."""
 

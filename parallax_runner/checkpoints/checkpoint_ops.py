@@ -183,7 +183,7 @@ def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = 
     if numbering and read_sidecar(prefix).numbering not in ("", numbering):
         raise CheckpointError(
             f"checkpoint {prefix} comes from a run with a different vocabulary, so the rows of its tables no longer "
-            "match the words. Restore the text and the data settings of that run, or start afresh with "
+            "match the words. Restore the training data and the data settings of that run, or start afresh with "
             "ckpt.resume=never"
         )
     try:

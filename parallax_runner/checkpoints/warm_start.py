@@ -132,7 +132,8 @@ def notes_on(start: WarmStart) -> list[str]:
     if renamed:
         notes.append(f"warm start: renamed {_some(renamed, quoted=False)}")
     if start.fresh:
-        notes.append(f"warm start: {_some(start.fresh)} keep their own initial values")
+        kept = "keeps its own initial value" if len(start.fresh) == 1 else "keep their own initial values"
+        notes.append(f"warm start: {_some(start.fresh)} {kept}")
     if start.ignored:
         notes.append(f"warm start: ignores {_some(start.ignored)} of the checkpoint")
     return notes

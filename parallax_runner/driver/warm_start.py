@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from parallax_runner.checkpoints.checkpoint_files import read_sidecar, sidecar_path
 from parallax_runner.checkpoints.warm_start import FILE_NAME, KEY, ROWS, Wanted, WarmStart, notes_on, warm_start
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
@@ -45,11 +46,12 @@ def with_warm_start(
     prefix = find_whole(path, Path(ckpt.folder), key=KEY).prefix
     assert prefix is not None  # find_whole raises an error if there is none
     prefix = Path(os.path.realpath(prefix.parent)) / prefix.name
+    notes_on_vocabulary = _notes_on_vocabulary(config, dataset, prefix)
     tables = _by_key(config, plan, dataset, prefix)
     rows_of = {one.variable: one.file for one in tables}
     found = warm_start(str(prefix), stored_in(prefix), _wanted(plan, single), ckpt.take, rows_of)
     found = dataclasses.replace(found, rows={one.file: one.rows for one in tables})
-    notes = (*notes_on(found), *(one.note for one in tables))
+    notes = (*notes_on(found), *(one.note for one in tables), *notes_on_vocabulary)
     return dataclasses.replace(plan, notes=(*plan.notes, *notes)), found
 
 
@@ -66,15 +68,11 @@ class _Table:
 def _by_key(config: RunConfig, plan: Plan, dataset: Dataset, prefix: Path) -> list[_Table]:
     """Returns the tables that `ckpt.take.rows` names.
 
-    Raises ConfigError if an item names no variable or no column with a vocabulary. Raises CheckpointError if the
-    checkpoint comes from another vocabulary and the configuration does not say what to take.
+    Raises ConfigError if an item names no variable or no column with a vocabulary.
     """
-    take = config.ckpt.take
-    if not take.rows:
-        _check_numbering(config, dataset, prefix)
     shapes = {one.name: one.shape for one in plan.variables}
     found = []
-    for number, item in enumerate(take.rows):
+    for number, item in enumerate(config.ckpt.take.rows):
         variable, _, column = item.rpartition(":")
         if variable not in shapes:
             raise ConfigError("expected VARIABLE:COLUMN with a variable of the model").about(Setting(ROWS, item))
@@ -89,11 +87,14 @@ def _by_key(config: RunConfig, plan: Plan, dataset: Dataset, prefix: Path) -> li
     return found
 
 
+def _columns_with_vocabulary(dataset: Dataset) -> list[str]:
+    return dataset.columns_with_vocabulary() if isinstance(dataset, WithVocabularies) else []
+
+
 def _vocabularies(column: str, item: str, dataset: Dataset, prefix: Path) -> tuple[Vocabulary, Vocabulary]:
-    known = dataset.columns_with_vocabulary() if isinstance(dataset, WithVocabularies) else []
     new = dataset.vocabulary_of(column) if isinstance(dataset, WithVocabularies) else None
     if new is None:
-        told = ", ".join(known) or "none"
+        told = ", ".join(_columns_with_vocabulary(dataset)) or "none"
         raise ConfigError(f"expected a column of the data that has a vocabulary; there is {told}").about(
             Setting(ROWS, item)
         )
@@ -108,21 +109,36 @@ def _vocabularies(column: str, item: str, dataset: Dataset, prefix: Path) -> tup
     return old, new
 
 
-def _check_numbering(config: RunConfig, dataset: Dataset, prefix: Path) -> None:
-    """Raises CheckpointError if rows would silently belong to other strings."""
-    from parallax_runner.checkpoints.checkpoint_files import read_sidecar, sidecar_path
+def _notes_on_vocabulary(config: RunConfig, dataset: Dataset, prefix: Path) -> list[str]:
+    """Returns a sentence if rows of the checkpoint's tables may belong to other words than those of this run. A
+    checkpoint of plain TensorFlow does not tell.
 
+    Raises CheckpointError for a damaged sidecar, and if the configuration does not say which rows to take.
+    """
+    if not _has_other_vocabulary(dataset, prefix):
+        return []
     take = config.ckpt.take
-    if take.include or take.exclude or not sidecar_path(prefix).exists():
-        return
-    old, new = read_sidecar(prefix).numbering, numbering_of(dataset)
-    if old and new and old != new:
+    if not (take.rows or take.include or take.exclude):
         raise CheckpointError(
             "the checkpoint comes from a run with another vocabulary, so the rows of its tables belong to other strings"
         ).about(
             Setting(KEY, str(prefix)),
             remedy="add ckpt.take.rows=[VARIABLE:COLUMN] to take rows by their strings, or ckpt.take.exclude",
         )
+    by_key = [item.rpartition(":")[2] for item in take.rows]
+    if take.rows and set(by_key) >= set(_columns_with_vocabulary(dataset)):
+        return []
+    return [
+        "warm start: the checkpoint has another vocabulary than this run. Rows of tables that are not in ckpt.take.rows "
+        "are taken by number, so a row that is taken can belong to another word"
+    ]
+
+
+def _has_other_vocabulary(dataset: Dataset, prefix: Path) -> bool:
+    if not sidecar_path(prefix).exists():
+        return False
+    old, new = read_sidecar(prefix).numbering, numbering_of(dataset)
+    return bool(old) and bool(new) and old != new
 
 
 def leave_warm_start(start: WarmStart | None, run_dir: Path) -> None:

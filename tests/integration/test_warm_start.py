@@ -64,6 +64,30 @@ def test_a_run_that_has_begun_goes_on_with_its_own_checkpoint(first: Path, tmp_p
     assert values(done.run_dir, 2)["adagrad/iteration"] == 2
 
 
+def test_another_vocabulary_is_refused_or_noted(tmp_path: Path) -> None:
+    columns = "data.columns={word: category, y: label}"
+    for name, words in {"first": "ab", "same": "abab", "other": "cd"}.items():
+        rows = "".join(f"{word},{number % 2}\n" for number, word in enumerate(words * 8))
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rows.csv").write_text(f"word,y\n{rows}", encoding="utf-8")
+    lines = (
+        "model=tabular",
+        columns,
+        "data.train=rows.csv",
+        "data.batch_size=4",
+        "tracking=off",
+        "comm=local",
+        "train.steps=1",
+    )
+    first = launch(*lines, cwd=tmp_path / "first").expect_success().run_dir
+    warm = (*lines, f"ckpt.warm_start={first}")
+    refused = launch(*warm, cwd=tmp_path / "other")
+    assert refused.exit_status != 0 and "comes from a run with another vocabulary" in refused.stderr
+    for name, take in {"same": [], "other": ["ckpt.take.include=[*kernel]"]}.items():
+        done = launch(*warm, *take, cwd=tmp_path / name).expect_success()
+        assert ("has another vocabulary" in " ".join(done.plan["notes"])) is (name == "other")
+
+
 def test_checkpoints_of_plain_tensorflow_are_taken(tmp_path: Path) -> None:
     graph = tf.Graph()
     with graph.as_default():

@@ -25,7 +25,7 @@ from parallax_runner.files.cache import cache_key, cache_root
 from parallax_runner.files.whole import write_whole
 
 log = logging.getLogger(__name__)
-FORMAT = 1  # increase this when the same rows would give other results
+FORMAT = 2  # increase this when the same rows would give other results
 SKIPPED = "skipped"
 SEPARATOR = "/"  # between the number of a column and the name of an array
 

@@ -17,7 +17,7 @@ from parallax_runner.data.table.sources import AUTO, Sources
 from parallax_runner.data.table.stacks import stacks_of
 from parallax_runner.data.table.stored_table import TEST, TRAIN, VALIDATION
 from parallax_runner.data.table.table_dataset import TableDataset
-from parallax_runner.errors import ConfigError, Setting
+from parallax_runner.errors import ConfigError, DataError, Setting
 
 
 def table_dataset(
@@ -63,7 +63,20 @@ def table_dataset(
         cache_dir=cache_dir,
     )
     found = fitted(table, described, bad_rows=bad_rows, cache_dir=cache_dir)
-    return TableDataset(table, described, stacks, found, shuffle=shuffle, seed=seed)
+    dataset = TableDataset(table, described, stacks, found, shuffle=shuffle, seed=seed)
+    if partition is not None:
+        _check_parts(partition, {VALIDATION: dataset.validation_size, TEST: dataset.test_size})
+    return dataset
+
+
+def _check_parts(partition: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+    """Raises DataError if no row is in a part that the settings name. Otherwise no message says that it is empty."""
+    for key in ("fractions", "bounds"):
+        for part, value in (partition.get(key) or {}).items():
+            if not sizes[part]:
+                raise DataError("no row is in this part.").about(
+                    Setting.of(f"data.partition.{key}.{part}", value), remedy="Correct the value, or leave it out."
+                )
 
 
 def _texts(key: str, given: Any) -> tuple[str, ...]:

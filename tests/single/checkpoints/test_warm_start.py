@@ -94,6 +94,9 @@ def test_the_notes_name_everything_and_the_file_keeps_it(tmp_path: Path) -> None
     assert "renamed «query/kernel» from «tower/kernel»" in text
     assert "«new», «sgd/learning_rate» keep their own initial values" in text
     assert "ignores «sgd/learning_rate» of the checkpoint" in text
+    one_is_new = [one for one in WANTED if one.name != "new"]
+    text = " ".join(notes_on(warm_start("day1", STORED, one_is_new, TakeConfig(rename=("tower/:query/",)))))
+    assert "«sgd/learning_rate» keeps its own initial value" in text
     leave_warm_start(found, tmp_path)
     assert WarmStart.load(tmp_path) == found
     leave_warm_start(None, tmp_path)

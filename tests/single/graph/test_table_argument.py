@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -99,6 +100,49 @@ def test_the_built_in_model_learns_from_each_kind_of_column(tmp_path, task):
     assert np.isfinite(last) and last < first / 2
     with pytest.raises(ValueError, match="task clicks: expected binary or regression"):
         tabular.make_model(table=dataset.table_features, task="clicks", embedding_size=4, units=[16])
+
+
+@pytest.mark.parametrize(
+    ("label", "cells", "told"),
+    [
+        ("label", [0.0, 3.5], "the label «y» is between 0 and 3.5, .* expects 0 to 1; .* set model.task=regression"),
+        ("label", [-1.0, 1.0], "the label «y» is between -1 and 1"),
+        ({"label": {"classes": ["no", "maybe", "yes"]}}, ["no", "yes"], "the label «y» is between 0 and 2"),
+    ],
+)
+def test_labels_that_are_no_probabilities_are_refused(tmp_path, label, cells, told):
+    described = table_features(tmp_path, {"x": "number", "y": label}, {"x": [1, 2], "y": cells})
+    settings = {"table": described, "embedding_size": 4, "units": [8]}
+    with pytest.raises(ValueError, match=told):
+        tabular.make_model(task="binary", **settings)
+    tabular.make_model(task="regression", **settings)
+
+
+def test_a_label_between_0_and_1_is_a_probability(tmp_path):
+    described = table_features(tmp_path, {"x": "number", "y": "label"}, {"x": [1, 2], "y": [0.25, 1.0]})
+    tabular.make_model(table=described, task="binary", embedding_size=4, units=[8])
+
+
+def test_a_table_without_a_label_is_refused(tmp_path):
+    described = table_features(tmp_path, {"x": "number"}, {"x": [1, 2]})
+    with pytest.raises(ValueError, match=r"data.columns has no column of the kind label"):
+        tabular.make_model(table=described, task="regression", embedding_size=4, units=[8])
+
+
+def test_a_saved_model_with_lists_loads_again(tmp_path):
+    described = table_features(tmp_path, {"tags": "categories", "y": "label"}, {"tags": [["a"], ["b"]], "y": [0, 1]})
+    model = tabular.make_model(table=described, task="binary", embedding_size=4, units=[8])
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    tags = tf.ragged.constant([[0, 1], [], [1]], dtype=tf.int64)
+    np.testing.assert_array_equal(loaded({"tags": tags}), model({"tags": tags}))
+
+
+def table_features(folder, given, rows):
+    columns = columns_of(given)
+    table = stored([one.raw for one in columns], {"train": rows})
+    found = fitted(table, columns, cache_dir=str(folder))
+    return TableDataset(table, columns, (), found, shuffle="full", seed=1).table_features
 
 
 def trained(model, batch):

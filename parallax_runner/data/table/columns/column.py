@@ -36,7 +36,8 @@ class TableFeature:
 
     `kind` is number, category, categories, label, weight, group or sampled. `shape` is that of one example. `sizes`
     has one number for each column of a stack: ids are below it. It is empty for numbers. If `is_padded`, id 0 is
-    padding. If `is_ragged`, an example has any number of ids.
+    padding. If `is_ragged`, an example has any number of ids. `low` and `high` are the smallest and the largest label
+    of the training rows, None for other kinds.
     """
 
     kind: str
@@ -45,6 +46,8 @@ class TableFeature:
     sizes: tuple[int, ...] = ()
     is_padded: bool = False
     is_ragged: bool = False
+    low: float | None = None
+    high: float | None = None
 
     @property
     def size(self) -> int:

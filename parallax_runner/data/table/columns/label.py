@@ -8,12 +8,21 @@ from typing import ClassVar
 import numpy as np
 
 from parallax_runner.data.table.cells import Cells
-from parallax_runner.data.table.columns.column import NOTHING_LEARNED, Column, Faults, Role, State, TableFeature
+from parallax_runner.data.table.columns.column import (
+    NOTHING_LEARNED,
+    Column,
+    Counting,
+    Faults,
+    Role,
+    State,
+    TableFeature,
+)
 from parallax_runner.data.table.columns.settings import optional, setting, texts
 from parallax_runner.data.table.stored_table import Cell, RawColumn, Strings
 from parallax_runner.data.table.strings_of_codes import strings_of
 
 UNKNOWN = -1
+LOW, HIGH = "low", "high"
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,9 @@ class Label(Column):
         expected = f"expected one of {', '.join(self.classes)}"
         return Faults(rows, lambda place: f"{_text(strings, cells.values[rows[place]])!r}; {expected}")
 
+    def counting(self, strings: Strings | None) -> Counting:
+        return _Range() if self.classes is None else Counting()
+
     def lookup(self, state: State, strings: Strings | None) -> np.ndarray | None:
         if self.classes is None:
             return None
@@ -51,11 +63,32 @@ class Label(Column):
         return np.array([places.get(word, UNKNOWN) for word in words], dtype=np.float32)
 
     def described(self, state: State) -> TableFeature:
-        sizes = () if self.classes is None else (len(self.classes),)
-        return TableFeature(self.kind, (), "float32", sizes)
+        if self.classes is not None:
+            highest = float(len(self.classes) - 1)
+            return TableFeature(self.kind, (), "float32", (len(self.classes),), low=0.0, high=highest)
+        if not state:
+            return TableFeature(self.kind, (), "float32")
+        return TableFeature(self.kind, (), "float32", low=float(state[LOW]), high=float(state[HIGH]))
 
     def features(self, state: State, cells: Cells, lookup: np.ndarray | None) -> dict[str, np.ndarray]:
         return {"": cells.values.astype(np.float32) if lookup is None else lookup[cells.values]}
+
+
+class _Range(Counting):
+    """Finds the smallest and the largest label, so that a model can refuse labels that do not fit its loss."""
+
+    def __init__(self) -> None:
+        self._low, self._high = np.inf, -np.inf
+
+    def add(self, cells: Cells) -> None:
+        if len(cells.values):
+            self._low = min(self._low, float(cells.values.min()))
+            self._high = max(self._high, float(cells.values.max()))
+
+    def state(self) -> State:
+        if self._low > self._high:
+            return NOTHING_LEARNED
+        return {LOW: np.array(self._low, np.float32), HIGH: np.array(self._high, np.float32)}
 
 
 def _text(strings: Strings, code: int) -> str:

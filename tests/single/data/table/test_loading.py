@@ -10,8 +10,9 @@ from omegaconf import OmegaConf
 
 from parallax_runner.data.table.bad_rows import BadRows
 from parallax_runner.data.table.loading import table_dataset
+from parallax_runner.data.table.source import load as load_table
 from parallax_runner.data.table.table_dataset import TableDataset
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, DataError
 
 MISSING = "no/such/file.csv"
 
@@ -77,3 +78,31 @@ def test_settings_of_hydra_are_those_of_python(tmp_path: Path) -> None:
     assert (hydra.train_size, hydra.validation_size, hydra.test_size) == (30, 5, 10)
     assert hydra.contents() == plain.contents()
     assert plain.test_batch(0, 10)["n"].tolist() == list(range(20, 30))
+
+
+ROWS = "day,x,y\n2024-01-01,1,0\n2024-01-02,2,1\n2024-01-03,oops,1\n"
+
+
+def loaded(folder: Path, **settings: Any) -> TableDataset:
+    path = folder / "rows.csv"
+    path.write_text(ROWS, encoding="utf-8")
+    given = {"columns": {"x": "number", "y": "label"}, "seed": 1, "cache_dir": str(folder / "cache")}
+    return load_table(train=str(path), on_bad_row="skip", **given, **settings)
+
+
+def test_rows_from_a_day_on_are_for_validation(tmp_path: Path) -> None:
+    dataset = loaded(tmp_path, partition={"column": "day", "bounds": {"validation": "2024-01-02"}})
+    assert (dataset.train_size, dataset.validation_size) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("partition", "told"),
+    [
+        ({"column": "day", "bounds": {"validation": "2030-01-01"}}, "bounds.validation=2030-01-01: no row is in this"),
+        ({"column": "day", "bounds": {"test": "2024-01-03"}}, "bounds.test=2024-01-03: no row is in this part"),
+        ({"fractions": {"validation": 1e-9}}, "fractions.validation=1e-09: no row is in this part"),
+    ],
+)
+def test_a_part_without_rows_is_refused(tmp_path: Path, partition: dict[str, Any], told: str) -> None:
+    with pytest.raises(DataError, match=f"data.partition.{told}"):
+        loaded(tmp_path, partition=partition)
