@@ -129,8 +129,8 @@ def _notes_on_vocabulary(config: RunConfig, dataset: Dataset, prefix: Path) -> l
     if take.rows and set(by_key) >= set(_columns_with_vocabulary(dataset)):
         return []
     return [
-        "warm start: the checkpoint has another vocabulary than this run. Rows of tables that are not in ckpt.take.rows "
-        "are taken by number, so a row that is taken can belong to another word"
+        "warm start: the checkpoint has another vocabulary than this run. Rows of tables that are not in "
+        "ckpt.take.rows are taken by number, so a row that is taken can belong to another word"
     ]
 
 
