@@ -117,11 +117,13 @@ def _files_at(path: str, part: str) -> list[SourceFile]:
     root = Path(path).expanduser()
     if root.is_dir():
         found = [_found(file.name, file.path) for file in find_files(root)]
-    elif root.exists() or not _IS_PATTERN & set(path):
+    elif root.exists():
         refuse_special(root)
         found = [_found(root.name, root)]
-    else:
+    elif _IS_PATTERN & set(path):
         found = _matches(root)
+    else:
+        raise DataError("there is no such file or folder.").about(setting)
     if not found:
         raise DataError("no file there. Expected files with rows.").about(setting)
     for file in found:

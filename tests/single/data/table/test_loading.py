@@ -52,6 +52,11 @@ def test_a_wrong_setting_is_named_first(given: dict[str, Any], message: str, tmp
     assert not (tmp_path / "cache").exists()
 
 
+def test_a_file_that_is_missing_is_named_with_its_setting(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"data\.train=no/such/file\.csv: there is no such file or folder"):
+        load(tmp_path)
+
+
 def test_an_empty_path_does_not_stand_for_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
