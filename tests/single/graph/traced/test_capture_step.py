@@ -240,7 +240,7 @@ def test_labels_beside_a_step_are_refused(key: str) -> None:
 
 def test_a_variable_of_the_module_is_refused() -> None:
     outside = tf.Variable(2.0, name="outside")
-    with pytest.raises(CaptureError, match=r"Create variables in the model or in the function.*outside"):
+    with pytest.raises(CaptureError, match=r"create variables in the model or in the function.*outside"):
         captured(step_of(lambda weights, batch: squares(weights, batch) * outside), {})
 
 
