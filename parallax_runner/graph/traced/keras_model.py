@@ -81,6 +81,20 @@ def steps_on(model: Any, features: Specs, element: MakeElement, validation: Make
     return _steps(model, features, element, tested, [])
 
 
+def _check_batch_size(model: Any, features: Specs) -> None:
+    """Raises CaptureError if the inputs of a model have a batch size that a replica's batch does not have, as those of
+    a stateful layer have."""
+    fixed = {int(one.shape[0]) for one in getattr(model, "inputs", None) or () if one.shape[0] is not None}
+    sizes = {spec.shape[0] for spec in features.values() if spec.shape.rank}
+    if fixed and sizes and fixed != sizes:
+        told = next(iter(sizes))
+        part = "batches of different sizes" if told is None else f"{told} examples of each batch"
+        raise CaptureError(
+            f"the inputs of «{model.name}» have the fixed batch size {min(fixed)}, as a stateful layer needs it, but a "
+            f"replica gets {part}: leave out the batch size of the inputs, or train with comm=local"
+        )
+
+
 def _steps(
     model: Any,
     features: Specs,
@@ -89,6 +103,7 @@ def _steps(
     notes: list[str],
 ) -> Steps:
     _check(model)
+    _check_batch_size(model, features)
     _build(model, features, element)
     model.reset_metrics()  # fit also does this, because metrics can hold counts from earlier evaluations
     if (model.steps_per_execution or 1) != 1:

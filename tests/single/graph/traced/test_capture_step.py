@@ -490,3 +490,18 @@ def test_an_optimizer_that_is_built_in_the_step_has_the_names_of_keras() -> None
 
     names = {variable.name for variable in captured(make, {}).variables}
     assert {"weights", "nadam/variable", "nadam/weights_0_momentum", "nadam/iteration"} <= names
+
+
+def test_a_batch_size_that_a_replica_does_not_have_is_told_in_one_sentence() -> None:
+    def stateful() -> Any:
+        x = keras.Input([4, 3], batch_size=8, name="x")
+        made = keras.Model(x, keras.layers.Dense(1)(keras.layers.LSTM(2, stateful=True)(x)), name="lstm")
+        made.compile("sgd", "mse")
+        return made
+
+    def features(size: int) -> dict[str, Any]:
+        return {"x": ((size, 4, 3), "float32"), "y": ((size, 1), "float32")}
+
+    with pytest.raises(CaptureError, match=r"«lstm» have the fixed batch size 8, .* a replica gets 4 examples of each"):
+        capture_step(stateful, features(4), seed=1, options={"labels": "y"})
+    capture_step(stateful, features(8), seed=1, options={"labels": "y"})
