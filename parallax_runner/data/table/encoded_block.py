@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from parallax_runner.data.table.fixed_width import FixedWidth, as_integers, bytes_of_integers
 from parallax_runner.data.table.read_columns import Column, Lists
-from parallax_runner.data.table.stored_table import MISSING_CODE, MISSING_INTEGER, Cell, RawColumn
+from parallax_runner.data.table.stored_table import MISSING_INTEGER, Cell, RawColumn
 
 DTYPE: dict[Cell, np.dtype] = {
     Cell.NUMBER: np.dtype(np.float32),
@@ -77,10 +78,33 @@ def _counts(columns: Sequence[RawColumn]) -> dict[Cell, int]:
 def _cells(values: pa.Array, column: RawColumn, dictionaries: dict[str, pa.Array]) -> np.ndarray:
     if column.cell is not Cell.STRING:
         return _filled(values, DTYPE[column.cell])
-    words = values.dictionary_encode()
-    dictionaries[column.name] = words.dictionary
-    numbers = _filled(words.indices, DTYPE[column.cell])
-    return np.add(numbers, 1, dtype=_dtype_of_local_codes(len(numbers)), casting="unsafe")
+    words = values.fill_null(_NO_STRING) if values.null_count else values
+    integers = as_integers(words)
+    if integers is None:
+        codes, dictionaries[column.name] = _numbered(words)
+        return codes
+    codes, dictionaries[column.name] = _numbered_integers(integers)
+    return codes
+
+
+def _numbered(words: pa.Array) -> tuple[np.ndarray, pa.Array]:
+    """Returns local codes [strings] and their dictionary. An empty string may have a code of its own."""
+    coded = words.dictionary_encode()
+    indices = numbers_of(coded.indices, DTYPE[Cell.STRING])
+    return np.add(indices, 1, dtype=_dtype_of_local_codes(len(words)), casting="unsafe"), coded.dictionary
+
+
+def _numbered_integers(words: FixedWidth) -> tuple[np.ndarray, pa.Array]:
+    """Returns what `_numbered` returns."""
+    integers = pa.Array.from_buffers(pa.int64(), len(words.integers), [None, pa.py_buffer(words.integers)])
+    coded = integers.dictionary_encode()
+    indices = numbers_of(coded.indices, DTYPE[Cell.STRING])
+    codes = np.zeros(len(words.has_text), dtype=_dtype_of_local_codes(len(words.has_text)))
+    codes[words.has_text] = np.add(indices, 1, dtype=codes.dtype, casting="unsafe")
+    distinct = numbers_of(coded.dictionary, np.dtype(np.int64))
+    data = bytes_of_integers(distinct, words.width)
+    offsets = np.arange(len(distinct) + 1, dtype=np.int32) * np.int32(words.width)
+    return codes, pa.Array.from_buffers(pa.string(), len(distinct), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def _dtype_of_local_codes(cells: int) -> np.dtype:
@@ -110,5 +134,5 @@ def _scalar(data: np.ndarray, type_: pa.DataType) -> pa.Scalar:
 _MISSING = {
     DTYPE[Cell.NUMBER]: _scalar(np.array([np.nan], DTYPE[Cell.NUMBER]), pa.float32()),
     DTYPE[Cell.INTEGER]: _scalar(np.array([MISSING_INTEGER], DTYPE[Cell.INTEGER]), pa.int64()),
-    DTYPE[Cell.STRING]: _scalar(np.array([MISSING_CODE - 1], DTYPE[Cell.STRING]), pa.int32()),
 }
+_NO_STRING = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(bytes(8)), pa.py_buffer(b"")])[0]
