@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from parallax_runner.data.table.fixed_width import FixedWidth, as_integers, bytes_of_integers
+from parallax_runner.data.table.arrow_buffers import numbers_of
+from parallax_runner.data.table.local_dictionary import dtype_of_local_codes, numbered
 from parallax_runner.data.table.read_columns import Column, Lists
 from parallax_runner.data.table.stored_table import MISSING_INTEGER, Cell, RawColumn
 
@@ -58,7 +59,7 @@ def encoded(arrays: Sequence[Column], columns: Sequence[RawColumn], rows: int) -
     counts = _counts(columns)
     matrices = {cell: np.empty((rows, counts[cell]), DTYPE[cell]) for cell in (Cell.NUMBER, Cell.INTEGER)}
     # Column by column, because each column has a table of its own for its codes.
-    matrices[Cell.STRING] = np.empty((rows, counts[Cell.STRING]), _dtype_of_local_codes(rows), order="F")
+    matrices[Cell.STRING] = np.empty((rows, counts[Cell.STRING]), dtype_of_local_codes(rows), order="F")
     places = dict.fromkeys(Cell, 0)
     for array, column in zip(arrays, columns, strict=True):
         values = array.values if isinstance(array, Lists) else array
@@ -78,52 +79,14 @@ def _counts(columns: Sequence[RawColumn]) -> dict[Cell, int]:
 def _cells(values: pa.Array, column: RawColumn, dictionaries: dict[str, pa.Array]) -> np.ndarray:
     if column.cell is not Cell.STRING:
         return _filled(values, DTYPE[column.cell])
-    words = values.fill_null(_NO_STRING) if values.null_count else values
-    integers = as_integers(words)
-    if integers is None:
-        codes, dictionaries[column.name] = _numbered(words)
-        return codes
-    codes, dictionaries[column.name] = _numbered_integers(integers)
+    codes, dictionaries[column.name] = numbered(values)
     return codes
-
-
-def _numbered(words: pa.Array) -> tuple[np.ndarray, pa.Array]:
-    """Returns local codes [strings] and their dictionary. An empty string may have a code of its own."""
-    coded = words.dictionary_encode()
-    indices = numbers_of(coded.indices, DTYPE[Cell.STRING])
-    return np.add(indices, 1, dtype=_dtype_of_local_codes(len(words)), casting="unsafe"), coded.dictionary
-
-
-def _numbered_integers(words: FixedWidth) -> tuple[np.ndarray, pa.Array]:
-    """Returns what `_numbered` returns."""
-    integers = pa.Array.from_buffers(pa.int64(), len(words.integers), [None, pa.py_buffer(words.integers)])
-    coded = integers.dictionary_encode()
-    indices = numbers_of(coded.indices, DTYPE[Cell.STRING])
-    codes = np.zeros(len(words.has_text), dtype=_dtype_of_local_codes(len(words.has_text)))
-    codes[words.has_text] = np.add(indices, 1, dtype=codes.dtype, casting="unsafe")
-    distinct = numbers_of(coded.dictionary, np.dtype(np.int64))
-    data = bytes_of_integers(distinct, words.width)
-    offsets = np.arange(len(distinct) + 1, dtype=np.int32) * np.int32(words.width)
-    return codes, pa.Array.from_buffers(pa.string(), len(distinct), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-
-
-def _dtype_of_local_codes(cells: int) -> np.dtype:
-    """Returns a small dtype for the codes of this many cells."""
-    return np.dtype(np.uint16 if cells < 2**16 else np.int32)
 
 
 def _filled(values: pa.Array, dtype: np.dtype) -> np.ndarray:
     if values.null_count:
         values = values.fill_null(_MISSING[dtype])
     return numbers_of(values, dtype)
-
-
-def numbers_of(values: pa.Array, dtype: np.dtype) -> np.ndarray:
-    """Returns numbers of which none is missing, without a copy. `to_numpy` would import pandas."""
-    _, buffer = values.buffers()
-    if buffer is None or len(values) == 0:
-        return np.empty(0, dtype=dtype)
-    return np.frombuffer(buffer, dtype=dtype)[values.offset : values.offset + len(values)]
 
 
 def _scalar(data: np.ndarray, type_: pa.DataType) -> pa.Scalar:
@@ -135,4 +98,3 @@ _MISSING = {
     DTYPE[Cell.NUMBER]: _scalar(np.array([np.nan], DTYPE[Cell.NUMBER]), pa.float32()),
     DTYPE[Cell.INTEGER]: _scalar(np.array([MISSING_INTEGER], DTYPE[Cell.INTEGER]), pa.int64()),
 }
-_NO_STRING = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(bytes(8)), pa.py_buffer(b"")])[0]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from parallax_runner.data.table.arrow_buffers import offsets_and_data
+
 MOST_BYTES = 8  # of an integer
 
 
@@ -49,20 +51,3 @@ def bytes_of_integers(integers: np.ndarray, width: int) -> np.ndarray:
     other."""
     padded = np.ascontiguousarray(integers).view(np.uint8).reshape(len(integers), MOST_BYTES)
     return np.ascontiguousarray(padded[:, :width]).reshape(-1)
-
-
-def offsets_and_data(words: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Returns strings without a copy of their bytes, uint8. String i has the bytes from offset i to offset i + 1. The
-    offsets are int32 or int64 [strings + 1], from 0 on."""
-    is_large = pa.types.is_large_string(words.type) or pa.types.is_large_binary(words.type)
-    dtype = np.dtype(np.int64 if is_large else np.int32)
-    _, offsets_buffer, data_buffer = words.buffers()
-    if len(words) == 0:
-        return np.zeros(1, dtype=dtype), np.empty(0, dtype=np.uint8)
-    start_bytes = words.offset * dtype.itemsize
-    offsets = np.frombuffer(offsets_buffer, dtype, count=len(words) + 1, offset=start_bytes)
-    first, end = int(offsets[0]), int(offsets[-1])
-    if first == end:  # pyarrow may leave out the buffer
-        return offsets - first, np.empty(0, dtype=np.uint8)
-    data = np.frombuffer(data_buffer, np.uint8, count=end - first, offset=first)
-    return offsets - first if first else offsets, data

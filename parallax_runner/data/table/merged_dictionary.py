@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from parallax_runner.data.table.encoded_block import numbers_of
-from parallax_runner.data.table.fixed_width import FixedWidth, as_integers, bytes_of_integers, offsets_and_data
+from parallax_runner.data.table.arrow_buffers import array_of_integers, numbers_of, offsets_and_data
+from parallax_runner.data.table.fixed_width import FixedWidth, as_integers, bytes_of_integers
 from parallax_runner.data.table.stored_table import MISSING_CODE
 
 _CODE = np.dtype(np.int32)
@@ -39,8 +39,7 @@ def merged(dictionaries: Sequence[pa.Array]) -> MergedDictionary:
 
 def _of_integers(dictionaries: Sequence[FixedWidth], width: int) -> MergedDictionary:
     numbers = [one.integers for one in dictionaries]
-    chunks = [pa.Array.from_buffers(pa.int64(), len(one), [None, pa.py_buffer(one)]) for one in numbers]
-    coded = pa.chunked_array(chunks).dictionary_encode()
+    coded = pa.chunked_array([array_of_integers(one) for one in numbers]).dictionary_encode()
     distinct = numbers_of(coded.chunk(0).dictionary, np.dtype(np.int64))
     places = _places(coded, [len(one) for one in numbers])
     return MergedDictionary(

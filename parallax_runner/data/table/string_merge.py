@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from parallax_runner.data.table.array_file import ArrayFile, ScratchArray
-from parallax_runner.data.table.fixed_width import offsets_and_data
+from parallax_runner.data.table.arrow_buffers import offsets_and_data
 from parallax_runner.data.table.local_codes import LocalCodes
 from parallax_runner.data.table.merged_dictionary import merged
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from parallax_runner.data.table.encoded_block import EncodedBlock, EncodedList, encoded, numbers_of
+from parallax_runner.data.table.encoded_block import EncodedBlock, EncodedList, encoded
 from parallax_runner.data.table.read_columns import Lists
 from parallax_runner.data.table.stored_table import MISSING_INTEGER, Cell, RawColumn
 from tests.single.data.table.rows_of import columns_of
@@ -85,9 +85,3 @@ def test_the_lists_of_some_rows() -> None:
     lists = EncodedList(np.array([2, 0, 1, 3]), np.arange(6))
     chosen = lists.where(np.array([False, True, True, True]))
     assert (chosen.lengths.tolist(), chosen.values.tolist()) == ([0, 1, 3], [2, 3, 4, 5])
-
-
-def test_numbers_of_a_part_of_an_array() -> None:
-    array = pa.array([1, 2, 3, 4], pa.int64())
-    assert numbers_of(array.slice(1, 2), np.dtype(np.int64)).tolist() == [2, 3]
-    assert numbers_of(array.slice(4), np.dtype(np.int64)).tolist() == []

@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from parallax_runner.data.table.fixed_width import as_integers, bytes_of_integers, offsets_and_data
+from parallax_runner.data.table.fixed_width import as_integers, bytes_of_integers
 
 TYPES = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]
 
@@ -37,9 +37,3 @@ def test_empty_strings_have_no_width(words: list[str]) -> None:
     found = as_integers(pa.array(words, pa.string()))
     assert found is not None
     assert (found.width, found.has_text.tolist(), found.integers.tolist()) == (0, [False] * len(words), [])
-
-
-@pytest.mark.parametrize("type_", TYPES)
-def test_the_offsets_of_a_slice_begin_with_0(type_: pa.DataType) -> None:
-    offsets, data = offsets_and_data(pa.array(["ab", "", "cde", "f"], type_).slice(1, 2))
-    assert (offsets.tolist(), data.tobytes()) == ([0, 0, 3], b"cde")
