@@ -20,6 +20,7 @@ def test_kinds() -> None:
     assert parse(["loop", "--steps", "20"]).steps == 20
     assert parse(["startup"]).modes == "hybrid,mpi"
     assert parse(["plan"]).tables == [26, 52, 100, 300]
+    assert (parse(["read"]).megabytes, parse(["read"]).peer_rows) == (300, 400_000)
     assert (parse(["data"]).megabytes, parse(["data", "--megabytes", "20"]).megabytes) == (300, 20)
     assert parse(["plan", "--tables", "5", "9", "--models", "step"]).models == ["step"]
 
