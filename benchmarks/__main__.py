@@ -1,4 +1,4 @@
-"""`python -m benchmarks [loop | startup | plan | data | partitions | --hosts N] [options]`: scripts/bench."""
+"""`python -m benchmarks [loop | startup | plan | data | read | partitions | --hosts N] [options]`: scripts/bench."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import conversion, loop, machine, modes, planning, startup
+from benchmarks import conversion, loop, machine, modes, planning, reading, startup
 from benchmarks.hosts.measure import INTERRUPTED, enter_network
 from benchmarks.hosts.network import MAX_HOSTS, NoNetwork
 from benchmarks.hosts.rounds import split_steps
 from benchmarks.runs import RunFailed
 from benchmarks.tables import Rows, markdown, rows_of_modes, show, tell, write_section
 
-KINDS = ("modes", "loop", "startup", "plan", "data", "partitions", "hosts")
+KINDS = ("modes", "loop", "startup", "plan", "data", "read", "partitions", "hosts")
 INTERRUPTED_STATUS = 130
 # The default number of repeats, number of steps (in a run or a block), and modes.
 DEFAULTS = {
@@ -27,6 +27,7 @@ DEFAULTS = {
     "startup": (5, 0, "hybrid,mpi"),
     "plan": (1, 0, ""),
     "data": (5, 0, ""),
+    "read": (5, 0, ""),
     "partitions": (3, 20, ""),
     "hosts": (3, 40, "mpi,ps,hybrid,sharded,auto,horovod,horovod_dense:6,tensorflow_ps"),
 }
@@ -64,9 +65,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     if kind != "plan":
         parser.add_argument("--repeats", type=_positive, default=repeats, help=f"number of rounds (default {repeats})")
-    if kind not in ("startup", "plan", "data"):
+    if kind not in ("startup", "plan", "data", "read"):
         parser.add_argument("--steps", type=_positive, default=steps, help=f"steps of a run or block (default {steps})")
-    if kind not in ("loop", "plan", "data", "partitions"):
+    if kind not in ("loop", "plan", "data", "read", "partitions"):
         parser.add_argument("--modes", default=comms, help=f"modes to measure (default {comms})")
     if kind == "hosts":
         parser.add_argument(
@@ -83,15 +84,19 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             "--models", choices=planning.MODELS, nargs="+", default=list(planning.MODELS), help="kinds of models"
         )
         parser.add_argument("--profile", action="store_true", help="run each plan under cProfile")
-    if kind == "data":
+    if kind in ("data", "read"):
         parser.add_argument("--megabytes", type=_positive, default=300, help="size of the file (default 300)")
+    if kind == "read":
+        parser.add_argument(
+            "--peer-rows", type=_positive, default=400_000, help="rows of the files of tf.data (default 400000)"
+        )
     if kind == "partitions":
         parser.add_argument(
             "--hosts", type=_positive, default=4, help="hosts, each with a worker and a server (default 4)"
         )
         parser.add_argument("--mbit", type=_positive, default=1000, help="speed of each host's link (default 1000)")
     parser.add_argument("--out", type=Path, help="a folder that does not exist (default bench/<date>-<time>)")
-    if kind != "data":  # it starts no run
+    if kind not in ("data", "read"):  # they start no run
         parser.add_argument("overrides", nargs="*", help="Hydra overrides for every run, such as data.batch_size=32")
     asked = parser.parse_intermixed_args(arguments[1:] if arguments[:1] == [kind] else arguments)
     if asked.out is not None and asked.out.exists():
@@ -179,6 +184,14 @@ def _data(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> dic
     return {"measurements": conversion.as_json(found), "size_bytes": size_bytes}
 
 
+def _read(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> dict[str, Any]:
+    found, prepared = reading.measure(
+        repeats=asked.repeats, megabytes=asked.megabytes, peer_rows=asked.peer_rows, folder=folder, tell=tell
+    )
+    _tell_all(reading.rows_of(found), "read", folder, about, prepared.facts())
+    return reading.as_json(found, prepared)
+
+
 def _hosts(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> dict[str, Any]:
     from benchmarks.hosts import measure, results
 
@@ -234,6 +247,7 @@ _MEASURED = {
     "startup": _startup,
     "plan": _plan,
     "data": _data,
+    "read": _read,
     "hosts": _hosts,
     "partitions": _partitions,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import subprocess
@@ -15,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import criteo, machine
+from benchmarks.memory import PeakMemory
 from benchmarks.runs import RunFailed
 from benchmarks.tables import Rows
 
@@ -25,13 +27,22 @@ WAYS: Mapping[str, str] = {OURS: "converted", STRINGS: "strings", CODES: "codes"
 
 @dataclass(frozen=True)
 class Conversion:
-    """One conversion: its duration, its CPU time and the largest memory of its process."""
+    """One conversion: its duration, its CPU time, how much of that numbered strings, and the largest memory of its
+    process, with and without pages of files."""
 
     way: str
     round: int
     secs: float
     cpu_secs: float
+    numbering_secs: float
+    anonymous_bytes: int
     memory_bytes: int
+
+    @property
+    def reading_secs(self) -> float:
+        """The CPU time that reads, parses and writes. pyarrow numbers strings while it parses, so this is all of its
+        time."""
+        return self.cpu_secs - self.numbering_secs
 
 
 def measure(*, repeats: int, megabytes: int, folder: Path, tell: Callable[[str], None]) -> tuple[list[Conversion], int]:
@@ -63,8 +74,8 @@ def _in_process(way: str, number: int, path: Path, scratch: Path) -> Conversion:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise RunFailed(f"{way}: the conversion ended with {process.returncode}")
-    secs, cpu_secs = (float(word) for word in said.split())
-    return Conversion(way, number, secs, cpu_secs, usage.ru_maxrss * 1024)
+    told: dict[str, Any] = json.loads(said)
+    return Conversion(way, number, memory_bytes=usage.ru_maxrss * 1024, **told)
 
 
 def rows_of(found: Sequence[Conversion], size_bytes: int) -> Rows:
@@ -76,7 +87,11 @@ def rows_of(found: Sequence[Conversion], size_bytes: int) -> Rows:
         "share of pyarrow, strings",
         "share of pyarrow, codes",
         "CPU s",
+        "CPU s without numbering",
+        "share of pyarrow, strings, in CPU time",
+        "without numbering",
         "peak memory MB",
+        "without files",
     )
     by_way = {way: [one for one in found if one.way == way] for way in WAYS}
     body = []
@@ -87,17 +102,21 @@ def rows_of(found: Sequence[Conversion], size_bytes: int) -> Rows:
                 way,
                 f"{median(speeds):.0f}",
                 f"{min(speeds):.0f} – {max(speeds):.0f}",
-                _share(measured, by_way[STRINGS]),
-                _share(measured, by_way[CODES]),
+                _share([one.secs for one in measured], [one.secs for one in by_way[STRINGS]]),
+                _share([one.secs for one in measured], [one.secs for one in by_way[CODES]]),
                 f"{median(one.cpu_secs for one in measured):.1f}",
+                f"{median(one.reading_secs for one in measured):.1f}",
+                _share([one.cpu_secs for one in measured], [one.cpu_secs for one in by_way[STRINGS]]),
+                _share([one.reading_secs for one in measured], [one.cpu_secs for one in by_way[STRINGS]]),
                 f"{median(one.memory_bytes for one in measured) / 1e6:.0f}",
+                f"{median(one.anonymous_bytes for one in measured) / 1e6:.0f}",
             )
         )
     return Rows(head, tuple(body))
 
 
-def _share(ours: Sequence[Conversion], theirs: Sequence[Conversion]) -> str:
-    shares = [other.secs / one.secs for one, other in zip(ours, theirs, strict=True)]
+def _share(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    shares = [other / one for one, other in zip(ours, theirs, strict=True)]
     return f"{median(shares):.2f} ({min(shares):.2f} – {max(shares):.2f})"
 
 
@@ -134,18 +153,21 @@ def _convert_with_pyarrow(path: Path, target: Path, *, as_codes: bool) -> None:
 
 
 def main(way: str, path: Path, target: Path) -> None:
-    """Converts a file in this process. Prints the duration and the CPU time in seconds."""
+    """Converts a file in this process. Prints what it took as JSON."""
     import pyarrow.csv  # noqa: F401
 
-    import parallax_runner.data.table.convert  # noqa: F401
+    from benchmarks.numbering import Numbering
 
     logging.disable()
-    started, cpu_started = time.perf_counter(), time.process_time()
-    if way == WAYS[OURS]:
-        _convert(path, target)
-    else:
-        _convert_with_pyarrow(path, target, as_codes=way == WAYS[CODES])
-    print(time.perf_counter() - started, time.process_time() - cpu_started)
+    with PeakMemory() as memory, Numbering() as numbering:
+        started, cpu_started = time.perf_counter(), time.process_time()
+        if way == WAYS[OURS]:
+            _convert(path, target)
+        else:
+            _convert_with_pyarrow(path, target, as_codes=way == WAYS[CODES])
+        secs, cpu_secs = time.perf_counter() - started, time.process_time() - cpu_started
+    told = {"secs": secs, "cpu_secs": cpu_secs, "numbering_secs": numbering.cpu_secs}
+    print(json.dumps(told | {"anonymous_bytes": memory.peak_bytes}))
 
 
 if __name__ == "__main__":

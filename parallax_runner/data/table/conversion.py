@@ -68,10 +68,9 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class _Work:
-    """A block to convert. `read_bytes` is the size of the files until its end."""
+class _Place:
+    """Where a block comes from. `read_bytes` is the size of the files until its end."""
 
-    block: RawBlock
     part: str
     file: SourceFile
     file_number: int
@@ -82,7 +81,7 @@ class _Work:
 class _Converted:
     """A converted block. `part` is the number of the part of each row, or None if the files determine it."""
 
-    work: _Work
+    place: _Place
     rows: EncodedBlock
     first_line: int
     lines: np.ndarray | None
@@ -127,19 +126,19 @@ class _Output:
 
     def append(self, converted: _Converted) -> None:
         """Appends the rows of a block to their parts."""
-        self._counter.count(converted.bad, converted.work.file)
+        self._counter.count(converted.bad, converted.place.file)
         for part, rows, lines in _by_part(converted, self._plan):
             self._writers[part].append(
                 rows,
                 block=self._blocks,
-                file=converted.work.file_number,
+                file=converted.place.file_number,
                 first_line=converted.first_line,
                 lines=lines,
             )
         self._strings.add(converted.rows.dictionaries)
         self._blocks += 1
         written_bytes = sum(writer.written_bytes for writer in self._writers.values())
-        self._progress.tell(converted.work.read_bytes, written_bytes)
+        self._progress.tell(converted.place.read_bytes, written_bytes)
 
     def finish(self, pool: ThreadPoolExecutor) -> None:
         """Numbers the strings, and writes what describes the arrays."""
@@ -162,8 +161,8 @@ def _converted(plan: Plan, pool: ThreadPoolExecutor, most_waiting: int) -> Itera
     """Yields the converted blocks in their order, however many threads there are."""
     waiting: deque[Future[_Converted]] = deque()
     try:
-        for work in _all_work(plan):
-            waiting.append(pool.submit(_convert_block, work, plan))
+        for block, place in _all_blocks(plan):
+            waiting.append(pool.submit(_convert_block, block, place, plan))
             if len(waiting) > most_waiting:
                 yield waiting.popleft().result()
         while waiting:
@@ -173,7 +172,7 @@ def _converted(plan: Plan, pool: ThreadPoolExecutor, most_waiting: int) -> Itera
             future.cancel()
 
 
-def _all_work(plan: Plan) -> Iterator[_Work]:
+def _all_blocks(plan: Plan) -> Iterator[tuple[RawBlock, _Place]]:
     number, done_bytes = 0, 0
     for part, files in plan.files.items():
         read = plan.read if part == TRAIN else plan.own_read
@@ -184,7 +183,7 @@ def _all_work(plan: Plan) -> Iterator[_Work]:
                 has_rows = True
                 if read_bytes > file.size_bytes:  # someone appends to it, perhaps for ever
                     file.check_unchanged()
-                yield _Work(block, part, file, number, done_bytes + read_bytes)
+                yield block, _Place(part, file, number, done_bytes + read_bytes)
             file.check_unchanged()
             if not has_rows:
                 raise DataError(f"{file.path}: this file has no rows. Remove it.")
@@ -192,15 +191,15 @@ def _all_work(plan: Plan) -> Iterator[_Work]:
             done_bytes += file.size_bytes
 
 
-def _convert_block(work: _Work, plan: Plan) -> _Converted:
-    read = plan.read if work.part == TRAIN else plan.own_read
-    good = good_rows(work.block, read, most_bad=plan.bad_rows.most)
+def _convert_block(block: RawBlock, place: _Place, plan: Plan) -> _Converted:
+    read = plan.read if place.part == TRAIN else plan.own_read
+    good = good_rows(block, read, most_bad=plan.bad_rows.most)
     own = good.columns[: len(plan.columns)]
     rows = encoded(own, plan.columns, good.rows)
     part = None
-    if work.part == TRAIN and plan.partition is not None:
-        part = _part_of_rows(plan.partition, work.file, good.line_of_rows(), good.columns[-1])
-    return _Converted(work, rows, good.first_line, good.lines, part, good.bad)
+    if place.part == TRAIN and plan.partition is not None:
+        part = _part_of_rows(plan.partition, place.file, good.line_of_rows(), good.columns[-1])
+    return _Converted(place, rows, good.first_line, good.lines, part, good.bad)
 
 
 def _part_of_rows(partition: Partition, file: SourceFile, lines: np.ndarray, last: object) -> np.ndarray:
@@ -213,7 +212,7 @@ def _by_part(converted: _Converted, plan: Plan) -> Iterator[tuple[str, EncodedBl
     """Yields the parts, and the rows and lines of each. The lines are None if they are consecutive."""
     rows = converted.rows
     if converted.part is None or plan.partition is None:
-        yield converted.work.part, rows, converted.lines
+        yield converted.place.part, rows, converted.lines
         return
     lines = converted.lines
     if lines is None:

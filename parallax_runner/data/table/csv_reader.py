@@ -19,6 +19,7 @@ from parallax_runner.data.table.text_block import TextBlock
 from parallax_runner.data.table.text_stream import TextPiece, pieces, records
 from parallax_runner.errors import DataError
 
+PARSED_BYTES = 2**20  # of a block at a time: more bytes miss the cache of the processor
 _HEADER_BYTES = 2**16
 # pyarrow compares whole cells, also if they are blank.
 _MISSING_CELLS = (*MISSING_TEXTS, *(" " * number for number in range(1, 33)))
@@ -40,16 +41,30 @@ class CsvBlock(TextBlock):
 
     def columns(self, read: Sequence[ReadColumn]) -> list[Column]:
         """See RawBlock."""
+        has_quotes = b'"' in self.piece.data
+        size_bytes = len(self.piece.data) + 1
+        if has_quotes or size_bytes <= PARSED_BYTES:
+            return self._columns(read, size_bytes, has_quotes=has_quotes)
+        try:
+            return self._columns(read, PARSED_BYTES, has_quotes=has_quotes)
+        except pa.ArrowInvalid:  # maybe only because a record has more bytes
+            return self._columns(read, size_bytes, has_quotes=has_quotes)
+
+    def _columns(self, read: Sequence[ReadColumn], parsed_bytes: int, *, has_quotes: bool) -> list[Column]:
+        """Returns the columns. pyarrow parses `parsed_bytes` at a time. Without quotation marks, it need not look for
+        them."""
         types = {self._key(column.name): pa.string() if column.is_list else column.type for column in read}
         table = pa_csv.read_csv(
             pa.BufferReader(self.piece.data),
             read_options=pa_csv.ReadOptions(
                 use_threads=False,
-                block_size=len(self.piece.data) + 1,
+                block_size=parsed_bytes,
                 column_names=[str(number) for number in range(len(self.layout.names))],
             ),
             parse_options=pa_csv.ParseOptions(
-                delimiter=self.layout.delimiter, newlines_in_values=b'"' in self.piece.data
+                delimiter=self.layout.delimiter,
+                quote_char='"' if has_quotes else False,
+                newlines_in_values=has_quotes,
             ),
             convert_options=pa_csv.ConvertOptions(
                 column_types=types,

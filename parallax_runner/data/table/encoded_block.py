@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from parallax_runner.data.table.arrow_buffers import numbers_of
+from parallax_runner.data.table.local_dictionary import dtype_of_local_codes, numbered
 from parallax_runner.data.table.read_columns import Column, Lists
-from parallax_runner.data.table.stored_table import MISSING_CODE, MISSING_INTEGER, Cell, RawColumn
+from parallax_runner.data.table.stored_table import MISSING_INTEGER, Cell, RawColumn
 
 DTYPE: dict[Cell, np.dtype] = {
     Cell.NUMBER: np.dtype(np.float32),
@@ -57,7 +59,7 @@ def encoded(arrays: Sequence[Column], columns: Sequence[RawColumn], rows: int) -
     counts = _counts(columns)
     matrices = {cell: np.empty((rows, counts[cell]), DTYPE[cell]) for cell in (Cell.NUMBER, Cell.INTEGER)}
     # Column by column, because each column has a table of its own for its codes.
-    matrices[Cell.STRING] = np.empty((rows, counts[Cell.STRING]), _dtype_of_local_codes(rows), order="F")
+    matrices[Cell.STRING] = np.empty((rows, counts[Cell.STRING]), dtype_of_local_codes(rows), order="F")
     places = dict.fromkeys(Cell, 0)
     for array, column in zip(arrays, columns, strict=True):
         values = array.values if isinstance(array, Lists) else array
@@ -77,29 +79,14 @@ def _counts(columns: Sequence[RawColumn]) -> dict[Cell, int]:
 def _cells(values: pa.Array, column: RawColumn, dictionaries: dict[str, pa.Array]) -> np.ndarray:
     if column.cell is not Cell.STRING:
         return _filled(values, DTYPE[column.cell])
-    words = values.dictionary_encode()
-    dictionaries[column.name] = words.dictionary
-    numbers = _filled(words.indices, DTYPE[column.cell])
-    return np.add(numbers, 1, dtype=_dtype_of_local_codes(len(numbers)), casting="unsafe")
-
-
-def _dtype_of_local_codes(cells: int) -> np.dtype:
-    """Returns a small dtype for the codes of this many cells."""
-    return np.dtype(np.uint16 if cells < 2**16 else np.int32)
+    codes, dictionaries[column.name] = numbered(values)
+    return codes
 
 
 def _filled(values: pa.Array, dtype: np.dtype) -> np.ndarray:
     if values.null_count:
         values = values.fill_null(_MISSING[dtype])
     return numbers_of(values, dtype)
-
-
-def numbers_of(values: pa.Array, dtype: np.dtype) -> np.ndarray:
-    """Returns numbers of which none is missing, without a copy. `to_numpy` would import pandas."""
-    _, buffer = values.buffers()
-    if buffer is None or len(values) == 0:
-        return np.empty(0, dtype=dtype)
-    return np.frombuffer(buffer, dtype=dtype)[values.offset : values.offset + len(values)]
 
 
 def _scalar(data: np.ndarray, type_: pa.DataType) -> pa.Scalar:
@@ -110,5 +97,4 @@ def _scalar(data: np.ndarray, type_: pa.DataType) -> pa.Scalar:
 _MISSING = {
     DTYPE[Cell.NUMBER]: _scalar(np.array([np.nan], DTYPE[Cell.NUMBER]), pa.float32()),
     DTYPE[Cell.INTEGER]: _scalar(np.array([MISSING_INTEGER], DTYPE[Cell.INTEGER]), pa.int64()),
-    DTYPE[Cell.STRING]: _scalar(np.array([MISSING_CODE - 1], DTYPE[Cell.STRING]), pa.int32()),
 }

@@ -10,6 +10,7 @@ import numpy as np
 
 from parallax_runner.data.draws import keys
 from parallax_runner.data.stream import epoch_order
+from parallax_runner.data.table.rows_ahead import RowsAhead
 
 FULL, BLOCKS, OFF = "full", "blocks", "off"
 SHUFFLES = (FULL, BLOCKS, OFF)
@@ -95,8 +96,12 @@ class ByKey:
     def __init__(self, *, size: int, seed: int) -> None:
         self._size, self._seed = size, seed
         self._half_bits = max(1, -(-(size - 1).bit_length() // 2))
+        self._ahead = RowsAhead(self._computed, size=size)
 
     def rows(self, epoch: int, places: np.ndarray) -> np.ndarray:
+        return self._ahead.rows(epoch, places)
+
+    def _computed(self, epoch: int, places: np.ndarray) -> np.ndarray:
         round_keys = keys_of_epoch(self._seed, epoch)
         found = self._encrypted(places.astype(np.uint64), round_keys)
         outside = np.flatnonzero(found >= self._size)

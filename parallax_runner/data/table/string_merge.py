@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from parallax_runner.data.table.array_file import ArrayFile, ScratchArray
-from parallax_runner.data.table.encoded_block import numbers_of
+from parallax_runner.data.table.arrow_buffers import offsets_and_data
 from parallax_runner.data.table.local_codes import LocalCodes
+from parallax_runner.data.table.merged_dictionary import merged
 
 
 class StringMerge:
@@ -25,7 +26,7 @@ class StringMerge:
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self._folder = folder
         self._names = tuple(names)
-        self._offsets = ArrayFile(folder / "offsets.npy", np.dtype(np.int64))
+        self._offsets = ArrayFile(folder / "offsets.npy", np.dtype(np.int32))
         self._data = ArrayFile(folder / "data.npy", np.dtype(np.uint8))
         # For each block and column: where its offsets and its data begin, and their numbers.
         self._places: list[np.ndarray] = []
@@ -36,7 +37,7 @@ class StringMerge:
         offsets_of, data_of = [], []
         offset_start, data_start = self._offsets.rows, self._data.rows
         for number, name in enumerate(self._names):
-            offsets, data = _offsets_and_data(dictionaries[name])
+            offsets, data = offsets_and_data(dictionaries[name].cast(pa.string()))
             places[number] = offset_start, len(offsets), data_start, len(data)
             offset_start += len(offsets)
             data_start += len(data)
@@ -54,7 +55,7 @@ class StringMerge:
         self._data.close()
         if not self._names or not self._places:
             for path in paths.values():
-                _write_strings(pa.array([""], pa.large_binary()), *path)
+                _write_strings(*path, np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.uint8))
             return
         places = np.stack(self._places)
         offsets, data = ScratchArray(self._offsets.path), ScratchArray(self._data.path)
@@ -67,17 +68,17 @@ class StringMerge:
             return path
 
         codes = [ScratchArray(path) for path in pool.map(merge, range(len(self._names)))]
-        tables = _CodesOfBlocks(dict(zip(self._names, codes, strict=True)), places[:, :, 1] - 1)
+        tables = _CodesOfBlocks(dict(zip(self._names, codes, strict=True)), places[:, :, 1])
         for local in coded:
             local.finish(tables, pool)
 
     def _merge(self, chunks: list[pa.Array], number: int, paths: tuple[Path, Path]) -> Path:
-        words = pa.chunked_array(chunks).dictionary_encode()
-        _write_strings(words.chunk(0).dictionary, *paths)
+        words = merged(chunks)
+        _write_strings(*paths, words.offsets, words.data)
         path = self._folder / f"codes{number}.npy"
         with ArrayFile(path, np.dtype(np.int32)) as file:
-            for chunk in words.chunks:
-                file.append(numbers_of(chunk.indices, np.dtype(np.int32)))
+            for codes in words.codes:
+                file.append(codes)
         return path
 
 
@@ -101,37 +102,19 @@ class _CodesOfBlocks:
             codes.give_back()
 
 
-def _offsets_and_data(dictionary: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the strings behind an empty one, which has the local code 0: int64 [strings + 2] and uint8."""
-    words = dictionary.cast(pa.large_string())
-    if len(words) == 0:
-        return np.zeros(2, dtype=np.int64), np.empty(0, dtype=np.uint8)
-    _, offsets_buffer, data_buffer = words.buffers()
-    offsets = np.frombuffer(offsets_buffer, dtype=np.int64)[words.offset : words.offset + len(words) + 1]
-    data = _bytes_of(data_buffer, int(offsets[-1]))[offsets[0] :]
-    return np.concatenate([[0], offsets - offsets[0]]), data
-
-
 def _array_at(offsets: np.ndarray, data: np.ndarray, place: np.ndarray) -> pa.Array:
     """Returns the strings at a place, without a copy."""
     offset_start, offset_count, data_start, data_count = (int(value) for value in place)
     block_offsets = offsets[offset_start : offset_start + offset_count]
     block_data = data[data_start : data_start + data_count]
     buffers = [None, pa.py_buffer(block_offsets), pa.py_buffer(block_data)]
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), offset_count - 1, buffers)
+    return pa.BinaryArray.from_buffers(pa.binary(), offset_count - 1, buffers)
 
 
-def _write_strings(words: pa.Array, offsets_path: Path, data_path: Path) -> None:
-    _, offsets_buffer, data_buffer = words.buffers()
-    offsets = np.frombuffer(offsets_buffer, dtype=np.int64)[: len(words) + 1]
+def _write_strings(offsets_path: Path, data_path: Path, offsets: np.ndarray, data: np.ndarray) -> None:
+    """Writes the strings behind an empty one."""
     with ArrayFile(offsets_path, np.dtype(np.int64)) as file:
+        file.append(np.zeros(1, dtype=np.int64))
         file.append(offsets)
     with ArrayFile(data_path, np.dtype(np.uint8)) as file:
-        file.append(_bytes_of(data_buffer, int(offsets[-1])))
-
-
-def _bytes_of(buffer: pa.Buffer | None, size: int) -> np.ndarray:
-    """Returns the first bytes of a buffer, which pyarrow leaves out if there are none."""
-    if buffer is None or size == 0:
-        return np.empty(0, dtype=np.uint8)
-    return np.frombuffer(buffer, dtype=np.uint8)[:size]
+        file.append(data)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from parallax_runner.data.table.sources import SourceFile
 from parallax_runner.errors import DataError
 
-BLOCK_BYTES = 2**22  # larger blocks miss the cache of the processor; smaller ones repeat more strings
+BLOCK_BYTES = 2**23  # larger blocks need more memory; smaller ones repeat more strings
 MOST_RECORD_BYTES = 2**28
 _NEWLINE, _RETURN = ord("\n"), ord("\r")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

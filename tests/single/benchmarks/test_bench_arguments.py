@@ -20,6 +20,7 @@ def test_kinds() -> None:
     assert parse(["loop", "--steps", "20"]).steps == 20
     assert parse(["startup"]).modes == "hybrid,mpi"
     assert parse(["plan"]).tables == [26, 52, 100, 300]
+    assert (parse(["read"]).megabytes, parse(["read"]).peer_rows) == (300, 400_000)
     assert (parse(["data"]).megabytes, parse(["data", "--megabytes", "20"]).megabytes) == (300, 20)
     assert parse(["plan", "--tables", "5", "9", "--models", "step"]).models == ["step"]
 
@@ -57,7 +58,7 @@ def test_cost_of_the_loop_is_the_median_of_pairs() -> None:
     assert rows_of_loop([cost]).body[0][-2] == "3.00%"
 
 
-@pytest.mark.parametrize("kind", ["modes", "loop", "startup", "--hosts"])
+@pytest.mark.parametrize("kind", ["modes", "loop", "startup", "data", "read", "--hosts"])
 def test_documented_commands_are_the_defaults(kind: str) -> None:
     """docs/benchmarks.md shows each command with what it does when nothing is said."""
     text = (machine.ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")

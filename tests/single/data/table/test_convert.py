@@ -79,6 +79,24 @@ def test_neither_threads_nor_blocks_change_the_table(
     assert other.digest == expected.digest
 
 
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_neither_long_rows_nor_parsed_bytes_change_the_table(
+    newline: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyarrow parses some bytes of a block at a time, if there are no quotation marks. A row may have more bytes."""
+    words = ["x" * (number % 90 == 70 and 300) + f"{number % 37:03}" for number in range(400)]
+    path = tmp_path / "t.csv"
+    path.write_text(newline.join(["s,n", *(f"{word},{number}" for number, word in enumerate(words))]), newline="")
+    expected = load(path, tmp_path, columns=columns_of(s="string", n="integer"))
+    assert rows_of(expected) == [(word, number) for number, word in enumerate(words)]
+    for parsed_bytes in (9, 64, 1000):
+        monkeypatch.setattr(csv_reader, "PARSED_BYTES", parsed_bytes)
+        cache = str(tmp_path / str(parsed_bytes))
+        other = load(path, tmp_path, columns=columns_of(s="string", n="integer"), cache_dir=cache)
+        assert rows_of(other) == rows_of(expected)
+        assert other.digest == expected.digest
+
+
 def test_the_second_load_reads_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_csv(tmp_path / "t.csv", NAMES, ROWS)
     first = load(path, tmp_path)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from parallax_runner.data.table.encoded_block import EncodedBlock, EncodedList, encoded, numbers_of
+from parallax_runner.data.table.encoded_block import EncodedBlock, EncodedList, encoded
 from parallax_runner.data.table.read_columns import Lists
 from parallax_runner.data.table.stored_table import MISSING_INTEGER, Cell, RawColumn
 from tests.single.data.table.rows_of import columns_of
@@ -35,21 +35,26 @@ def random_block(seed: int, rows: int) -> tuple[EncodedBlock, dict[str, list[Any
 
 
 def decoded(block: EncodedBlock, name: str, codes: np.ndarray) -> list[str | None]:
+    """Returns strings. An empty string is None, whether it has a code of its own or not."""
     words = block.dictionaries[name].to_pylist()
-    return [None if code == 0 else words[code - 1] for code in codes.tolist()]
+    return [None if code == 0 else words[code - 1] or None for code in codes.tolist()]
+
+
+def filled(words: list[str | None]) -> list[str | None]:
+    return [word or None for word in words]
 
 
 def check(block: EncodedBlock, given: dict[str, list[Any]]) -> None:
     codes, lists = block.matrices[Cell.STRING], block.lists["l"]
     assert block.rows == len(given["s"])
-    assert decoded(block, "s", codes[:, 0]) == given["s"]
+    assert decoded(block, "s", codes[:, 0]) == filled(given["s"])
     assert decoded(block, "t", codes[:, 1]) == given["t"]
     expected = [np.nan if one is None else one for one in given["n"]]
     np.testing.assert_array_equal(block.matrices[Cell.NUMBER], np.array(expected, np.float32).reshape(-1, 1))
     integers = [MISSING_INTEGER if one is None else one for one in given["i"]]
     assert block.matrices[Cell.INTEGER].tolist() == [[one] for one in integers]
     assert lists.lengths.tolist() == [len(words) for words in given["l"]]
-    assert decoded(block, "l", lists.values) == [word for words in given["l"] for word in words]
+    assert decoded(block, "l", lists.values) == filled([word for words in given["l"] for word in words])
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 300])
@@ -80,9 +85,3 @@ def test_the_lists_of_some_rows() -> None:
     lists = EncodedList(np.array([2, 0, 1, 3]), np.arange(6))
     chosen = lists.where(np.array([False, True, True, True]))
     assert (chosen.lengths.tolist(), chosen.values.tolist()) == ([0, 1, 3], [2, 3, 4, 5])
-
-
-def test_numbers_of_a_part_of_an_array() -> None:
-    array = pa.array([1, 2, 3, 4], pa.int64())
-    assert numbers_of(array.slice(1, 2), np.dtype(np.int64)).tolist() == [2, 3]
-    assert numbers_of(array.slice(4), np.dtype(np.int64)).tolist() == []
