@@ -8,6 +8,7 @@ from typing import Any
 
 from parallax_runner.config.suggestions import nearest
 from parallax_runner.data.table.bad_rows import BadRows
+from parallax_runner.data.table.columns.column import OF_THE_LOSS, Column
 from parallax_runner.data.table.columns.kinds import columns_of
 from parallax_runner.data.table.convert import stored_table
 from parallax_runner.data.table.fitted import fitted
@@ -15,7 +16,7 @@ from parallax_runner.data.table.partition import Partition
 from parallax_runner.data.table.row_order import SHUFFLES
 from parallax_runner.data.table.sources import AUTO, Sources
 from parallax_runner.data.table.stacks import stacks_of
-from parallax_runner.data.table.stored_table import TEST, TRAIN, VALIDATION
+from parallax_runner.data.table.stored_table import TEST, TRAIN, VALIDATION, StoredTable
 from parallax_runner.data.table.table_dataset import TableDataset
 from parallax_runner.errors import ConfigError, DataError, Setting
 
@@ -35,12 +36,13 @@ def table_dataset(
     format: str = AUTO,
     delimiter: str | None = None,
     header: Any = None,
+    evaluated_part: str | None = VALIDATION,
 ) -> TableDataset:
     """Returns the rows of the files `train`, with a feature for each column, or for each list in `features`.
 
     `train`, `validation` and `test` are paths of files or folders, globs, or lists of these. `partition` has the
     arguments of `Partition`. `columns` is as in `columns_of`, `features` as in `stacks_of`. `seed` is that of the
-    order.
+    order. Rows need labels, weights and groups only for training and in `evaluated_part`; None: only for training.
 
     Raises ConfigError for a wrong value, before anything is read, and DataError if the files cannot be read, have bad
     rows, or have cells that their column does not accept.
@@ -61,12 +63,25 @@ def table_dataset(
         partition=_partition(partition),
         bad_rows=bad_rows,
         cache_dir=cache_dir,
+        may_lack=[one.name for one in described if one.role in OF_THE_LOSS],
     )
-    found = fitted(table, described, bad_rows=bad_rows, cache_dir=cache_dir)
+    _check_columns_of_the_loss(table, described, evaluated_part)
+    found = fitted(table, described, bad_rows=bad_rows, cache_dir=cache_dir, evaluated_part=evaluated_part)
     dataset = TableDataset(table, described, stacks, found, shuffle=shuffle, seed=seed)
     if partition is not None:
         _check_parts(partition, {VALIDATION: dataset.validation_size, TEST: dataset.test_size})
     return dataset
+
+
+def _check_columns_of_the_loss(table: StoredTable, columns: Sequence[Column], part: str | None) -> None:
+    """Raises DataError if the evaluated part lacks a column that the loss needs."""
+    absent = () if part is None else table.absent.get(part, ())
+    for column in columns:
+        if column.name in absent:
+            raise DataError(f"the files of data.{part} lack this column, which an evaluation needs.").about(
+                Setting(f"data.columns.{column.name}", column.kind),
+                remedy="Add the column, or use action=predict, which needs none",
+            )
 
 
 def _check_parts(partition: Mapping[str, Any], sizes: Mapping[str, int]) -> None:

@@ -23,6 +23,7 @@ from parallax_runner.data.table.stored_table import (
 from parallax_runner.files.whole import write_whole
 
 _DESCRIPTION = "table.json"
+_ABSENT = "absent.json"
 
 
 def strings_paths(folder: Path, columns: Sequence[RawColumn]) -> dict[str, tuple[Path, Path]]:
@@ -46,6 +47,11 @@ def write_description(
     write_whole(folder / _DESCRIPTION, json.dumps(described, indent=1) + "\n")
 
 
+def write_absent(folder: Path, absent: Mapping[str, Sequence[str]]) -> None:
+    """Writes which columns a file of a part lacks. Raises OSError if the file cannot be written."""
+    write_whole(folder / _ABSENT, json.dumps({part: list(names) for part, names in absent.items()}) + "\n")
+
+
 def described_columns(columns: Sequence[RawColumn]) -> list[dict[str, Any]]:
     """Returns columns as values of JSON."""
     return [
@@ -58,6 +64,7 @@ def read_table(folder: Path) -> StoredTable:
     """Returns the table in a folder, mapped into memory. Raises OSError or ValueError if it is damaged."""
     described = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
     columns = tuple(RawColumn(**{**one, "cell": Cell(one["cell"])}) for one in described["columns"])
+    absent = json.loads((folder / _ABSENT).read_text(encoding="utf-8"))
     strings = {
         name: Strings(mapped(offsets), mapped(data)) for name, (offsets, data) in strings_paths(folder, columns).items()
     }
@@ -67,6 +74,7 @@ def read_table(folder: Path) -> StoredTable:
         strings=strings,
         digest=_digest(folder, columns),
         skipped_rows=described["skipped_rows"],
+        absent={part: tuple(names) for part, names in absent.items()},
         folder=folder,
     )
 

@@ -81,13 +81,15 @@ class StoredPart:
 @dataclass(frozen=True)
 class StoredTable:
     """All parts of a table. `strings` has the strings of each string column, which all parts share. `digest` changes
-    with any value of the training part. `skipped_rows` is the number of bad rows that were left out."""
+    with any value of the training part. `skipped_rows` is the number of bad rows that were left out. `absent` has the
+    columns that a file of a part lacks: their cells are missing."""
 
     columns: tuple[RawColumn, ...]
     parts: Mapping[str, StoredPart]
     strings: Mapping[str, Strings]
     digest: str
     skipped_rows: int = 0
+    absent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     folder: Path | None = None  # in the cache, for `row_origin`
 
     def place_of(self, name: str) -> tuple[Cell, int]:

@@ -30,6 +30,9 @@ class Role(Enum):
     DRAWN = "drawn"  # a feature that is in no file, and that a served model does not get
 
 
+OF_THE_LOSS = frozenset({Role.LABEL, Role.WEIGHT, Role.GROUP})  # a prediction needs none of them
+
+
 @dataclass(frozen=True)
 class TableFeature:
     """What a model's function is told about a feature.
