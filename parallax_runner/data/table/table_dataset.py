@@ -203,8 +203,8 @@ class TableDataset:
         return stacked_features(self.stacks, made, lambda arrays: np.stack(arrays, axis=1))
 
     def _lookup(self, column: Column) -> np.ndarray | None:
-        """Returns the column's array from codes to ids. It is made when a batch needs it first, because hashing imports
-        TensorFlow."""
+        """Returns the array that the column needs beside its cells. It is made when a batch needs it first, because
+        hashing imports TensorFlow."""
         if column.name not in self._lookups:
             strings = self.table.strings.get(column.name)
             self._lookups[column.name] = column.lookup(self.fitted.of(column.name), strings)

@@ -122,7 +122,8 @@ class Column(ABC):
         return None
 
     def lookup(self, state: State, strings: Strings | None) -> np.ndarray | None:
-        """Returns the array that maps a code to an id, or None if `features` needs none. May import TensorFlow."""
+        """Returns the array that `features` needs beside the cells, such as that from codes to ids, or None. It is made
+        once. May import TensorFlow."""
         return None
 
     @abstractmethod

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import itertools
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ RULES = {
     "one": {"hash": 1},
     "ids": {"ids": 30},
 }
+SCALED = {"fill": 0.1, "clip": [-2, 4], "log": True, "standardize": True}
 NUMBERS = {
     "plain": {},
     "filled": {"fill": -1.5},
@@ -34,7 +36,11 @@ NUMBERS = {
     "logs": {"log": True},
     "standard": {"standardize": True},
     "bucket": {"buckets": [-1, 0.1, 2, 5]},
-    "bucket_filled": {"buckets": [-1, 0.1, 2, 5], "fill": 0.1, "clip": [0, 4]},
+    **{
+        f"bucket of {' '.join(chosen)}": {"buckets": [-1, 0.1, 0.7, 5], **{word: SCALED[word] for word in chosen}}
+        for count in range(1, 5)
+        for chosen in itertools.combinations(SCALED, count)
+    },
     "all": {"fill": 0, "clip": [-3, 3], "log": True, "standardize": True},
 }
 COLUMNS = {
