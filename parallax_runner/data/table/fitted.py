@@ -68,7 +68,7 @@ def fitted(
         of_training = _read(path_of([TRAIN, VALIDATION]), columns)
         if of_training is not None and not of_training.skipped.keys() - {TRAIN}:
             return of_training
-    labelled = [part for part in (TRAIN, evaluated_part) if part in table.parts]
+    labelled = [part for part in table.parts if part in (TRAIN, evaluated_part)]
     found = _read(path_of(labelled), columns)
     if found is None:
         found = _learned(table, columns, limit, labelled)

@@ -13,7 +13,7 @@ from parallax_runner.data.draws import keys
 from parallax_runner.data.identity import CONTENT, EXAMPLES, Contents
 from parallax_runner.data.table.cells import Cells, PartReader, arrays_of
 from parallax_runner.data.table.columns.category import Category
-from parallax_runner.data.table.columns.column import Column, Role, TableFeature
+from parallax_runner.data.table.columns.column import Column, FeatureColumn, InputColumn, Role, TableFeature
 from parallax_runner.data.table.columns.ids import CODES
 from parallax_runner.data.table.columns.sampled import Sampled
 from parallax_runner.data.table.fitted import Fitted, numbering, save_readable
@@ -174,20 +174,24 @@ class TableDataset:
         stacked = {stack.name: stack.described(found) for stack in self.stacks}
         return stacked | {name: one for name, one in found.items() if name not in self._stacked_columns()}
 
-    def _behind(self, features: Collection[str]) -> list[Column]:
+    def _behind(self, features: Collection[str]) -> list[InputColumn]:
         """Returns the columns from which features are computed. Raises DataError for a feature that a served model
         cannot get."""
         names = {name for stack in self.stacks if stack.name in features for name in stack.columns} | set(features)
+        found: list[InputColumn] = []
         for column in self.columns:
-            if column.name in names and column.role is not Role.INPUT:
+            if column.name not in names:
+                continue
+            if not isinstance(column, InputColumn):
                 raise DataError(
                     f"an output depends on «{column.name}», a {column.kind} column, which a served model does not get"
                 )
-        return [one for one in self.columns if one.name in names]
+            found.append(column)
+        return found
 
-    def _of_cells(self) -> Iterator[Column]:
+    def _of_cells(self) -> Iterator[FeatureColumn]:
         """Yields the columns that become features of their own cells."""
-        return (one for one in self.columns if one.role not in (Role.KEPT, Role.DRAWN))
+        return (one for one in self.columns if isinstance(one, FeatureColumn))
 
     def _stacked_columns(self) -> set[str]:
         return {name for stack in self.stacks for name in stack.columns}
@@ -197,12 +201,12 @@ class TableDataset:
         for column in self._of_cells():
             arrays = column.features(self.fitted.of(column.name), cells[column.name], self._lookup(column))
             made |= {component_name(column.name, part): array for part, array in arrays.items()}
-        for column in self.columns:
-            if isinstance(column, Sampled):
-                made[column.name] = self._drawn(column, positions, key)
+        for drawn in self.columns:
+            if isinstance(drawn, Sampled):
+                made[drawn.name] = self._drawn(drawn, positions, key)
         return stacked_features(self.stacks, made, lambda arrays: np.stack(arrays, axis=1))
 
-    def _lookup(self, column: Column) -> np.ndarray | None:
+    def _lookup(self, column: FeatureColumn) -> np.ndarray | None:
         """Returns the array that the column needs beside its cells. It is made when a batch needs it first, because
         hashing imports TensorFlow."""
         if column.name not in self._lookups:

@@ -77,7 +77,7 @@ class ExampleBlock(RawBlock):
         """See RawBlock."""
         parser = _parser(tuple((column.name, self.kinds[column.name]) for column in read))
         parsed = parser.parse(self.examples)
-        return [as_read(_array(*parsed[column.name], is_list=column.is_list), column) for column in read]
+        return [as_read(_array(*parsed[column.name], is_list=column.has_lists), column) for column in read]
 
     def lines(self) -> np.ndarray:
         """See RawBlock."""

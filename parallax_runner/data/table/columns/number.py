@@ -9,7 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from parallax_runner.data.table.cells import Cells
-from parallax_runner.data.table.columns.column import NOTHING_LEARNED, Column, Counting, Faults, State, TableFeature
+from parallax_runner.data.table.columns.column import (
+    NOTHING_LEARNED,
+    Counting,
+    Faults,
+    InputColumn,
+    State,
+    TableFeature,
+)
 from parallax_runner.data.table.columns.settings import ascending, bounds, flag, number, optional, setting
 from parallax_runner.data.table.stored_table import Cell, RawColumn, Strings
 
@@ -17,7 +24,7 @@ MEAN, DEVIATION = "mean", "deviation"
 
 
 @dataclass(frozen=True)
-class Number(Column):
+class Number(InputColumn):
     """Its feature is float32. In this order: a blank cell becomes `fill`, `clip` limits it, `log` is log(1 + x),
     with 0 for a negative x, and `standardize` makes the mean 0 and the standard deviation 1 over the training rows.
     With `buckets`, the feature is a category instead: the number of boundaries that are not above the result, int64.
