@@ -30,6 +30,7 @@ def load(
     max_bad_rows: int = 1000,
     cache_dir: str | None = None,
     evaluated_part: str | None = VALIDATION,
+    reads_rows: bool = True,
 ) -> Dataset:
     """Returns the rows of tab-separated files with the features `dense` (float32 [dense_features]), `categorical`
     (int64 [len(cardinalities)]) and `label` (float32, 0 or 1).
@@ -58,6 +59,7 @@ def load(
         seed=seed,
         cache_dir=cache_dir,
         evaluated_part=evaluated_part,
+        reads_rows=reads_rows,
     )
 
 

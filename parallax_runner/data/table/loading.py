@@ -10,7 +10,7 @@ from parallax_runner.config.suggestions import nearest
 from parallax_runner.data.table.bad_rows import BadRows
 from parallax_runner.data.table.columns.column import OF_THE_LOSS, Column
 from parallax_runner.data.table.columns.kinds import columns_of
-from parallax_runner.data.table.convert import stored_table
+from parallax_runner.data.table.convert import Conversion
 from parallax_runner.data.table.fitted import fitted
 from parallax_runner.data.table.partition import Partition
 from parallax_runner.data.table.row_order import SHUFFLES
@@ -18,6 +18,7 @@ from parallax_runner.data.table.sources import AUTO, Sources
 from parallax_runner.data.table.stacks import stacks_of
 from parallax_runner.data.table.stored_table import TEST, TRAIN, VALIDATION, StoredTable
 from parallax_runner.data.table.table_dataset import TableDataset
+from parallax_runner.data.table.unread_table import UnreadTable
 from parallax_runner.errors import ConfigError, DataError, Setting
 
 
@@ -37,12 +38,14 @@ def table_dataset(
     delimiter: str | None = None,
     header: Any = None,
     evaluated_part: str | None = VALIDATION,
-) -> TableDataset:
+    reads_rows: bool = True,
+) -> TableDataset | UnreadTable:
     """Returns the rows of the files `train`, with a feature for each column, or for each list in `features`.
 
     `train`, `validation` and `test` are paths of files or folders, globs, or lists of these. `partition` has the
     arguments of `Partition`. `columns` is as in `columns_of`, `features` as in `stacks_of`. `seed` is that of the
     order. Rows need labels, weights and groups only for training and in `evaluated_part`; None: only for training.
+    Without `reads_rows`, rows that are not converted are not read.
 
     Raises ConfigError for a wrong value, before anything is read, and DataError if the files cannot be read, have bad
     rows, or have cells that their column does not accept.
@@ -57,14 +60,18 @@ def table_dataset(
     for name, given in {VALIDATION: validation, TEST: test}.items():
         if given is not None:
             parts[name] = _texts(f"data.{name}", given)
-    table = stored_table(
+    conversion = Conversion.of(
         Sources(parts, format, delimiter, None if header is None else _texts("data.header", header)),
         [one.raw for one in described if one.raw is not None],
-        partition=_partition(partition),
-        bad_rows=bad_rows,
+        _partition(partition),
+        bad_rows,
         cache_dir=cache_dir,
         may_lack=[one.name for one in described if one.role in OF_THE_LOSS],
     )
+    if not reads_rows and not conversion.is_done():
+        conversion.check()
+        return UnreadTable(described, stacks, conversion.parts)
+    table = conversion.table()
     _check_columns_of_the_loss(table, described, evaluated_part)
     found = fitted(table, described, bad_rows=bad_rows, cache_dir=cache_dir, evaluated_part=evaluated_part)
     dataset = TableDataset(table, described, stacks, found, shuffle=shuffle, seed=seed)

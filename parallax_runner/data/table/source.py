@@ -30,6 +30,7 @@ def load(
     max_bad_rows: int = 1000,
     cache_dir: str | None = None,
     evaluated_part: str | None = VALIDATION,
+    reads_rows: bool = True,
 ) -> Dataset:
     """Returns the rows of the files. The arguments are the settings of `data`; see `table_dataset`, which also says
     what is raised."""
@@ -45,6 +46,7 @@ def load(
         seed=seed,
         cache_dir=cache_dir,
         evaluated_part=evaluated_part,
+        reads_rows=reads_rows,
         format=format,
         delimiter=delimiter,
         header=header,

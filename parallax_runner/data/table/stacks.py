@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from parallax_runner.config.suggestions import nearest
-from parallax_runner.data.table.columns.column import Column, Role, TableFeature
+from parallax_runner.data.table.columns.column import Column, FeatureColumn, Role, State, TableFeature
+from parallax_runner.data.table.columns.sampled import Sampled
 from parallax_runner.errors import ConfigError, Setting
 
 KEY = "data.features"
@@ -50,6 +51,22 @@ def check_alike(stack: Stack, parts: Mapping[str, TableFeature]) -> None:
             expected = f"expected columns with one value of the same kind; «{name}» is {_told(one)}"
             beside = "" if name == stack.columns[0] else f", «{stack.columns[0]}» is {_told(first)}"
             raise ConfigError(f"{expected}{beside}").about(Setting(f"{KEY}.{stack.name}", None))
+
+
+def described_features(
+    columns: Sequence[Column], stacks: Sequence[Stack], states: Mapping[str, State]
+) -> dict[str, TableFeature]:
+    """Returns what a model is told about each feature. `states` has what each column has learned. Raises ConfigError if
+    columns cannot be stacked."""
+    found = {one.name: one.described(states[one.name]) for one in columns if isinstance(one, FeatureColumn)}
+    for column in columns:
+        if isinstance(column, Sampled):
+            found[column.name] = column.described_like(found[column.from_])
+    for stack in stacks:
+        check_alike(stack, found)
+    gone = {name for stack in stacks for name in stack.columns}
+    stacked = {stack.name: stack.described(found) for stack in stacks}
+    return stacked | {name: one for name, one in found.items() if name not in gone}
 
 
 def _told(one: TableFeature) -> str:

@@ -35,6 +35,9 @@ class Category(InputColumn):
     def first_id(self) -> int:
         return self.rule.first()
 
+    def largest_state(self) -> State | None:
+        return self.rule.largest_state()
+
     def check(self) -> str | None:
         return self.rule.check()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
@@ -94,6 +94,10 @@ class Column(ABC):
 
     name: str
 
+    def largest_state(self) -> State | None:
+        """Returns a state with as many values as the settings allow, or None if they set no limit."""
+        return NOTHING_LEARNED
+
     @property
     def first_id(self) -> int:
         """The id of the first string of the vocabulary, if the column has one."""
@@ -151,3 +155,8 @@ class InputColumn(FeatureColumn):
     @abstractmethod
     def served(self, state: State, strings: Strings | None, raw: Any, tf: Any) -> dict[str, Any]:
         """Returns tensors like `features`, from a tensor of raw values."""
+
+
+def only(columns: Sequence[Column], role: Role) -> str | None:
+    """Returns the name of the first column with a role, or None if there is none."""
+    return next((one.name for one in columns if one.role is role), None)

@@ -33,6 +33,9 @@ class IdLists(InputColumn):
     def first_id(self) -> int:
         return self.rule.first() + (self.padded_to is not None)
 
+    def largest_state(self) -> State | None:
+        return self.rule.largest_state()
+
     def check(self) -> str | None:
         return self.rule.check()
 

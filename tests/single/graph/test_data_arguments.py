@@ -1,4 +1,4 @@
-"""A data function is told for which part the run computes a loss."""
+"""A data function is told for which part the run computes a loss, and whether it reads rows."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from parallax_runner.config.schema import ReadConfig
-from parallax_runner.graph.evaluated_part_argument import evaluated_part_argument
+from parallax_runner.graph.data_arguments import data_arguments
 
 
 def with_parameter(*, evaluated_part: str | None) -> None: ...
@@ -31,10 +31,18 @@ def config_of(action: str, part: str = "validation", **data: Any) -> Any:
     ],
 )
 def test_the_action_decides(action: str, part: str, expected: str | None) -> None:
-    assert evaluated_part_argument(with_parameter, config_of(action, part)) == {"evaluated_part": expected}
+    assert data_arguments(with_parameter, config_of(action, part)) == {"evaluated_part": expected}
+
+
+def reads(*, reads_rows: bool, evaluated_part: str | None) -> None: ...
+
+
+def test_only_a_plan_reads_no_rows() -> None:
+    found = {action: data_arguments(reads, config_of(action))["reads_rows"] for action in ("plan", "train", "predict")}
+    assert found == {"plan": False, "train": True, "predict": True}
 
 
 def test_only_a_function_that_asks_is_told() -> None:
-    assert evaluated_part_argument(without_parameter, config_of("train")) == {}
-    assert evaluated_part_argument(with_parameter, config_of("train", evaluated_part="test")) == {}
-    assert evaluated_part_argument(print, config_of("train")) == {}
+    assert data_arguments(without_parameter, config_of("train")) == {}
+    assert data_arguments(with_parameter, config_of("train", evaluated_part="test")) == {}
+    assert data_arguments(print, config_of("train")) == {}
