@@ -121,13 +121,17 @@ def _learned(table: StoredTable, columns: Sequence[Column], limit: BadRows, labe
     passes = {one.name: one.counting(table.strings.get(one.name)) for one in stored}
     bad_cells = BadCells(table, limit)
     for part_name, part in table.parts.items():
-        checked = [one for one in stored if part_name in labelled or one.role not in OF_THE_LOSS]
+        checked = stored if part_name in labelled else _without_the_loss(stored)
         for start, cells in PartReader(table, part).chunks():
             is_good = bad_cells.checked(part_name, start, checked, cells)
             if part_name == TRAIN:
                 for column in stored:
                     passes[column.name].add(cells_of_rows(cells[column.name], is_good))
     return Fitted({name: one.state() for name, one in passes.items()}, bad_cells.skipped())
+
+
+def _without_the_loss(columns: Sequence[Column]) -> list[Column]:
+    return [one for one in columns if one.role not in OF_THE_LOSS]
 
 
 def _read(path: Path, columns: Sequence[Column]) -> Fitted | None:

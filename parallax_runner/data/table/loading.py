@@ -8,7 +8,7 @@ from typing import Any
 
 from parallax_runner.config.suggestions import nearest
 from parallax_runner.data.table.bad_rows import BadRows
-from parallax_runner.data.table.columns.column import OF_THE_LOSS, Column
+from parallax_runner.data.table.columns.column import Column, columns_of_the_loss, raw_columns
 from parallax_runner.data.table.columns.kinds import columns_of
 from parallax_runner.data.table.convert import Conversion
 from parallax_runner.data.table.fitted import fitted
@@ -56,17 +56,18 @@ def table_dataset(
         raise ConfigError(f"expected {', '.join(SHUFFLES[:-1])} or {SHUFFLES[-1]}").about(
             Setting.of("data.shuffle", shuffle)
         )
-    parts = {TRAIN: _texts("data.train", train)}
-    for name, given in {VALIDATION: validation, TEST: test}.items():
-        if given is not None:
-            parts[name] = _texts(f"data.{name}", given)
     conversion = Conversion.of(
-        Sources(parts, format, delimiter, None if header is None else _texts("data.header", header)),
-        [one.raw for one in described if one.raw is not None],
+        Sources(
+            _paths({TRAIN: train, VALIDATION: validation, TEST: test}),
+            format,
+            delimiter,
+            None if header is None else _texts("data.header", header),
+        ),
+        raw_columns(described),
         _partition(partition),
         bad_rows,
         cache_dir=cache_dir,
-        may_lack=[one.name for one in described if one.role in OF_THE_LOSS],
+        may_lack=columns_of_the_loss(described),
     )
     if not reads_rows and not conversion.is_done():
         conversion.check()
@@ -75,8 +76,7 @@ def table_dataset(
     _check_columns_of_the_loss(table, described, evaluated_part)
     found = fitted(table, described, bad_rows=bad_rows, cache_dir=cache_dir, evaluated_part=evaluated_part)
     dataset = TableDataset(table, described, stacks, found, shuffle=shuffle, seed=seed)
-    if partition is not None:
-        _check_parts(partition, {VALIDATION: dataset.validation_size, TEST: dataset.test_size})
+    _check_parts(partition or {}, {VALIDATION: dataset.validation_size, TEST: dataset.test_size})
     return dataset
 
 
@@ -99,6 +99,11 @@ def _check_parts(partition: Mapping[str, Any], sizes: Mapping[str, int]) -> None
                 raise DataError("no row is in this part.").about(
                     Setting.of(f"data.partition.{key}.{part}", value), remedy="Correct the value, or leave it out."
                 )
+
+
+def _paths(given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Returns the paths of the parts. Only the training must have some."""
+    return {part: _texts(f"data.{part}", one) for part, one in given.items() if part == TRAIN or one is not None}
 
 
 def _texts(key: str, given: Any) -> tuple[str, ...]:

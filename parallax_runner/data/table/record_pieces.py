@@ -52,8 +52,9 @@ def end_of_records(data: bytes) -> int:
 def _in_memory(data: bytes) -> Iterator[str]:
     descriptor = os.memfd_create("records")
     try:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(data)
+        left = memoryview(data)
+        while len(left):
+            left = left[os.write(descriptor, left) :]
         yield f"/proc/self/fd/{descriptor}"
     finally:
         os.close(descriptor)

@@ -58,15 +58,22 @@ def described_features(
 ) -> dict[str, TableFeature]:
     """Returns what a model is told about each feature. `states` has what each column has learned. Raises ConfigError if
     columns cannot be stacked."""
-    found = {one.name: one.described(states[one.name]) for one in columns if isinstance(one, FeatureColumn)}
-    for column in columns:
-        if isinstance(column, Sampled):
-            found[column.name] = column.described_like(found[column.from_])
+    found = _described_columns(columns, states)
     for stack in stacks:
         check_alike(stack, found)
-    gone = {name for stack in stacks for name in stack.columns}
     stacked = {stack.name: stack.described(found) for stack in stacks}
+    gone = set(_stacked(stacks))
     return stacked | {name: one for name, one in found.items() if name not in gone}
+
+
+def _described_columns(columns: Sequence[Column], states: Mapping[str, State]) -> dict[str, TableFeature]:
+    found = {one.name: one.described(states[one.name]) for one in columns if isinstance(one, FeatureColumn)}
+    drawn = [one for one in columns if isinstance(one, Sampled)]
+    return found | {one.name: one.described_like(found[one.from_]) for one in drawn}
+
+
+def _stacked(stacks: Sequence[Stack]) -> list[str]:
+    return [column for stack in stacks for column in stack.columns]
 
 
 def _told(one: TableFeature) -> str:
@@ -89,7 +96,7 @@ def _stack(name: str, content: Any, columns: Sequence[Column]) -> Stack:
 
 
 def _check_names(stacks: Sequence[Stack], columns: Sequence[Column]) -> None:
-    stacked = [column for stack in stacks for column in stack.columns]
+    stacked = _stacked(stacks)
     twice = sorted({name for name in stacked if stacked.count(name) > 1})
     if twice:
         raise ConfigError(f"«{twice[0]}» is in two places; a column is part of one feature").about(Setting(KEY, None))

@@ -160,3 +160,13 @@ class InputColumn(FeatureColumn):
 def only(columns: Sequence[Column], role: Role) -> str | None:
     """Returns the name of the first column with a role, or None if there is none."""
     return next((one.name for one in columns if one.role is role), None)
+
+
+def raw_columns(columns: Sequence[Column]) -> list[RawColumn]:
+    """Returns the columns as they are read from files."""
+    return [one.raw for one in columns if one.raw is not None]
+
+
+def columns_of_the_loss(columns: Sequence[Column]) -> list[str]:
+    """Returns the names of the columns that a prediction does not need."""
+    return [one.name for one in columns if one.role in OF_THE_LOSS]
