@@ -29,10 +29,14 @@ class TableDataset:
     """Implements `Dataset`. Each replica gets batches of its own size from an endless stream, so no batch is partial.
 
     `table_features` describes the features to the model's function. `labels` and `sample_weight` are the names of the
-    features that a Keras model gets as such, or None.
+    features that a Keras model gets as such, or None. `why_different` tells why two processes have other data.
     """
 
     words_per_example: int | None = None
+    why_different = (
+        "the files of the table have changed since the driver read them, or are not the same on each host. Start again "
+        "when they are complete"
+    )
 
     def __init__(
         self,
