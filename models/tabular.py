@@ -11,7 +11,8 @@ import tensorflow as tf
 from keras import layers, ops
 
 LOSSES = {"binary": "binary_crossentropy", "regression": "mean_squared_error"}
-INPUTS = ("number", "category", "categories")
+LISTS = ("categories", "text")
+INPUTS = ("number", "category", *LISTS)
 
 
 def make_model(
@@ -80,7 +81,7 @@ def _vectors(name: str, one: Any, given: Any, size: int) -> list[Any]:
     """Return vectors [batch, n] of a feature."""
     if one.kind == "number":
         return [given if one.shape else ops.expand_dims(given, axis=1)]
-    if one.kind == "categories":
+    if one.kind in LISTS:
         return [_averaged(name, one, given, size)]
     if not one.shape:
         return [_embedding(one.size, size, name)(given)]

@@ -14,13 +14,17 @@ class Plan(Action):
     """Makes the plan, shows it and writes `plan.json`. Reads no more data than the plan needs."""
 
     explains_plan: ClassVar[bool] = True
+    reads_rows: ClassVar[bool] = False
     in_fit: ClassVar[bool] = True
     in_script: ClassVar[bool] = True
     purpose: ClassVar[str] = "plan"
 
     def run(self, request: Request) -> None:
         """Shows the plan."""
+        from parallax_runner.driver import report
         from parallax_runner.driver.planned_run import planned_run, show_plan
 
-        show_plan(request, planned_run(request))
+        planned = planned_run(request)
+        show_plan(request, planned)
+        report.tell_notes(getattr(planned.dataset, "notes", ()))
         request.state.finish(request.run_dir)

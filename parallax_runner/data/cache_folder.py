@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import shutil
@@ -92,9 +93,11 @@ class CacheFolder:
         """Returns the error of a cache that cannot be written."""
         # Errors raised by NumPy itself have a message but no errno.
         reason = with_limit(str(error.strerror or error))
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        wanted = "directory on a larger disk" if is_full else "writable directory"
         return DataError(
             f"{self.path.parent}: cannot write {self.contents}: {reason}. "
-            "Set data.cache_dir or XDG_CACHE_HOME to a writable directory."
+            f"Set data.cache_dir or XDG_CACHE_HOME to a {wanted}."
         )
 
     def damaged(self, damage: object) -> DataError:

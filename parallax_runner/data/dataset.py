@@ -201,3 +201,9 @@ def numbering_of(dataset: Dataset) -> str:
     """Returns a digest of the list that gives a dataset's ids their meaning, such as a vocabulary. Returns an empty
     string if the dataset has no such digest."""
     return str(getattr(dataset, "numbering", ""))
+
+
+def why_unread(dataset: Dataset) -> str | None:
+    """Returns the reason why a dataset, which only describes the examples for a plan, has none. Returns None for other
+    datasets."""
+    return cast(str | None, getattr(dataset, "why_unread", None))

@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, Feature, Shared
 from parallax_runner.errors import ConfigError, Setting
@@ -36,6 +37,11 @@ class InOrder(Protocol):
     def training_rows(self, start: int, size: int) -> dict[str, np.ndarray]:
         """Returns training examples [start, start + size) in their own order."""
         ...
+
+
+def part_to_evaluate(config: RunConfig) -> str | None:
+    """Returns the part whose loss the run computes, beside that of the training steps, or None if there is none."""
+    return config.read.part if action_of(config).validates else None
 
 
 def evaluated(config: RunConfig, dataset: Dataset) -> Dataset:

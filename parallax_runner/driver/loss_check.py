@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from parallax_runner.config.cluster_size import replicas_of
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.dataset import Dataset, why_unread
 from parallax_runner.data.shares import step_examples_of
 from parallax_runner.process.stage_times import stage
 
@@ -23,10 +23,11 @@ def checked(
 
     A note names each loss that makes a step of several replicas differ from a step of one device.
 
-    Without several replicas whose gradients a step averages, and for a TensorFlow 1 graph, nothing is tried.
+    Without several replicas whose gradients a step averages, for a TensorFlow 1 graph, and for a plan without rows,
+    nothing is tried.
     """
     replicas = replicas_of(config) - config.comm.ps.backup_workers
-    if single.loss_trial is None or replicas < 2 or not config.comm.sync:
+    if single.loss_trial is None or replicas < 2 or not config.comm.sync or why_unread(dataset):
         return single, ()
     from parallax_runner.graph.traced.loss_divisors import with_sums
     from parallax_runner.graph.traced.loss_notes import notes_on_losses

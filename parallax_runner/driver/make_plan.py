@@ -15,8 +15,10 @@ from parallax_runner.config.comm_mode import mode_of, name_by_cost
 from parallax_runner.config.frozen import is_fit, is_of_script
 from parallax_runner.config.launchers import declared_by
 from parallax_runner.config.schema import RoutesConfig, RunConfig
+from parallax_runner.data.dataset import Dataset, why_unread
 from parallax_runner.driver.cost_model import constants_of, cost_model
 from parallax_runner.driver.jobs import row_trial
+from parallax_runner.errors import DataError, Setting
 from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.plan.plan import Moved, Plan
@@ -56,8 +58,19 @@ def measured_rows(config: RunConfig, shipment: Shipment, run_dir: Path, interrup
         return None
     mode = mode_of(config.comm)
     if mode.is_chosen_by_cost or (config.comm.measure_rows and not mode.is_one_process):
+        _refuse_unread(config, shipment.dataset)
         return measure(config, shipment, run_dir, interrupts)
     return row_trial.known(config, shipment.single.fingerprint)
+
+
+def _refuse_unread(config: RunConfig, dataset: Dataset) -> None:
+    """Raises DataError if the dataset has no rows to measure."""
+    reason = why_unread(dataset)
+    if reason is not None:
+        raise DataError(f"a trial measures the rows that steps touch, and {reason}.").about(
+            Setting.of("comm.measure_rows", config.comm.measure_rows),
+            remedy="Start the training once (action=train train.steps=1), which converts them",
+        )
 
 
 def measure(config: RunConfig, shipment: Shipment, run_dir: Path, interrupts: Interrupts) -> Measured:

@@ -82,7 +82,8 @@ class RunSummary:
 
     `version` and `commit` identify this program. `observed` contains the staleness histogram and the counts of dropped
     gradients. `unknown_loss` is the reason why the losses are unknown. `training` contains the metrics of the last
-    training steps, and `validation` the results of the last validation.
+    training steps, and `validation` the results of the last validation. `data_wait_share` is the share of the time of
+    the steps in which the workers waited for their next batches, None for a script, which feeds its own data.
     """
 
     status: Status
@@ -103,6 +104,7 @@ class RunSummary:
     words_per_sec: float | None = None
     step_ms_p50: float | None = None
     step_ms_p90: float | None = None
+    data_wait_share: float | None = None
     sent_bytes_per_step: float | None = None
     startup_secs: float | None = None
     tracker_run_id: str | None = field(default=None, metadata={"key": RUN_ID_KEY})
@@ -180,7 +182,8 @@ def with_training(
         loss_last=loss_last,
         unknown_loss=record.unknown_loss,
         startup_secs=record.startup_secs,
-        sent_bytes_per_step=_mean_sent_bytes(done),
+        data_wait_share=_mean_over_ranks(done, "data_wait_share"),
+        sent_bytes_per_step=_mean_over_ranks(done, "sent_bytes_per_step"),
         export=ExportSummary(chief["saved_model"], chief["saved_model_error"]) if "saved_model" in chief else None,
         keras=KerasSummary(chief["keras_model"], chief["keras_model_error"]) if "keras_model" in chief else None,
         observed=_named_flat(observed),
@@ -199,10 +202,10 @@ def _losses(record: RunRecord, steps: int, before: Mapping[str, Any]) -> tuple[f
     return record.loss_first, record.loss_last
 
 
-def _mean_sent_bytes(done: Mapping[int, Mapping[str, Any]]) -> float | None:
-    """Returns the mean over the ranks of the bytes that a rank sent per step, or None if no rank reports it."""
-    sent = [entry["sent_bytes_per_step"] for entry in done.values() if entry.get("sent_bytes_per_step") is not None]
-    return sum(sent) / len(sent) if sent else None
+def _mean_over_ranks(done: Mapping[int, Mapping[str, Any]], name: str) -> float | None:
+    """Returns the mean of a field over the ranks that report it, or None if no rank does."""
+    found = [entry[name] for entry in done.values() if entry.get(name) is not None]
+    return sum(found) / len(found) if found else None
 
 
 def _compared(record: RunRecord, loss_last: float | None) -> ObjectiveSummary:

@@ -22,6 +22,7 @@ from parallax_runner.data.shares import is_uneven_run
 from parallax_runner.errors import ConfigError, DataError, Setting
 from parallax_runner.files.in_place import open_in_place
 from parallax_runner.graph.arguments import blamed, check_call, check_callable, check_names
+from parallax_runner.graph.data_arguments import data_arguments
 from parallax_runner.graph.table_argument import roles_of, table_argument
 from parallax_runner.process.stage_times import stage
 from parallax_runner.process.tensorflow_import import import_tensorflow
@@ -44,11 +45,12 @@ def load_dataset(config: RunConfig) -> Dataset:
 
     function = _find("data", config.data)
     arguments = {key: plain(value) for key, value in config.data.items() if key not in OWN_DATA_KEYS}
-    check_call("data", arguments, function)
+    of_run = data_arguments(function, config)
+    check_call("data", arguments, function, by_name=of_run)
     target = Setting("data._target_", config.data["_target_"])
     try:
         with must_not_exit("", DataError, about=[target]), blamed("data", arguments, function):
-            return _as_dataset(_unwrapped(lambda: instantiate(arguments)), config)
+            return _as_dataset(_unwrapped(lambda: instantiate(arguments | of_run)), config)
     except MemoryError as error:
         raise DataError(f"the data does not fit in memory: {error}").about(target) from error
 

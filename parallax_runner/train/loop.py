@@ -83,6 +83,7 @@ class Loop:
             following = batches.peek()
             is_traced = runner.is_profiled(runner.step + 1)
             feeds |= runner.ahead.start(batch[0], None if following is None else following[0], is_traced=is_traced)
+        runner.throughput.waited(batches.take_waited_secs())
         runner.run(runner.distributed.train_op, feeds, started_secs=started_secs)
 
     def _begin_segment(self) -> bool:

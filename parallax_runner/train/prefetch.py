@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -28,6 +29,7 @@ class Prefetch:
         self._count = count
         self._wanted = 0
         self._peeked: Batches | None = None
+        self._waited_secs = 0.0
         self._made: queue.Queue[tuple[int, Batches | BaseException]] = queue.Queue(AHEAD)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="prefetch", daemon=True)
@@ -59,12 +61,19 @@ class Prefetch:
             return peeked
         wanted = self._wanted + skip
         self._wanted = wanted + 1
+        started_secs = time.perf_counter()
         while True:
             number, made = self._made.get()
             if isinstance(made, BaseException):
                 raise made
             if number == wanted:
+                self._waited_secs += time.perf_counter() - started_secs
                 return made
+
+    def take_waited_secs(self) -> float:
+        """Returns the time in which `next` and `peek` have waited for batches since the last call."""
+        waited_secs, self._waited_secs = self._waited_secs, 0.0
+        return waited_secs
 
     def _work(self) -> None:
         number = -1

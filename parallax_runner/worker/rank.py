@@ -126,6 +126,9 @@ def check_data(config: RunConfig, dataset: Dataset, driver: Contents, rank: int,
             f"rank {rank} reads other {difference} than the driver. The files that the data names must be the same on "
             "each host, and must not change during a run"
         )
+    why_different = getattr(dataset, "why_different", None)
+    if why_different is not None:
+        raise DataError(f"rank {rank} has loaded other {difference} than the driver: {why_different}")
     what = "the script" if frozen.is_fit(config) else f"data._target_={config.data['_target_']}"
     key = 'overrides=["data.resume=approximate"]' if frozen.is_fit(config) else "++data.resume=approximate"
     raise DataError(

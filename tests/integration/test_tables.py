@@ -37,6 +37,7 @@ columns:
   visits: {{number: {{fill: 0, log: true}}}}
   tags: {{categories: {{separator: "|"}}}}
   seen: {{categories: {{separator: "|", ids: 50, padded_to: 4}}}}
+  note: {{text: {{padded_to: 5}}}}
   key: id
   weight: {{weight: }}
   bought: {{label: {{classes: ["no", "yes"]}}}}
@@ -58,6 +59,7 @@ def write_rows(path: Path, count: int, seed: int) -> list[dict[str, str]]:
                 "visits": "" if draws.random() < 0.2 else str(int(draws.integers(-1, 3000))),
                 "tags": "|".join(tags),
                 "seen": "|".join(map(str, draws.integers(0, 50, int(draws.integers(0, 7))))),
+                "note": f"Visit {number % 7}, PAID ({CITIES[number % 5]})." if number % 6 else "",
                 "weight": str(1 + number % 2),
                 "bought": "yes" if (user + len(tags)) % 2 else "no",
             }
@@ -69,9 +71,19 @@ def write_rows(path: Path, count: int, seed: int) -> list[dict[str, str]]:
     return rows
 
 
+def without_labels(path: Path, copy: Path) -> None:
+    """Writes the rows without the columns that only a loss needs."""
+    with open(path, encoding="utf-8", newline="") as file, open(copy, "w", encoding="utf-8", newline="") as written:
+        reader = csv.DictReader(file)
+        kept = [name for name in reader.fieldnames or () if name not in ("bought", "weight")]
+        writer = csv.DictWriter(written, kept, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(reader)
+
+
 def raw_of(rows: list[dict[str, str]]) -> dict[str, Any]:
     """The rows as a client of the served model sends them."""
-    strings = {name: tf.constant([row[name] for row in rows]) for name in ("user", "city", "tags", "seen")}
+    strings = {name: tf.constant([row[name] for row in rows]) for name in ("user", "city", "tags", "seen", "note")}
     numbers = {name: tf.constant([float(row[name] or "nan") for row in rows]) for name in ("age", "visits")}
     return strings | numbers
 
@@ -126,7 +138,8 @@ def test_strings_blanks_and_lists_are_trained_resumed_and_served(tmp_path: Path)
     np.testing.assert_allclose(served, expected, rtol=1e-5, atol=1e-6)
 
     use = (f"ckpt.resume={resumed.run_dir}", "read.part=test")
-    predicted = run(3, STEPS, "action=predict", *use, name="predicted")
+    without_labels(tmp_path / "test.csv", tmp_path / "new.csv")
+    predicted = run(3, STEPS, "action=predict", *use, f"data.test={tmp_path / 'new.csv'}", name="predicted")
     table = pyarrow.parquet.read_table(sorted((predicted.run_dir / "predictions").glob("*.parquet")))
     assert table["key"].to_pylist() == [f"test {number}" for number in range(TEST_ROWS)]
     (served,) = (tensor.numpy()[:, 0] for tensor in serve(**raw_of(held_back)).values())
@@ -154,6 +167,26 @@ def test_wrong_columns_and_cells_are_refused_before_anything_starts(tmp_path: Pa
     columns = "data.columns={user: category, price: number, liked: label}"
     skipping = launch(*arguments, columns, "data.on_bad_row=skip", "data.batch_size=1", "comm=local", cwd=tmp_path)
     assert "1 bad rows are skipped (data.on_bad_row)" in skipping.expect_success().stderr
+
+
+def test_a_plan_converts_no_files(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("user,price,liked\na,1,1\nb,2,0\n")
+    arguments = ("model=tabular", "action=plan", "data.train=rows.csv", f"data.cache_dir={tmp_path / 'cache'}")
+
+    def plan(user: str, *more: str) -> Run:
+        return launch(*arguments, f"data.columns={{user: {user}, price: number, liked: label}}", *more, cwd=tmp_path)
+
+    planned = plan("{category: {max_size: 70}}", "cluster.workers=2").expect_success()
+    assert "«user» are planned with max_size strings" in planned.stderr
+    (table,) = [one for one in planned.plan["variables"] if one["name"] == "embedding_user/embeddings"]
+    assert table["shape"][0] == 71
+    refused = plan("category")
+    assert refused.exit_status == 2 and "vocabularies of «user» are unknown" in refused.stderr
+    measured = plan("{category: {hash: 9}}", "comm=auto")
+    assert (
+        measured.exit_status == 2 and "a trial measures the rows that steps touch, and action=plan" in measured.stderr
+    )
+    assert not (tmp_path / "cache").exists()
 
 
 def test_the_commands_of_the_page(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.integration.runs import BATCH_SIZE, SEQUENCE_LENGTH, Broken, Run, lau
 SUMMARY_FIELDS = {
     *("status", "action", "comm", "model", "workers", "servers", "steps", "first_step", "global_batch"),
     *("loss_first", "loss_last", "steps_per_sec", "examples_per_sec", "words_per_sec", "step_ms_p50", "step_ms_p90"),
+    "data_wait_share",
     *("sent_bytes_per_step", "startup_secs", "mlflow_run_id", "ckpt_path", "error"),
 }
 
@@ -156,6 +157,7 @@ def test_the_summary_has_all_fields(tracked: Run) -> None:
     assert all(isinstance(summary[key], float) and math.isfinite(summary[key]) for key in measured)
     assert all(summary[key] > 0 for key in measured)
     assert summary["step_ms_p50"] <= summary["step_ms_p90"]
+    assert 0 <= summary["data_wait_share"] <= 1
     assert summary["examples_per_sec"] == pytest.approx(summary["steps_per_sec"] * 2 * BATCH_SIZE)
     assert summary["words_per_sec"] == pytest.approx(summary["examples_per_sec"] * SEQUENCE_LENGTH)
     assert summary["startup_secs"] < tracked.secs

@@ -79,7 +79,8 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Converted:
-    """A converted block. `part` is the number of the part of each row, or None if the files determine it."""
+    """A converted block. `part` is the number of the part of each row if the value of a column determines it, otherwise
+    None."""
 
     place: _Place
     rows: EncodedBlock
@@ -111,6 +112,7 @@ class _Output:
         self._scratch = folder / "scratch"
         self._scratch.mkdir()
         self._blocks = 0
+        self._training_rows = 0  # rows of the files for training, also bad ones
         self._writers = {part: PartWriter(folder, self._scratch, part, plan.columns) for part in plan.parts}
         names = [column.name for column in plan.columns if column.cell is Cell.STRING]
         self._strings = StringMerge(self._scratch, names)
@@ -127,7 +129,7 @@ class _Output:
     def append(self, converted: _Converted) -> None:
         """Appends the rows of a block to their parts."""
         self._counter.count(converted.bad, converted.place.file)
-        for part, rows, lines in _by_part(converted, self._plan):
+        for part, rows, lines in self._by_part(converted):
             self._writers[part].append(
                 rows,
                 block=self._blocks,
@@ -139,6 +141,24 @@ class _Output:
         self._blocks += 1
         written_bytes = sum(writer.written_bytes for writer in self._writers.values())
         self._progress.tell(converted.place.read_bytes, written_bytes)
+
+    def _by_part(self, converted: _Converted) -> Iterator[tuple[str, EncodedBlock, np.ndarray | None]]:
+        """Yields the parts, and the rows and lines of each. The lines are None if they are consecutive."""
+        rows, lines, partition = converted.rows, converted.lines, self._plan.partition
+        if partition is None or converted.place.part != TRAIN:
+            yield converted.place.part, rows, lines
+            return
+        if lines is None:
+            lines = np.arange(converted.first_line, converted.first_line + rows.rows)
+        part_of_rows = converted.part
+        if part_of_rows is None:
+            # A row that is mended later must not move the rows behind it to other parts, so bad rows have numbers too.
+            bad_before = np.searchsorted([one.number for one in converted.bad], lines)
+            part_of_rows = partition.part_of_numbers(self._training_rows + np.arange(rows.rows) + bad_before)
+        self._training_rows += rows.rows + len(converted.bad)
+        for number, part in enumerate(partition.parts):
+            chosen = part_of_rows == number
+            yield part, rows.where(chosen), lines[chosen]
 
     def finish(self, pool: ThreadPoolExecutor) -> None:
         """Numbers the strings, and writes what describes the arrays."""
@@ -197,26 +217,8 @@ def _convert_block(block: RawBlock, place: _Place, plan: Plan) -> _Converted:
     own = good.columns[: len(plan.columns)]
     rows = encoded(own, plan.columns, good.rows)
     part = None
-    if place.part == TRAIN and plan.partition is not None:
-        part = _part_of_rows(plan.partition, place.file, good.line_of_rows(), good.columns[-1])
+    last = good.columns[-1]
+    if place.part == TRAIN and plan.partition is not None and plan.partition.column is not None:
+        assert isinstance(last, pa.Array)
+        part = plan.partition.part_of_values(last)
     return _Converted(place, rows, good.first_line, good.lines, part, good.bad)
-
-
-def _part_of_rows(partition: Partition, file: SourceFile, lines: np.ndarray, last: object) -> np.ndarray:
-    if isinstance(last, pa.Array) and partition.column is not None:
-        return partition.part_of_values(last)
-    return partition.part_of_lines(file, lines)
-
-
-def _by_part(converted: _Converted, plan: Plan) -> Iterator[tuple[str, EncodedBlock, np.ndarray | None]]:
-    """Yields the parts, and the rows and lines of each. The lines are None if they are consecutive."""
-    rows = converted.rows
-    if converted.part is None or plan.partition is None:
-        yield converted.place.part, rows, converted.lines
-        return
-    lines = converted.lines
-    if lines is None:
-        lines = np.arange(converted.first_line, converted.first_line + rows.rows)
-    for number, part in enumerate(plan.partition.parts):
-        chosen = converted.part == number
-        yield part, rows.where(chosen), lines[chosen]

@@ -10,6 +10,7 @@ from parallax_runner.data.table.bad_rows import FAIL, BadRows
 from parallax_runner.data.table.loading import table_dataset
 from parallax_runner.data.table.row_order import FULL
 from parallax_runner.data.table.sources import TSV
+from parallax_runner.data.table.stored_table import VALIDATION
 from parallax_runner.errors import ConfigError, Setting
 
 LABEL, DENSE, CATEGORICAL = "label", "dense", "categorical"
@@ -28,6 +29,8 @@ def load(
     on_bad_row: str = FAIL,
     max_bad_rows: int = 1000,
     cache_dir: str | None = None,
+    evaluated_part: str | None = VALIDATION,
+    reads_rows: bool = True,
 ) -> Dataset:
     """Returns the rows of tab-separated files with the features `dense` (float32 [dense_features]), `categorical`
     (int64 [len(cardinalities)]) and `label` (float32, 0 or 1).
@@ -55,6 +58,8 @@ def load(
         bad_rows=BadRows(on_bad_row, max_bad_rows),
         seed=seed,
         cache_dir=cache_dir,
+        evaluated_part=evaluated_part,
+        reads_rows=reads_rows,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,6 +115,8 @@ class CsvReader(Reader):
     """Reads CSV with this delimiter. `header` has the names of the columns, or is None if each file begins with
     them."""
 
+    takes_header = True
+
     def __init__(self, delimiter: str, header: tuple[str, ...] | None, block_bytes: int | None = None) -> None:
         self._delimiter = delimiter
         self._header = header
@@ -126,6 +128,19 @@ class CsvReader(Reader):
             return self._header
         first = next(self._pieces(file, _HEADER_BYTES))
         return self._names_in(file, first)
+
+    def without(self, columns: Collection[str]) -> CsvReader | None:
+        """Returns a reader of files that lack all of these columns of the header, or None if there is no header or it
+        has none of them."""
+        names = tuple(name for name in self._header or () if name not in columns)
+        if self._header is None or names == self._header:
+            return None
+        return CsvReader(self._delimiter, names, self._block_bytes)
+
+    def fits(self, file: SourceFile) -> bool:
+        """Returns whether the first row of a file has as many cells as the header."""
+        first = next(self._pieces(file, _HEADER_BYTES))
+        return len(self._names_in(file, first)) == len(self._header or ())
 
     def blocks(self, file: SourceFile, read: Sequence[ReadColumn]) -> Iterator[tuple[RawBlock, int]]:
         """See Reader."""

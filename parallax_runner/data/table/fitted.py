@@ -7,7 +7,7 @@ import hashlib
 import io
 import logging
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,15 +17,15 @@ from parallax_runner.data.digest import DIGEST_CHARS, digest_of
 from parallax_runner.data.table.bad_cells import BadCells
 from parallax_runner.data.table.bad_rows import BadRows
 from parallax_runner.data.table.cells import PartReader, arrays_of, cells_of_rows
-from parallax_runner.data.table.columns.column import NOTHING_LEARNED, Column, State
+from parallax_runner.data.table.columns.column import NOTHING_LEARNED, OF_THE_LOSS, Column, State
 from parallax_runner.data.table.columns.ids import CODES
-from parallax_runner.data.table.stored_table import TRAIN, StoredTable
+from parallax_runner.data.table.stored_table import TRAIN, VALIDATION, StoredTable
 from parallax_runner.data.table.strings_of_codes import CHUNK_STRINGS, strings_of
 from parallax_runner.files.cache import cache_key, cache_root
 from parallax_runner.files.whole import write_whole
 
 log = logging.getLogger(__name__)
-FORMAT = 2  # increase this when the same rows would give other results
+FORMAT = 3  # increase this when the same rows would give other results
 SKIPPED = "skipped"
 SEPARATOR = "/"  # between the number of a column and the name of an array
 
@@ -44,21 +44,35 @@ class Fitted:
 
 
 def fitted(
-    table: StoredTable, columns: Sequence[Column], *, bad_rows: BadRows | None = None, cache_dir: str | None = None
+    table: StoredTable,
+    columns: Sequence[Column],
+    *,
+    bad_rows: BadRows | None = None,
+    cache_dir: str | None = None,
+    evaluated_part: str | None = VALIDATION,
 ) -> Fitted:
     """Returns what the columns learn, from the cache if an earlier run has learned the same.
 
-    Raises DataError for a cell that its column does not accept, in any part, or if `bad_rows` says that such rows are
-    skipped, for too many of them.
+    Raises DataError for a cell that its column does not accept, or if `bad_rows` says that such rows are skipped, for
+    too many of them. Inputs are checked in all parts, labels, weights and groups in those for training and in
+    `evaluated_part`; None: in no other.
     """
     limit = bad_rows or BadRows()
     settings = [repr(one) for one in columns]
-    key = cache_key([FORMAT, table.digest, _other_parts(table), settings, dataclasses.asdict(limit)])
-    path = cache_root(cache_dir) / "tables" / f"fitted-{key}.npz"
-    found = _read(path, columns)
+    key = [FORMAT, table.digest, _other_parts(table), settings, dataclasses.asdict(limit)]
+
+    def path_of(labelled: Sequence[str]) -> Path:
+        return cache_root(cache_dir) / "tables" / f"fitted-{cache_key([*key, labelled])}.npz"
+
+    if evaluated_part is None:
+        of_training = _read(path_of([TRAIN, VALIDATION]), columns)
+        if of_training is not None and not of_training.skipped.keys() - {TRAIN}:
+            return of_training
+    labelled = [part for part in table.parts if part in (TRAIN, evaluated_part)]
+    found = _read(path_of(labelled), columns)
     if found is None:
-        found = _learned(table, columns, limit)
-        _write(path, found, columns)
+        found = _learned(table, columns, limit, labelled)
+        _write(path_of(labelled), found, columns)
     return found
 
 
@@ -100,18 +114,24 @@ def _other_parts(table: StoredTable) -> dict[str, str]:
     return {name: digest_of(arrays_of(part)) for name, part in sorted(table.parts.items()) if name != TRAIN}
 
 
-def _learned(table: StoredTable, columns: Sequence[Column], limit: BadRows) -> Fitted:
-    """Reads all rows once: all are checked, and those for training are counted."""
+def _learned(table: StoredTable, columns: Sequence[Column], limit: BadRows, labelled: Collection[str]) -> Fitted:
+    """Reads all rows once: all are checked, and those for training are counted. Labels are checked in the parts
+    `labelled`."""
     stored = [one for one in columns if one.raw is not None]
     passes = {one.name: one.counting(table.strings.get(one.name)) for one in stored}
     bad_cells = BadCells(table, limit)
     for part_name, part in table.parts.items():
+        checked = stored if part_name in labelled else _without_the_loss(stored)
         for start, cells in PartReader(table, part).chunks():
-            is_good = bad_cells.checked(part_name, start, stored, cells)
+            is_good = bad_cells.checked(part_name, start, checked, cells)
             if part_name == TRAIN:
                 for column in stored:
                     passes[column.name].add(cells_of_rows(cells[column.name], is_good))
     return Fitted({name: one.state() for name, one in passes.items()}, bad_cells.skipped())
+
+
+def _without_the_loss(columns: Sequence[Column]) -> list[Column]:
+    return [one for one in columns if one.role not in OF_THE_LOSS]
 
 
 def _read(path: Path, columns: Sequence[Column]) -> Fitted | None:

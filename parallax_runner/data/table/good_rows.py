@@ -34,10 +34,6 @@ class GoodRows:
     lines: np.ndarray | None = None
     bad: list[BadRow] = field(default_factory=list)
 
-    def line_of_rows(self) -> np.ndarray:
-        """Returns the line of each row, int64 [rows]."""
-        return np.arange(self.first_line, self.first_line + self.rows) if self.lines is None else self.lines
-
 
 def good_rows(block: RawBlock, read: Sequence[ReadColumn], *, most_bad: int) -> GoodRows:
     """Reads a block. Stops at `most_bad` bad rows, so that a wrong column costs little.

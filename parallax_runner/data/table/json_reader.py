@@ -115,7 +115,7 @@ def _sample(data: bytes) -> list[dict[str, Any]]:
 def _type(column: ReadColumn, cells: list[Any]) -> pa.DataType:
     """Returns the type that the parser has to expect, which follows from the first cells."""
     some = _first(cells)
-    if not column.is_list:
+    if not column.has_lists:
         return _type_of_values(column, some)
     if isinstance(some, str) and column.separator is not None:
         return pa.string()

@@ -8,15 +8,17 @@ from typing import Any
 
 from parallax_runner.config.suggestions import nearest
 from parallax_runner.data.table.bad_rows import BadRows
+from parallax_runner.data.table.columns.column import Column, columns_of_the_loss, raw_columns
 from parallax_runner.data.table.columns.kinds import columns_of
-from parallax_runner.data.table.convert import stored_table
+from parallax_runner.data.table.convert import Conversion
 from parallax_runner.data.table.fitted import fitted
 from parallax_runner.data.table.partition import Partition
 from parallax_runner.data.table.row_order import SHUFFLES
 from parallax_runner.data.table.sources import AUTO, Sources
 from parallax_runner.data.table.stacks import stacks_of
-from parallax_runner.data.table.stored_table import TEST, TRAIN, VALIDATION
+from parallax_runner.data.table.stored_table import TEST, TRAIN, VALIDATION, StoredTable
 from parallax_runner.data.table.table_dataset import TableDataset
+from parallax_runner.data.table.unread_table import UnreadTable
 from parallax_runner.errors import ConfigError, DataError, Setting
 
 
@@ -35,12 +37,15 @@ def table_dataset(
     format: str = AUTO,
     delimiter: str | None = None,
     header: Any = None,
-) -> TableDataset:
+    evaluated_part: str | None = VALIDATION,
+    reads_rows: bool = True,
+) -> TableDataset | UnreadTable:
     """Returns the rows of the files `train`, with a feature for each column, or for each list in `features`.
 
     `train`, `validation` and `test` are paths of files or folders, globs, or lists of these. `partition` has the
     arguments of `Partition`. `columns` is as in `columns_of`, `features` as in `stacks_of`. `seed` is that of the
-    order.
+    order. Rows need labels, weights and groups only for training and in `evaluated_part`; None: only for training.
+    Without `reads_rows`, rows that are not converted are not read.
 
     Raises ConfigError for a wrong value, before anything is read, and DataError if the files cannot be read, have bad
     rows, or have cells that their column does not accept.
@@ -51,22 +56,39 @@ def table_dataset(
         raise ConfigError(f"expected {', '.join(SHUFFLES[:-1])} or {SHUFFLES[-1]}").about(
             Setting.of("data.shuffle", shuffle)
         )
-    parts = {TRAIN: _texts("data.train", train)}
-    for name, given in {VALIDATION: validation, TEST: test}.items():
-        if given is not None:
-            parts[name] = _texts(f"data.{name}", given)
-    table = stored_table(
-        Sources(parts, format, delimiter, None if header is None else _texts("data.header", header)),
-        [one.raw for one in described if one.raw is not None],
-        partition=_partition(partition),
-        bad_rows=bad_rows,
+    conversion = Conversion.of(
+        Sources(
+            _paths({TRAIN: train, VALIDATION: validation, TEST: test}),
+            format,
+            delimiter,
+            None if header is None else _texts("data.header", header),
+        ),
+        raw_columns(described),
+        _partition(partition),
+        bad_rows,
         cache_dir=cache_dir,
+        may_lack=columns_of_the_loss(described),
     )
-    found = fitted(table, described, bad_rows=bad_rows, cache_dir=cache_dir)
+    if not reads_rows and not conversion.is_done():
+        conversion.check()
+        return UnreadTable(described, stacks, conversion.parts)
+    table = conversion.table()
+    _check_columns_of_the_loss(table, described, evaluated_part)
+    found = fitted(table, described, bad_rows=bad_rows, cache_dir=cache_dir, evaluated_part=evaluated_part)
     dataset = TableDataset(table, described, stacks, found, shuffle=shuffle, seed=seed)
-    if partition is not None:
-        _check_parts(partition, {VALIDATION: dataset.validation_size, TEST: dataset.test_size})
+    _check_parts(partition or {}, {VALIDATION: dataset.validation_size, TEST: dataset.test_size})
     return dataset
+
+
+def _check_columns_of_the_loss(table: StoredTable, columns: Sequence[Column], part: str | None) -> None:
+    """Raises DataError if the evaluated part lacks a column that the loss needs."""
+    absent = () if part is None else table.absent.get(part, ())
+    for column in columns:
+        if column.name in absent:
+            raise DataError(f"the files of data.{part} lack this column, which an evaluation needs.").about(
+                Setting(f"data.columns.{column.name}", column.kind),
+                remedy="Add the column, or use action=predict, which needs none",
+            )
 
 
 def _check_parts(partition: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
@@ -77,6 +99,11 @@ def _check_parts(partition: Mapping[str, Any], sizes: Mapping[str, int]) -> None
                 raise DataError("no row is in this part.").about(
                     Setting.of(f"data.partition.{key}.{part}", value), remedy="Correct the value, or leave it out."
                 )
+
+
+def _paths(given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Returns the paths of the parts. Only the training must have some."""
+    return {part: _texts(f"data.{part}", one) for part, one in given.items() if part == TRAIN or one is not None}
 
 
 def _texts(key: str, given: Any) -> tuple[str, ...]:

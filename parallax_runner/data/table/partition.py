@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from parallax_runner.data.table.read_columns import ReadColumn
-from parallax_runner.data.table.sources import SourceFile
 from parallax_runner.data.table.stored_table import TEST, TRAIN, VALIDATION, Cell
 from parallax_runner.errors import ConfigError, Setting
 
@@ -24,9 +23,10 @@ _DIVIDED = (VALIDATION, TEST)
 class Partition:
     """Which rows of the files for training belong to other parts.
 
-    With `fractions`, such as {"validation": 0.1}, the part of a row follows from a hash of the file's name and of the
-    row's line, keyed by `seed`. With `bounds`, such as {"validation": "2024-01-01"}, the rows from this value of
-    `column` on belong to a part. Strings are compared byte by byte.
+    With `fractions`, such as {"validation": 0.1}, the part of a row follows from a hash of its number among all rows of
+    all files for training, keyed by `seed`. So the same rows in another format or in other files are divided alike.
+    With `bounds`, such as {"validation": "2024-01-01"}, the rows from this value of `column` on belong to a part.
+    Strings are compared byte by byte.
     """
 
     fractions: Mapping[str, float] = field(default_factory=dict)
@@ -73,10 +73,10 @@ class Partition:
             return ReadColumn(self.column, Cell.STRING, pa.string())
         return ReadColumn(self.column, Cell.NUMBER, pa.float64())
 
-    def part_of_lines(self, file: SourceFile, lines: np.ndarray) -> np.ndarray:
-        """Returns the number of the part of each row, int8 [rows], from its line, int64 [rows]."""
-        key = hashlib.sha256(f"{self.seed} {file.name}".encode()).digest()
-        mixed = _mixed(lines.astype(np.uint64) + np.uint64(int.from_bytes(key[:8], "little")))
+    def part_of_numbers(self, numbers: np.ndarray) -> np.ndarray:
+        """Returns the number of the part of each row, int8 [rows], from the row's number, int64 [rows]."""
+        key = hashlib.sha256(f"{self.seed}".encode()).digest()
+        mixed = _mixed(numbers.astype(np.uint64) + np.uint64(int.from_bytes(key[:8], "little")))
         uniform = mixed / 2.0**64
         limits = np.cumsum(list(self.fractions.values()))
         part = np.searchsorted(limits, uniform, side="right") + 1

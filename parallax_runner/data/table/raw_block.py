@@ -55,9 +55,11 @@ class RawBlock(ABC):
 
 
 class Reader(ABC):
-    """Reads files of one format. If it `has_schema`, all rows of a file have the same columns."""
+    """Reads files of one format. If it `has_schema`, all rows of a file have the same columns. If it `takes_header`, a
+    setting can name the columns."""
 
     has_schema = True
+    takes_header = False
 
     @abstractmethod
     def names(self, file: SourceFile) -> Sequence[str]:

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from parallax_runner.data.table.stored_table import Cell, RawColumn
+from parallax_runner.data.table.stored_table import Cell, RawColumn, Words
+from parallax_runner.data.table.words_of_texts import words_of_texts
 
 # A number cell with one of these texts is missing.
 MISSING_TEXTS = ("", "null", "NULL", "Null", "nan", "NaN", "NAN", "NA", "N/A", "n/a", "None", "\\N")
@@ -31,17 +32,23 @@ class ReadColumn:
     type: pa.DataType
     is_list: bool = False
     separator: str | None = None
+    words: Words | None = None
 
     @classmethod
     def of(cls, column: RawColumn) -> ReadColumn:
         """Returns a column of the table."""
-        return cls(column.name, column.cell, _TYPES[column.cell], column.is_list, column.separator)
+        return cls(column.name, column.cell, _TYPES[column.cell], column.is_list, column.separator, column.words)
 
     @property
     def expected(self) -> str:
         """What a good cell is, for messages."""
         value = EXPECTED[self.cell]
-        return f"a list, each value {value}" if self.is_list else value
+        return f"a list, each value {value}" if self.has_lists else value
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether a cell in a file is a list, or a text with a separator between the values of one."""
+        return self.is_list and self.words is None
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,9 @@ def as_read(array: pa.Array, column: ReadColumn) -> Column:
 
 
 def _lists(array: pa.Array, column: ReadColumn) -> Lists:
+    if column.words is not None:
+        lengths, words = words_of_texts(_checked(array.cast(pa.string()), column), column.words)
+        return Lists(lengths, _values(words, column))
     if column.separator is not None and _is_text(array.type):
         array = pc.split_pattern(_without_missing(array.cast(pa.string())), column.separator)
     if pa.types.is_null(array.type):

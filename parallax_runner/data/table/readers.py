@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from parallax_runner.data.table.arrow_reader import ArrowReader, ParquetReader
 from parallax_runner.data.table.csv_reader import CsvReader
@@ -46,16 +46,20 @@ def _can_delimit(given: object) -> bool:
     return given.isascii() and given not in '"\r\n'
 
 
-def check_names(reader: Reader, files: Sequence[SourceFile], read: Sequence[ReadColumn]) -> None:
-    """Raises DataError if a file lacks a column or has it twice, or if the columns of two files differ."""
+def check_names(
+    reader: Reader, files: Sequence[SourceFile], read: Sequence[ReadColumn], *, may_lack: Collection[str] = ()
+) -> None:
+    """Raises DataError if a file lacks a column or has it twice, or if the columns of two files differ. The files may
+    lack the columns `may_lack`."""
     if not reader.has_schema:
-        _check_in_some(reader, files, read)
+        _check_in_some(reader, files, [column for column in read if column.name not in may_lack])
         return
     first: tuple[str, ...] | None = None
     for file in files:
         names = tuple(reader.names(file))
         for column in read:
-            _check_name(column.name, names, file, reader)
+            if column.name in names or column.name not in may_lack:
+                _check_name(column.name, names, file, reader)
         if first is None:
             first = names
         elif names != first:
@@ -88,7 +92,7 @@ def _check_name(name: str, names: Sequence[str], file: SourceFile, reader: Reade
 
 
 def _or_set_header(reader: Reader) -> str:
-    if not isinstance(reader, CsvReader):
+    if not reader.takes_header:
         return ""
     return ", or set data.header if the files do not begin with the names of the columns"
 

@@ -10,6 +10,7 @@ from parallax_runner.data.table.bad_rows import FAIL, BadRows
 from parallax_runner.data.table.loading import table_dataset
 from parallax_runner.data.table.row_order import FULL
 from parallax_runner.data.table.sources import AUTO
+from parallax_runner.data.table.stored_table import VALIDATION
 
 
 def load(
@@ -28,6 +29,8 @@ def load(
     on_bad_row: str = FAIL,
     max_bad_rows: int = 1000,
     cache_dir: str | None = None,
+    evaluated_part: str | None = VALIDATION,
+    reads_rows: bool = True,
 ) -> Dataset:
     """Returns the rows of the files. The arguments are the settings of `data`; see `table_dataset`, which also says
     what is raised."""
@@ -42,6 +45,8 @@ def load(
         bad_rows=BadRows(on_bad_row, max_bad_rows),
         seed=seed,
         cache_dir=cache_dir,
+        evaluated_part=evaluated_part,
+        reads_rows=reads_rows,
         format=format,
         delimiter=delimiter,
         header=header,

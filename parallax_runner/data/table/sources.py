@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from parallax_runner.data.table.shards import missing_shards
 from parallax_runner.data.table.stored_table import TRAIN
 from parallax_runner.data.text_files import find_files, refuse_special
 from parallax_runner.errors import ConfigError, DataError, Setting
@@ -117,11 +119,13 @@ def _files_at(path: str, part: str) -> list[SourceFile]:
     root = Path(path).expanduser()
     if root.is_dir():
         found = [_found(file.name, file.path) for file in find_files(root)]
+        _check_shards(found, root, setting)
     elif root.exists():
         refuse_special(root)
         found = [_found(root.name, root)]
     elif _IS_PATTERN & set(path):
         found = _matches(root)
+        _check_shards(found, root, setting)
     else:
         raise DataError("there is no such file or folder.").about(setting)
     if not found:
@@ -130,6 +134,17 @@ def _files_at(path: str, part: str) -> list[SourceFile]:
         if file.size_bytes == 0:
             raise DataError(f"{file.path}: this file is empty. Expected rows.").about(setting, remedy="Remove it.")
     return found
+
+
+def _check_shards(found: Sequence[SourceFile], root: Path, setting: Setting) -> None:
+    """Raises DataError if files of a numbered set are missing. A glob can choose some files of a set."""
+    names = missing_shards(file.path.as_posix() for file in found)
+    missing = [name for name in names if root.is_dir() or fnmatch.fnmatchcase(name, root.as_posix())]
+    if missing:
+        more = f", and {len(missing) - 1} more of these files" if len(missing) > 1 else ""
+        raise DataError(f"{missing[0]} is missing{more}.").about(
+            setting, remedy="Add it, or name the files to use with a list or a narrower glob"
+        )
 
 
 def _matches(pattern: Path) -> list[SourceFile]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from parallax_runner.config.suggestions import nearest
-from parallax_runner.data.table.columns.column import Column, Role, TableFeature
+from parallax_runner.data.table.columns.column import Column, FeatureColumn, Role, State, TableFeature
+from parallax_runner.data.table.columns.sampled import Sampled
 from parallax_runner.errors import ConfigError, Setting
 
 KEY = "data.features"
@@ -52,6 +53,29 @@ def check_alike(stack: Stack, parts: Mapping[str, TableFeature]) -> None:
             raise ConfigError(f"{expected}{beside}").about(Setting(f"{KEY}.{stack.name}", None))
 
 
+def described_features(
+    columns: Sequence[Column], stacks: Sequence[Stack], states: Mapping[str, State]
+) -> dict[str, TableFeature]:
+    """Returns what a model is told about each feature. `states` has what each column has learned. Raises ConfigError if
+    columns cannot be stacked."""
+    found = _described_columns(columns, states)
+    for stack in stacks:
+        check_alike(stack, found)
+    stacked = {stack.name: stack.described(found) for stack in stacks}
+    gone = set(_stacked(stacks))
+    return stacked | {name: one for name, one in found.items() if name not in gone}
+
+
+def _described_columns(columns: Sequence[Column], states: Mapping[str, State]) -> dict[str, TableFeature]:
+    found = {one.name: one.described(states[one.name]) for one in columns if isinstance(one, FeatureColumn)}
+    drawn = [one for one in columns if isinstance(one, Sampled)]
+    return found | {one.name: one.described_like(found[one.from_]) for one in drawn}
+
+
+def _stacked(stacks: Sequence[Stack]) -> list[str]:
+    return [column for stack in stacks for column in stack.columns]
+
+
 def _told(one: TableFeature) -> str:
     return f"of the kind {one.kind}"
 
@@ -72,7 +96,7 @@ def _stack(name: str, content: Any, columns: Sequence[Column]) -> Stack:
 
 
 def _check_names(stacks: Sequence[Stack], columns: Sequence[Column]) -> None:
-    stacked = [column for stack in stacks for column in stack.columns]
+    stacked = _stacked(stacks)
     twice = sorted({name for name in stacked if stacked.count(name) > 1})
     if twice:
         raise ConfigError(f"«{twice[0]}» is in two places; a column is part of one feature").about(Setting(KEY, None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -19,10 +20,12 @@ from parallax_runner.data.table.stored_table import (
     StoredPart,
     StoredTable,
     Strings,
+    Words,
 )
 from parallax_runner.files.whole import write_whole
 
 _DESCRIPTION = "table.json"
+_ABSENT = "absent.json"
 
 
 def strings_paths(folder: Path, columns: Sequence[RawColumn]) -> dict[str, tuple[Path, Path]]:
@@ -46,18 +49,28 @@ def write_description(
     write_whole(folder / _DESCRIPTION, json.dumps(described, indent=1) + "\n")
 
 
+def write_absent(folder: Path, absent: Mapping[str, Sequence[str]]) -> None:
+    """Writes which columns a file of a part lacks. Raises OSError if the file cannot be written."""
+    write_whole(folder / _ABSENT, json.dumps({part: list(names) for part, names in absent.items()}) + "\n")
+
+
 def described_columns(columns: Sequence[RawColumn]) -> list[dict[str, Any]]:
     """Returns columns as values of JSON."""
-    return [
-        {"name": one.name, "cell": one.cell.value, "is_list": one.is_list, "separator": one.separator}
-        for one in columns
-    ]
+    return [{**dataclasses.asdict(one), "cell": one.cell.value} for one in columns]
+
+
+def _column(described: Mapping[str, Any]) -> RawColumn:
+    words = described["words"]
+    return RawColumn(
+        **{**described, "cell": Cell(described["cell"]), "words": None if words is None else Words(**words)}
+    )
 
 
 def read_table(folder: Path) -> StoredTable:
     """Returns the table in a folder, mapped into memory. Raises OSError or ValueError if it is damaged."""
     described = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
-    columns = tuple(RawColumn(**{**one, "cell": Cell(one["cell"])}) for one in described["columns"])
+    columns = tuple(_column(one) for one in described["columns"])
+    absent = json.loads((folder / _ABSENT).read_text(encoding="utf-8"))
     strings = {
         name: Strings(mapped(offsets), mapped(data)) for name, (offsets, data) in strings_paths(folder, columns).items()
     }
@@ -67,6 +80,7 @@ def read_table(folder: Path) -> StoredTable:
         strings=strings,
         digest=_digest(folder, columns),
         skipped_rows=described["skipped_rows"],
+        absent={part: tuple(names) for part, names in absent.items()},
         folder=folder,
     )
 

@@ -25,17 +25,34 @@ class Cell(Enum):
     STRING = "string"  # a code, int32; MISSING_CODE if it is missing
 
 
+BOTH, NEITHER = "lower_and_strip_punctuation", "none"
+LOWERS, STRIPS = ("lower", BOTH), ("strip_punctuation", BOTH)
+STANDARDIZES = (BOTH, "lower", "strip_punctuation", NEITHER)
+WHITESPACE, CHARACTER = "whitespace", "character"
+SPLITS = (WHITESPACE, CHARACTER)
+
+
+@dataclass(frozen=True)
+class Words:
+    """How a text becomes words. `standardize` is one of STANDARDIZES, `split` one of SPLITS."""
+
+    standardize: str
+    split: str
+
+
 @dataclass(frozen=True)
 class RawColumn:
     """A column as it is read from files.
 
-    If the column `is_list`, a cell has any number of values. In a text file, `separator` separates them.
+    If the column `is_list`, a cell has any number of values. In a text file, `separator` separates them. If `words` is
+    set, a cell of a file is a text, and the values are its words.
     """
 
     name: str
     cell: Cell
     is_list: bool = False
     separator: str | None = None
+    words: Words | None = None
 
 
 @dataclass(frozen=True)
@@ -81,13 +98,15 @@ class StoredPart:
 @dataclass(frozen=True)
 class StoredTable:
     """All parts of a table. `strings` has the strings of each string column, which all parts share. `digest` changes
-    with any value of the training part. `skipped_rows` is the number of bad rows that were left out."""
+    with any value of the training part. `skipped_rows` is the number of bad rows that were left out. `absent` has the
+    columns that a file of a part lacks: their cells are missing."""
 
     columns: tuple[RawColumn, ...]
     parts: Mapping[str, StoredPart]
     strings: Mapping[str, Strings]
     digest: str
     skipped_rows: int = 0
+    absent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     folder: Path | None = None  # in the cache, for `row_origin`
 
     def place_of(self, name: str) -> tuple[Cell, int]:

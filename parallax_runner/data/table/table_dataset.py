@@ -13,12 +13,12 @@ from parallax_runner.data.draws import keys
 from parallax_runner.data.identity import CONTENT, EXAMPLES, Contents
 from parallax_runner.data.table.cells import Cells, PartReader, arrays_of
 from parallax_runner.data.table.columns.category import Category
-from parallax_runner.data.table.columns.column import Column, Role, TableFeature
+from parallax_runner.data.table.columns.column import Column, FeatureColumn, InputColumn, Role, only
 from parallax_runner.data.table.columns.ids import CODES
 from parallax_runner.data.table.columns.sampled import Sampled
 from parallax_runner.data.table.fitted import Fitted, numbering, save_readable
 from parallax_runner.data.table.row_order import GoodRows, row_stream
-from parallax_runner.data.table.stacks import Stack, check_alike
+from parallax_runner.data.table.stacks import Stack, described_features
 from parallax_runner.data.table.stored_table import TEST, TRAIN, VALIDATION, StoredTable
 from parallax_runner.data.table.strings_of_codes import strings_of
 from parallax_runner.data.table.vocabularies import LEARNED, Vocabulary
@@ -29,10 +29,14 @@ class TableDataset:
     """Implements `Dataset`. Each replica gets batches of its own size from an endless stream, so no batch is partial.
 
     `table_features` describes the features to the model's function. `labels` and `sample_weight` are the names of the
-    features that a Keras model gets as such, or None.
+    features that a Keras model gets as such, or None. `why_different` tells why two processes have other data.
     """
 
     words_per_example: int | None = None
+    why_different = (
+        "the files of the table have changed since the driver read them, or are not the same on each host. Start again "
+        "when they are complete"
+    )
 
     def __init__(
         self,
@@ -54,10 +58,12 @@ class TableDataset:
         self.test_size = self._count_of(TEST)
         if not self.train_size:
             raise DataError("there are no rows to train on")
-        self.table_features = self._described()
+        self.table_features = described_features(
+            self.columns, self.stacks, {one.name: found.of(one.name) for one in self.columns}
+        )
         self.features = {name: one.feature for name, one in self.table_features.items()}
-        self.labels = self._only(Role.LABEL)
-        self.sample_weight = self._only(Role.WEIGHT)
+        self.labels = only(self.columns, Role.LABEL)
+        self.sample_weight = only(self.columns, Role.WEIGHT)
         inputs = [one for one in self.columns if one.role is Role.INPUT]
         self.numbering = numbering(table, inputs, found)
         self._stream = row_stream(shuffle, size=self.train_size, seed=seed)
@@ -161,50 +167,38 @@ class TableDataset:
         """Returns the cells of good rows. `numbers` counts only these."""
         return self._parts[part].take(self._good[part].rows(numbers))
 
-    def _only(self, role: Role) -> str | None:
-        return next((one.name for one in self.columns if one.role is role), None)
-
-    def _described(self) -> dict[str, TableFeature]:
-        found = {one.name: one.described(self.fitted.of(one.name)) for one in self._of_cells()}
-        for column in self.columns:
-            if isinstance(column, Sampled):
-                found[column.name] = column.described_like(found[column.from_])
-        for stack in self.stacks:
-            check_alike(stack, found)
-        stacked = {stack.name: stack.described(found) for stack in self.stacks}
-        return stacked | {name: one for name, one in found.items() if name not in self._stacked_columns()}
-
-    def _behind(self, features: Collection[str]) -> list[Column]:
+    def _behind(self, features: Collection[str]) -> list[InputColumn]:
         """Returns the columns from which features are computed. Raises DataError for a feature that a served model
         cannot get."""
         names = {name for stack in self.stacks if stack.name in features for name in stack.columns} | set(features)
+        found: list[InputColumn] = []
         for column in self.columns:
-            if column.name in names and column.role is not Role.INPUT:
+            if column.name not in names:
+                continue
+            if not isinstance(column, InputColumn):
                 raise DataError(
                     f"an output depends on «{column.name}», a {column.kind} column, which a served model does not get"
                 )
-        return [one for one in self.columns if one.name in names]
+            found.append(column)
+        return found
 
-    def _of_cells(self) -> Iterator[Column]:
+    def _of_cells(self) -> Iterator[FeatureColumn]:
         """Yields the columns that become features of their own cells."""
-        return (one for one in self.columns if one.role not in (Role.KEPT, Role.DRAWN))
-
-    def _stacked_columns(self) -> set[str]:
-        return {name for stack in self.stacks for name in stack.columns}
+        return (one for one in self.columns if isinstance(one, FeatureColumn))
 
     def _batch(self, cells: Mapping[str, Cells], positions: np.ndarray, key: np.uint64) -> dict[str, np.ndarray]:
         made: dict[str, np.ndarray] = {}
         for column in self._of_cells():
             arrays = column.features(self.fitted.of(column.name), cells[column.name], self._lookup(column))
             made |= {component_name(column.name, part): array for part, array in arrays.items()}
-        for column in self.columns:
-            if isinstance(column, Sampled):
-                made[column.name] = self._drawn(column, positions, key)
+        for drawn in self.columns:
+            if isinstance(drawn, Sampled):
+                made[drawn.name] = self._drawn(drawn, positions, key)
         return stacked_features(self.stacks, made, lambda arrays: np.stack(arrays, axis=1))
 
-    def _lookup(self, column: Column) -> np.ndarray | None:
-        """Returns the column's array from codes to ids. It is made when a batch needs it first, because hashing imports
-        TensorFlow."""
+    def _lookup(self, column: FeatureColumn) -> np.ndarray | None:
+        """Returns the array that the column needs beside its cells. It is made when a batch needs it first, because
+        hashing imports TensorFlow."""
         if column.name not in self._lookups:
             strings = self.table.strings.get(column.name)
             self._lookups[column.name] = column.lookup(self.fitted.of(column.name), strings)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from parallax_runner.data.table.raw_block import Fault, RawBlock, Reader
 from parallax_runner.data.table.read_columns import BadBlock, Column, ReadColumn, as_read
+from parallax_runner.data.table.record_pieces import FRAME_BYTES, plain_pieces
 from parallax_runner.data.table.sources import SourceFile
 from parallax_runner.data.table.stored_table import Cell
 from parallax_runner.errors import DataError
@@ -27,7 +28,6 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 
 SAMPLED_ROWS = 100
 BATCH_ROWS = 2**11
-_FRAME_BYTES = 16  # the length of a record and two checksums
 _KINDS = {"bytes_list": "string", "float_list": "float32", "int64_list": "int64"}
 _KIND_OF_CELL = {Cell.NUMBER: "float32", Cell.INTEGER: "int64", Cell.STRING: "string"}
 
@@ -77,7 +77,7 @@ class ExampleBlock(RawBlock):
         """See RawBlock."""
         parser = _parser(tuple((column.name, self.kinds[column.name]) for column in read))
         parsed = parser.parse(self.examples)
-        return [as_read(_array(*parsed[column.name], is_list=column.is_list), column) for column in read]
+        return [as_read(_array(*parsed[column.name], is_list=column.has_lists), column) for column in read]
 
     def lines(self) -> np.ndarray:
         """See RawBlock."""
@@ -129,15 +129,14 @@ class TfRecordReader(Reader):
 
 def _records(file: SourceFile) -> Iterator[bytes]:
     if file.compression == "zstd":
-        raise DataError(f"{file.path}: TensorFlow does not read TFRecord files in zstd. Compress it with gzip.")
+        for path in plain_pieces(file):
+            yield from _read(file, path, tf.io.TFRecordCompressionType.NONE)
+        return
     kind = tf.io.TFRecordCompressionType.NONE if file.compression is None else tf.io.TFRecordCompressionType.GZIP
     read_bytes = 0
-    try:
-        for record in tf.python_io.tf_record_iterator(str(file.path), tf.io.TFRecordOptions(kind)):
-            yield record
-            read_bytes += len(record) + _FRAME_BYTES
-    except tf.errors.OpError as error:
-        raise DataError(f"{file.path}: cannot be read: {error.message}. Expected a TFRecord file.") from error
+    for record in _read(file, str(file.path), kind):
+        yield record
+        read_bytes += len(record) + FRAME_BYTES
     # TensorFlow takes a length that is cut off for the end of the file.
     if file.compression is None and read_bytes != file.size_bytes:
         left = file.size_bytes - read_bytes
@@ -145,6 +144,15 @@ def _records(file: SourceFile) -> Iterator[bytes]:
             f"{file.path}: cannot be read: its last record is cut off in its first {left} bytes. Expected a whole "
             "TFRecord file."
         )
+
+
+def _read(file: SourceFile, path: str, compression: Any) -> Iterator[bytes]:
+    """Yields the records at a path, which is that of the file or of a piece of it."""
+    try:
+        yield from tf.python_io.tf_record_iterator(path, tf.io.TFRecordOptions(compression))
+    except tf.errors.OpError as error:
+        reason = str(error.message).replace(path, file.path.name)
+        raise DataError(f"{file.path}: cannot be read: {reason}. Expected a TFRecord file.") from error
 
 
 def _kinds(file: SourceFile) -> dict[str, str | None]:

@@ -46,6 +46,7 @@ ALWAYS = [
     "words_per_sec",
     "step_ms_p50",
     "step_ms_p90",
+    "data_wait_share",
     "sent_bytes_per_step",
     "startup_secs",
     "mlflow_run_id",
@@ -83,7 +84,12 @@ def test_parts_stand_among_the_other_fields_in_their_order(record: RunRecord) ->
     }
     untouched = UntouchedSummary(True, 0.25, None)
     searched = dataclasses.replace(BEGUN, first_step=3, search=SearchSummary.of((), None), untouched=untouched)
-    fields = with_training(searched, record, {0: chief, 1: {"sent_bytes_per_step": 20.0}}, {}).flat()
+    fields = with_training(
+        searched,
+        record,
+        {0: chief | {"data_wait_share": 0.5}, 1: {"sent_bytes_per_step": 20.0, "data_wait_share": 0.25}},
+        {},
+    ).flat()
     curve = [f"partition_theta{number}_ms" for number in (0, 1, 2)]
     assert list(fields)[len(ALWAYS) :] == [
         *("partition_candidates", "partition_step_ms", "partition_error_ms", "partition_choice", *curve),
@@ -95,7 +101,12 @@ def test_parts_stand_among_the_other_fields_in_their_order(record: RunRecord) ->
         *("verified", "max_difference", "differ_unmerged"),
     ]
     expected = {"steps": 9, "first_step": 3, "examples_per_sec": 16.0, "words_per_sec": None, "loss_last": 2.0}
-    expected |= {"sent_bytes_per_step": 15.0, "saved_model_error": "a reason", "validation_loss": 4.0}
+    expected |= {
+        "sent_bytes_per_step": 15.0,
+        "data_wait_share": 0.375,
+        "saved_model_error": "a reason",
+        "validation_loss": 4.0,
+    }
     expected |= {"train_auc": 0.5, "validation_auc": 0.75}
     expected |= {"objective": "validation loss", "objective_value": 4.0, "objective_direction": "minimize"}
     expected |= {"staleness_mean": 0.0, "dropped_gradients_worker_1": 3.0, "verified": True, "ckpt_path": "there"}

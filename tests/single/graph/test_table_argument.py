@@ -82,11 +82,13 @@ def test_the_built_in_model_learns_from_each_kind_of_column(tmp_path, task):
     given = {
         **{"a b": "number", "bucket": {"number": {"buckets": [3]}}, "user": {"category": {"hash": 50}}},
         **{"tags": {"categories": {"padded_to": 3}}, "free": "categories", "y": "label"},
+        **{"words": {"text": {"padded_to": 4}}, "few": {"text": {"padded_to": 2, "split": "character"}}},
     }
     draws = np.random.default_rng(1)
     tags = [[str(one) for one in draws.integers(0, 5, draws.integers(0, 4))] for _ in range(400)]
     rows = {
         **{"a b": draws.normal(size=400), "bucket": draws.normal(size=400) + 3, "tags": tags, "free": tags},
+        **{"words": tags, "few": tags},
         **{"user": [str(number % 40) for number in range(400)], "y": [float("3" in one) for one in tags]},
     }
     columns = columns_of(given)

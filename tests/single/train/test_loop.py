@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,26 @@ def test_the_losses_are_those_of_plain_tensorflow() -> None:
     assert outcome["ckpt_path"] is None
     assert outcome["sent_bytes_per_step"] == 0
     assert outcome["steps_per_sec"] > 0
+
+
+class SlowDataset:
+    """Makes each batch a moment later than the rank could use it."""
+
+    def __init__(self) -> None:
+        self._fast = dataset()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fast, name)
+
+    def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
+        time.sleep(0.1)
+        return self._fast.train_batch(start, size)
+
+
+def test_the_outcome_says_how_much_of_the_steps_is_waiting_for_data() -> None:
+    slow = Rank(feed=Feed(SlowDataset(), BATCH, 0, 1)).run(20)["data_wait_share"]
+    fast = Rank().run(20)["data_wait_share"]
+    assert 0 <= fast < slow <= 1
 
 
 def test_a_stop_that_is_asked_for_ends_after_the_step_with_a_checkpoint(tmp_path: Path) -> None:

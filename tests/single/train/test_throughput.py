@@ -40,9 +40,23 @@ def test_one_step_is_better_than_none() -> None:
         "steps_per_sec": 2,
         "step_ms_p50": 500,
         "step_ms_p90": 500,
+        "data_wait_share": None,
         "sent_bytes_per_step": 7,
         "sent_bytes_by_variable": [5, 2],
     }
+
+
+def test_the_time_without_a_batch_is_a_share_of_the_measured_steps() -> None:
+    throughput = Throughput()
+    for waited_secs, step_secs, steps in [(90.0, 100.0, 1), (8.0, 9.0, 1), (0.25, 1.0, 1), (0.5, 1.0, 2)]:
+        throughput.waited(waited_secs)
+        throughput.add(step_secs, np.array([1.0]), steps=steps)
+    # The last three of five steps: 1 s and twice 0.5 s.
+    assert throughput.figures()["data_wait_share"] == pytest.approx(0.75 / 2)
+    throughput.begin_again()
+    throughput.waited(0.0)
+    throughput.add(1.0, np.array([1.0]))
+    assert throughput.figures()["data_wait_share"] == 0
 
 
 def test_bytes_are_a_mean_over_all_steps() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.data.identity import Contents, identity_of
+from parallax_runner.data.table.source import load as load_table
 from parallax_runner.errors import DataError
 from parallax_runner.worker.rank import check_data
 
@@ -48,3 +50,15 @@ def test_the_same_data_and_data_that_may_differ_are_not() -> None:
     check_data(config(), split(3), of_driver(3), 1)
     approximate = {"resume": "approximate"}
     check_data(config(**approximate), split(None), of_driver(None, **approximate), 1)
+
+
+def test_files_of_a_table_that_changed_are_told_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+
+    def loaded(rows: int) -> Dataset:
+        path.write_text("x,y\n" + "1,0\n" * rows)
+        return load_table(train=str(path), columns={"x": "number", "y": "label"}, seed=1, cache_dir=str(tmp_path))
+
+    driver = identity_of(config(), loaded(3))
+    with pytest.raises(DataError, match=r"than the driver: the files of the table have changed since the driver read"):
+        check_data(config(), loaded(4), driver, 1)

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from parallax_runner.data.table.cells import Cells
-from parallax_runner.data.table.columns.column import Column, Counting, Faults, State, TableFeature
+from parallax_runner.data.table.columns.column import Counting, Faults, InputColumn, State, TableFeature
 from parallax_runner.data.table.columns.ids import Ids, raw_values
 from parallax_runner.data.table.columns.settings import count, optional, setting
 from parallax_runner.data.table.stored_table import Cell, RawColumn, Strings
 
 
 @dataclass(frozen=True)
-class Category(Column):
+class Category(InputColumn):
     """Its feature is an id, int64. A blank cell is the empty string, a value like any other."""
 
     kind: ClassVar[str] = "category"
@@ -34,6 +34,9 @@ class Category(Column):
     @property
     def first_id(self) -> int:
         return self.rule.first()
+
+    def largest_state(self) -> State | None:
+        return self.rule.largest_state()
 
     def check(self) -> str | None:
         return self.rule.check()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
@@ -30,14 +30,17 @@ class Role(Enum):
     DRAWN = "drawn"  # a feature that is in no file, and that a served model does not get
 
 
+OF_THE_LOSS = frozenset({Role.LABEL, Role.WEIGHT, Role.GROUP})  # a prediction needs none of them
+
+
 @dataclass(frozen=True)
 class TableFeature:
     """What a model's function is told about a feature.
 
-    `kind` is number, category, categories, label, weight, group or sampled. `shape` is that of one example. `sizes`
-    has one number for each column of a stack: ids are below it. It is empty for numbers. If `is_padded`, id 0 is
-    padding. If `is_ragged`, an example has any number of ids. `low` and `high` are the smallest and the largest label
-    of the training rows, None for other kinds.
+    `kind` is number, category, categories, text, label, weight, group or sampled. `shape` is that of one example.
+    `sizes` has one number for each column of a stack: ids are below it. It is empty for numbers. If `is_padded`, id 0
+    is padding. If `is_ragged`, an example has any number of ids. `low` and `high` are the smallest and the largest
+    label of the training rows, None for other kinds.
     """
 
     kind: str
@@ -84,17 +87,16 @@ class Faults:
 
 @dataclass(frozen=True)
 class Column(ABC):
-    """A column of a table, and how it becomes a feature of the same name.
-
-    The fields of a subclass are the settings. `features` and `served` compute the same, with NumPy from stored cells
-    and with TensorFlow from raw values.
-    """
+    """A column of a table. The fields of a subclass are the settings."""
 
     kind: ClassVar[str]
-    role: ClassVar[Role] = Role.INPUT
-    short: ClassVar[str | None] = None  # the setting that a plain value is for
+    role: ClassVar[Role]
 
     name: str
+
+    def largest_state(self) -> State | None:
+        """Returns a state with as many values as the settings allow, or None if they set no limit."""
+        return NOTHING_LEARNED
 
     @property
     def first_id(self) -> int:
@@ -118,8 +120,13 @@ class Column(ABC):
         """Returns the cells that the column does not accept, or None if there are none."""
         return None
 
+
+class FeatureColumn(Column):
+    """A column whose cells become a feature of the same name."""
+
     def lookup(self, state: State, strings: Strings | None) -> np.ndarray | None:
-        """Returns the array that maps a code to an id, or None if `features` needs none. May import TensorFlow."""
+        """Returns the array that `features` needs beside the cells, such as that from codes to ids, or None. It is made
+        once. May import TensorFlow."""
         return None
 
     @abstractmethod
@@ -130,14 +137,36 @@ class Column(ABC):
     def features(self, state: State, cells: Cells, lookup: np.ndarray | None) -> dict[str, np.ndarray]:
         """Returns the arrays of a batch: under "" that of a dense feature, or the components of a ragged feature."""
 
+
+class InputColumn(FeatureColumn):
+    """A column that is an input of the model. `features` and `served` compute the same, with NumPy from stored cells
+    and with TensorFlow from raw values."""
+
+    role: ClassVar[Role] = Role.INPUT
+
+    @abstractmethod
     def raw_input(self, tf: Any) -> Any:
         """Returns the type of the raw values of a batch, tf.TensorSpec. `tf` is the module TensorFlow."""
-        raise NotImplementedError
 
+    @abstractmethod
     def raw_example(self, cells: Cells, strings: Strings | None) -> np.ndarray:
         """Returns the raw values from which the files' cells come, as `raw_input` describes them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def served(self, state: State, strings: Strings | None, raw: Any, tf: Any) -> dict[str, Any]:
         """Returns tensors like `features`, from a tensor of raw values."""
-        raise NotImplementedError
+
+
+def only(columns: Sequence[Column], role: Role) -> str | None:
+    """Returns the name of the first column with a role, or None if there is none."""
+    return next((one.name for one in columns if one.role is role), None)
+
+
+def raw_columns(columns: Sequence[Column]) -> list[RawColumn]:
+    """Returns the columns as they are read from files."""
+    return [one.raw for one in columns if one.raw is not None]
+
+
+def columns_of_the_loss(columns: Sequence[Column]) -> list[str]:
+    """Returns the names of the columns that a prediction does not need."""
+    return [one.name for one in columns if one.role in OF_THE_LOSS]

@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from parallax_runner.data.table.cells import Cells
-from parallax_runner.data.table.columns.column import Column, Role, State, TableFeature
+from parallax_runner.data.table.columns.column import FeatureColumn, Role, State, TableFeature
 from parallax_runner.data.table.stored_table import Cell, RawColumn
 
 
 @dataclass(frozen=True)
-class Group(Column):
+class Group(FeatureColumn):
     """Its feature is a number, int64. Rows with the same string have the same number, in all parts of the table. A
     served model does not get it."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from parallax_runner.data.table.cells import Cells
-from parallax_runner.data.table.columns.column import Counting, Faults, State
+from parallax_runner.data.table.columns.column import NOTHING_LEARNED, Counting, Faults, State
 from parallax_runner.data.table.stored_table import MISSING_INTEGER, Cell, Strings
 from parallax_runner.data.table.strings_of_codes import by_count_then_bytes, hashed, strings_of
 
@@ -50,6 +50,12 @@ class Ids:
     def has_vocabulary(self) -> bool:
         """Whether the training rows determine the ids."""
         return self.hash is None and self.ids is None
+
+    def largest_state(self) -> State | None:
+        """Returns a state with the largest vocabulary, or None if it has no limit."""
+        if not self.has_vocabulary:
+            return NOTHING_LEARNED
+        return None if self.max_size is None else {CODES: np.zeros(self.max_size, dtype=np.int32)}
 
     def size(self, state: State) -> int:
         """Returns the number of ids."""

@@ -17,6 +17,7 @@ KINDS = {
     "number": "number.Number",
     "category": "category.Category",
     "categories": "categories.Categories",
+    "text": "text.Text",
     "label": "label.Label",
     "weight": "weight.Weight",
     "group": "group.Group",
@@ -76,7 +77,7 @@ def _check_roles(columns: tuple[Column, ...]) -> None:
                 Setting(KEY, None)
             )
     if not any(one.role is Role.INPUT for one in columns):
-        raise ConfigError("expected at least one column that is an input: number, category or categories").about(
+        raise ConfigError("expected at least one column that is an input: number, category, categories or text").about(
             Setting(KEY, None)
         )
 

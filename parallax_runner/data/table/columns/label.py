@@ -10,9 +10,9 @@ import numpy as np
 from parallax_runner.data.table.cells import Cells
 from parallax_runner.data.table.columns.column import (
     NOTHING_LEARNED,
-    Column,
     Counting,
     Faults,
+    FeatureColumn,
     Role,
     State,
     TableFeature,
@@ -26,7 +26,7 @@ LOW, HIGH = "low", "high"
 
 
 @dataclass(frozen=True)
-class Label(Column):
+class Label(FeatureColumn):
     """Its feature is the number, float32. With `classes`, cells are strings, and the feature is the place in the list,
     from 0 on, float32."""
 

@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from parallax_runner.data.draws import columns, uniform
-from parallax_runner.data.table.cells import Cells
-from parallax_runner.data.table.columns.column import Column, Role, State, TableFeature
+from parallax_runner.data.table.columns.column import Column, Role, TableFeature
 from parallax_runner.data.table.columns.settings import count, setting, text
 from parallax_runner.data.table.stored_table import RawColumn
 
@@ -31,12 +30,6 @@ class Sampled(Column):
     @property
     def raw(self) -> RawColumn | None:
         return None
-
-    def described(self, state: State) -> TableFeature:
-        raise NotImplementedError("the column `from` determines the ids")
-
-    def features(self, state: State, cells: Cells, lookup: np.ndarray | None) -> dict[str, np.ndarray]:
-        raise NotImplementedError("no cell determines the ids")
 
     def described_like(self, drawn_from: TableFeature) -> TableFeature:
         """Returns what a model is told about the feature. `drawn_from` is the feature of the column `from`."""

@@ -88,6 +88,18 @@ def text(value: Any) -> str:
     return value
 
 
+def choice(words: Sequence[str]) -> Read:
+    """Returns a reader of one of these words. null stands for the word none."""
+
+    def read(value: Any) -> str:
+        word = "none" if value is None else value
+        if word not in words:
+            raise ValueError(f"{', '.join(words[:-1])} or {words[-1]}")
+        return str(word)
+
+    return read
+
+
 def ascending(value: Any) -> tuple[float, ...]:
     """Reads a list of increasing numbers."""
     numbers = _list(value, number)

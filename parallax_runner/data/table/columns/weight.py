@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from parallax_runner.data.table.cells import Cells
-from parallax_runner.data.table.columns.column import Column, Faults, Role, State, TableFeature
+from parallax_runner.data.table.columns.column import Faults, FeatureColumn, Role, State, TableFeature
 from parallax_runner.data.table.stored_table import Cell, RawColumn, Strings
 
 
 @dataclass(frozen=True)
-class Weight(Column):
+class Weight(FeatureColumn):
     """Its feature is the number, float32."""
 
     kind: ClassVar[str] = "weight"

@@ -1,12 +1,15 @@
 """The kinds of columns: what they learn from training rows, and what a batch contains."""
 
+import inspect
+
 import numpy as np
 import pytest
 
 from parallax_runner.data.table import bad_cells
 from parallax_runner.data.table.bad_rows import BadRows
-from parallax_runner.data.table.columns import categories, category, group, label, number, sampled, weight
+from parallax_runner.data.table.columns import categories, category, group, label, number, sampled, text, weight
 from parallax_runner.data.table.columns import id as id_column
+from parallax_runner.data.table.columns.column import FeatureColumn, InputColumn, Role
 from parallax_runner.data.table.columns.kinds import KINDS, columns_of
 from parallax_runner.data.table.fitted import fitted
 from parallax_runner.data.table.row_order import GoodRows
@@ -191,7 +194,6 @@ def test_a_cell_that_a_column_does_not_accept_is_refused_with_its_row(tmp_path, 
         ({"x": {"number": {"log": 1}}}, "data.columns.x.number.log=1: expected true or false"),
         ({"x": {"number": {"clip": [2, 1]}}}, "data.columns.x.number.clip=.*: expected the lowest and the highest"),
         ({"x": {"number": {"buckets": [1, 1]}}}, "data.columns.x.number.buckets=.*: expected a list of increasing"),
-        ({"x": {"number": {"buckets": [1], "log": True}}}, "data.columns.x.number: .* leave out log"),
         ({"x": {"category": {"hash": 0}}}, "data.columns.x.category.hash=0: expected an integer, at least 1"),
         ({"x": {"category": {"hash": 5, "ids": 5}}}, "data.columns.x.category: expected one of hash and ids"),
         ({"x": {"category": {"hash": 5, "oov": 5}}}, "data.columns.x.category: expected hash without oov"),
@@ -262,6 +264,7 @@ KINDS_BY_NAME = {
     "number": number.Number,
     "category": category.Category,
     "categories": categories.Categories,
+    "text": text.Text,
     "label": label.Label,
     "weight": weight.Weight,
     "group": group.Group,
@@ -275,6 +278,14 @@ def test_each_kind_is_found_by_its_name():
     given = {name: name for name in KINDS if name != "sampled"} | {"sampled": {"sampled": {"from": "category"}}}
     assert {one.name: type(one) for one in columns_of(given)} == KINDS_BY_NAME
     assert all(kind.kind == name for name, kind in KINDS_BY_NAME.items())
+
+
+def test_the_type_of_a_kind_says_what_it_has():
+    """No method of a kind is without meaning for it."""
+    for kind in KINDS_BY_NAME.values():
+        assert issubclass(kind, InputColumn) == (kind.role is Role.INPUT)
+        assert issubclass(kind, FeatureColumn) == (kind.role not in (Role.KEPT, Role.DRAWN))
+        assert not inspect.isabstract(kind)
 
 
 BAD = {"x": [0, np.inf, 2, 3, 4, 5], "item": [0, 1, 7, 2, 8, 3], "y": [0, 1, 0, 1, None, None], "tags": [["a"]] * 6}

@@ -216,7 +216,9 @@ def test_a_full_disk_is_told_before_and_meanwhile(tmp_path: Path, monkeypatch: p
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(conversion.PartWriter, "append", full)
-    with pytest.raises(DataError, match=r"cannot write tables: No space left on device\. Set data\.cache_dir"):
+    with pytest.raises(
+        DataError, match=r"cannot write tables: No space left on device\. Set data\.cache_dir .* larger disk"
+    ):
         load(path, tmp_path)
     assert folders(tmp_path) == []
 
@@ -250,6 +252,35 @@ def test_partition_by_fractions_is_seeded_and_complete(tmp_path: Path) -> None:
     assert 500 < len(found["validation"]) < 700
     assert 220 < len(found["test"]) < 380
     assert parts(1) != found
+
+
+HALF = Partition(fractions={"validation": 0.5})
+
+
+@pytest.mark.parametrize(
+    "names", [("a.csv",), ("b.csv.gz",), ("t.parquet",), ("t.jsonl",), ("t.tfrecord",), ("1.tsv", "2.tsv")]
+)
+def test_names_formats_and_files_do_not_matter_for_a_partition(names: tuple[str, ...], tmp_path: Path) -> None:
+    rows: list[Row] = [(number, 0.0, "s", ()) for number in range(300)]
+    expected = load(write_csv(tmp_path / "first.csv", NAMES, rows), tmp_path, partition=HALF)
+    size = len(rows) // len(names)
+    for number, name in enumerate(names):
+        written(tmp_path / "same" / name, COLUMNS, rows[number * size : (number + 1) * size])
+    found = load(tmp_path / "same", tmp_path, partition=HALF)
+    for part in ("train", "validation"):
+        assert rows_of(found, part) == rows_of(expected, part)
+
+
+def test_a_bad_row_moves_no_other_row_to_another_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_stream, "BLOCK_BYTES", 100)
+    rows: list[Row] = [(number, 0.0, "s", ()) for number in range(300)]
+    whole = load(write_csv(tmp_path / "whole.csv", NAMES, rows), tmp_path, partition=HALF)
+    bad = {0, 7, 8, 150, 299}
+    damaged: list[Row] = [("x", *row[1:]) if number in bad else row for number, row in enumerate(rows)]
+    path = write_csv(tmp_path / "damaged.csv", NAMES, damaged)
+    found = load(path, tmp_path, partition=HALF, bad_rows=BadRows("skip"))
+    for part in ("train", "validation"):
+        assert rows_of(found, part) == [row for row in rows_of(whole, part) if row[0] not in bad]
 
 
 def test_partition_by_the_bounds_of_a_column_that_is_not_read(tmp_path: Path) -> None:

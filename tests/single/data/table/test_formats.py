@@ -21,7 +21,7 @@ from tests.single.data.table.rows_of import Row, columns_of, rows_of
 from tests.single.data.table.written import written
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "arrow", "arrows", "tfrecord")
-COMPRESSED = ("csv.gz", "tsv.zst", "jsonl.gz", "jsonl.zst", "arrows.zst", "tfrecord.gz")
+COMPRESSED = ("csv.gz", "tsv.zst", "jsonl.gz", "jsonl.zst", "arrows.zst", "tfrecord.gz", "tfrecord.zst")
 COLUMNS = columns_of(id="integer", n="number", s="string", words="string list", ids="integer list", xs="number list")
 ROWS: list[Row] = [
     (1, 0.5, "x", ("u", "v"), (1, 2, 3), (0.5,)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,34 +9,25 @@ import pyarrow as pa
 import pytest
 
 from parallax_runner.data.table.partition import Partition
-from parallax_runner.data.table.sources import SourceFile
 from parallax_runner.errors import ConfigError
 
 ROWS = 100_000
 
 
-def file(name: str) -> SourceFile:
-    return SourceFile(name, Path("/folder") / name, 1, 1)
-
-
 def test_fractions_are_those_of_the_rows() -> None:
     partition = Partition({"test": 0.2, "validation": 0.05})
-    numbers = partition.part_of_lines(file("a.csv"), np.arange(1, ROWS + 1))
+    numbers = partition.part_of_numbers(np.arange(ROWS))
     assert partition.parts == ("train", "test", "validation")
     np.testing.assert_allclose(np.bincount(numbers) / ROWS, [0.75, 0.2, 0.05], atol=0.005)
 
 
-def test_the_part_of_a_row_depends_on_its_line_its_file_and_the_seed_only() -> None:
-    lines = np.random.default_rng(1).permutation(ROWS)
+def test_the_part_of_a_row_depends_on_its_number_and_the_seed_only() -> None:
+    rows = np.random.default_rng(1).permutation(ROWS)
     half = Partition({"validation": 0.5})
-    numbers = half.part_of_lines(file("a.csv"), lines)
-    one_by_one = [half.part_of_lines(file("a.csv"), lines[row : row + 1])[0] for row in range(50)]
+    numbers = half.part_of_numbers(rows)
+    one_by_one = [half.part_of_numbers(rows[row : row + 1])[0] for row in range(50)]
     np.testing.assert_array_equal(numbers[:50], one_by_one)
-    others = [
-        half.part_of_lines(file("b.csv"), lines),
-        half.part_of_lines(file("a.csv"), lines + 1),
-        Partition({"validation": 0.5}, seed=1).part_of_lines(file("a.csv"), lines),
-    ]
+    others = [half.part_of_numbers(rows + 1), Partition({"validation": 0.5}, seed=1).part_of_numbers(rows)]
     for other in others:
         assert 0.48 < np.mean(numbers == other) < 0.52
 
@@ -66,7 +56,7 @@ def test_rows_from_a_bound_on(kind: str) -> None:
 
 
 def test_no_rows() -> None:
-    assert Partition({"test": 0.5}).part_of_lines(file("a"), np.empty(0, np.int64)).tolist() == []
+    assert Partition({"test": 0.5}).part_of_numbers(np.empty(0, np.int64)).tolist() == []
     assert Partition(column="c", bounds={"test": 1}).part_of_values(pa.array([], pa.float64())).tolist() == []
 
 

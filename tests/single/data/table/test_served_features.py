@@ -2,8 +2,11 @@
 
 import dataclasses
 import importlib
+import itertools
+import string
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
@@ -13,8 +16,9 @@ from parallax_runner.data.table.columns.kinds import KINDS, columns_of
 from parallax_runner.data.table.columns.settings import READ
 from parallax_runner.data.table.fitted import fitted
 from parallax_runner.data.table.stacks import stacks_of
-from parallax_runner.data.table.stored_table import Cell
+from parallax_runner.data.table.stored_table import SPLITS, STANDARDIZES, Cell
 from parallax_runner.data.table.table_dataset import TableDataset
+from parallax_runner.data.table.words_of_texts import words_of_texts
 from tests.single.data.table.in_memory import stored
 
 RULES = {
@@ -27,6 +31,7 @@ RULES = {
     "one": {"hash": 1},
     "ids": {"ids": 30},
 }
+SCALED = {"fill": 0.1, "clip": [-2, 4], "log": True, "standardize": True}
 NUMBERS = {
     "plain": {},
     "filled": {"fill": -1.5},
@@ -34,10 +39,23 @@ NUMBERS = {
     "logs": {"log": True},
     "standard": {"standardize": True},
     "bucket": {"buckets": [-1, 0.1, 2, 5]},
-    "bucket_filled": {"buckets": [-1, 0.1, 2, 5], "fill": 0.1, "clip": [0, 4]},
+    **{
+        f"bucket of {' '.join(chosen)}": {"buckets": [-1, 0.1, 0.7, 5], **{word: SCALED[word] for word in chosen}}
+        for count in range(1, 5)
+        for chosen in itertools.combinations(SCALED, count)
+    },
     "all": {"fill": 0, "clip": [-3, 3], "log": True, "standardize": True},
 }
+WITHOUT_IDS = {name: settings for name, settings in RULES.items() if "ids" not in settings}
+TEXTS = {
+    f"text {' '.join(chosen)}": {"standardize": chosen[0], "split": chosen[1], **chosen_rule}
+    for chosen, chosen_rule in zip(
+        itertools.product(STANDARDIZES, SPLITS), itertools.cycle(WITHOUT_IDS.values()), strict=False
+    )
+} | {f"text {name}": settings for name, settings in WITHOUT_IDS.items()}
 COLUMNS = {
+    **{name: {"text": settings} for name, settings in TEXTS.items()},
+    **{f"padded {name}": {"text": {**settings, "padded_to": 3}} for name, settings in TEXTS.items()},
     **{f"number {name}": {"number": settings} for name, settings in NUMBERS.items()},
     **{f"category {name}": {"category": settings} for name, settings in RULES.items()},
     **{f"list {name}": {"categories": settings} for name, settings in RULES.items()},
@@ -65,7 +83,47 @@ def values_of(column, count, draws, unseen):
     return [f"new {draws.integers(0, 50)}" if unseen and draws.random() < 0.3 else WORDS[one] for one in chosen]
 
 
+LETTERS = [
+    "a",
+    "B",
+    "ß",
+    "É",
+    "İ",
+    "ǅ",
+    "水",
+    "🙂",
+    "\u0301",
+    " ",
+    "\t",
+    "\n",
+    "\v",
+    "\x1c",
+    "\x85",
+    "\xa0",
+    "\u3000",
+    "\0",
+]
+
+
+def texts_of(count, draws):
+    """Random texts with letters, white space and punctuation of all kinds. Some are blank."""
+    characters = [*LETTERS, *string.punctuation, *" " * 20]
+    texts = ["".join(draws.choice(characters, draws.integers(0, 30))) for _ in range(count - 3)]
+    return ["", " . ", "Same words, same WORDS.", *texts]
+
+
+def stored_cells(column, cells):
+    """The cells as files with such values are read."""
+    if column.raw.words is None:
+        return cells
+    lengths, words = words_of_texts(pa.array(cells), column.raw.words)
+    splits = np.cumsum(lengths)[:-1]
+    return [row.tolist() for row in np.split(np.array(words.to_pylist(), object), splits)]
+
+
 def cells_of(column, count, draws, unseen):
+    if column.raw.words is not None:
+        return texts_of(count, draws)
     if not column.raw.is_list:
         return values_of(column, count, draws, unseen)
     return [values_of(column, int(draws.integers(0, 6)), draws, unseen) for _ in range(count)]
@@ -74,6 +132,8 @@ def cells_of(column, count, draws, unseen):
 def raw_of(column, cells):
     """The cells as a client sends them."""
     raw = column.raw
+    if raw.words is not None:
+        return np.array(cells, object)
     if not raw.is_list:
         blank = np.nan if raw.cell is Cell.NUMBER else ""
         dtype = {Cell.NUMBER: np.float32, Cell.INTEGER: np.int64, Cell.STRING: object}[raw.cell]
@@ -117,7 +177,10 @@ def test_a_served_model_computes_what_training_computes(tmp_path, seed):
         name: {one.name: cells_of(one, count, draws, unseen) for one in columns}
         for name, count, unseen in (("train", ROWS, False), ("validation", UNSEEN, True))
     }
-    table = stored([one.raw for one in columns], parts)
+    in_files = {
+        name: {one.name: stored_cells(one, cells[one.name]) for one in columns} for name, cells in parts.items()
+    }
+    table = stored([one.raw for one in columns], in_files)
     found = fitted(table, columns, cache_dir=str(tmp_path))
     dataset = TableDataset(table, columns, stacks_of(STACKS, columns), found, shuffle="full", seed=seed)
     trained = dataset.validation_batch(0, UNSEEN)

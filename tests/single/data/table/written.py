@@ -88,7 +88,8 @@ def written(path: Path, columns: Sequence[RawColumn], rows: Sequence[Row]) -> Pa
     path.parent.mkdir(parents=True, exist_ok=True)
     suffixes = path.name.split(".")[1:]
     packed = suffixes[1] if len(suffixes) > 1 else None
-    plain = path.with_suffix("") if packed and suffixes[0] != "tfrecord" else path
+    is_packed_by_writer = suffixes == ["tfrecord", "gz"]
+    plain = path.with_suffix("") if packed and not is_packed_by_writer else path
     _WRITERS[suffixes[0]](plain, columns, rows)
     if plain != path:
         data = plain.read_bytes()
