@@ -43,6 +43,8 @@ class RunRecord:
     turns the sums of a validation into metric values. Both are None if there are no metrics. `unknown_loss` is the
     reason why the losses in the reports are not the loss of the model, or None. If it is set, no loss is recorded.
     `knows_validation_loss` is False if the losses of validations are not recorded, because the model has none.
+    `group_values` returns the metrics of groups of the validation after a step, which all ranks have completed. It is
+    None if there are none.
     """
 
     workers: int
@@ -66,6 +68,7 @@ class RunRecord:
     totals: MetricTotals | None = None
     validation_results: Results | None = None
     knows_validation_loss: bool = True
+    group_values: Callable[[int], dict[str, float]] | None = None
     training: dict[str, float] = field(default_factory=dict)
     last_validation_metrics: dict[str, float] = field(default_factory=dict)
     staleness: Counter[int] = field(default_factory=Counter)
@@ -152,16 +155,23 @@ class RunRecord:
             return
         if not self.knows_validation_loss:
             result = {}
-        sums = Sums.total(each for *_, each in by_rank.values())
-        if self.validation_results is not None and not sums.is_empty:
-            self.last_validation_metrics = self.validation_results(sums.values, sums.last.means)
-            result |= named("validation", self.last_validation_metrics)
+        self.last_validation_metrics = self._metrics_of(step, Sums.total(each for *_, each in by_rank.values()))
+        result |= named("validation", self.last_validation_metrics)
         self.validation = result
         self.tracker.log_metrics(step, result)
         self.display.say(format_validation(step, result))
         value = self.goal.in_validation(result)
         if self.on_validated is not None and value is not None:
             self.on_validated(step, value)
+
+    def _metrics_of(self, step: int, sums: Sums) -> dict[str, float]:
+        """Returns the metrics of a validation from the sums over all ranks and from the rows that the ranks wrote."""
+        found: dict[str, float] = {}
+        if self.validation_results is not None and not sums.is_empty:
+            found |= self.validation_results(sums.values, sums.last.means)
+        if self.group_values is not None:
+            found |= self.group_values(step)
+        return found
 
     def on_alive(self, rank: int, step: int | None) -> None:
         """Processes a heartbeat. Between two reports, the chief's heartbeats move the bar to the chief's latest
