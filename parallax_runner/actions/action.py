@@ -32,6 +32,7 @@ class Action:
             tracker, and is submitted to Slurm.
         can_be_profiled: its steps are those of a training, which a profile can describe.
         validates: its steps are interrupted by validations.
+        names_part: its validations read `read.part`, after which their results are named.
         goes_on_training: its steps follow those of the checkpoint from which it starts, on the same data.
         repeats_steps: it runs steps again and compares the results, which must then not depend on timing.
         searches_only: it ends when the partition search has chosen a number.
@@ -48,6 +49,7 @@ class Action:
     runs_steps: ClassVar[bool] = False
     can_be_profiled: ClassVar[bool] = False
     validates: ClassVar[bool] = True
+    names_part: ClassVar[bool] = False
     goes_on_training: ClassVar[bool] = True
     repeats_steps: ClassVar[bool] = False
     searches_only: ClassVar[bool] = False

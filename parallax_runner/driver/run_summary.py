@@ -82,7 +82,8 @@ class RunSummary:
 
     `version` and `commit` identify this program. `observed` contains the staleness histogram and the counts of dropped
     gradients. `unknown_loss` is the reason why the losses are unknown. `training` contains the metrics of the last
-    training steps, and `validation` the results of the last validation.
+    training steps, and `validation` the results of the last validation, which are named after the part of the data that
+    it read.
     """
 
     status: Status

@@ -37,7 +37,7 @@ from parallax_runner.process import stage_times as stages
 from parallax_runner.profile.start_of_run import prepare
 from parallax_runner.track.metric_totals import MetricTotals
 from parallax_runner.track.progress import ProgressDisplay
-from parallax_runner.track.run_record import RunRecord
+from parallax_runner.track.run_record import VALIDATION, RunRecord
 from parallax_runner.track.tracker import NoTracker, Tracker
 from parallax_runner.train.group_rows import FOLDER, delete_rows, folder_of_step, group_values
 
@@ -128,6 +128,7 @@ def _record_of(prepared: PreparedRun, steps: int | None, tracker: Tracker, displ
         goal=planned.goal,
         on_validated=_best_keeper(config, planned.goal),
         group_values=_group_values(prepared.run_dir, single, plan),
+        part=config.read.part if action_of(config).names_part else VALIDATION,
     )
 
 

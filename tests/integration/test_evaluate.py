@@ -32,8 +32,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def numbers(run: Run) -> dict[str, float]:
-    """Returns the loss and the metrics of a summary."""
-    return {name: value for name, value in run.summary.items() if name.startswith("validation_")}
+    """Returns the loss and the metrics of a validation from a summary."""
+    return results(run, "validation")
+
+
+def results(run: Run, part: str) -> dict[str, float]:
+    """Returns what a run has computed on a part of the data."""
+    return {name: value for name, value in run.summary.items() if name.startswith(f"{part}_")}
 
 
 def evaluate(trained: Path, tmp_path: Path, *more: str) -> Run:
@@ -58,14 +63,20 @@ def test_any_number_of_workers_computes_what_the_training_computed(workers: int,
 
 
 def test_it_evaluates_training_examples_each_of_them_once(trained: Path, tmp_path: Path) -> None:
+    uri = f"tracking.uri=sqlite:///{trained.parent / 'mlflow.db'}"
     found = [
-        evaluate(trained, tmp_path / str(workers), "read.part=train", f"cluster.workers={workers}", "tracking=off")
+        evaluate(trained, tmp_path / str(workers), "read.part=train", f"cluster.workers={workers}", uri)
         for workers in (1, 2)
         if not (tmp_path / str(workers)).mkdir()
     ]
-    one, two = [numbers(run.expect_success()) for run in found]
+    one, two = [results(run.expect_success(), "train") for run in found]
     assert one == pytest.approx(two, rel=1e-6)
-    assert one["validation_loss"] != pytest.approx(numbers(Run(trained, 0, "", "", 0.0))["validation_loss"], rel=1e-3)
+    assert set(one) == {"train_loss", "train_auc"} and not numbers(found[0])
+    assert one["train_loss"] != pytest.approx(numbers(Run(trained, 0, "", "", 0.0))["validation_loss"], rel=1e-3)
+    recorded = mlflow.MlflowClient(uri.removeprefix("tracking.uri=")).get_run(found[0].summary["mlflow_run_id"])
+    assert recorded.data.metrics["train/auc"] == pytest.approx(one["train_auc"])
+    assert not any(name.startswith("validation/") for name in recorded.data.metrics)
+    assert "train after step 6: loss " in found[0].stderr
 
 
 @pytest.mark.parametrize(
