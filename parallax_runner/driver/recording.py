@@ -75,6 +75,7 @@ def _start_of(config: RunConfig) -> Start | None:
     if config.ckpt.resume == "never":
         return None
     from parallax_runner.checkpoints.checkpoint_files import read_sidecar
+    from parallax_runner.checkpoints.origin import origin_of
 
     prefix = Path(config.ckpt.resume)
-    return Start(prefix, read_sidecar(prefix).tracker_run_id)
+    return Start(origin_of(prefix), read_sidecar(prefix).tracker_run_id)

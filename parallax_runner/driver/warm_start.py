@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from parallax_runner.checkpoints.checkpoint_files import read_sidecar, sidecar_path
-from parallax_runner.checkpoints.warm_start import FILE_NAME, KEY, ROWS, Wanted, WarmStart, notes_on, warm_start
+from parallax_runner.checkpoints.warm_start import FILE_NAME, KEY, ROWS, Stored, Wanted, WarmStart, notes_on, warm_start
+from parallax_runner.config.keras_files import is_keras_file
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
 from parallax_runner.data.table.vocabularies import FRESH, Vocabulary, WithVocabularies, same_rows, vocabulary_in
+from parallax_runner.driver.keras_source import values_in
 from parallax_runner.errors import CheckpointError, ConfigError, Setting
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
@@ -34,6 +36,7 @@ def with_warm_start(
     Raises ConfigError or CheckpointError if the checkpoint cannot be read, or does not fit.
     """
     from parallax_runner.checkpoints.checkpoint_ops import stored_in
+    from parallax_runner.checkpoints.object_names import tensors_by_name
     from parallax_runner.checkpoints.start import find_whole, newest_whole
 
     path, ckpt = config.ckpt.warm_start, config.ckpt
@@ -43,16 +46,37 @@ def with_warm_start(
     if own is not None:
         note = f"{own} is a checkpoint of this run, so {KEY}={path} is not read again"
         return dataclasses.replace(plan, notes=(*plan.notes, note)), None
+    if is_keras_file(path):
+        found = _from_keras_file(config, plan, single)
+        return dataclasses.replace(plan, notes=(*plan.notes, *notes_on(found))), found
     prefix = find_whole(path, Path(ckpt.folder), key=KEY).prefix
     assert prefix is not None  # find_whole raises an error if there is none
     prefix = Path(os.path.realpath(prefix.parent)) / prefix.name
     notes_on_vocabulary = _notes_on_vocabulary(config, dataset, prefix)
     tables = _by_key(config, plan, dataset, prefix)
     rows_of = {one.variable: one.file for one in tables}
-    found = warm_start(str(prefix), stored_in(prefix), _wanted(plan, single), ckpt.take, rows_of)
-    found = dataclasses.replace(found, rows={one.file: one.rows for one in tables})
+    stored = stored_in(prefix)
+    tensors = tensors_by_name(prefix, stored)
+    named = {name: stored[tensor] for name, tensor in tensors.items()}
+    found = warm_start(str(prefix), named, _wanted(plan, single), ckpt.take, rows_of)
     notes = (*notes_on(found), *(one.note for one in tables), *notes_on_vocabulary)
+    taken = tuple(dataclasses.replace(one, source=tensors[one.source]) for one in found.taken)
+    found = dataclasses.replace(found, taken=taken, rows={one.file: one.rows for one in tables})
     return dataclasses.replace(plan, notes=(*plan.notes, *notes)), found
+
+
+def _from_keras_file(config: RunConfig, plan: Plan, single: SingleDeviceGraph) -> WarmStart:
+    """Returns what the run takes from a file of Keras, with the values that are taken. Its variables have the names of
+    the model's variables. Raises ConfigError or CheckpointError if the file does not fit."""
+    path, take = str(config.ckpt.warm_start), config.ckpt.take
+    if take.rows:
+        raise ConfigError("a file of Keras has no vocabulary, so rows cannot be taken by their strings").about(
+            Setting(ROWS, take.rows[0])
+        )
+    values = values_in(Path(path), single, key=KEY)
+    stored = {name: Stored(value.shape, value.dtype.name) for name, value in values.items()}
+    found = warm_start(path, stored, _wanted(plan, single), take)
+    return dataclasses.replace(found, values={one.source: values[one.source] for one in found.taken})
 
 
 @dataclass(frozen=True)
@@ -146,8 +170,13 @@ def leave_warm_start(start: WarmStart | None, run_dir: Path) -> None:
     if that is not possible."""
     if start is None:
         (run_dir / FILE_NAME).unlink(missing_ok=True)
-    else:
-        start.save(run_dir)
+        return
+    if start.values:
+        from parallax_runner.checkpoints.converted import write_converted
+
+        prefix = write_converted(run_dir, start.values, origin=Path(start.prefix).absolute())
+        start = dataclasses.replace(start, prefix=str(prefix))
+    start.save(run_dir)
 
 
 def _wanted(plan: Plan, single: SingleDeviceGraph) -> list[Wanted]:
