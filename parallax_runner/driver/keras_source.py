@@ -34,36 +34,16 @@ def checkpoint_of(path: Path, single: SingleDeviceGraph, run_dir: Path) -> Path:
     Raises CheckpointError if the file lacks a variable of the model, or has another shape for it.
     """
     from parallax_runner.checkpoints.converted import write_converted
-    from parallax_runner.export.keras_values import missing
+    from parallax_runner.export.keras_values import completed, missing
 
     found = values_in(path, single, key=RESUME)
+    about = Setting.of(RESUME, path)
     lacking = missing(found.keys(), single.keras_model)
     if lacking:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        raise CheckpointError(f"this file has no value for «{lacking[0]}»{more} of the model").about(
-            Setting.of(RESUME, path)
-        )
-    return write_converted(run_dir, _of_all(found, single, path), origin=path.absolute(), step=_step_in(found))
-
-
-def _of_all(found: Mapping[str, np.ndarray], single: SingleDeviceGraph, path: Path) -> dict[str, np.ndarray]:
-    import tensorflow as tf
-
-    values = {}
-    for one in single.variables:
-        if not one.saved:
-            continue
-        dtype = tf.as_dtype(one.dtype).as_numpy_dtype
-        value = found.get(one.full_name)
-        if value is None:
-            value = np.zeros(one.full_shape, dtype)
-        if value.shape != one.full_shape:
-            raise CheckpointError(
-                f"variable «{one.full_name}» has shape {list(value.shape)} in this file, but shape "
-                f"{list(one.full_shape)} in the model"
-            ).about(Setting.of(RESUME, path))
-        values[one.full_name] = value.astype(dtype)
-    return values
+        raise CheckpointError(f"this file has no value for «{lacking[0]}»{more} of the model").about(about)
+    values = completed(found, single.variables, about)
+    return write_converted(run_dir, values, origin=path.absolute(), step=_step_in(found))
 
 
 def _step_in(found: Mapping[str, np.ndarray]) -> int:

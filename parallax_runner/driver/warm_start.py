@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,9 +36,7 @@ def with_warm_start(
 
     Raises ConfigError or CheckpointError if the checkpoint cannot be read, or does not fit.
     """
-    from parallax_runner.checkpoints.checkpoint_ops import stored_in
-    from parallax_runner.checkpoints.object_names import tensors_by_name
-    from parallax_runner.checkpoints.start import find_whole, newest_whole
+    from parallax_runner.checkpoints.start import newest_whole
 
     path, ckpt = config.ckpt.warm_start, config.ckpt
     if path is None or not ckpt.enabled:
@@ -46,10 +45,21 @@ def with_warm_start(
     if own is not None:
         note = f"{own} is a checkpoint of this run, so {KEY}={path} is not read again"
         return dataclasses.replace(plan, notes=(*plan.notes, note)), None
-    if is_keras_file(path):
-        found = _from_keras_file(config, plan, single)
-        return dataclasses.replace(plan, notes=(*plan.notes, *notes_on(found))), found
-    prefix = find_whole(path, Path(ckpt.folder), key=KEY).prefix
+    read = _from_keras_file if is_keras_file(path) else _from_checkpoint
+    notes, found = read(config, plan, single, dataset)
+    return dataclasses.replace(plan, notes=(*plan.notes, *notes)), found
+
+
+def _from_checkpoint(
+    config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: Dataset
+) -> tuple[Sequence[str], WarmStart]:
+    """Returns notes, and what the run takes from a checkpoint. Raises ConfigError or CheckpointError if it does not
+    fit."""
+    from parallax_runner.checkpoints.checkpoint_ops import stored_in
+    from parallax_runner.checkpoints.object_names import tensors_by_name
+    from parallax_runner.checkpoints.start import find_whole
+
+    prefix = find_whole(str(config.ckpt.warm_start), Path(config.ckpt.folder), key=KEY).prefix
     assert prefix is not None  # find_whole raises an error if there is none
     prefix = Path(os.path.realpath(prefix.parent)) / prefix.name
     notes_on_vocabulary = _notes_on_vocabulary(config, dataset, prefix)
@@ -58,16 +68,17 @@ def with_warm_start(
     stored = stored_in(prefix)
     tensors = tensors_by_name(prefix, stored)
     named = {name: stored[tensor] for name, tensor in tensors.items()}
-    found = warm_start(str(prefix), named, _wanted(plan, single), ckpt.take, rows_of)
+    found = warm_start(str(prefix), named, _wanted(plan, single), config.ckpt.take, rows_of)
     notes = (*notes_on(found), *(one.note for one in tables), *notes_on_vocabulary)
     taken = tuple(dataclasses.replace(one, source=tensors[one.source]) for one in found.taken)
-    found = dataclasses.replace(found, taken=taken, rows={one.file: one.rows for one in tables})
-    return dataclasses.replace(plan, notes=(*plan.notes, *notes)), found
+    return notes, dataclasses.replace(found, taken=taken, rows={one.file: one.rows for one in tables})
 
 
-def _from_keras_file(config: RunConfig, plan: Plan, single: SingleDeviceGraph) -> WarmStart:
-    """Returns what the run takes from a file of Keras, with the values that are taken. Its variables have the names of
-    the model's variables. Raises ConfigError or CheckpointError if the file does not fit."""
+def _from_keras_file(
+    config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: Dataset
+) -> tuple[Sequence[str], WarmStart]:
+    """Returns notes, and what the run takes from a file of Keras, with the values that are taken. Its variables have
+    the names of the model's variables. Raises ConfigError or CheckpointError if the file does not fit."""
     path, take = str(config.ckpt.warm_start), config.ckpt.take
     if take.rows:
         raise ConfigError("a file of Keras has no vocabulary, so rows cannot be taken by their strings").about(
@@ -76,7 +87,8 @@ def _from_keras_file(config: RunConfig, plan: Plan, single: SingleDeviceGraph) -
     values = values_in(Path(path), single, key=KEY)
     stored = {name: Stored(value.shape, value.dtype.name) for name, value in values.items()}
     found = warm_start(path, stored, _wanted(plan, single), take)
-    return dataclasses.replace(found, values={one.source: values[one.source] for one in found.taken})
+    taken = {one.source: values[one.source] for one in found.taken}
+    return notes_on(found), dataclasses.replace(found, values=taken)
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,18 @@ import re
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
 
 import numpy as np
+import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import CheckpointError, Setting
 from parallax_runner.export.keras_weights import variables_by_path
+from parallax_runner.graph.single_device_graph import Variable
 
 T = TypeVar("T")
 # Where Keras stores the state of a model's optimizer.
@@ -133,11 +135,10 @@ def _joined(place: str, name: str) -> str:
 
 def _pairs(stored: Mapping[str, str], layers: Mapping[str, Any]) -> dict[str, str]:
     """Returns the place in the file for each place of the model that has one."""
-    below = {place: one for place, one in layers.items() if place and not _is_of_optimizer(place)}
+    below = {place: one for place, one in layers.items() if not _is_of_optimizer(place)}
     of_layers = {place: name for place, name in stored.items() if not _is_of_optimizer(place)}
     found = _matched(of_layers, below, "", "")
-    has_same_places = set(found) == set(of_layers) and all(place == other for place, other in found.items())
-    if not has_same_places:
+    if found != {place: place for place in of_layers}:
         return found
     return found | {place: place for place in stored if _is_of_optimizer(place) and place in layers}
 
@@ -170,9 +171,9 @@ def _is_automatic(name: str, layer: Any) -> bool:
 
 
 def _directly_below(place: str, objects: Mapping[str, T]) -> dict[str, T]:
-    """Returns the objects below a place that are in no other object below it."""
+    """Returns the objects below a place that are in no other object below it. The empty place is the model itself."""
     start = f"{place}/" if place else ""
-    below = {one: each for one, each in objects.items() if one.startswith(start) and one != place}
+    below = {one: each for one, each in objects.items() if one and one.startswith(start)}
     return {one: each for one, each in below.items() if not any(one.startswith(f"{other}/") for other in below)}
 
 
@@ -223,3 +224,23 @@ def missing(values: Collection[str], model: Any) -> list[str]:
     states of random generators."""
     own = {_id_of(one) for one in model.variables if one.name != "seed_generator_state"}
     return [name for name, one in variables_by_path(model).items() if _id_of(one) in own and name not in values]
+
+
+def completed(values: Mapping[str, np.ndarray], variables: Iterable[Variable], about: Setting) -> dict[str, np.ndarray]:
+    """Returns a value for each saved variable of a run, with its dtype: that of `values`, or zeros. Raises
+    CheckpointError if a shape differs. `about` is the setting that names the file."""
+    found = {}
+    for one in variables:
+        if not one.saved:
+            continue
+        dtype = tf.as_dtype(one.dtype).as_numpy_dtype
+        value = values.get(one.full_name)
+        if value is None:
+            value = np.zeros(one.full_shape, dtype)
+        if value.shape != one.full_shape:
+            raise CheckpointError(
+                f"variable «{one.full_name}» has shape {list(value.shape)} in this file, but shape "
+                f"{list(one.full_shape)} in the model"
+            ).about(about)
+        found[one.full_name] = value.astype(dtype)
+    return found
