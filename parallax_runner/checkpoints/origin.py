@@ -10,7 +10,7 @@ FOLDER = "source"
 ORIGIN = "origin.json"
 
 
-def origin_of(prefix: Path) -> Path:
+def source_of(prefix: Path) -> Path:
     """Returns the file from which a checkpoint was made, or the checkpoint's own prefix."""
     if prefix.parent.name != FOLDER:
         return prefix

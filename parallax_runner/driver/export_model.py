@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.checkpoints.origin import origin_of
+from parallax_runner.checkpoints.origin import source_of
 from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
@@ -48,7 +48,7 @@ def export_checkpoint(request: Request, planned: PlannedRun) -> None:
 
     with removed_at_end(request.run_dir):
         config = with_start(planned.config, planned.single, planned.dataset, Contents(), request.run_dir)
-        steps, checkpoint = step_of(config), origin_of(Path(config.ckpt.resume))
+        steps, checkpoint = step_of(config), source_of(Path(config.ckpt.resume))
         found = _exported(planned, config, request.source, "last", Path(config.ckpt.resume), request.run_dir)
     summary = dataclasses.replace(
         request.state.summary,

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parallax_runner.checkpoints.origin import origin_of
+from parallax_runner.checkpoints.origin import source_of
 from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.objective import Goal
@@ -73,7 +73,7 @@ def supervise(
         segments = state.segments = make_segments(record, Path(config.ckpt.resume) if start.first_step else None)
         segments.is_stopping = lambda: interrupts.received
         if start.first_step:
-            display.say(f"resumed from {origin_of(Path(config.ckpt.resume))} at step {start.first_step}")
+            display.say(f"resumed from {source_of(Path(config.ckpt.resume))} at step {start.first_step}")
         while True:
             config, plan = segments.begin_attempt(config, plan)
             first_step = recovery.step_of(config)

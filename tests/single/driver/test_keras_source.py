@@ -13,7 +13,7 @@ import tensorflow as tf
 from parallax_runner.checkpoints.checkpoint_files import read_sidecar
 from parallax_runner.checkpoints.checkpoint_ops import check_fits
 from parallax_runner.checkpoints.converted import write_converted
-from parallax_runner.checkpoints.origin import origin_of
+from parallax_runner.checkpoints.origin import source_of
 from parallax_runner.config.keras_files import is_keras_file
 from parallax_runner.driver.keras_source import checkpoint_of
 from parallax_runner.errors import CheckpointError
@@ -49,7 +49,7 @@ def test_it_has_all_variables_and_the_step_of_the_optimizer(tmp_path: Path) -> N
     prefix = checkpoint_of(path, found, tmp_path / "run")
     check_fits(prefix, found.variables)
     assert read_sidecar(prefix).step == 2
-    assert origin_of(prefix) == path
+    assert source_of(prefix) == path
     reader = tf.train.load_checkpoint(str(prefix))
     expected = keras.models.load_model(path)
     for variable in [*expected.trainable_variables, *expected.optimizer.variables]:
@@ -83,9 +83,9 @@ def test_a_graph_has_no_file_of_keras(tmp_path: Path) -> None:
 def test_a_new_conversion_replaces_the_old_one(tmp_path: Path) -> None:
     write_converted(tmp_path, {"one": np.ones(2)}, origin=tmp_path / "a.keras", step=3)
     prefix = write_converted(tmp_path, {"one": np.zeros(2)}, origin=tmp_path / "b.keras")
-    assert origin_of(prefix) == tmp_path / "b.keras"
+    assert source_of(prefix) == tmp_path / "b.keras"
     assert not list(prefix.parent.glob("model.ckpt-3*"))
-    assert origin_of(tmp_path / "ckpt" / "model.ckpt-3") == tmp_path / "ckpt" / "model.ckpt-3"
+    assert source_of(tmp_path / "ckpt" / "model.ckpt-3") == tmp_path / "ckpt" / "model.ckpt-3"
 
 
 def test_files_of_keras_are_told_by_their_names() -> None:
