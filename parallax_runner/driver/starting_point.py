@@ -50,10 +50,11 @@ def with_start(
         ckpt = dataclasses.replace(ckpt, dir=os.path.realpath(ckpt.folder))
         start = _found(config, Path(ckpt.folder), single, run_dir)
     if start is not None:
-        from parallax_runner.checkpoints.checkpoint_ops import check_fits
+        from parallax_runner.checkpoints.checkpoint_ops import AFRESH, ANOTHER, check_fits
 
-        check_fits(start, single.variables, numbering=numbering_of(dataset))
         goes_on = action_of(config).goes_on_training
+        numbering = numbering_of(dataset)
+        check_fits(start, single.variables, numbering=numbering, remedy=AFRESH if goes_on else ANOTHER)
         position = settled_position(config, start, identity) if goes_on else KEEP
         ckpt = dataclasses.replace(ckpt, position=position)
         log.info("resuming from %s", start)

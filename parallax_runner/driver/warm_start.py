@@ -193,12 +193,14 @@ def leave_warm_start(start: WarmStart | None, run_dir: Path) -> None:
 
 def _wanted(plan: Plan, single: SingleDeviceGraph) -> list[Wanted]:
     """Returns the saved variables. Besides slots, scalars without a gradient belong to the optimizer: its step count,
-    its learning rate, which Keras names so, and its powers of decay."""
+    its learning rate, which Keras names so, and its powers of decay. A scalar of a Keras model itself does not, even if
+    it is frozen."""
     owners = {slot: variable.name for variable in plan.variables for slot in variable.slots}
     trained = {gradient.variable for gradient in single.gradients}
+    of_layers = () if single.keras_model is None else {variable.path for variable in single.keras_model.variables}
     found: dict[str, Wanted] = {}
     for one in single.variables:
-        is_counter = one.name not in trained and not one.full_shape
+        is_counter = one.name not in trained and not one.full_shape and one.full_name not in of_layers
         if one.saved:
             found[one.full_name] = Wanted(
                 one.full_name,

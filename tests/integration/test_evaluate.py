@@ -101,6 +101,14 @@ def test_it_evaluates_training_examples_each_of_them_once(trained: Path, tmp_pat
         (["ckpt.resume=never"], "ckpt.resume=never (command line): action=evaluate reads a checkpoint"),
         (["ckpt=off"], "this action reads a checkpoint; omit ckpt=off"),
         (["ckpt.resume=nowhere"], "ckpt.resume=nowhere (command line): expected auto, never, or a path that exists"),
+        (
+            ["model.embedding_size=8"],
+            "8] in the model. Set ckpt.resume to a checkpoint of this model",
+        ),
+        (
+            ["model.optimizer=sgd"],
+            "the checkpoint belongs to another model or optimizer. Set ckpt.resume to a checkpoint",
+        ),
         (["ckpt.resume={trained}/model.keras", "action=train"], "begin a new run with ckpt.warm_start instead"),
         (
             ["ckpt.resume={trained}/model.keras", "data.cardinalities=[20,31]"],

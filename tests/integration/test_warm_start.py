@@ -104,6 +104,49 @@ def test_another_vocabulary_is_refused_or_noted(tmp_path: Path) -> None:
         assert ("has another vocabulary" in " ".join(done.plan["notes"])) is (name == "other")
 
 
+FROZEN = '''
+"""A model whose table and scale can be frozen."""
+
+import keras
+
+
+class Scale(keras.layers.Layer):
+    def build(self, shape):
+        self.factor = self.add_weight(shape=(), initializer="ones", name="factor")
+
+    def call(self, x):
+        return x * self.factor
+
+
+def make(*, trainable, rate):
+    words = keras.Input((2,), dtype="int64", name="categorical")
+    rows = keras.layers.Embedding(30, 4, name="words", trainable=trainable)(words)
+    scaled = Scale(name="scale", trainable=trainable)(keras.layers.Flatten()(rows))
+    model = keras.Model({"categorical": words}, keras.layers.Dense(1, activation="sigmoid", name="last")(scaled))
+    model.compile(keras.optimizers.Adagrad(rate, name="adagrad"), "binary_crossentropy")
+    return model
+'''
+
+
+def test_frozen_variables_are_taken_and_stay(tmp_path: Path) -> None:
+    (tmp_path / "frozen.py").write_text(FROZEN, encoding="utf-8")
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "frozen.yaml").write_text(
+        "_target_: frozen.make\nlabels: label\ntrainable: true\nrate: 0.5\n", encoding="utf-8"
+    )
+    data = ("data=clicks", "data.cardinalities=[20,30]", "data.dense_features=3", "data.examples=100")
+    lines = ("--config-dir", "conf", "model=frozen", *data, "data.batch_size=4", "tracking=off", "train.steps=3")
+    first = launch(*lines, "comm=local", cwd=tmp_path, name="first").expect_success()
+    warm = (f"ckpt.warm_start={first.run_dir}", "model.trainable=false", "ckpt.take.slots=false")
+    done = launch(*lines, *warm, "comm=hybrid", cwd=tmp_path, name="second").expect_success()
+    before, after = values(first.run_dir, 3), values(done.run_dir, 3)
+    assert before["scale/factor"] != 1
+    for name in ("words/embeddings", "scale/factor"):
+        np.testing.assert_array_equal(after[name], before[name])
+    assert not np.array_equal(after["last/kernel"], before["last/kernel"])
+    assert after["adagrad/iteration"] == 3
+
+
 def test_checkpoints_of_plain_tensorflow_are_taken(tmp_path: Path) -> None:
     graph = tf.Graph()
     with graph.as_default():
