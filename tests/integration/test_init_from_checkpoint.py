@@ -25,7 +25,8 @@ def load(*, seed):
     draw = np.random.default_rng(seed)
     id = draw.integers(0, 30, 256).astype(np.int32)  # the last rows of the table are never looked up
     train = {"id": id, "label": draw.normal(size=256)}
-    return ArrayDataset(train=train, validation={name: array[:0] for name, array in train.items()}, words_per_example=None, seed=seed)
+    nothing = {name: array[:0] for name, array in train.items()}
+    return ArrayDataset(train=train, validation=nothing, words_per_example=None, seed=seed)
 
 
 def build(features, optimizer):

@@ -182,7 +182,6 @@ def test_files_of_keras_and_checkpoints_of_objects_are_taken(
         (["ckpt.warm_start=nowhere"], "ckpt.warm_start=nowhere (command line): expected a path that exists"),
         (["ckpt.warm_start={first}", "ckpt.resume={first}"], "the run already starts from ckpt.resume="),
         (["ckpt.warm_start={keras}", "data.cardinalities=[4000,3000]"], "add ckpt.take.exclude=['embedding_0/embe"),
-        (["ckpt.warm_start={keras}", "ckpt.take.rename=[tower/:query/]"], "the checkpoint has no variable «tower/»"),
         (["ckpt.warm_start={keras}", "ckpt.take.rows=[embedding_0/embeddings:x]"], "a file of Keras has no vocabulary"),
         (["ckpt.warm_start={first}/summary.json"], "there is no checkpoint at this path"),
         (["ckpt.warm_start={first}", "data.cardinalities=[4000,3000]"], "add ckpt.take.exclude=['embedding_0/embe"),
