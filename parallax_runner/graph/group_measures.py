@@ -32,7 +32,8 @@ class GroupedRows:
     @classmethod
     def of(cls, groups: np.ndarray, labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> GroupedRows:
         """Sorts rows of whole groups. All arrays are [rows], and `groups` are integers."""
-        order = np.lexsort((-scores, groups))
+        by_score = np.argsort(-scores)
+        order = by_score[np.argsort(groups[by_score], kind="stable")]  # faster than np.lexsort
         taken = [np.asarray(one, np.float64)[order] for one in (labels, scores, weights)]
         return cls(taken[0], taken[1], taken[2], _starts(groups[order]))
 

@@ -23,7 +23,7 @@ FOLDER = "validation_rows"
 # The groups, labels, scores and weights of a batch, by metric.
 Rows = Mapping[str, Sequence[np.ndarray]]
 # A row takes 24 bytes in a file. Sorting rows in memory takes about five times as much.
-ROW = np.dtype([("group", "<i8"), ("label", "<f4"), ("score", "<f8"), ("weight", "<f4")])
+ROW = np.dtype([("group", "<i8"), ("score", "<f8"), ("label", "<f4"), ("weight", "<f4")])
 MOST_ROWS = 2**22
 # An odd number whose multiples spread over all 64 bits (Fibonacci hashing).
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -62,8 +62,8 @@ class RowWriter:
         for name, columns in rows.items():
             groups, labels, scores, weights = columns
             records = np.empty(len(groups), ROW)
-            for field, values in zip(ROW.names or (), (groups, labels, scores, weights), strict=True):
-                records[field] = values
+            records["group"], records["score"] = groups, scores
+            records["label"], records["weight"] = labels, weights
             self._files[name].write(records[weights != 0].tobytes())
 
 
