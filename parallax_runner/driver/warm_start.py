@@ -196,11 +196,10 @@ def _wanted(plan: Plan, single: SingleDeviceGraph) -> list[Wanted]:
     its learning rate, which Keras names so, and its powers of decay. A scalar of a Keras model itself does not, even if
     it is frozen."""
     owners = {slot: variable.name for variable in plan.variables for slot in variable.slots}
-    trained = {gradient.variable for gradient in single.gradients}
-    of_layers = () if single.keras_model is None else {variable.path for variable in single.keras_model.variables}
+    used_by_model = {gradient.variable for gradient in single.gradients} | _of_layers(single)
     found: dict[str, Wanted] = {}
     for one in single.variables:
-        is_counter = one.name not in trained and not one.full_shape and one.full_name not in of_layers
+        is_counter = not one.full_shape and one.name not in used_by_model and one.full_name not in used_by_model
         if one.saved:
             found[one.full_name] = Wanted(
                 one.full_name,
@@ -211,3 +210,8 @@ def _wanted(plan: Plan, single: SingleDeviceGraph) -> list[Wanted]:
                 owner=owners.get(one.name, one.full_name),
             )
     return list(found.values())
+
+
+def _of_layers(single: SingleDeviceGraph) -> set[str]:
+    """Returns the names of the variables of a Keras model's layers."""
+    return set() if single.keras_model is None else {variable.path for variable in single.keras_model.variables}
