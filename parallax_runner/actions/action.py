@@ -33,6 +33,7 @@ class Action:
         can_be_profiled: its steps are those of a training, which a profile can describe.
         validates: its steps are interrupted by validations.
         reads_rows: it needs the rows of the data. Otherwise, it only needs to know what they look like.
+        names_part: its validations read `read.part`, after which their results are named.
         goes_on_training: its steps follow those of the checkpoint from which it starts, on the same data.
         repeats_steps: it runs steps again and compares the results, which must then not depend on timing.
         searches_only: it ends when the partition search has chosen a number.
@@ -50,6 +51,7 @@ class Action:
     can_be_profiled: ClassVar[bool] = False
     validates: ClassVar[bool] = True
     reads_rows: ClassVar[bool] = True
+    names_part: ClassVar[bool] = False
     goes_on_training: ClassVar[bool] = True
     repeats_steps: ClassVar[bool] = False
     searches_only: ClassVar[bool] = False

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 class Evaluate(UsesCheckpoint, RunsSteps):
     """Validates the weights of a checkpoint once, with any number of workers, and trains no step."""
 
+    names_part: ClassVar[bool] = True
     own_keys: ClassVar[tuple[str, ...]] = ("read",)
     purpose: ClassVar[str] = "evaluate"
 
     def told_at_end(self, summary: RunSummary, run_dir: Path) -> str:
         """Returns the loss and the metrics."""
-        shown = [f"{name.removeprefix('validation_')} {value:.6g}" for name, value in summary.validation.items()]
+        shown = [f"{name.partition('_')[2]} {value:.6g}" for name, value in summary.validation.items()]
         return f"evaluated after {summary.steps} steps: {', '.join(shown)}; {run_dir}"
 
     def before_processes(self, prepared: PreparedRun, state: RunState) -> None:

@@ -31,6 +31,7 @@ class Predict(UsesCheckpoint, RunsSteps):
 
     def before_processes(self, prepared: PreparedRun, state: RunState) -> None:
         """Claims the folder. Raises ConfigError if there is nothing to predict, or if the folder is in use."""
+        from parallax_runner.checkpoints.origin import source_of
         from parallax_runner.data.dataset import Shared
         from parallax_runner.export.predictions import FOLDER, About
 
@@ -47,7 +48,7 @@ class Predict(UsesCheckpoint, RunsSteps):
         if not planned.dataset.validation_size:
             raise ConfigError("there are no examples to predict").about(part)
         rows = planned.dataset.validation_size
-        about = About(config.ckpt.resume, config.read.part, rows, config.predict.format)
+        about = About(str(source_of(Path(config.ckpt.resume))), config.read.part, rows, config.predict.format)
         about.claim(Path(config.run_dir) / FOLDER)
 
     def work(self, rank: RankRun) -> dict[str, Any]:

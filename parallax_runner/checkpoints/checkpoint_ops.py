@@ -173,18 +173,22 @@ def _spec_to_read(variable: LogicalVariable, piece: Piece) -> str:
     return slice_spec(variable.shape, piece) if piece.step == 1 else ""
 
 
-def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = "") -> None:
+AFRESH = "set ckpt.resume=never to start afresh"
+ANOTHER = "set ckpt.resume to a checkpoint of this model"
+
+
+def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = "", remedy: str = AFRESH) -> None:
     """Raises CheckpointError if the checkpoint does not fit the variables.
 
     A checkpoint does not fit if it is unreadable, lacks a saved variable, or has a saved variable with another shape or
     dtype. It also does not fit if its variables were trained on data with a different numbering, provided that both
-    numberings are known.
+    numberings are known. `remedy` ends the messages.
     """
+    then = remedy[0].upper() + remedy[1:]
     if numbering and read_sidecar(prefix).numbering not in ("", numbering):
         raise CheckpointError(
             f"checkpoint {prefix} comes from a run with a different vocabulary, so the rows of its tables no longer "
-            "match the words. Restore the training data and the data settings of that run, or start afresh with "
-            "ckpt.resume=never"
+            f"match the words. Restore the training data and the data settings of that run, or {remedy}"
         )
     try:
         with literal(prefix) as path:
@@ -199,17 +203,17 @@ def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = 
         if variable.full_name not in shapes:
             raise CheckpointError(
                 f"checkpoint {prefix} has no variable «{variable.full_name}»: the checkpoint belongs to another "
-                "model or optimizer. Set ckpt.resume=never to start afresh"
+                f"model or optimizer. {then}"
             )
         if tuple(shapes[variable.full_name]) != variable.full_shape:
             raise CheckpointError(
                 f"checkpoint {prefix}: variable «{variable.full_name}» has shape {shapes[variable.full_name]}, but "
-                f"shape {list(variable.full_shape)} in the model. Set ckpt.resume=never to start afresh"
+                f"shape {list(variable.full_shape)} in the model. {then}"
             )
         if dtypes[variable.full_name] != tf.as_dtype(variable.dtype):
             raise CheckpointError(
                 f"checkpoint {prefix}: variable «{variable.full_name}» has dtype {dtypes[variable.full_name].name}, "
-                f"but dtype {variable.dtype} in the model. Set ckpt.resume=never to start afresh"
+                f"but dtype {variable.dtype} in the model. {then}"
             )
 
 

@@ -58,13 +58,14 @@ class Taken:
 class WarmStart:
     """What a run takes from the checkpoint `prefix`. `fresh` are its other variables, which keep their own initial
     values. `ignored` are the tensors of the checkpoint that no variable takes. `rows` has the content of the files of
-    rows, int64, by their names."""
+    rows, int64, by their names. If `prefix` is a file of Keras, `values` has the values of `taken` by their sources."""
 
     prefix: str
     taken: tuple[Taken, ...]
     fresh: tuple[str, ...]
     ignored: tuple[str, ...]
     rows: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+    values: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False, repr=False)
 
     def save(self, run_dir: Path) -> None:
         """Writes the files for the workers. Raises OSError if they cannot be written."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.checkpoints.origin import source_of
 from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
@@ -20,6 +21,7 @@ from parallax_runner.driver.run_summary import ExportSummary, KerasSummary
 from parallax_runner.driver.starting_point import with_start
 from parallax_runner.errors import ExportError
 from parallax_runner.graph.build import Source
+from parallax_runner.shipment.shipment_folder import removed_at_end
 
 
 def with_export(
@@ -44,13 +46,15 @@ def export_checkpoint(request: Request, planned: PlannedRun) -> None:
     """
     from parallax_runner.export.end_of_run import WHAT
 
-    config = with_start(planned.config, planned.single, planned.dataset, Contents(), request.run_dir)
-    found = _exported(planned, config, request.source, "last", Path(config.ckpt.resume), request.run_dir)
+    with removed_at_end(request.run_dir):
+        config = with_start(planned.config, planned.single, planned.dataset, Contents(), request.run_dir)
+        steps, checkpoint = step_of(config), source_of(Path(config.ckpt.resume))
+        found = _exported(planned, config, request.source, "last", Path(config.ckpt.resume), request.run_dir)
     summary = dataclasses.replace(
         request.state.summary,
-        steps=step_of(config),
-        first_step=step_of(config),
-        ckpt_path=config.ckpt.resume,
+        steps=steps,
+        first_step=steps,
+        ckpt_path=str(checkpoint),
         export=ExportSummary(found["saved_model"], found["saved_model_error"]),
     )
     if "keras_model" in found:
@@ -59,7 +63,7 @@ def export_checkpoint(request: Request, planned: PlannedRun) -> None:
     for name, what in WHAT.items():
         reason = found.get(f"{name}_error")
         if reason is not None:
-            raise ExportError(f"{what} of checkpoint {config.ckpt.resume} was not written: {reason}")
+            raise ExportError(f"{what} of checkpoint {checkpoint} was not written: {reason}")
 
 
 def _exported(

@@ -17,6 +17,8 @@ from parallax_runner.track.careful import CarefulTracker
 from parallax_runner.track.origin import origin_of
 from parallax_runner.track.tracker import NoTracker, RunInfo, Start, Tracker, find_tracker
 
+WARM_START_TAG = "parallax.warm_started_from"
+
 
 def tracker_class(config: RunConfig) -> type[Tracker] | None:
     """Returns the tracker class that records a job with this configuration, or None if nothing is recorded."""
@@ -37,7 +39,7 @@ def open_tracker(config: RunConfig, plan: Plan, run_dir: Path, summary: Mapping[
         run_dir=run_dir,
         name=config.tracking.run_name or default_run_name(config, plan, time.localtime()),
         config=recorded(config),
-        tags={**what, **recorded(config)["tracking"]["tags"]},
+        tags={**what, **warm_start_tag(config, run_dir), **recorded(config)["tracking"]["tags"]},
         origin=origin_of(Path.cwd()),
         start=_start_of(config),
         sweep_dir=None if config.sweep.dir is None else Path(config.sweep.dir),
@@ -71,10 +73,25 @@ def name_of_model(config: RunConfig) -> str:
     return config.model_name
 
 
+def warm_start_tag(config: RunConfig, run_dir: Path) -> dict[str, str]:
+    """Returns a tag with the source of a warm start: the run in the tracker that wrote the checkpoint or, if it is
+    unknown, the path of the checkpoint or file. Returns an empty dict if the run starts otherwise."""
+    if config.ckpt.warm_start is None or not config.ckpt.enabled or config.ckpt.resume != "never":
+        return {}
+    from parallax_runner.checkpoints.checkpoint_files import read_sidecar, sidecar_path
+    from parallax_runner.checkpoints.origin import source_of
+    from parallax_runner.checkpoints.warm_start import WarmStart
+
+    prefix = Path(WarmStart.load(run_dir).prefix)
+    run_id = read_sidecar(prefix).tracker_run_id if sidecar_path(prefix).exists() else None
+    return {WARM_START_TAG: run_id or str(source_of(prefix))}
+
+
 def _start_of(config: RunConfig) -> Start | None:
     if config.ckpt.resume == "never":
         return None
     from parallax_runner.checkpoints.checkpoint_files import read_sidecar
+    from parallax_runner.checkpoints.origin import source_of
 
     prefix = Path(config.ckpt.resume)
-    return Start(prefix, read_sidecar(prefix).tracker_run_id)
+    return Start(source_of(prefix), read_sidecar(prefix).tracker_run_id)

@@ -82,8 +82,9 @@ class RunSummary:
 
     `version` and `commit` identify this program. `observed` contains the staleness histogram and the counts of dropped
     gradients. `unknown_loss` is the reason why the losses are unknown. `training` contains the metrics of the last
-    training steps, and `validation` the results of the last validation. `data_wait_share` is the share of the time of
-    the steps in which the workers waited for their next batches, None for a script, which feeds its own data.
+    training steps, and `validation` the results of the last validation, which are named after the part of the data that
+    it read. `data_wait_share` is the share of the time of the steps in which the workers waited for their next batches,
+    None for a script, which feeds its own data.
     """
 
     status: Status

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_of
+from parallax_runner.config.keras_files import is_keras_file
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
 from parallax_runner.data.identity import EXAMPLES_OF_DRIVER, Contents, examples_of, is_exact
 from parallax_runner.data.identity import FILE_NAME as IDENTITY
 from parallax_runner.driver import recovery
 from parallax_runner.driver.data_position import settled_position
+from parallax_runner.driver.keras_source import checkpoint_of
 from parallax_runner.process.stage_times import stage
 from parallax_runner.shipment.shipment_folder import folder_of
 
@@ -46,12 +48,13 @@ def with_start(
         ckpt = dataclasses.replace(ckpt, enabled=False)
     if ckpt.enabled:
         ckpt = dataclasses.replace(ckpt, dir=os.path.realpath(ckpt.folder))
-        start = _found(config, Path(ckpt.folder))
+        start = _found(config, Path(ckpt.folder), single, run_dir)
     if start is not None:
-        from parallax_runner.checkpoints.checkpoint_ops import check_fits
+        from parallax_runner.checkpoints.checkpoint_ops import AFRESH, ANOTHER, check_fits
 
-        check_fits(start, single.variables, numbering=numbering_of(dataset))
         goes_on = action_of(config).goes_on_training
+        numbering = numbering_of(dataset)
+        check_fits(start, single.variables, numbering=numbering, remedy=AFRESH if goes_on else ANOTHER)
         position = settled_position(config, start, identity) if goes_on else KEEP
         ckpt = dataclasses.replace(ckpt, position=position)
         log.info("resuming from %s", start)
@@ -62,13 +65,16 @@ def with_start(
     return settled
 
 
-def _found(config: RunConfig, folder: Path) -> Path | None:
+def _found(config: RunConfig, folder: Path, single: SingleDeviceGraph, run_dir: Path) -> Path | None:
     """Returns the checkpoint from which the run starts, or None. `folder` is the run's own folder of checkpoints, which
-    a run that goes on training prepares. Reports what is wrong in it."""
+    a run that goes on training prepares. Reports what is wrong in it. A file of Keras becomes a checkpoint in
+    `run_dir`."""
     from parallax_runner.checkpoints.best import fault_of_best
     from parallax_runner.checkpoints.publish import prepare
     from parallax_runner.checkpoints.start import find_start, find_whole
 
+    if is_keras_file(config.ckpt.resume):
+        return checkpoint_of(Path(config.ckpt.resume), single, run_dir)
     if action_of(config).goes_on_training:
         notes = prepare(folder)
         found = find_start(config.ckpt.resume, folder)

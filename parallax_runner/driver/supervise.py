@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from parallax_runner.checkpoints.origin import source_of
 from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.objective import Goal
@@ -37,8 +38,9 @@ from parallax_runner.process import stage_times as stages
 from parallax_runner.profile.start_of_run import prepare
 from parallax_runner.track.metric_totals import MetricTotals
 from parallax_runner.track.progress import ProgressDisplay
-from parallax_runner.track.run_record import RunRecord
+from parallax_runner.track.run_record import VALIDATION, RunRecord
 from parallax_runner.track.tracker import NoTracker, Tracker
+from parallax_runner.train.group_rows import FOLDER, delete_rows, folder_of_step, group_values
 
 if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -71,7 +73,7 @@ def supervise(
         segments = state.segments = make_segments(record, Path(config.ckpt.resume) if start.first_step else None)
         segments.is_stopping = lambda: interrupts.received
         if start.first_step:
-            display.say(f"resumed from {config.ckpt.resume} at step {start.first_step}")
+            display.say(f"resumed from {source_of(Path(config.ckpt.resume))} at step {start.first_step}")
         while True:
             config, plan = segments.begin_attempt(config, plan)
             first_step = recovery.step_of(config)
@@ -99,6 +101,7 @@ def supervise(
             report.tell_restart(failure, step=step, restart=restarts.done, max_restarts=restarts.most)
             record.restart(step)
             segments.restart(step, recovery.epoch_of(config))
+    delete_rows(run_dir / FOLDER)  # those of a validation that was interrupted
     return record if prepared.keeps_training else None, result
 
 
@@ -125,7 +128,17 @@ def _record_of(prepared: PreparedRun, steps: int | None, tracker: Tracker, displ
         validation_results=single.validation_metrics.results if single.validation_metrics else None,
         goal=planned.goal,
         on_validated=_best_keeper(config, planned.goal),
+        group_values=_group_values(prepared.run_dir, single, plan),
+        part=config.read.part if action_of(config).names_part else VALIDATION,
     )
+
+
+def _group_values(run_dir: Path, single: SingleDeviceGraph, plan: Plan) -> Callable[[int], dict[str, float]] | None:
+    """Returns the function that computes the metrics of groups from the rows that all workers wrote after a step."""
+    measures = single.validation_metrics.measures if single.validation_metrics else {}
+    if not measures:
+        return None
+    return lambda step: group_values(folder_of_step(run_dir, step), plan.workers, measures)
 
 
 def _metric_totals(single: SingleDeviceGraph, plan: Plan, first_step: int) -> MetricTotals | None:

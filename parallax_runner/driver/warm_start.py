@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from parallax_runner.checkpoints.checkpoint_files import read_sidecar, sidecar_path
-from parallax_runner.checkpoints.warm_start import FILE_NAME, KEY, ROWS, Wanted, WarmStart, notes_on, warm_start
+from parallax_runner.checkpoints.warm_start import FILE_NAME, KEY, ROWS, Stored, Wanted, WarmStart, notes_on, warm_start
+from parallax_runner.config.keras_files import is_keras_file
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
 from parallax_runner.data.table.vocabularies import FRESH, Vocabulary, WithVocabularies, same_rows, vocabulary_in
+from parallax_runner.driver.keras_source import values_in
 from parallax_runner.errors import CheckpointError, ConfigError, Setting
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
@@ -33,8 +36,7 @@ def with_warm_start(
 
     Raises ConfigError or CheckpointError if the checkpoint cannot be read, or does not fit.
     """
-    from parallax_runner.checkpoints.checkpoint_ops import stored_in
-    from parallax_runner.checkpoints.start import find_whole, newest_whole
+    from parallax_runner.checkpoints.start import newest_whole
 
     path, ckpt = config.ckpt.warm_start, config.ckpt
     if path is None or not ckpt.enabled:
@@ -43,16 +45,50 @@ def with_warm_start(
     if own is not None:
         note = f"{own} is a checkpoint of this run, so {KEY}={path} is not read again"
         return dataclasses.replace(plan, notes=(*plan.notes, note)), None
-    prefix = find_whole(path, Path(ckpt.folder), key=KEY).prefix
+    read = _from_keras_file if is_keras_file(path) else _from_checkpoint
+    notes, found = read(config, plan, single, dataset)
+    return dataclasses.replace(plan, notes=(*plan.notes, *notes)), found
+
+
+def _from_checkpoint(
+    config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: Dataset
+) -> tuple[Sequence[str], WarmStart]:
+    """Returns notes, and what the run takes from a checkpoint. Raises ConfigError or CheckpointError if it does not
+    fit."""
+    from parallax_runner.checkpoints.checkpoint_ops import stored_in
+    from parallax_runner.checkpoints.object_names import tensors_by_name
+    from parallax_runner.checkpoints.start import find_whole
+
+    prefix = find_whole(str(config.ckpt.warm_start), Path(config.ckpt.folder), key=KEY).prefix
     assert prefix is not None  # find_whole raises an error if there is none
     prefix = Path(os.path.realpath(prefix.parent)) / prefix.name
     notes_on_vocabulary = _notes_on_vocabulary(config, dataset, prefix)
     tables = _by_key(config, plan, dataset, prefix)
     rows_of = {one.variable: one.file for one in tables}
-    found = warm_start(str(prefix), stored_in(prefix), _wanted(plan, single), ckpt.take, rows_of)
-    found = dataclasses.replace(found, rows={one.file: one.rows for one in tables})
+    stored = stored_in(prefix)
+    tensors = tensors_by_name(prefix, stored)
+    named = {name: stored[tensor] for name, tensor in tensors.items()}
+    found = warm_start(str(prefix), named, _wanted(plan, single), config.ckpt.take, rows_of)
     notes = (*notes_on(found), *(one.note for one in tables), *notes_on_vocabulary)
-    return dataclasses.replace(plan, notes=(*plan.notes, *notes)), found
+    taken = tuple(dataclasses.replace(one, source=tensors[one.source]) for one in found.taken)
+    return notes, dataclasses.replace(found, taken=taken, rows={one.file: one.rows for one in tables})
+
+
+def _from_keras_file(
+    config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: Dataset
+) -> tuple[Sequence[str], WarmStart]:
+    """Returns notes, and what the run takes from a file of Keras, with the values that are taken. Its variables have
+    the names of the model's variables. Raises ConfigError or CheckpointError if the file does not fit."""
+    path, take = str(config.ckpt.warm_start), config.ckpt.take
+    if take.rows:
+        raise ConfigError("a file of Keras has no vocabulary, so rows cannot be taken by their strings").about(
+            Setting(ROWS, take.rows[0])
+        )
+    values = values_in(Path(path), single, key=KEY)
+    stored = {name: Stored(value.shape, value.dtype.name) for name, value in values.items()}
+    found = warm_start(path, stored, _wanted(plan, single), take)
+    taken = {one.source: values[one.source] for one in found.taken}
+    return notes_on(found), dataclasses.replace(found, values=taken)
 
 
 @dataclass(frozen=True)
@@ -146,18 +182,24 @@ def leave_warm_start(start: WarmStart | None, run_dir: Path) -> None:
     if that is not possible."""
     if start is None:
         (run_dir / FILE_NAME).unlink(missing_ok=True)
-    else:
-        start.save(run_dir)
+        return
+    if start.values:
+        from parallax_runner.checkpoints.converted import write_converted
+
+        prefix = write_converted(run_dir, start.values, origin=Path(start.prefix).absolute())
+        start = dataclasses.replace(start, prefix=str(prefix))
+    start.save(run_dir)
 
 
 def _wanted(plan: Plan, single: SingleDeviceGraph) -> list[Wanted]:
     """Returns the saved variables. Besides slots, scalars without a gradient belong to the optimizer: its step count,
-    its learning rate, which Keras names so, and its powers of decay."""
+    its learning rate, which Keras names so, and its powers of decay. A scalar of a Keras model itself does not, even if
+    it is frozen."""
     owners = {slot: variable.name for variable in plan.variables for slot in variable.slots}
-    trained = {gradient.variable for gradient in single.gradients}
+    used_by_model = {gradient.variable for gradient in single.gradients} | _of_layers(single)
     found: dict[str, Wanted] = {}
     for one in single.variables:
-        is_counter = one.name not in trained and not one.full_shape
+        is_counter = not one.full_shape and one.name not in used_by_model and one.full_name not in used_by_model
         if one.saved:
             found[one.full_name] = Wanted(
                 one.full_name,
@@ -168,3 +210,8 @@ def _wanted(plan: Plan, single: SingleDeviceGraph) -> list[Wanted]:
                 owner=owners.get(one.name, one.full_name),
             )
     return list(found.values())
+
+
+def _of_layers(single: SingleDeviceGraph) -> set[str]:
+    """Returns the names of the variables of a Keras model's layers."""
+    return set() if single.keras_model is None else {variable.path for variable in single.keras_model.variables}

@@ -25,7 +25,7 @@ from parallax_runner.graph.fingerprint import fingerprint_of
 from parallax_runner.graph.generators import seeded_generators
 from parallax_runner.graph.gradients_of_values import distribute, found_in
 from parallax_runner.graph.marks import marks_behind
-from parallax_runner.graph.metric import checked_metrics, named_in_graph, step_sums
+from parallax_runner.graph.metric import AnyMetric, checked_metrics, metrics_of_training, named_in_graph, step_sums
 from parallax_runner.graph.own_aggregation import refuse_own_aggregation
 from parallax_runner.graph.restored_values import check_restored_values
 from parallax_runner.graph.returned import checked
@@ -86,17 +86,26 @@ def capture(
 
 def _metrics_of(returned: Mapping[str, Any]) -> tuple[MetricSums | None, MetricSums | None]:
     """Returns the metrics for training and for validation. If the model returns a validation loss but no
-    `validation_metrics`, the training metrics are also used for validation."""
-    found = []
-    for key in ("metrics", "validation_metrics"):
-        sums = step_sums(checked_metrics(returned.get(key, {}), key))
-        found.append(named_in_graph(sums, sums.tensors if sums else (), key))
-    metrics, validation_metrics = found
-    if returned.get("validation_loss") is None:
-        if validation_metrics is not None:
-            raise CaptureError("the model returns validation_metrics without a validation_loss: return both")
+    `validation_metrics`, the training metrics are also used for validation. Metrics of groups are only for
+    validation."""
+    given = {key: checked_metrics(returned.get(key, {}), key) for key in ("metrics", "validation_metrics")}
+    is_validated = returned.get("validation_loss") is not None
+    if given["validation_metrics"] and not is_validated:
+        raise CaptureError("the model returns validation_metrics without a validation_loss: return both")
+    trained = metrics_of_training(given["metrics"], is_validated=is_validated)
+    metrics = _in_graph(trained, "metrics")
+    if not is_validated:
         return metrics, None
-    return metrics, metrics if "validation_metrics" not in returned else validation_metrics
+    if "validation_metrics" in returned:
+        return metrics, _in_graph(given["validation_metrics"], "validation_metrics")
+    if len(trained) == len(given["metrics"]):
+        return metrics, metrics
+    return metrics, _in_graph(given["metrics"], "validation_metrics")
+
+
+def _in_graph(metrics: Mapping[str, AnyMetric], key: str) -> MetricSums | None:
+    sums = step_sums(metrics)
+    return named_in_graph(sums, sums.every if sums else (), key)
 
 
 def from_graph(

@@ -9,6 +9,7 @@ from typing import Any
 
 from parallax_runner.config.objective import Direction
 from parallax_runner.data.shares import SHARE
+from parallax_runner.graph.group_measures import GroupMeasure
 
 # With these aggregations, ranks merge their changes to a variable.
 MERGED = ("sum", "mean")
@@ -96,18 +97,21 @@ class MetricSums:
     `tensors` are tensor names. The tensors' values are summed over all batches on all ranks. `last` are names of
     scalars of a step, of which only the last step counts, as the mean over the ranks. `results` turns the sums and,
     as a second argument, these means into values by metric name, without a session. `directions` maps each metric name
-    to «maximize» or «minimize», or to None if the direction is unknown.
+    to «maximize» or «minimize», or to None if the direction is unknown. `rows` maps the name of each metric of groups
+    to the names of the tensors of its rows (`GroupMetric`), and `measures` to the function of all rows.
     """
 
     tensors: tuple[str, ...]
     results: Callable[..., dict[str, float]] = field(repr=False, compare=False)
     directions: Mapping[str, Direction | None] = field(default_factory=dict, compare=False)
     last: tuple[str, ...] = ()
+    rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    measures: Mapping[str, GroupMeasure] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def every(self) -> tuple[str, ...]:
         """All tensors that a step computes."""
-        return (*self.tensors, *self.last)
+        return (*self.tensors, *self.last, *(name for one in self.rows.values() for name in one))
 
 
 @dataclass(frozen=True)

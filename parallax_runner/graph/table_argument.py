@@ -39,8 +39,9 @@ def _parameter(function: Callable[..., Any]) -> inspect.Parameter | None:
 
 
 def roles_of(dataset: Dataset) -> dict[str, str]:
-    """Returns the keys `labels` and `sample_weight` of the group `model` that the columns of the data determine."""
+    """Returns the keys `labels`, `sample_weight` and `groups` of the group `model` that the columns of the data
+    determine."""
     if getattr(dataset, "table_features", None) is None:
         return {}
-    found = {key: getattr(dataset, key, None) for key in ("labels", "sample_weight")}
+    found = {key: getattr(dataset, key, None) for key in ("labels", "sample_weight", "groups")}
     return {key: name for key, name in found.items() if name is not None}

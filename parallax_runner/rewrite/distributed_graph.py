@@ -135,13 +135,14 @@ class DistributedGraph:
     """One worker's graph, with all of its replicas.
 
     The op names of replica k have the prefix `prefixes[k]`, which is empty for the first replica. Replica k is fed
-    through `features[k]`, and `loss` is the mean over the replicas. `metric_sums` contains what the batches of
-    one step, over all replicas, add to the sums in the single-device graph's `metrics`, and `metric_last` the sums over
-    all replicas of the values that count in the last step only. `validation_metric_sums` and `validation_metric_last`
-    are the same for a validation batch. Only the first replica runs validation. Validation batches are fed
-    through `validation_features`. They may have any size if `validates_any_size` is true. Otherwise, they have the size
-    of training batches. Some tensors are meaningful only in the single-device graph, such as a read of a variable that
-    is on servers. `stands_for` maps the name of each such tensor to the tensor to fetch instead.
+    through `features[k]`, and `loss` is the mean over the replicas. `metric_sums` contains what the batches of one
+    step, over all replicas, add to the sums in the single-device graph's `metrics`, and `metric_last` the sums over all
+    replicas of the values that count in the last step only. `validation_metric_sums` and `validation_metric_last` are
+    the same for a validation batch, and `validation_rows` contains the rows of each metric of groups. Only the first
+    replica runs validation. Validation batches are fed through `validation_features`. They may have any size if
+    `validates_any_size` is true. Otherwise, they have the size of training batches. Some tensors are meaningful only in
+    the single-device graph, such as a read of a variable that is on servers. `stands_for` maps the name of each such
+    tensor to the tensor to fetch instead.
 
     `outputs` are the outputs of the served model for a validation batch.
 
@@ -187,6 +188,7 @@ class DistributedGraph:
     metric_last: tuple[tf.Tensor, ...]
     validation_metric_sums: tuple[tf.Tensor, ...]
     validation_metric_last: tuple[tf.Tensor, ...]
+    validation_rows: dict[str, tuple[tf.Tensor, ...]]
     initialize: tf.Operation
     open_inputs: tf.Operation
     open_late_inputs: tf.Operation

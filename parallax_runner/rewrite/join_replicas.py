@@ -52,6 +52,7 @@ def joined(replicas: Sequence[Rewrite], *, worker: int) -> DistributedGraph:
         metric_last=metric_last,
         validation_metric_sums=validation_sums,
         validation_metric_last=validation_last,
+        validation_rows=_rows_of_validation(first, single.validation_metrics),
         initialize=initialization.initialize,
         open_inputs=initialization.open_inputs,
         open_late_inputs=initialization.open_late_inputs,
@@ -106,6 +107,13 @@ def _metrics_of_validation(first: Rewrite, metrics: MetricSums | None) -> _Metri
     if metrics is None:
         return (), ()
     return tuple(map(first.tensor, metrics.tensors)), tuple(map(first.tensor, metrics.last))
+
+
+def _rows_of_validation(first: Rewrite, metrics: MetricSums | None) -> dict[str, tuple[tf.Tensor, ...]]:
+    """Returns the rows of the metrics of groups in a validation batch, by the name of the metric."""
+    if metrics is None:
+        return {}
+    return {name: tuple(map(first.tensor, rows)) for name, rows in metrics.rows.items()}
 
 
 def _summed_over(of_replicas: Sequence[Sequence[tf.Tensor]]) -> tuple[tf.Tensor, ...]:

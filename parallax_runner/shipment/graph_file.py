@@ -67,7 +67,11 @@ def _stored_fields() -> list[str]:
 def _plain(value: Any) -> Any:
     """Returns a field of a graph as JSON values."""
     if isinstance(value, MetricSums):
-        return {"tensors": list(value.tensors), "directions": dict(value.directions), "last": list(value.last)}
+        lists = {"tensors": list(value.tensors), "last": list(value.last)}
+        return lists | {
+            "directions": dict(value.directions),
+            "rows": {name: list(one) for name, one in value.rows.items()},
+        }
     if isinstance(value, Variable | Gradient | RankSum):
         return asdict(value)
     if isinstance(value, Divisor):
@@ -94,7 +98,10 @@ def _variable(facts: Mapping[str, Any]) -> Variable:
 
 
 def _metric_sums(facts: Mapping[str, Any]) -> MetricSums:
-    return MetricSums(tuple(facts["tensors"]), _only_in_driver, facts["directions"], last=tuple(facts["last"]))
+    rows = {name: tuple(names) for name, names in facts["rows"].items()}
+    return MetricSums(
+        tuple(facts["tensors"]), _only_in_driver, facts["directions"], last=tuple(facts["last"]), rows=rows
+    )
 
 
 def _only_in_driver(*_: Sequence[Any]) -> NoReturn:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from parallax_runner.checkpoints.origin import FOLDER as SOURCE
 from parallax_runner.config import frozen
 from parallax_runner.errors import StorageError
 from parallax_runner.files.plain import read_object, reason_of, remove
@@ -81,12 +82,14 @@ def make_empty(folder: Path) -> Path:
 
 @contextmanager
 def removed_at_end(run_dir: Path) -> Iterator[None]:
-    """Removes the run's shipment after the `with` block, in which it is written and the run's processes end. If it
-    cannot be removed, prints a note, because the result of the run does not depend on it."""
+    """Removes the run's shipment after the `with` block, in which it is written and the run's processes end, and the
+    checkpoint that was made from a file of Keras. If a folder cannot be removed, prints a note, because the result of
+    the run does not depend on it."""
     try:
         yield
     finally:
-        _remove_or_tell(folder_of(run_dir))
+        for folder in (folder_of(run_dir), run_dir / SOURCE):
+            _remove_or_tell(folder)
 
 
 def _remove_or_tell(folder: Path) -> None:

@@ -180,9 +180,10 @@ def format_rates(standing: Standing) -> str:
 
 def format_validation(step: int, result: Mapping[str, float]) -> str:
     """Formats named values, such as `validation/loss`, as a line: `validation after step 200: loss 3.847, perplexity
-    46.85`."""
-    values = ", ".join(f"{name.removeprefix('validation/')} {value:.4g}" for name, value in result.items())
-    return f"validation after step {step}: {values}"
+    46.85`. The line of an evaluation of test examples begins with `test`."""
+    values = ", ".join(f"{name.partition('/')[2]} {value:.4g}" for name, value in result.items())
+    part = next(iter(result), "validation").partition("/")[0]
+    return f"{part} after step {step}: {values}"
 
 
 def format_duration(secs: float) -> str:

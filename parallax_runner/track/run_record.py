@@ -27,6 +27,7 @@ PERCENTILES = (50, 90, 99)
 # The first steps include setup. These steps are included in the percentiles of their report but not in the percentiles
 # of the run.
 WARM_UP_STEPS = 5
+VALIDATION = "validation"
 MAX_BINS = 32  # maximum number of bins in the staleness histogram; each bin is a metric
 
 
@@ -43,6 +44,8 @@ class RunRecord:
     turns the sums of a validation into metric values. Both are None if there are no metrics. `unknown_loss` is the
     reason why the losses in the reports are not the loss of the model, or None. If it is set, no loss is recorded.
     `knows_validation_loss` is False if the losses of validations are not recorded, because the model has none.
+    `group_values` returns the metrics of groups of the validation after a step, which all ranks have completed. It is
+    None if there are none. `part` is the part of the data that validations read; it begins the names of their results.
     """
 
     workers: int
@@ -66,6 +69,8 @@ class RunRecord:
     totals: MetricTotals | None = None
     validation_results: Results | None = None
     knows_validation_loss: bool = True
+    group_values: Callable[[int], dict[str, float]] | None = None
+    part: str = VALIDATION
     training: dict[str, float] = field(default_factory=dict)
     last_validation_metrics: dict[str, float] = field(default_factory=dict)
     staleness: Counter[int] = field(default_factory=Counter)
@@ -147,21 +152,29 @@ class RunRecord:
         if len(by_rank) < self.workers:
             return
         del self._validations[step]
-        result = validation_of([(loss, number) for loss, number, _ in by_rank.values()], self.validation_metric)
+        losses = [(loss, number) for loss, number, _ in by_rank.values()]
+        result = validation_of(losses, self.validation_metric, self.part)
         if not result:
             return
         if not self.knows_validation_loss:
             result = {}
-        sums = Sums.total(each for *_, each in by_rank.values())
-        if self.validation_results is not None and not sums.is_empty:
-            self.last_validation_metrics = self.validation_results(sums.values, sums.last.means)
-            result |= named("validation", self.last_validation_metrics)
+        self.last_validation_metrics = self._metrics_of(step, Sums.total(each for *_, each in by_rank.values()))
+        result |= named(self.part, self.last_validation_metrics)
         self.validation = result
         self.tracker.log_metrics(step, result)
         self.display.say(format_validation(step, result))
         value = self.goal.in_validation(result)
         if self.on_validated is not None and value is not None:
             self.on_validated(step, value)
+
+    def _metrics_of(self, step: int, sums: Sums) -> dict[str, float]:
+        """Returns the metrics of a validation from the sums over all ranks and from the rows that the ranks wrote."""
+        found: dict[str, float] = {}
+        if self.validation_results is not None and not sums.is_empty:
+            found |= self.validation_results(sums.values, sums.last.means)
+        if self.group_values is not None:
+            found |= self.group_values(step)
+        return found
 
     def on_alive(self, rank: int, step: int | None) -> None:
         """Processes a heartbeat. Between two reports, the chief's heartbeats move the bar to the chief's latest
@@ -232,17 +245,17 @@ def named(phase: str, metrics: Mapping[str, float]) -> dict[str, float]:
     return {f"{phase}/{name}": value for name, value in metrics.items() if name != "loss"}
 
 
-def validation_of(sums: Sequence[tuple[float, int]], metric: str | None) -> dict[str, float]:
-    """Computes the mean loss from the pairs (sum of losses, number of examples) of all ranks. Returns the mean loss
-    and, if `metric` is given, the exponential of the mean loss under that name."""
+def validation_of(sums: Sequence[tuple[float, int]], metric: str | None, part: str = VALIDATION) -> dict[str, float]:
+    """Computes the mean loss from the pairs (sum of losses, number of examples) of all ranks. Returns the mean loss as
+    `PART/loss` and, if `metric` is given, the exponential of the mean loss under that name."""
     examples = sum(number for _, number in sums)
     if not examples:
         return {}
     mean = sum(loss_sum for loss_sum, _ in sums) / examples
-    result = {"validation/loss": mean}
+    result = {f"{part}/loss": mean}
     if metric:
         # exp() of a number slightly above this limit overflows a double.
-        result[f"validation/{metric}"] = math.exp(min(mean, 700.0))
+        result[f"{part}/{metric}"] = math.exp(min(mean, 700.0))
     return result
 
 

@@ -6,12 +6,14 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.train.feed import Feed
+from parallax_runner.train.group_rows import Rows, RowWriter, folder_of_step
 from parallax_runner.train.metric_sums import NOTHING, Last, Sums
 from parallax_runner.train.prefetch import Batches, Prefetch
 from parallax_runner.train.segment import Segment
@@ -30,7 +32,8 @@ class Loop:
     If `validate_steps` is None, validation runs only at the end. If `validates` is false, validation never runs.
     `next_segment` is set if the plan may change during training. It is called with the session, the step, and the
     durations in seconds of all steps since the last change. It may return a segment with another graph. If
-    `saves_segments` is true, each segment ends with a checkpoint.
+    `saves_segments` is true, each segment ends with a checkpoint. The rows of metrics of groups are written to files in
+    `run_dir`.
     """
 
     runner: StepRunner
@@ -39,6 +42,7 @@ class Loop:
     validate_steps: int | None = None
     next_segment: Callable[[tf.Session, int, list[float]], Segment | None] | None = None
     saves_segments: bool = False
+    run_dir: Path = Path()
     _until: int | None = None
 
     def run(self, *, first_step: int, steps: int, first_example: int) -> dict[str, Any]:
@@ -114,14 +118,16 @@ class Loop:
         total, examples, sums, number = 0.0, 0, NOTHING, 0  # the number of the round: each rank has a batch in it
         waiting = self.feed.validation_batches(in_parts=in_parts, step=step)
         batch = next(waiting, None)
-        # After a stop request, the user does not want to wait for the remaining batches.
-        while self.all_go_on(batch is not None and not control.stop_requested.is_set()):
-            number += 1
-            loss, of_batch = self._evaluate(self.feed.any_batch if batch is None else batch, number)
-            if batch is not None:
-                size = self.feed.examples_in(batch)
-                total, examples, sums = total + loss * size, examples + size, sums.plus(of_batch)
-            batch = next(waiting, None)
+        with RowWriter(folder_of_step(self.run_dir, step), self.feed.rank, tuple(graph.validation_rows)) as writer:
+            # After a stop request, the user does not want to wait for the remaining batches.
+            while self.all_go_on(batch is not None and not control.stop_requested.is_set()):
+                number += 1
+                loss, of_batch, rows = self._evaluate(self.feed.any_batch if batch is None else batch, number)
+                if batch is not None:
+                    size = self.feed.examples_in(batch)
+                    total, examples, sums = total + loss * size, examples + size, sums.plus(of_batch)
+                    writer.write(rows)
+                batch = next(waiting, None)
         if control.stop_requested.is_set():
             return
         saver = self.runner.saver
@@ -129,15 +135,16 @@ class Loop:
             saver.validated(step)
         control.report("validation", step=step, loss_sum=total, examples=examples, **sums.fields())
 
-    def _evaluate(self, batch: dict[str, Any], number: int) -> tuple[float, Sums]:
-        """Returns the loss and the metric sums of the batch with this number among the batches of this rank."""
+    def _evaluate(self, batch: dict[str, Any], number: int) -> tuple[float, Sums, Rows]:
+        """Returns the loss, the metric sums and the rows of the batch with this number among the batches of this
+        rank."""
         graph = self.runner.distributed
-        fetches = graph.validation_loss, graph.validation_metric_sums, graph.validation_metric_last
+        of_metrics = graph.validation_metric_sums, graph.validation_metric_last, graph.validation_rows
         feeds = {graph.validation_features[name]: array for name, array in batch.items()}
-        loss, metrics, values = self.runner.session.run(fetches, feeds)
+        loss, (metrics, values, rows) = self.runner.session.run((graph.validation_loss, of_metrics), feeds)
         size = self.feed.examples_in(batch)
         last = Last.of(self.feed.validation_number(number), size, [size * value for value in values])
-        return float(loss), Sums.of(metrics, last=last)
+        return float(loss), Sums.of(metrics, last=last), rows
 
     def _can_validate(self, *, in_parts: bool) -> bool:
         if not self.validates or self.runner.distributed.validation_loss is None:

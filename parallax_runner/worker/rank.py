@@ -111,6 +111,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, maker: Maker = MOD
             validate_steps=config.train.validate_steps,
             next_segment=segments_of(config, client, single, plan, rank, learning_rates),
             saves_segments=frozen.is_fit(config) and config.model["saves_epochs"],
+            run_dir=Path(config.run_dir),
         )
         return action.work(RankRun(loop, checkpoints, single, plan, config, start))
 

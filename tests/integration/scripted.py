@@ -74,9 +74,12 @@ def run(cwd: Path, **asked: Any) -> Done:
     return Done(cwd / "out", process.returncode, stdout, stderr)
 
 
-def one_device(*, average_sparse: bool, steps: int = STEPS) -> tuple[np.ndarray, np.ndarray]:
-    """Returns table and weights after `steps` steps with the mean of two replicas' gradients, in NumPy."""
-    table, weights = np.ones([6, 2]), np.ones(2)
+def one_device(
+    *, average_sparse: bool, steps: int = STEPS, table: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns table and weights after `steps` steps with the mean of two replicas' gradients, in NumPy. `table` is the
+    initial table, ones if it is None."""
+    table, weights = np.ones([6, 2]) if table is None else table, np.ones(2)
     for _ in range(steps):
         sparse, dense = np.zeros_like(table), np.zeros_like(weights)
         for ids in ([0, 1, 2, 2], [2, 3, 4, 5]):
@@ -87,9 +90,16 @@ def one_device(*, average_sparse: bool, steps: int = STEPS) -> tuple[np.ndarray,
     return table, weights
 
 
-def expect(done: Done, *, average_sparse: bool = False, folder: Path | None = None, steps: int = STEPS) -> None:
+def expect(
+    done: Done,
+    *,
+    average_sparse: bool = False,
+    folder: Path | None = None,
+    steps: int = STEPS,
+    table: np.ndarray | None = None,
+) -> None:
     assert done.status == 0, done.stderr
-    table, weights = one_device(average_sparse=average_sparse, steps=steps)
+    table, weights = one_device(average_sparse=average_sparse, steps=steps, table=table)
     saved = done.checkpoint(folder)
     np.testing.assert_allclose(saved["embedding/table"], table, rtol=1e-12)
     np.testing.assert_allclose(saved["weights"], weights, rtol=1e-12)

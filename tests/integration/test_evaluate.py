@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import keras
 import mlflow
 import numpy as np
 import pytest
@@ -32,8 +33,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def numbers(run: Run) -> dict[str, float]:
-    """Returns the loss and the metrics of a summary."""
-    return {name: value for name, value in run.summary.items() if name.startswith("validation_")}
+    """Returns the loss and the metrics of a validation from a summary."""
+    return results(run, "validation")
+
+
+def results(run: Run, part: str) -> dict[str, float]:
+    """Returns what a run has computed on a part of the data."""
+    return {name: value for name, value in run.summary.items() if name.startswith(f"{part}_")}
 
 
 def evaluate(trained: Path, tmp_path: Path, *more: str) -> Run:
@@ -57,15 +63,33 @@ def test_any_number_of_workers_computes_what_the_training_computed(workers: int,
     assert found.data.metrics["validation/auc"] == pytest.approx(expected["validation_auc"])
 
 
+def test_a_file_of_keras_gives_the_same_numbers(trained: Path, tmp_path: Path) -> None:
+    uri = f"tracking.uri=sqlite:///{trained.parent / 'mlflow.db'}"
+    file = trained / "model.keras"
+    done = evaluate(trained, tmp_path, f"ckpt.resume={file}", "cluster.workers=2", uri).expect_success()
+    assert numbers(done) == pytest.approx(numbers(Run(trained, 0, "", "", 0.0)), rel=1e-6)
+    assert (done.summary["steps"], done.summary["first_step"]) == (6, 6)
+    assert f"resumed from {file} at step 6" in done.stderr
+    assert not (done.run_dir / "source").exists()
+    found = mlflow.MlflowClient(uri.removeprefix("tracking.uri=")).get_run(done.summary["mlflow_run_id"])
+    assert found.data.tags["parallax.resumed_from"] == str(file)
+
+
 def test_it_evaluates_training_examples_each_of_them_once(trained: Path, tmp_path: Path) -> None:
+    uri = f"tracking.uri=sqlite:///{trained.parent / 'mlflow.db'}"
     found = [
-        evaluate(trained, tmp_path / str(workers), "read.part=train", f"cluster.workers={workers}", "tracking=off")
+        evaluate(trained, tmp_path / str(workers), "read.part=train", f"cluster.workers={workers}", uri)
         for workers in (1, 2)
         if not (tmp_path / str(workers)).mkdir()
     ]
-    one, two = [numbers(run.expect_success()) for run in found]
+    one, two = [results(run.expect_success(), "train") for run in found]
     assert one == pytest.approx(two, rel=1e-6)
-    assert one["validation_loss"] != pytest.approx(numbers(Run(trained, 0, "", "", 0.0))["validation_loss"], rel=1e-3)
+    assert set(one) == {"train_loss", "train_auc"} and not numbers(found[0])
+    assert one["train_loss"] != pytest.approx(numbers(Run(trained, 0, "", "", 0.0))["validation_loss"], rel=1e-3)
+    recorded = mlflow.MlflowClient(uri.removeprefix("tracking.uri=")).get_run(found[0].summary["mlflow_run_id"])
+    assert recorded.data.metrics["train/auc"] == pytest.approx(one["train_auc"])
+    assert not any(name.startswith("validation/") for name in recorded.data.metrics)
+    assert "train after step 6: loss " in found[0].stderr
 
 
 @pytest.mark.parametrize(
@@ -76,14 +100,29 @@ def test_it_evaluates_training_examples_each_of_them_once(trained: Path, tmp_pat
         (["ckpt.resume=auto"], "has no checkpoint; set ckpt.resume to a checkpoint"),
         (["ckpt.resume=never"], "ckpt.resume=never (command line): action=evaluate reads a checkpoint"),
         (["ckpt=off"], "this action reads a checkpoint; omit ckpt=off"),
+        (["ckpt.resume=nowhere"], "ckpt.resume=nowhere (command line): expected auto, never, or a path that exists"),
+        (
+            ["model.embedding_size=8"],
+            "8] in the model. Set ckpt.resume to a checkpoint of this model",
+        ),
+        (
+            ["model.optimizer=sgd"],
+            "the checkpoint belongs to another model or optimizer. Set ckpt.resume to a checkpoint",
+        ),
+        (["ckpt.resume={trained}/model.keras", "action=train"], "begin a new run with ckpt.warm_start instead"),
+        (
+            ["ckpt.resume={trained}/model.keras", "data.cardinalities=[20,31]"],
+            "variable «embedding_1/embeddings» has shape [30, 16] in this file, but shape [31, 16] in the model",
+        ),
     ],
 )
 def test_without_a_checkpoint_or_examples_it_is_refused(
     lines: list[str], said: str, trained: Path, tmp_path: Path
 ) -> None:
-    done = evaluate(trained, tmp_path, "tracking=off", *lines)
-    assert done.exit_status == 2
+    done = evaluate(trained, tmp_path, "tracking=off", *[line.format(trained=trained) for line in lines])
+    assert done.exit_status != 0
     assert said in done.stderr
+    assert "starting" not in done.stderr
 
 
 def test_the_record_of_the_trained_run_stays(trained: Path, tmp_path: Path) -> None:
@@ -94,8 +133,9 @@ def test_the_record_of_the_trained_run_stays(trained: Path, tmp_path: Path) -> N
     assert (trained / "summary.json").read_bytes() == before
 
 
-def test_an_export_equals_that_of_the_training(trained: Path, tmp_path: Path) -> None:
-    lines = ("action=export", f"ckpt.resume={trained}", "tracking=off")
+@pytest.mark.parametrize("source", ["", "model.keras"])
+def test_an_export_equals_that_of_the_training(source: str, trained: Path, tmp_path: Path) -> None:
+    lines = ("action=export", f"ckpt.resume={trained / source}", "tracking=off")
     done = launch(*MODEL, *lines, cwd=tmp_path).expect_success()
     assert f"exported: {done.run_dir / 'saved_model'}, {done.run_dir / 'model.keras'}" in done.stderr
     given = {
@@ -109,4 +149,7 @@ def test_an_export_equals_that_of_the_training(trained: Path, tmp_path: Path) ->
     for name, values in answers[0].items():
         np.testing.assert_array_equal(values, answers[1][name])
     assert done.summary["steps"] == 6
-    assert done.summary["ckpt_path"] == str(trained / "ckpt" / "model.ckpt-6")
+    assert done.summary["ckpt_path"] == str(trained / (source or "ckpt/model.ckpt-6"))
+    saved = [keras.models.load_model(folder / "model.keras") for folder in (trained, done.run_dir)]
+    for one, other in zip(*[[*model.variables, *model.optimizer.variables] for model in saved], strict=True):
+        np.testing.assert_array_equal(one, other)

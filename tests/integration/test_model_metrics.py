@@ -33,8 +33,10 @@ def losses(label, logit):
     return tf.nn.sigmoid_cross_entropy_with_logits(label, logit)
 
 
-def found(label, logit):
-    return {"auc": metrics.auc(label, logit, from_logits=True), "size": metrics.mean(tf.abs(logit))}
+def found(label, logit, id):
+    auc, size = metrics.auc(label, logit, from_logits=True), metrics.mean(tf.abs(logit))
+    # A label depends on the rest of an id, and groups on the id divided by three, so that a group has both classes.
+    return {"auc": auc, "size": size, "gauc": metrics.gauc(label, logit, id // 3)}
 
 
 def build(features, optimizer):
@@ -43,7 +45,7 @@ def build(features, optimizer):
     logit = tf.squeeze(tf.matmul(tf.nn.embedding_lookup(table, features["id"]), weight), 1)
     loss = tf.reduce_mean(losses(features["label"], logit))
     train_op = optimizer.minimize(loss, global_step=v1.train.get_or_create_global_step())
-    found_here = found(features["label"], logit)
+    found_here = found(features["label"], logit, features["id"])
     return {"loss": loss, "train_op": train_op, "validation_loss": loss, "metrics": found_here}
 
 
@@ -62,14 +64,14 @@ def make(*, rate=0.5):
         slopes = tape.gradient(loss, [table, weight])
         table.scatter_sub(tf.IndexedSlices(rate * slopes[0].values, slopes[0].indices))
         weight.assign_sub(rate * slopes[1])
-        return {"loss": loss, "metrics": found(batch["label"], logit)}
+        return {"loss": loss, "metrics": found(batch["label"], logit, batch["id"])}
 
     @tf.function
     def evaluate(batch):
         logit = logit_of(batch)
         return {
             "loss": tf.reduce_mean(losses(batch["label"], logit)),
-            "metrics": found(batch["label"], logit),
+            "metrics": found(batch["label"], logit, batch["id"]),
             "outputs": {"probability": tf.sigmoid(logit)},
         }
 
@@ -100,9 +102,11 @@ def test_two_workers_find_what_one_finds(folder: Path, model: str, comm: str) ->
     whole = f"data.batch_size={2 * BATCH}"
     alone = run(folder, f"model={model}", "comm=local", whole, "train.log_every=3", name="one").expect_success()
     names = [f"{phase}_{name}" for phase in ("train", "validation") for name in ("auc", "size")]
-    found = {name: together.summary[name] for name in (*names, "validation_loss")}
+    of_groups = ("validation_gauc", "validation_gauc_left_out")
+    found = {name: together.summary[name] for name in (*names, *of_groups, "validation_loss")}
     assert found == pytest.approx({name: alone.summary[name] for name in found}, rel=1e-5)
     assert 0.5 < found["validation_auc"] < 1 and found["train_auc"] != found["validation_auc"]
+    assert 0.5 < found["validation_gauc"] < 1 and "train_gauc" not in together.summary
     assert "  auc 0." in together.stderr and "  size " in together.stderr
     assert together.summary["objective"] == "validation loss"
 
@@ -124,7 +128,7 @@ def test_a_metric_decides(folder: Path) -> None:
     [
         (
             ("train.objective=acu",),
-            "train.objective=acu (command line): validations of this model compute only auc, loss, size",
+            "train.objective=acu (command line): validations of this model compute only auc, gauc, loss, size",
         ),
         (("train.objective=size",), "train.objective=size (command line): the direction of this metric is unknown"),
         (("train.direction=maximize",), "train.direction=maximize (command line): this key needs train.objective"),

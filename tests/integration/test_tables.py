@@ -149,7 +149,7 @@ def test_strings_blanks_and_lists_are_trained_resumed_and_served(tmp_path: Path)
     bought = np.array([row["bought"] == "yes" for row in held_back])
     weights = np.array([float(row["weight"]) for row in held_back])
     losses = -np.log(np.where(bought, served, 1 - served))
-    assert evaluated["validation_loss"] == pytest.approx((losses * weights).sum() / TEST_ROWS, rel=1e-5)
+    assert evaluated["test_loss"] == pytest.approx((losses * weights).sum() / TEST_ROWS, rel=1e-5)
 
 
 def test_wrong_columns_and_cells_are_refused_before_anything_starts(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -28,6 +29,21 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return launch(*MODEL, "train.steps=4", "train.seed=3", "comm=sharded", cwd=folder).expect_success().run_dir
 
     return shared(tmp_path_factory, "first_for_warm_start", train)
+
+
+@pytest.fixture(scope="session")
+def exported(first: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the weights of the run as Keras and TensorFlow save them."""
+
+    def export(folder: Path) -> Path:
+        lines = ("action=export", f"ckpt.resume={first}")
+        done = launch(*MODEL, *lines, cwd=first.parent, name="exported").expect_success()
+        model = keras.models.load_model(done.run_dir / "model.keras")
+        model.save_weights(done.run_dir / "theirs.weights.h5")
+        tf.train.Checkpoint(model=model).write(str(done.run_dir / "theirs"))
+        return done.run_dir
+
+    return shared(tmp_path_factory, "exported_for_warm_start", export)
 
 
 def values(run_dir: Path, step: int) -> dict[str, np.ndarray]:
@@ -88,6 +104,49 @@ def test_another_vocabulary_is_refused_or_noted(tmp_path: Path) -> None:
         assert ("has another vocabulary" in " ".join(done.plan["notes"])) is (name == "other")
 
 
+FROZEN = '''
+"""A model whose table and scale can be frozen."""
+
+import keras
+
+
+class Scale(keras.layers.Layer):
+    def build(self, shape):
+        self.factor = self.add_weight(shape=(), initializer="ones", name="factor")
+
+    def call(self, x):
+        return x * self.factor
+
+
+def make(*, trainable, rate):
+    words = keras.Input((2,), dtype="int64", name="categorical")
+    rows = keras.layers.Embedding(30, 4, name="words", trainable=trainable)(words)
+    scaled = Scale(name="scale", trainable=trainable)(keras.layers.Flatten()(rows))
+    model = keras.Model({"categorical": words}, keras.layers.Dense(1, activation="sigmoid", name="last")(scaled))
+    model.compile(keras.optimizers.Adagrad(rate, name="adagrad"), "binary_crossentropy")
+    return model
+'''
+
+
+def test_frozen_variables_are_taken_and_stay(tmp_path: Path) -> None:
+    (tmp_path / "frozen.py").write_text(FROZEN, encoding="utf-8")
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "frozen.yaml").write_text(
+        "_target_: frozen.make\nlabels: label\ntrainable: true\nrate: 0.5\n", encoding="utf-8"
+    )
+    data = ("data=clicks", "data.cardinalities=[20,30]", "data.dense_features=3", "data.examples=100")
+    lines = ("--config-dir", "conf", "model=frozen", *data, "data.batch_size=4", "tracking=off", "train.steps=3")
+    first = launch(*lines, "comm=local", cwd=tmp_path, name="first").expect_success()
+    warm = (f"ckpt.warm_start={first.run_dir}", "model.trainable=false", "ckpt.take.slots=false")
+    done = launch(*lines, *warm, "comm=hybrid", cwd=tmp_path, name="second").expect_success()
+    before, after = values(first.run_dir, 3), values(done.run_dir, 3)
+    assert before["scale/factor"] != 1
+    for name in ("words/embeddings", "scale/factor"):
+        np.testing.assert_array_equal(after[name], before[name])
+    assert not np.array_equal(after["last/kernel"], before["last/kernel"])
+    assert after["adagrad/iteration"] == 3
+
+
 def test_checkpoints_of_plain_tensorflow_are_taken(tmp_path: Path) -> None:
     graph = tf.Graph()
     with graph.as_default():
@@ -100,19 +159,40 @@ def test_checkpoints_of_plain_tensorflow_are_taken(tmp_path: Path) -> None:
     np.testing.assert_array_equal(values(done.run_dir, 1)["logit/kernel"], np.ones([32, 1], np.float32))
 
 
+@pytest.mark.parametrize("mode", ["comm=sharded cluster.workers=3", "comm=hybrid partition=fixed partition.num=3"])
+@pytest.mark.parametrize("source", ["model.keras", "theirs.weights.h5", "theirs"])
+def test_files_of_keras_and_checkpoints_of_objects_are_taken(
+    source: str, mode: str, exported: Path, tmp_path: Path
+) -> None:
+    lines = ("train.steps=1", "model.learning_rate=0.0", f"ckpt.warm_start={exported / source}", *mode.split())
+    done = launch(*MODEL, *lines, "ckpt.take.exclude=[top_0*]", cwd=tmp_path).expect_success()
+    before, after = values(exported.parent / "out", 4), values(done.run_dir, 1)
+    for name in (TABLE, OTHER, "bottom_0/kernel", "bottom_1/bias", "logit/kernel"):
+        np.testing.assert_array_equal(after[name], before[name], err_msg=name)
+    assert not np.array_equal(after["top_0/kernel"], before["top_0/kernel"])
+    assert (after[SLOT] == before[SLOT]).all(axis=1).mean() > 0.9
+    assert before["adagrad/iteration"] == 4 and after["adagrad/iteration"] == 5
+    assert f"warm start from {exported / source}: takes «" in " ".join(done.plan["notes"])
+    assert not (done.run_dir / "source").exists()
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
         (["ckpt.warm_start=nowhere"], "ckpt.warm_start=nowhere (command line): expected a path that exists"),
         (["ckpt.warm_start={first}", "ckpt.resume={first}"], "the run already starts from ckpt.resume="),
+        (["ckpt.warm_start={keras}", "data.cardinalities=[4000,3000]"], "add ckpt.take.exclude=['embedding_0/embe"),
+        (["ckpt.warm_start={keras}", "ckpt.take.rows=[embedding_0/embeddings:x]"], "a file of Keras has no vocabulary"),
+        (["ckpt.warm_start={first}/summary.json"], "there is no checkpoint at this path"),
         (["ckpt.warm_start={first}", "data.cardinalities=[4000,3000]"], "add ckpt.take.exclude=['embedding_0/embe"),
         (["ckpt.warm_start={first}", "ckpt.take.rename=[tower/:query/]"], "the checkpoint has no variable «tower/»"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_starts(
-    lines: list[str], said: str, first: Path, tmp_path: Path
+    lines: list[str], said: str, first: Path, exported: Path, tmp_path: Path
 ) -> None:
-    done = launch(*MODEL, *[line.format(first=first) for line in lines], cwd=tmp_path)
+    given = [line.format(first=first, keras=exported / "model.keras") for line in lines]
+    done = launch(*MODEL, *given, cwd=tmp_path)
     assert done.exit_status != 0
     assert said in done.stderr
     assert "starting" not in done.stderr

@@ -9,9 +9,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from sklearn.metrics import log_loss, ndcg_score, roc_auc_score
 
 from parallax_runner import metrics
-from parallax_runner.graph.metric import Metric
+from parallax_runner.graph.group_measures import GroupedRows
+from parallax_runner.graph.metric import GroupMetric, Metric
 
 Arrays = dict[str, np.ndarray]
 SIZES = (8, 8, 3)  # the last batch is a small one: a mean of the batches' means would be wrong
@@ -159,3 +161,88 @@ def test_directions() -> None:
         assert all(metric.direction == direction for metric in found)
     assert metrics.mean([1.0]).direction is None
     assert metrics.mean([1.0], direction="maximize").direction == "maximize"
+
+
+def test_calibration_is_the_ratio_of_sums() -> None:
+    arrays = whole()
+    probability = 1 / (1 + np.exp(-arrays["logit"].astype(np.float64)))
+    found = summed(lambda batch: metrics.calibration(batch["clicked"], batch["logit"], from_logits=True))
+    assert found == pytest.approx(probability.sum() / arrays["clicked"].sum(), rel=1e-5)
+    weight = arrays["weight"]
+    found = summed(lambda batch: metrics.calibration(batch["clicked"], tf.sigmoid(batch["logit"]), batch["weight"]))
+    assert found == pytest.approx((weight * probability).sum() / (weight * arrays["clicked"]).sum(), rel=1e-5)
+    assert metrics.calibration([1], [0.5]).direction is None
+
+
+def test_calibration_error_is_the_mean_difference_in_bins() -> None:
+    arrays = whole()
+    probability = 1 / (1 + np.exp(-arrays["logit"].astype(np.float64)))
+    expected = 0.0
+    for number in range(5):
+        inside = np.floor(probability * 5) == number
+        if inside.any():
+            expected += inside.mean() * abs(probability[inside].mean() - arrays["clicked"][inside].mean())
+    found = summed(lambda b: metrics.calibration_error(b["clicked"], b["logit"], from_logits=True, bins=5))
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert metrics.calibration_error([1], [0.5]).direction == "minimize"
+    ends = metrics.calibration_error([0, 1], [0.0, 1.0])
+    assert ends.result([np.asarray(one) for one in ends.sums]) == 0
+
+
+def of_groups(make: Callable[[Any], GroupMetric]) -> dict[str, float]:
+    """The metric of the rows that a graph gives of each batch."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        found = []
+        for batch in batches():
+            metric = make({name: tf.constant(array) for name, array in batch.items()})
+            found.append(session.run(metric.rows))
+    groups, labels, scores, weights = (np.concatenate(each) for each in zip(*found, strict=True))
+    rows = GroupedRows.of(groups, labels, scores, weights)
+    return metric.measure.result("it", metric.measure.sums(rows))
+
+
+def in_groups() -> list[tuple[np.ndarray, np.ndarray]]:
+    arrays = whole()
+    inside = [arrays["label"] == group for group in np.unique(arrays["label"])]
+    return [(arrays["clicked"][rows], arrays["logit"][rows]) for rows in inside]
+
+
+@pytest.mark.parametrize("are_strings", [False, True])
+def test_metrics_of_groups_are_those_of_scikit_learn(*, are_strings: bool) -> None:
+    def groups(batch: Any) -> Any:
+        return tf.strings.as_string(batch["label"]) if are_strings else batch["label"][:, tf.newaxis]
+
+    both = [(labels, scores) for labels, scores in in_groups() if 0 < labels.mean() < 1]
+    found = of_groups(lambda b: metrics.gauc(b["clicked"], b["logit"], groups(b)))
+    areas = [roc_auc_score(*one) for one in both]
+    assert found["it"] == pytest.approx(np.average(areas, weights=[len(labels) for labels, _ in both]))
+    assert found["it_left_out"] == len(in_groups()) - len(both)
+    found = of_groups(lambda b: metrics.group_ndcg_at_k(b["clicked"], b["logit"], groups(b), 2))
+    relevant = [one for one in in_groups() if one[0].any()]
+    assert found["it"] == pytest.approx(np.mean([ndcg_score([labels], [scores], k=2) for labels, scores in relevant]))
+    found = of_groups(lambda b: metrics.group_recall_at_k(b["clicked"], b["logit"], groups(b), 2))
+    recalls = [labels[np.argsort(-scores)[:2]].sum() / labels.sum() for labels, scores in relevant]
+    assert found["it"] == pytest.approx(np.mean(recalls))
+    found = of_groups(lambda b: metrics.group_log_loss(b["clicked"], b["logit"], groups(b), from_logits=True))
+    losses = [log_loss(labels, 1 / (1 + np.exp(-scores)), labels=[0, 1]) for labels, scores in in_groups()]
+    assert found["it"] == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        ([0.5, 1.0], "groups of the type float32: expected integers or strings"),
+        ([[0, 1], [1, 0]], "expected the same number of elements for each example"),
+    ],
+)
+def test_groups_that_do_not_fit_are_refused(groups: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        metrics.gauc([[1], [0]], [[0.5], [0.5]], groups)
+
+
+def test_directions_of_metrics_of_groups() -> None:
+    one = [1.0], [0.5], [7]
+    larger = [metrics.gauc(*one), metrics.group_recall_at_k(*one, 1), metrics.group_ndcg_at_k(*one, 1)]
+    assert [metric.direction for metric in larger] == ["maximize"] * 3
+    assert metrics.group_log_loss(*one).direction == "minimize"
+    assert metrics.group_mean([0.5], [7]).direction is None

@@ -4,6 +4,7 @@ import os
 
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.explain import refusal
+from parallax_runner.config.keras_files import is_keras_file
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.files.access import unwritable
@@ -34,6 +35,9 @@ def check_resume(config: RunConfig, origins: Origins) -> None:
         return
     if not _has_files(resume):
         raise refusal("ckpt.resume", origins, "expected auto, never, or a path that exists", value=resume)
+    if is_keras_file(resume) and action_of(config).goes_on_training:
+        needed = "a file of Keras does not say where its training is; begin a new run with ckpt.warm_start instead"
+        raise refusal("ckpt.resume", origins, needed, value=resume)
 
 
 def check_warm_start(config: RunConfig, origins: Origins) -> None:

@@ -28,8 +28,9 @@ from parallax_runner.errors import DataError
 class TableDataset:
     """Implements `Dataset`. Each replica gets batches of its own size from an endless stream, so no batch is partial.
 
-    `table_features` describes the features to the model's function. `labels` and `sample_weight` are the names of the
-    features that a Keras model gets as such, or None. `why_different` tells why two processes have other data.
+    `table_features` describes the features to the model's function. `labels`, `sample_weight` and `groups` are the
+    names of the features that are the label, the weight and the group of an example, or None. `why_different` tells why
+    two processes have other data.
     """
 
     words_per_example: int | None = None
@@ -64,6 +65,7 @@ class TableDataset:
         self.features = {name: one.feature for name, one in self.table_features.items()}
         self.labels = only(self.columns, Role.LABEL)
         self.sample_weight = only(self.columns, Role.WEIGHT)
+        self.groups = only(self.columns, Role.GROUP)
         inputs = [one for one in self.columns if one.role is Role.INPUT]
         self.numbering = numbering(table, inputs, found)
         self._stream = row_stream(shuffle, size=self.train_size, seed=seed)

@@ -20,14 +20,14 @@ from parallax_runner.graph import capture
 from parallax_runner.graph.components import Given, Specs, components, of_any_size, placeholder_name, type_specs
 from parallax_runner.graph.constant_sizes import Size, check_constants, size_of
 from parallax_runner.graph.generators import seeded_generators
-from parallax_runner.graph.metric import StepSums, named_in_graph
+from parallax_runner.graph.metric import StepSums, joined_sums, named_in_graph
 from parallax_runner.graph.single_device_graph import MetricSums, SingleDeviceGraph
 from parallax_runner.graph.traced.batch_metrics import Written, start_anew
 from parallax_runner.graph.traced.evaluation_seeds import leave_seeds
 from parallax_runner.graph.traced.imported import First, add_variables, first_of, import_step
 from parallax_runner.graph.traced.keras_metrics import notes_of_left_out
 from parallax_runner.graph.traced.keras_model import MakeElement, steps_on
-from parallax_runner.graph.traced.kinds import returned_sums, steps_of
+from parallax_runner.graph.traced.kinds import steps_of, sums_of_evaluation, sums_of_training
 from parallax_runner.graph.traced.lookups import look_up_rows
 from parallax_runner.graph.traced.loss_divisors import divisors_in, divisors_marked
 from parallax_runner.graph.traced.loss_targets import TargetNumbers, targets_marked
@@ -283,7 +283,8 @@ def _traced(
     metric_variables = [one for one in every if one.is_metric]
     written = [start_anew(each.graph, metric_variables) for each in traces]
     if steps.model is None:
-        sums = [returned_sums(each) for each in traces]
+        sums = [sums_of_training(train, is_validated=evaluate is not None)]
+        sums += [sums_of_evaluation(evaluate)] if evaluate is not None else []
         loss, notes = train.tensor(loss_of(train.returned)), tuple(steps.notes)
     else:
         loss, notes_on_loss = loss_of_model(train)
@@ -303,7 +304,10 @@ def _logged(
     if evaluate is not None:
         returned.append((evaluate, evaluate.returned["logs"]))
     logs = [logs_of(model, each, one, how) for (each, one), how in zip(returned, written, strict=True)]
-    return [one.sums for one in logs], (*notes_of_left_out(model, written), *notes_on_logs(logs))
+    sums = [one.sums for one in logs]
+    if evaluate is not None:
+        sums[1] = joined_sums(sums[1], sums_of_evaluation(evaluate))
+    return sums, (*notes_of_left_out(model, written), *notes_on_logs(logs))
 
 
 def _marks_of(steps: Steps) -> list[Marking]:

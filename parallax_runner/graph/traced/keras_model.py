@@ -11,6 +11,7 @@ from parallax_runner.data.batch_structure import packed
 from parallax_runner.errors import CaptureError, Setting
 from parallax_runner.graph.components import Specs
 from parallax_runner.graph.traced.held_objects import held_layers
+from parallax_runner.graph.traced.named_metrics import NamedMetrics, predictions_noted
 from parallax_runner.graph.traced.trace import Steps
 
 log = logging.getLogger(__name__)
@@ -33,10 +34,20 @@ def has_own_train_step(model: Any) -> bool:
     return "train_step" in vars(model) or type(model).train_step is not keras.Model.train_step
 
 
-def keras_steps(model: Any, features: Specs, *, labels: Names, sample_weight: Names) -> Steps:
-    """Returns the steps that `fit` would run on a batch. First builds the model and its optimizer if needed.
+def keras_steps(
+    model: Any,
+    features: Specs,
+    *,
+    labels: Names,
+    sample_weight: Names,
+    groups: str | None = None,
+    validation_metrics: Sequence[str] = (),
+) -> Steps:
+    """Returns the steps that `fit` would run on a batch. First builds the model and its optimizer if needed. Its
+    evaluation also computes `validation_metrics`. `groups` is the feature with the group of an example.
 
-    Raises CaptureError if the model is not compiled, or if `labels` or `sample_weight` contains an unknown feature.
+    Raises CaptureError if the model is not compiled, if `labels` or `sample_weight` contains an unknown feature, or if
+    a metric cannot be computed.
     """
     given = [*_flat(labels), *_flat(sample_weight)]
     for key, names in (("labels", labels), ("sample_weight", sample_weight)):
@@ -63,7 +74,14 @@ def keras_steps(model: Any, features: Specs, *, labels: Names, sample_weight: Na
                 notes.append(note)
             return {}
 
-    return _steps(model, features, element, tested, notes)
+    named = (
+        NamedMetrics.of(
+            validation_metrics, labels=labels, sample_weight=sample_weight, groups=groups, features=features
+        )
+        if validation_metrics
+        else None
+    )
+    return _steps(model, features, element, tested, notes, named)
 
 
 def steps_on(model: Any, features: Specs, element: MakeElement, validation: MakeElement | None) -> Steps:
@@ -101,6 +119,7 @@ def _steps(
     element: MakeElement,
     tested: Callable[[Mapping[str, Any]], Any],
     notes: list[str],
+    named: NamedMetrics | None = None,
 ) -> Steps:
     _check(model)
     _check_batch_size(model, features)
@@ -110,8 +129,13 @@ def _steps(
         notes.append(f"the model's steps_per_execution={model.steps_per_execution} is ignored: a step is one batch")
 
     def evaluate(tensors: dict[str, Any]) -> dict[str, Any]:
-        logs = tested(tensors)
-        return {"logs": logs, "loss": logs.get("loss"), "outputs": _outputs(model, element(tensors))}
+        with predictions_noted(model) as noted:
+            logs = tested(tensors)
+        outputs = _outputs(model, element(tensors))
+        found = {"logs": logs, "loss": logs.get("loss"), "outputs": outputs}
+        if named is None or not logs:
+            return found
+        return found | {"metrics": named.in_batch(model, noted[-1] if noted else outputs, tensors)}
 
     return Steps(lambda tensors: _trained(model, element(tensors)), evaluate, model, notes)
 

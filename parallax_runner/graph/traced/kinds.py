@@ -11,14 +11,22 @@ import tensorflow as tf
 
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph.components import Specs
-from parallax_runner.graph.metric import StepSums, checked_metrics, step_sums
+from parallax_runner.graph.metric import (
+    AnyMetric,
+    GroupMetric,
+    StepSums,
+    checked_metrics,
+    metrics_of_training,
+    step_sums,
+)
 from parallax_runner.graph.traced.keras_2 import check_not_keras_2
 from parallax_runner.graph.traced.keras_model import is_keras_model, keras_steps
 from parallax_runner.graph.traced.trace import StepFunction, Steps, Trace, converted, loss_of
 
 # Keys of the configuration group `model` that are not arguments of its function.
-OWN_KEYS = ("labels", "sample_weight", "sparse_updates")
-# The option with values for `labels` and `sample_weight` of a Keras model for which the group sets none.
+OF_KERAS_MODEL = ("labels", "sample_weight", "groups", "validation_metrics")
+OWN_KEYS = (*OF_KERAS_MODEL, "sparse_updates")
+# The option with values for `labels`, `sample_weight` and `groups` of a Keras model for which the group sets none.
 ROLES = "roles"
 # The keys that a function for evaluation can return. The function can also return the loss alone.
 EVALUATED = ("loss", "metrics", "outputs")
@@ -47,8 +55,8 @@ def steps_of(made: Any, features: Specs, options: Mapping[str, Any]) -> Steps:
     if is_keras_model(made):
         return keras_steps(made, features, **_parts_of_batch(options))
     _check_no_other_keras(made)
-    for key in ("labels", "sample_weight"):
-        if options.get(key) is not None:
+    for key in OF_KERAS_MODEL:
+        if options.get(key):
             raise CaptureError(f"model.{key} needs a Keras model; a step takes the batch as a dict of all features")
     if isinstance(made, tuple) and len(made) == 2:
         train, evaluate = map(_function, made)
@@ -64,9 +72,11 @@ def steps_of(made: Any, features: Specs, options: Mapping[str, Any]) -> Steps:
 
 
 def _parts_of_batch(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the names of the features that are labels and weights: those of the group, or else those of the data."""
+    """Returns the names of the features that are labels, weights and groups: those of the group `model`, or else those
+    of the data. Also returns the names of metrics."""
     roles = options.get(ROLES, {})
-    return {key: options.get(key) or roles.get(key) for key in ("labels", "sample_weight")}
+    found = {key: options.get(key) or roles.get(key) for key in ("labels", "sample_weight", "groups")}
+    return found | {"validation_metrics": options.get("validation_metrics") or ()}
 
 
 def _check_no_other_keras(made: Any) -> None:
@@ -85,15 +95,29 @@ def _check_no_other_keras(made: Any) -> None:
         )
 
 
-def returned_sums(traced: Trace) -> StepSums | None:
-    """Returns the sums of the metrics that a step returns. The tensors of the sums do not wait for the step's
-    writes."""
+def sums_of_training(traced: Trace, *, is_validated: bool) -> StepSums | None:
+    """Returns the sums of the metrics that a training step returns. The tensors of the sums do not wait for the step's
+    writes. `is_validated` is set if there is an evaluation.
+
+    Raises CaptureError if a value is no metric, or if a metric of groups can never be computed.
+    """
+    return step_sums(metrics_of_training(_returned_metrics(traced), is_validated=is_validated))
+
+
+def sums_of_evaluation(traced: Trace) -> StepSums | None:
+    """Returns the sums of the metrics that an evaluation returns. Raises CaptureError if a value is no metric."""
+    return step_sums(_returned_metrics(traced))
+
+
+def _returned_metrics(traced: Trace) -> dict[str, AnyMetric]:
     returned = traced.returned.get("metrics", {}) if isinstance(traced.returned, Mapping) else {}
-    metrics = {
-        name: dataclasses.replace(metric, sums=tuple(map(traced.tensor, metric.sums)))
-        for name, metric in checked_metrics(returned).items()
-    }
-    return step_sums(metrics)
+    return {name: _in_trace(traced, metric) for name, metric in checked_metrics(returned).items()}
+
+
+def _in_trace(traced: Trace, metric: AnyMetric) -> AnyMetric:
+    if isinstance(metric, GroupMetric):
+        return dataclasses.replace(metric, rows=tuple(map(traced.tensor, metric.rows)))
+    return dataclasses.replace(metric, sums=tuple(map(traced.tensor, metric.sums)))
 
 
 def _function(made: Any) -> StepFunction | None:

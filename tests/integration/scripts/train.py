@@ -61,6 +61,8 @@ def build():
             other = tf.reduce_sum(critic * tf.cast(ids[:2], tf.float64))
             optimizer.minimize(other, var_list=[critic], name="train_critic")
         summary = tf.summary.scalar("loss", loss)
+        if "pretrained" in ASKED:
+            tf.train.init_from_checkpoint(ASKED["pretrained"], {"theirs/table": "embedding/table"})
         tf.group(tf.global_variables_initializer(), name="start")
     return graph, summary
 

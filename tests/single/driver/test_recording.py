@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
+from parallax_runner.checkpoints.checkpoint_files import read_sidecar, sidecar_path
+from parallax_runner.checkpoints.converted import write_converted
+from parallax_runner.checkpoints.warm_start import WarmStart
 from parallax_runner.config.frozen import SCRIPT, from_plain
 from parallax_runner.driver import recording
 from parallax_runner.driver.used_params import used_params
@@ -50,6 +55,18 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> type[Opened]:
     monkeypatch.setattr(Opened, "runs", [])
     monkeypatch.setattr(Opened, "params", [])
     return Opened
+
+
+def test_a_warm_start_is_named_by_its_run_or_its_file(tmp_path: Path) -> None:
+    config = from_plain(CONFIG | {"ckpt": {"enabled": True, "dir": "ckpt", "resume": "never", "warm_start": "day1"}})
+    theirs = write_converted(tmp_path / "theirs", {"one": np.ones(1)}, origin=tmp_path / "model.keras")
+    WarmStart(str(theirs), (), (), ()).save(tmp_path)
+    assert recording.warm_start_tag(config, tmp_path) == {recording.WARM_START_TAG: str(tmp_path / "model.keras")}
+    sidecar = dataclasses.replace(read_sidecar(theirs), tracker_run_id="run 7")
+    sidecar_path(theirs).write_text(sidecar.text(), encoding="utf-8")
+    assert recording.warm_start_tag(config, tmp_path) == {recording.WARM_START_TAG: "run 7"}
+    resumed = dataclasses.replace(config, ckpt=dataclasses.replace(config.ckpt, resume=str(theirs)))
+    assert recording.warm_start_tag(resumed, tmp_path) == {}
 
 
 @pytest.mark.parametrize("in_sweep", [True, False])
