@@ -43,6 +43,34 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
+class ScheduleConfig:
+    """`update.schedule`: the learning rate as a function of the global step."""
+
+    warmup_steps: int = field(default=0, metadata={"minimum": 0, "unit": "steps"})
+    decay: str = field(default="constant", metadata={"choices": ("constant", "linear", "cosine", "exponential")})
+    decay_steps: int | None = field(default=None, metadata={"minimum": 1, "unit": "steps"})
+    decay_rate: float | None = field(default=None, metadata={"above": 0, "unit": "share"})
+    end_fraction: float = field(default=0.0, metadata={"minimum": 0, "maximum": 1, "unit": "share"})
+
+    @property
+    def changes(self) -> bool:
+        """Whether the learning rate depends on the step."""
+        return self.warmup_steps > 0 or self.decay != "constant"
+
+
+@dataclass(frozen=True)
+class UpdateConfig:
+    """Group `update`: how the optimizer of a TensorFlow 1 graph updates variables."""
+
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    clip_norm: float | None = field(default=None, metadata={"above": 0, "unit": "norm"})
+    clip_value: float | None = field(default=None, metadata={"above": 0, "unit": "gradient"})
+    global_clip_norm: float | None = field(default=None, metadata={"above": 0, "unit": "norm"})
+    weight_decay: float | None = field(default=None, metadata={"above": 0, "unit": "share"})
+    exclude_from_weight_decay: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class MpiConfig:
     """`comm.mpi`: options for the modes that start workers with mpirun. Under `ps`, workers do not exchange data over
     MPI."""
@@ -278,6 +306,7 @@ class RunConfig:
     data: Mapping[str, Any] = field(default_factory=dict)
     optimizer: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
+    update: UpdateConfig = field(default_factory=UpdateConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     comm: CommConfig = field(default_factory=CommConfig)
     partition: PartitionConfig = field(default_factory=PartitionConfig)

@@ -1,17 +1,28 @@
-"""Handles models that have their own optimizer: Keras models and training steps. The configuration group `optimizer`
-applies only to other models."""
+"""Handles models that have their own optimizer: Keras models and training steps. The configuration groups `optimizer`
+and `update` apply only to other models."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING
 
-from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.schema import RunConfig, UpdateConfig
 from parallax_runner.errors import ConfigError
 
 if TYPE_CHECKING:
     from parallax_runner.config.origins import Origins
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+
+
+# Keras' names for the keys of the group `update`.
+KERAS_WORDS = {
+    "schedule": "learning_rate=keras.optimizers.schedules.…",
+    "clip_norm": "clipnorm=…",
+    "clip_value": "clipvalue=…",
+    "global_clip_norm": "global_clipnorm=…",
+    "weight_decay": "weight_decay=…",
+    "exclude_from_weight_decay": "optimizer.exclude_from_weight_decay(…)",
+}
 
 
 def without_optimizer(config: RunConfig, single: SingleDeviceGraph) -> RunConfig:
@@ -30,11 +41,12 @@ def without_optimizer(config: RunConfig, single: SingleDeviceGraph) -> RunConfig
             f"model._target_={config.model['_target_']} creates a Keras model or a training step",
             "add a parameter to the model's function for each value that you want to set (model.learning_rate=…)",
         )
-    return dataclasses.replace(config, optimizer={})
+    return dataclasses.replace(config, optimizer={}, update=UpdateConfig())
 
 
 def check_no_optimizer(origins: Origins, cause: str, remedy: str) -> None:
-    """Raises ConfigError if a setting chooses or changes the group `optimizer`, because it would have no effect.
+    """Raises ConfigError if a setting chooses or changes the group `optimizer` or `update`, because it would have no
+    effect.
 
     `cause` states which model has its own optimizer, and `remedy` states how to change that optimizer.
     """
@@ -45,3 +57,15 @@ def check_no_optimizer(origins: Origins, cause: str, remedy: str) -> None:
         raise ConfigError(f"{cause}, which has its own optimizer").about(
             setting, remedy=f"remove this setting, and {remedy}"
         )
+    setting = setting_of("update", origins)
+    if setting is not None:
+        raise ConfigError(f"{cause}, which has its own optimizer").about(
+            setting, remedy=f"remove this setting, and set {_in_keras(setting.key)} where the optimizer is created"
+        )
+
+
+def _in_keras(key: str) -> str:
+    """Returns how a Keras optimizer names a key of `update`."""
+    name = key.lstrip("+~").removeprefix("update").lstrip(".").partition(".")[0]
+    word = KERAS_WORDS.get(name)
+    return "the same" if word is None else f"{word} of a Keras optimizer"

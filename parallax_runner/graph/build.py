@@ -138,12 +138,11 @@ MODEL: Source = _Model()
 
 
 def _build(config: RunConfig, dataset: Dataset, batch_size: int | None) -> SingleDeviceGraph:
-    from hydra.utils import instantiate
-
     if "tensorflow" not in sys.modules:
         with _native_output_to(Path(config.run_dir) / "logs" / "driver.log"):
             import_tensorflow()
     from parallax_runner.graph.capture import capture
+    from parallax_runner.graph.update.optimizer import updating_optimizer
 
     step = _step_in(config, dataset, batch_size)
     function = _find("model", config.model)
@@ -167,7 +166,7 @@ def _build(config: RunConfig, dataset: Dataset, batch_size: int | None) -> Singl
 
     def build(features: dict[str, Any]) -> Any:
         with blamed("optimizer", config.optimizer, optimizer_class):
-            optimizer = _unwrapped(lambda: instantiate(plain(config.optimizer)))
+            optimizer = _unwrapped(lambda: updating_optimizer(_instantiated, plain(config.optimizer), config.update))
         return _unwrapped(lambda: _instantiated(plain(config.model), features, optimizer, **table))
 
     with stage("graph"), blamed("model", config.model, function, given=2):

@@ -276,6 +276,7 @@ MODELS = {
     "float16": short_model,
     "loop": loop_model,
     "plain": plain_model,
+    "configured": plain_model,
     "chained": plain_model,
     "joined": plain_model,
     "joined_once": plain_model,

@@ -38,6 +38,7 @@ from tests.parallel.case_models import (
     keep_padding,
     update_every_third_step,
 )
+from tests.parallel.configured import CONFIGURED
 
 STEPS, SERVERS, SEED = 10, 2, 7
 # Per worker: at least the largest number of replicas, and of devices that a model names.
@@ -210,17 +211,13 @@ class Case:
         return {name: array[rank:] for name, array in self._whole_batch(STEPS, rank).items()}
 
     def _build(self, features: dict[str, tf.Tensor], *, batches: int) -> dict[str, Any]:
-        # Servers outlive a case: unique names keep the cases apart.
-        with tf.variable_scope("case_" + re.sub(r"\W", "_", self.name), reuse=tf.AUTO_REUSE):
-            losses = [
-                tf.reduce_mean(tf.square(MODELS[self.model](self, part) - part["y"])) for part in self._parts(features)
-            ]
+        losses = [self.loss(part) for part in self._parts(features)]
         loss = tf.add_n(losses) / len(losses)
         global_step = tf.train.get_or_create_global_step()
         if self.model == "decay_after":
             # Every rank needs its own step number, although only updates on servers lead to it.
             loss *= tf.minimum(tf.cast(global_step, tf.float64) * 0.2, 1.0)
-        optimizer = KERAS[self.optimizer] if self.optimizer in KERAS else OPTIMIZERS[self.optimizer]()
+        optimizer = self._optimizer()
         pairs = optimizer.compute_gradients(loss)
         if self.optimizer in KERAS and batches > 1:  # one device that replaces several ranks merges repeated ids
             pairs = [(tf.convert_to_tensor(gradient), variable) for gradient, variable in pairs]
@@ -247,6 +244,17 @@ class Case:
         if self.model == "chained":
             train_op = self._train_another(features, after=train_op)
         return {"loss": loss, "train_op": train_op}
+
+    def loss(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Adds the model to the default graph, and returns its loss."""
+        # Servers outlive a case: unique names keep the cases apart.
+        with tf.variable_scope("case_" + re.sub(r"\W", "_", self.name), reuse=tf.AUTO_REUSE):
+            return tf.reduce_mean(tf.square(MODELS[self.model](self, features) - features["y"]))
+
+    def _optimizer(self) -> Any:
+        if self.model == "configured":
+            return CONFIGURED[self.optimizer].optimizer()
+        return KERAS[self.optimizer] if self.optimizer in KERAS else OPTIMIZERS[self.optimizer]()
 
     def _parts(self, features: dict[str, tf.Tensor]) -> list[dict[str, tf.Tensor]]:
         """Returns the batch as one, or as the micro-batches whose gradients the model joins."""

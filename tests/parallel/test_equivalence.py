@@ -20,6 +20,7 @@ from parallax_runner.verify.reference import Reference
 from tests.parallel.case_models import WIDTH
 from tests.parallel.cases import KERAS, SEED, STEPS, Case
 from tests.parallel.concatenated import train
+from tests.parallel.configured import train_by_hand
 from tests.parallel.conftest import Launches
 from tests.parallel.matrix import AXES, BASIC, COMPRESSED, EVERY, FAULTS, FAULTY, MATRIX, SHORT, TRACED
 from tests.parallel.traced_cases import OF_OWN_BATCH
@@ -97,6 +98,18 @@ def test_equals_one_device_that_has_dense_gradients_of_all_batches(case: Case, l
     expected, _ = train(case.single(batches=case.ranks), runs.arrays(case, "initial"), steps)
     assert any(name.startswith(f"{KERAS[case.optimizer].name}/") for name in expected)
     comparison = compare(runs.arrays(case, "final"), expected, tolerance=1e-10)
+    assert comparison.ok, (comparison.first_difference, comparison.missing, comparison.unexpected)
+
+
+CONFIGURED = [case for case in MATRIX if case.model == "configured" and case.replicas == case.user_parts == 1]
+
+
+@pytest.mark.cases([case for case in CONFIGURED if case.spoilt_step is None])
+def test_equals_untouched_tensorflow_that_updates_by_hand(case: Case, launched: Launches) -> None:
+    runs = launched[case.ranks]
+    steps = [[case.batch(step, rank) for rank in range(case.ranks)] for step in range(STEPS)]
+    expected = train_by_hand(case, runs.arrays(case, "initial"), steps)
+    comparison = compare(runs.arrays(case, "final"), expected, tolerance=1e-6)  # learning rates are float32
     assert comparison.ok, (comparison.first_difference, comparison.missing, comparison.unexpected)
 
 

@@ -5,6 +5,7 @@ import pytest
 from tests.parallel.test_equivalence import (
     test_dense_gradients_leave_in_buckets,
     test_equals_one_device,
+    test_equals_untouched_tensorflow_that_updates_by_hand,
     test_owners_of_rows_get_and_send_no_more_than_planned,
     test_ranks_agree,
     test_ranks_with_different_numbers_of_examples_equal_one_device_with_all,
@@ -23,6 +24,7 @@ __all__ = [
     "test_dense_gradients_leave_in_buckets",
     "test_equals_one_device",
     "test_equals_plain_keras",
+    "test_equals_untouched_tensorflow_that_updates_by_hand",
     "test_owners_of_rows_get_and_send_no_more_than_planned",
     "test_ranks_agree",
     "test_ranks_with_different_numbers_of_examples_equal_one_device_with_all",
