@@ -27,6 +27,7 @@ class TrainConfig:
     seed: int = field(default=MISSING, metadata={"minimum": 0})
     log_every: int = field(default=MISSING, metadata={"minimum": 1, "unit": "steps"})
     validate_steps: int | None = field(default=None, metadata={"minimum": 1, "unit": "steps"})
+    accumulate_steps: int = field(default=1, metadata={"minimum": 1, "unit": "passes"})
     objective: str | None = None
     direction: str | None = field(default=None, metadata={"choices": DIRECTIONS})
     patience: int | None = field(default=None, metadata={"minimum": 1, "unit": "validations"})

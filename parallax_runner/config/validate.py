@@ -41,6 +41,7 @@ RULES = (
     Rule(cluster.check_hosts),
     Rule(comm.check_asynchrony),
     Rule(train.check_skipped_steps),
+    Rule(train.check_accumulation),
     Rule(comm.check_mpirun_options),
     Rule(comm.check_measured_rows),
     Rule(comm.check_mode_of_script),

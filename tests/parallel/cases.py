@@ -18,6 +18,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.data.shares import SHARE, rows_of, share_of
 from parallax_runner.graph.capture import capture
+from parallax_runner.graph.parts.accumulated import accumulated
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.graph.uneven_steps import with_batch_size, with_share
 from parallax_runner.plan.comm_options import CommOptions, Compression, Lookahead, PsOptions
@@ -40,6 +41,8 @@ from tests.parallel.case_models import (
 )
 from tests.parallel.configured import CONFIGURED
 
+# Models whose steps compute their gradients in this number of passes.
+PARTS = {"in_2_parts": 2, "in_4_parts": 4, "statistics_in_2_parts": 2, "sampled_in_4_parts": 4}
 STEPS, SERVERS, SEED = 10, 2, 7
 # Per worker: at least the largest number of replicas, and of devices that a model names.
 CPU_DEVICES = 3
@@ -121,15 +124,24 @@ class Case:
         once."""
         if self.kind != "graph":
             return _keras_models().single(self)
-        size = None if self.uneven else batches * BATCH
+        whole = self._captured(None if self.uneven else batches * BATCH, batches)
+        if self.model not in PARTS:
+            return with_share(whole) if self.uneven else whole
+        parts = PARTS[self.model]
+        return accumulated(whole, self._captured(batches * BATCH // parts, batches), parts)
+
+    def whole(self, *, batches: int) -> SingleDeviceGraph:
+        """Captures the graph of one pass over `batches` batches, also for a case with several passes."""
+        return self._captured(batches * BATCH, batches)
+
+    def _captured(self, size: int | None, batches: int) -> SingleDeviceGraph:
         shapes = {"ids": ((size,), "int32"), "x": ((size, WIDTH), "float64"), "y": ((size,), "float64")}
         if self.variables == "reference":
             tf.disable_resource_variables()
         try:
-            single = capture(functools.partial(self._build, batches=batches), shapes, seed=SEED)
+            return capture(functools.partial(self._build, batches=batches), shapes, seed=SEED)
         finally:
             tf.enable_resource_variables()
-        return with_share(single) if self.uneven else single
 
     def plan(self, single: SingleDeviceGraph) -> Plan:
         """Returns the plan of this case."""

@@ -113,6 +113,31 @@ def test_equals_untouched_tensorflow_that_updates_by_hand(case: Case, launched: 
     assert comparison.ok, (comparison.first_difference, comparison.missing, comparison.unexpected)
 
 
+# The draws and the statistics of several passes are not those of one. A norm of a gradient whose repeated ids are not
+# merged, as on one device, differs, too.
+IN_PARTS = [
+    case
+    for case in MATRIX
+    if case.model in ("in_2_parts", "in_4_parts")
+    and case.average_sparse
+    and case.user_parts == 1
+    and not case.clip
+    and not case.spoilt_step
+]
+
+
+@pytest.mark.cases(IN_PARTS)
+def test_several_passes_equal_one_pass_of_one_device_over_all_examples(case: Case, launched: Launches) -> None:
+    """The unchanged graph of one pass trains on the concatenated batches of all ranks."""
+    runs, replicas = launched[case.ranks], case.ranks * case.replicas
+    steps = [[case.batch(step, rank) for rank in range(replicas)] for step in range(STEPS)]
+    expected, losses = train(case.whole(batches=replicas), runs.arrays(case, "initial"), steps)
+    comparison = compare(runs.arrays(case, "final"), expected, tolerance=TOLERANCE)
+    assert comparison.ok, (comparison.first_difference, comparison.missing, comparison.unexpected)
+    by_rank = [runs.arrays(case, "losses", rank)["losses"] for rank in range(case.ranks)]
+    np.testing.assert_allclose(np.mean(by_rank, axis=0), losses, rtol=1e-8)
+
+
 # A norm over gradients whose repeated ids are not merged, as on one device, is another norm.
 OF_ALL_EXAMPLES = [
     one for one in MATRIX if one.uneven and one.average_sparse and one.spoilt_step is None and not one.clip
