@@ -28,6 +28,7 @@ class TrainConfig:
     log_every: int = field(default=MISSING, metadata={"minimum": 1, "unit": "steps"})
     validate_steps: int | None = field(default=None, metadata={"minimum": 1, "unit": "steps"})
     accumulate_steps: int = field(default=1, metadata={"minimum": 1, "unit": "passes"})
+    mixed_precision: str = field(default="off", metadata={"choices": ("off", "bfloat16")})
     objective: str | None = None
     direction: str | None = field(default=None, metadata={"choices": DIRECTIONS})
     patience: int | None = field(default=None, metadata={"minimum": 1, "unit": "validations"})

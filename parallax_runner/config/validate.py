@@ -42,6 +42,7 @@ RULES = (
     Rule(comm.check_asynchrony),
     Rule(train.check_skipped_steps),
     Rule(train.check_accumulation),
+    Rule(train.check_mixed_precision),
     Rule(comm.check_mpirun_options),
     Rule(comm.check_measured_rows),
     Rule(comm.check_mode_of_script),

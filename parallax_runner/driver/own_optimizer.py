@@ -7,7 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from parallax_runner.config.schema import RunConfig, UpdateConfig
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, Setting
 
 if TYPE_CHECKING:
     from parallax_runner.config.origins import Origins
@@ -32,6 +32,7 @@ def without_optimizer(config: RunConfig, single: SingleDeviceGraph) -> RunConfig
     """
     from parallax_runner.config.running_job import origins_of_running_job
 
+    _refuse_mixed_precision(config, single)
     if not single.has_optimizer:
         return config
     origins = origins_of_running_job()
@@ -42,6 +43,16 @@ def without_optimizer(config: RunConfig, single: SingleDeviceGraph) -> RunConfig
             "add a parameter to the model's function for each value that you want to set (model.learning_rate=…)",
         )
     return dataclasses.replace(config, optimizer={}, update=UpdateConfig())
+
+
+def _refuse_mixed_precision(config: RunConfig, single: SingleDeviceGraph) -> None:
+    """Raises ConfigError if the configuration sets the precision of a Keras model, whose policies do."""
+    if config.train.mixed_precision != "off" and single.keras_model is not None:
+        raise ConfigError("a Keras model has a policy for its precision").about(
+            Setting.of("train.mixed_precision", config.train.mixed_precision),
+            remedy='remove this setting, and call keras.mixed_precision.set_global_policy("mixed_bfloat16") in the '
+            "model's function",
+        )
 
 
 def check_no_optimizer(origins: Origins, cause: str, remedy: str) -> None:

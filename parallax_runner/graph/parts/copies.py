@@ -25,7 +25,7 @@ class Copy:
 
 
 def shared_tensors(part: PartOps, graph: tf.Graph) -> Tensors:
-    """Copies the ops that all parts share into `graph`, the default graph. Variables and tables are those of `graph`."""
+    """Copies the ops that all parts share into `graph`, the default graph, whose variables and tables they use."""
     resources = {op for op in part.shared if _is_resource(op)}
     given = {output.name: graph.get_tensor_by_name(output.name) for op in resources for output in op.outputs}
     return given | _copied(part, part.shared - resources, given, name="parts/shared")
