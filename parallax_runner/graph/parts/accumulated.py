@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -151,20 +151,24 @@ def _without_whole_pass(step: PartOps, whole: SingleDeviceGraph) -> tf.GraphDef:
     """Returns the graph without the pass over the whole batch, unless validation or serving needs it."""
     names = [*whole.fetched_in_validation, *whole.outputs.values()]
     kept = edit.ancestors(step.graph.get_tensor_by_name(name).op for name in names)
-    unneeded = step.repeated - kept
-    stack = list(unneeded)
-    dropped: set[Op] = set()
+    dropped = {op.name for op in _with_consumers(step.repeated - kept)}
+    graph_def = step.graph.as_graph_def()
+    nodes = [node for node in graph_def.node if node.name not in dropped]
+    for node in nodes:
+        node.attr.pop("_class", None)  # a hint that may name a dropped op
+        node.input[:] = [one for one in node.input if one.removeprefix("^") not in dropped]
+    remaining = tf.GraphDef(library=graph_def.library, versions=graph_def.versions)
+    remaining.node.extend(nodes)
+    return remaining
+
+
+def _with_consumers(ops: Iterable[Op]) -> set[Op]:
+    """Returns ops and all ops that read their results."""
+    found: set[Op] = set()
+    stack = list(ops)
     while stack:
         op = stack.pop()
-        if op in dropped:
-            continue
-        dropped.add(op)
-        stack += [consumer for output in op.outputs for consumer in output.consumers()]
-    graph_def = step.graph.as_graph_def()
-    names_dropped = {op.name for op in dropped}
-    for node in [node for node in graph_def.node if node.name in names_dropped]:
-        graph_def.node.remove(node)
-    for node in graph_def.node:
-        node.attr.pop("_class", None)  # a hint that may name a dropped op
-        node.input[:] = [one for one in node.input if not one.startswith("^") or one[1:] not in names_dropped]
-    return graph_def
+        if op not in found:
+            found.add(op)
+            stack += [consumer for output in op.outputs for consumer in output.consumers()]
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -74,14 +74,21 @@ def _copied(part: PartOps, ops: Iterable[Op], given: Tensors, *, name: str) -> d
     chosen = {op.name: op for op in ops}
     if not chosen:
         return {}
-    graph_def = named_apart(part.graph.as_graph_def(), f"{name.replace('/', '_')}/")
-    for node in [node for node in graph_def.node if node.name not in chosen]:
-        graph_def.node.remove(node)
-    for node in graph_def.node:
-        node.attr.pop("_class", None)
-        node.input[:] = [one for one in node.input if not one.startswith("^") or one[1:] in chosen]
     inputs = {tensor.name for op in chosen.values() for tensor in op.inputs if tensor.op.name not in chosen}
-    tf.import_graph_def(graph_def, name=name, input_map={key: given[key] for key in inputs})
+    input_map = {key: given[key] for key in inputs}
+    tf.import_graph_def(_graph_of(part, chosen, f"{name.replace('/', '_')}/"), name=name, input_map=input_map)
     graph = tf.get_default_graph()
     outputs = [output for op in chosen.values() for output in op.outputs]
     return {output.name: graph.get_tensor_by_name(f"{name}/{output.name}") for output in outputs}
+
+
+def _graph_of(part: PartOps, chosen: Container[str], prefix: str) -> tf.GraphDef:
+    """Returns the ops named in `chosen`, without control inputs from other ops. Functions and loops get a prefix."""
+    graph_def = named_apart(part.graph.as_graph_def(), prefix)
+    kept = [node for node in graph_def.node if node.name in chosen]
+    for node in kept:
+        node.attr.pop("_class", None)
+        node.input[:] = [one for one in node.input if not one.startswith("^") or one[1:] in chosen]
+    copied = tf.GraphDef(library=graph_def.library, versions=graph_def.versions)
+    copied.node.extend(kept)
+    return copied

@@ -39,36 +39,50 @@ def part_ops(single: SingleDeviceGraph) -> PartOps:
 
     Raises CaptureError if the gradients depend on the update itself.
     """
-    graph = tf.Graph()
-    with graph.as_default():
-        tf.import_graph_def(single.meta_graph.graph_def, name="")
-    step = [graph.get_operation_by_name(single.train_op), *_computed(graph, single)]
-    needed = edit.ancestors(step)
-    region = find_boundary(graph, single.train_op, single.gradients).region
+    graph = _imported(single)
     gradients = [graph.get_tensor_by_name(name) for name in gradient_names(single)]
-    updating = {consumer for tensor in gradients for consumer in tensor.consumers() if consumer in region}
-    before = needed - _behind(updating, needed)
-    sources = {op for op in before if draws(op.node_def)}
-    sources |= {graph.get_tensor_by_name(name).op for name in single.features.values()}
-    # An op that only waits for the examples, such as a weight decay, runs once.
-    varying = edit.descendants([output for op in sources for output in op.outputs], within=before)
-    computing = edit.ancestors([*(tensor.op for tensor in gradients), *_computed(graph, single)])
+    computed = [*(tensor.op for tensor in gradients), *_computed(graph, single)]
+    region = find_boundary(graph, single.train_op, single.gradients).region
+    needed = edit.ancestors([graph.get_operation_by_name(single.train_op), *_computed(graph, single)])
+    before = needed - _behind(_readers(gradients, region), needed)
+    computing = edit.ancestors(computed)
     if not computing <= before:
         raise CaptureError(
             "the gradients depend on the update of the same step, so they cannot be computed in several passes"
         )
-    writes = {op for op in before if edit.is_write(op) and (op in varying or op in computing)}
-    closure = edit.ancestors([*(tensor.op for tensor in gradients), *_computed(graph, single), *writes])
-    changing = _behind([*sources, *writes, *_reads_of(writes)], closure) - _placeholders(graph, single)
-    lookups = _lookups_by_features(changing, writes)
+    features = {graph.get_tensor_by_name(name).op for name in single.features.values()}
+    sources = features.union(op for op in before if draws(op.node_def))
+    writes = _writes_of_a_pass(before, sources, computing)
+    closure = edit.ancestors([*computed, *writes])
+    repeated = _behind([*sources, *writes, *_reads_of(writes)], closure) - features
     return PartOps(
         graph=graph,
-        repeated=frozenset(changing),
+        repeated=frozenset(repeated),
         writes=frozenset(writes),
-        lookups=frozenset(lookups),
-        shared=frozenset(closure - changing - _placeholders(graph, single)),
-        region=frozenset(region - changing),
+        lookups=frozenset(_lookups_by_features(repeated, writes)),
+        shared=frozenset(closure - repeated - features),
+        region=frozenset(region - repeated),
     )
+
+
+def _imported(single: SingleDeviceGraph) -> tf.Graph:
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.import_graph_def(single.meta_graph.graph_def, name="")
+    return graph
+
+
+def _readers(tensors: Iterable[tf.Tensor], region: Iterable[Op]) -> set[Op]:
+    """Returns the ops of the region that read one of the tensors."""
+    return {consumer for tensor in tensors for consumer in tensor.consumers()}.intersection(region)
+
+
+def _writes_of_a_pass(before: set[Op], sources: Iterable[Op], computing: set[Op]) -> set[Op]:
+    """Returns the ops that write what they compute from examples, or that the gradients wait for. An op that only waits
+    for the examples, such as a weight decay, is none of them."""
+    varying = edit.descendants([output for op in sources for output in op.outputs], within=before)
+    of_a_pass = varying.union(computing & before)
+    return set(filter(edit.is_write, of_a_pass))
 
 
 def gradient_names(single: SingleDeviceGraph) -> list[str]:
@@ -80,10 +94,6 @@ def gradient_names(single: SingleDeviceGraph) -> list[str]:
 def _computed(graph: tf.Graph, single: SingleDeviceGraph) -> list[Op]:
     """Returns the ops that compute the loss and the metrics of a step."""
     return [graph.get_tensor_by_name(name).op for name in (single.loss, *single.fetched_in_training)]
-
-
-def _placeholders(graph: tf.Graph, single: SingleDeviceGraph) -> set[Op]:
-    return {graph.get_tensor_by_name(name).op for name in single.features.values()}
 
 
 def _behind(starts: Iterable[Op], within: set[Op]) -> set[Op]:

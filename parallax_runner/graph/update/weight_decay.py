@@ -11,16 +11,16 @@ from parallax_runner.config.schema import UpdateConfig
 from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.graph.update.clipping import Gradient
 
-# These optimizers compute a variable from sums of its gradients, so they would undo a decay.
-FROM_SUMS = (tf.train.FtrlOptimizer, tf.train.AdagradDAOptimizer)
+# Optimizers with this attribute have a regularization of their own, and most compute a variable from sums of its
+# gradients, which undoes a decay.
+OWN_REGULARIZATION = "_l2_regularization_strength"
 
 
 def check_optimizer(optimizer: tf.train.Optimizer, update: UpdateConfig) -> None:
     """Raises ConfigError for an optimizer that would undo the decay."""
-    if isinstance(optimizer, FROM_SUMS):
+    if hasattr(optimizer, OWN_REGULARIZATION):
         raise ConfigError(
-            f"{type(optimizer).__name__} computes a variable from sums of its gradients, so a decay of the variable "
-            "has no effect."
+            f"{type(optimizer).__name__} has a regularization of its own, and can undo a decay of its variables."
         ).about(
             Setting.of("update.weight_decay", update.weight_decay),
             remedy="Set optimizer.l2_regularization_strength, or choose another optimizer",
