@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from parallax_runner.config.explain import shown, written
-from parallax_runner.config.origins import Origins
+from parallax_runner.config.location import conf_dir
+from parallax_runner.config.origins import ConfigFile, Origins
 from parallax_runner.errors import Setting
 
 
@@ -24,9 +25,15 @@ def _settings(group: str, origins: Origins) -> Iterator[Setting]:
         for chosen, choice, where in file.defaults(overrides=True):
             if chosen == group:
                 yield Setting(group, choice, where=where)
-        for key in file.values if file.group != group else ():
+        for key in () if _has_defaults(file, group) else file.values:
             if _is_within(key, group) and not isinstance(file.values[key], dict):
                 yield Setting(key, shown(written(file.values[key])), where=file.where(key))
+
+
+def _has_defaults(file: ConfigFile, group: str) -> bool:
+    """Returns whether the file contains the defaults of the group: it is the file of a choice, or the package's main
+    configuration."""
+    return file.group == group or file.path == conf_dir() / "config.yaml"
 
 
 def _is_within(key: str, group: str) -> bool:

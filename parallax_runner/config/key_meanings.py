@@ -23,7 +23,13 @@ from parallax_runner.config.structured import STRUCTURED, group_in
 SCHEMA_GROUPS = {
     entry.name: entry.type for entry in dataclasses.fields(RunConfig) if dataclasses.is_dataclass(entry.type)
 }
-IN_CONFIG_FILE = ("sweep", "read", "predict", "simulate")  # groups whose values are in conf/config.yaml itself
+IN_CONFIG_FILE = (
+    "sweep",
+    "read",
+    "predict",
+    "update",
+    "simulate",
+)  # groups whose values are in conf/config.yaml itself
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,6 +27,8 @@ class TrainConfig:
     seed: int = field(default=MISSING, metadata={"minimum": 0})
     log_every: int = field(default=MISSING, metadata={"minimum": 1, "unit": "steps"})
     validate_steps: int | None = field(default=None, metadata={"minimum": 1, "unit": "steps"})
+    accumulate_steps: int = field(default=1, metadata={"minimum": 1, "unit": "passes"})
+    mixed_precision: str = field(default="off", metadata={"choices": ("off", "bfloat16")})
     objective: str | None = None
     direction: str | None = field(default=None, metadata={"choices": DIRECTIONS})
     patience: int | None = field(default=None, metadata={"minimum": 1, "unit": "validations"})
@@ -40,6 +42,34 @@ class TrainConfig:
         """The value of `steps` for a model that is not a script."""
         assert self.steps is not None
         return self.steps
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """`update.schedule`: the learning rate as a function of the global step."""
+
+    warmup_steps: int = field(default=0, metadata={"minimum": 0, "unit": "steps"})
+    decay: str = field(default="constant", metadata={"choices": ("constant", "linear", "cosine", "exponential")})
+    decay_steps: int | None = field(default=None, metadata={"minimum": 1, "unit": "steps"})
+    decay_rate: float | None = field(default=None, metadata={"above": 0, "unit": "share"})
+    end_fraction: float = field(default=0.0, metadata={"minimum": 0, "maximum": 1, "unit": "share"})
+
+    @property
+    def changes(self) -> bool:
+        """Whether the learning rate depends on the step."""
+        return self.warmup_steps > 0 or self.decay != "constant"
+
+
+@dataclass(frozen=True)
+class UpdateConfig:
+    """Group `update`: how the optimizer of a TensorFlow 1 graph updates variables."""
+
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    clip_norm: float | None = field(default=None, metadata={"above": 0, "unit": "norm"})
+    clip_value: float | None = field(default=None, metadata={"above": 0, "unit": "gradient"})
+    global_clip_norm: float | None = field(default=None, metadata={"above": 0, "unit": "norm"})
+    weight_decay: float | None = field(default=None, metadata={"above": 0, "unit": "share"})
+    exclude_from_weight_decay: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -278,6 +308,7 @@ class RunConfig:
     data: Mapping[str, Any] = field(default_factory=dict)
     optimizer: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
+    update: UpdateConfig = field(default_factory=UpdateConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     comm: CommConfig = field(default_factory=CommConfig)
     partition: PartitionConfig = field(default_factory=PartitionConfig)

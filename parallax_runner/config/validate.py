@@ -20,6 +20,7 @@ from parallax_runner.config.rules.learning_rates import check_learning_rates
 from parallax_runner.config.rules.partition import check_barrier, check_partition
 from parallax_runner.config.rules.profile import check_profile
 from parallax_runner.config.rules.routes import check_routes
+from parallax_runner.config.rules.update import check_update
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.unused_keys import without_unused
 
@@ -40,6 +41,8 @@ RULES = (
     Rule(cluster.check_hosts),
     Rule(comm.check_asynchrony),
     Rule(train.check_skipped_steps),
+    Rule(train.check_accumulation),
+    Rule(train.check_mixed_precision),
     Rule(comm.check_mpirun_options),
     Rule(comm.check_measured_rows),
     Rule(comm.check_mode_of_script),
@@ -50,6 +53,7 @@ RULES = (
     Rule(check_barrier),
     Rule(check_data),
     Rule(check_learning_rates),
+    Rule(check_update),
     Rule(check_profile, of_unused=True),
     Rule(folders.check_resume),
     Rule(folders.check_warm_start),

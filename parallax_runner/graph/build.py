@@ -19,7 +19,7 @@ from parallax_runner.data.common_features import validation_features_of
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.data.indexed import is_source, of_source
 from parallax_runner.data.shares import is_uneven_run
-from parallax_runner.errors import ConfigError, DataError, Setting
+from parallax_runner.errors import CaptureError, ConfigError, DataError, Setting
 from parallax_runner.files.in_place import open_in_place
 from parallax_runner.graph.arguments import blamed, check_call, check_callable, check_names
 from parallax_runner.graph.data_arguments import data_arguments
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 # Keys of the group `data` that are not arguments of its function.
 OWN_DATA_KEYS = ("batch_size", "global_batch", "resume")
 MEMBERS = ("features", "words_per_example", "train_size", "validation_size", "train_batch")
+ACCUMULATE = "train.accumulate_steps"
 MODELS = "models"  # the package that conf/model/ names
 
 
@@ -90,8 +91,42 @@ def build_graph(config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
     if is_uneven_run(config, dataset):
         from parallax_runner.graph.uneven_steps import with_share
 
+        _refuse_accumulation(config)
         return with_share(_build(config, dataset, None))
-    return _build(config, dataset, config.data["batch_size"])
+    batch_size = config.data["batch_size"]
+    whole = _build(config, dataset, batch_size)
+    return whole if config.train.accumulate_steps == 1 else _accumulated(config, dataset, whole)
+
+
+def _refuse_accumulation(config: RunConfig) -> None:
+    """Raises ConfigError if a step is divided into passes, because its batch can have any size."""
+    if config.train.accumulate_steps > 1:
+        raise ConfigError(
+            "the last batch of the data is smaller than the others, and only batches of one size can be divided."
+        ).about(
+            Setting.of(ACCUMULATE, config.train.accumulate_steps),
+            remedy="Omit it (drop_remainder=True in Dataset.batch), or omit this key",
+        )
+
+
+def _accumulated(config: RunConfig, dataset: Dataset, whole: SingleDeviceGraph) -> SingleDeviceGraph:
+    """Returns the step that computes its gradients in several passes over parts of its batch."""
+    from parallax_runner.graph.parts.accumulated import accumulated
+
+    parts, batch_size = config.train.accumulate_steps, config.data["batch_size"]
+    setting = Setting.of(ACCUMULATE, parts)
+    if whole.keras_model is not None:
+        raise ConfigError("a compiled Keras model accumulates gradients in its optimizer").about(
+            setting, remedy=f"remove this setting, and give the optimizer gradient_accumulation_steps={parts}"
+        )
+    if batch_size % parts:
+        raise ConfigError(f"data.batch_size={batch_size} cannot be divided into {parts} equal parts.").about(
+            setting, remedy="Set a batch size that is a multiple of this number"
+        )
+    try:
+        return accumulated(whole, _build(config, dataset, batch_size // parts), parts)
+    except (CaptureError, ConfigError) as error:
+        raise CaptureError(f"a pass over {batch_size // parts} examples: {error}").about(setting) from error
 
 
 def build_serving_graph(config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
@@ -140,12 +175,11 @@ MODEL: Source = _Model()
 
 
 def _build(config: RunConfig, dataset: Dataset, batch_size: int | None) -> SingleDeviceGraph:
-    from hydra.utils import instantiate
-
     if "tensorflow" not in sys.modules:
         with _native_output_to(Path(config.run_dir) / "logs" / "driver.log"):
             import_tensorflow()
     from parallax_runner.graph.capture import capture
+    from parallax_runner.graph.update.optimizer import updating_optimizer
 
     step = _step_in(config, dataset, batch_size)
     function = _find("model", config.model)
@@ -169,7 +203,7 @@ def _build(config: RunConfig, dataset: Dataset, batch_size: int | None) -> Singl
 
     def build(features: dict[str, Any]) -> Any:
         with blamed("optimizer", config.optimizer, optimizer_class):
-            optimizer = _unwrapped(lambda: instantiate(plain(config.optimizer)))
+            optimizer = _unwrapped(lambda: updating_optimizer(_instantiated, plain(config.optimizer), config.update))
         return _unwrapped(lambda: _instantiated(plain(config.model), features, optimizer, **table))
 
     with stage("graph"), blamed("model", config.model, function, given=2):

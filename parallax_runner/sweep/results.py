@@ -70,8 +70,9 @@ def _objective(one: Result) -> float:
     return one.objective or 0.0
 
 
-def save(results: Sequence[Result], sweep_dir: Path, status: str) -> Path:
-    """Writes `results.json`. NaN and infinite numbers become null."""
+def save(results: Sequence[Result], sweep_dir: Path, status: str, *, means: Sequence[Mapping[str, Any]] = ()) -> Path:
+    """Writes `results.json`. `means` are the means over jobs that repeat a training (repeats.py). NaN and infinite
+    numbers become null."""
     path = sweep_dir / FILE_NAME
     name = name_of_objective(results)
     document = {
@@ -79,6 +80,7 @@ def save(results: Sequence[Result], sweep_dir: Path, status: str) -> Path:
         "objective": name,
         "direction": None if name is None else direction_of(results),
         "jobs": [_flat(one) for one in results],
+        "means": [{key: _finite(value) for key, value in one.items()} for one in means],
     }
     write_whole(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
     return path

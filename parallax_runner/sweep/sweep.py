@@ -21,7 +21,7 @@ from parallax_runner.files.credentials import without_password
 from parallax_runner.files.locks import locked
 from parallax_runner.files.plain import reason_of
 from parallax_runner.process.exit_status import INTERRUPTED, tell
-from parallax_runner.sweep import objectives_plot, parent, results, resumed
+from parallax_runner.sweep import objectives_plot, parent, repeats, results, resumed
 from parallax_runner.sweep.ensemble import make_ensemble
 from parallax_runner.sweep.events import HOST_ENDED
 from parallax_runner.sweep.ledger import Account, Job, Ledger, Standing
@@ -111,7 +111,7 @@ def _ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> int:
 def _saved(ranked: Sequence[Result], sweep_dir: Path, outcome: Status) -> list[Path]:
     """Writes `results.json`. If that fails, prints a note, because the jobs have ended."""
     try:
-        return [results.save(ranked, sweep_dir, outcome)]
+        return [results.save(ranked, sweep_dir, outcome, means=repeats.as_json(repeats.repeats(ranked)))]
     except OSError as error:
         print(f"parallax_runner: {sweep_dir / results.FILE_NAME} was not written: {error.strerror}", file=sys.stderr)
         return []
@@ -152,6 +152,8 @@ def _show(ranked: Sequence[Result], sweep_dir: Path, again: str | None) -> None:
     if not console.is_terminal:
         console = Console(stderr=True, width=PLAIN_WIDTH)
     console.print(results.table(ranked, sweep_dir))
+    for line in repeats.described(repeats.repeats(ranked), results.name_of_objective(ranked) or "objective"):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     reason = results.disagreement(ranked)
     if reason is not None:
         console.print(f"note: {reason}", highlight=False, markup=False, soft_wrap=True)

@@ -18,6 +18,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.data.shares import SHARE, rows_of, share_of
 from parallax_runner.graph.capture import capture
+from parallax_runner.graph.parts.accumulated import accumulated
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.graph.uneven_steps import with_batch_size, with_share
 from parallax_runner.plan.comm_options import CommOptions, Compression, Lookahead, PsOptions
@@ -38,7 +39,10 @@ from tests.parallel.case_models import (
     keep_padding,
     update_every_third_step,
 )
+from tests.parallel.configured import CONFIGURED
 
+# Models whose steps compute their gradients in this number of passes.
+PARTS = {"in_2_parts": 2, "in_4_parts": 4, "statistics_in_2_parts": 2, "sampled_in_4_parts": 4}
 STEPS, SERVERS, SEED = 10, 2, 7
 # Per worker: at least the largest number of replicas, and of devices that a model names.
 CPU_DEVICES = 3
@@ -120,15 +124,24 @@ class Case:
         once."""
         if self.kind != "graph":
             return _keras_models().single(self)
-        size = None if self.uneven else batches * BATCH
+        whole = self._captured(None if self.uneven else batches * BATCH, batches)
+        if self.model not in PARTS:
+            return with_share(whole) if self.uneven else whole
+        parts = PARTS[self.model]
+        return accumulated(whole, self._captured(batches * BATCH // parts, batches), parts)
+
+    def whole(self, *, batches: int) -> SingleDeviceGraph:
+        """Captures the graph of one pass over `batches` batches, also for a case with several passes."""
+        return self._captured(batches * BATCH, batches)
+
+    def _captured(self, size: int | None, batches: int) -> SingleDeviceGraph:
         shapes = {"ids": ((size,), "int32"), "x": ((size, WIDTH), "float64"), "y": ((size,), "float64")}
         if self.variables == "reference":
             tf.disable_resource_variables()
         try:
-            single = capture(functools.partial(self._build, batches=batches), shapes, seed=SEED)
+            return capture(functools.partial(self._build, batches=batches), shapes, seed=SEED)
         finally:
             tf.enable_resource_variables()
-        return with_share(single) if self.uneven else single
 
     def plan(self, single: SingleDeviceGraph) -> Plan:
         """Returns the plan of this case."""
@@ -210,17 +223,13 @@ class Case:
         return {name: array[rank:] for name, array in self._whole_batch(STEPS, rank).items()}
 
     def _build(self, features: dict[str, tf.Tensor], *, batches: int) -> dict[str, Any]:
-        # Servers outlive a case: unique names keep the cases apart.
-        with tf.variable_scope("case_" + re.sub(r"\W", "_", self.name), reuse=tf.AUTO_REUSE):
-            losses = [
-                tf.reduce_mean(tf.square(MODELS[self.model](self, part) - part["y"])) for part in self._parts(features)
-            ]
+        losses = [self.loss(part) for part in self._parts(features)]
         loss = tf.add_n(losses) / len(losses)
         global_step = tf.train.get_or_create_global_step()
         if self.model == "decay_after":
             # Every rank needs its own step number, although only updates on servers lead to it.
             loss *= tf.minimum(tf.cast(global_step, tf.float64) * 0.2, 1.0)
-        optimizer = KERAS[self.optimizer] if self.optimizer in KERAS else OPTIMIZERS[self.optimizer]()
+        optimizer = self._optimizer()
         pairs = optimizer.compute_gradients(loss)
         if self.optimizer in KERAS and batches > 1:  # one device that replaces several ranks merges repeated ids
             pairs = [(tf.convert_to_tensor(gradient), variable) for gradient, variable in pairs]
@@ -247,6 +256,17 @@ class Case:
         if self.model == "chained":
             train_op = self._train_another(features, after=train_op)
         return {"loss": loss, "train_op": train_op}
+
+    def loss(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Adds the model to the default graph, and returns its loss."""
+        # Servers outlive a case: unique names keep the cases apart.
+        with tf.variable_scope("case_" + re.sub(r"\W", "_", self.name), reuse=tf.AUTO_REUSE):
+            return tf.reduce_mean(tf.square(MODELS[self.model](self, features) - features["y"]))
+
+    def _optimizer(self) -> Any:
+        if self.model == "configured":
+            return CONFIGURED[self.optimizer].optimizer()
+        return KERAS[self.optimizer] if self.optimizer in KERAS else OPTIMIZERS[self.optimizer]()
 
     def _parts(self, features: dict[str, tf.Tensor]) -> list[dict[str, tf.Tensor]]:
         """Returns the batch as one, or as the micro-batches whose gradients the model joins."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.parallel import traced_cases
 from tests.parallel.cases import KERAS, OPTIMIZERS, Case
+from tests.parallel.configured import CONFIGURED
 
 AXES: dict[str, tuple[Any, ...]] = {
     "comm": ("mpi", "ps", "hybrid", "sharded"),
@@ -82,6 +83,8 @@ def special_cases() -> list[Case]:
         *lookahead_cases(),
         *split_cases(),
         *keras_cases(),
+        *configured_cases(),
+        *cases_in_parts(),
         *uneven_cases(),
         *table_cases(),
         *(Case(comm=comm, model="unseeded", ranks=ranks) for comm, ranks in (("mpi", 3), ("hybrid", 2))),
@@ -336,6 +339,51 @@ def keras_cases() -> list[Case]:
     ]
 
 
+def configured_cases() -> list[Case]:
+    """Returns cases whose optimizer updates as the group `update` of the configuration says, in every mode."""
+    routes: list[dict[str, Any]] = [
+        {"comm": "mpi"},
+        {"comm": "ps", "partitions": 3},
+        {"comm": "hybrid", "partitions": 2, "ranks": 3},
+        {"comm": "sharded"},
+    ]
+    return [
+        *(
+            Case(**route, model="configured", optimizer=optimizer)
+            for route, optimizer in itertools.product(routes, CONFIGURED)
+        ),
+        Case(comm="sharded", model="configured", optimizer="clip_norm", user_parts=3, ranks=3),
+        Case(comm="mpi", model="configured", optimizer="all", reroute=".allreduce", ranks=3),
+        Case(comm="ps", model="configured", optimizer="weight_decay", replicas=2, variables="reference"),
+        Case(comm="ps", model="configured", optimizer="all", replicate_variables=True, ranks=3),
+        Case(comm="sharded", model="configured", optimizer="all", spoilt_step=4),
+    ]
+
+
+def cases_in_parts() -> list[Case]:
+    """Returns cases whose steps compute their gradients in several passes, in every mode."""
+    return [
+        Case(comm="mpi", model="in_2_parts", optimizer="adam", clip=True),
+        Case(comm="mpi", model="in_4_parts", optimizer="momentum", ranks=3, reroute=".allreduce"),
+        Case(comm="mpi", model="in_4_parts", optimizer="adagrad", use_allgatherv=True),
+        Case(comm="ps", model="in_4_parts", optimizer="adam", clip=True, partitions=3, ranks=3),
+        Case(comm="ps", model="in_2_parts", optimizer="momentum", replicas=2, partitions=2),
+        Case(comm="ps", model="in_2_parts", optimizer="adam", replicate_variables=True, user_parts=3),
+        Case(comm="hybrid", model="in_2_parts", optimizer="adam", clip=True, partitions=2, ranks=3),
+        Case(comm="hybrid", model="in_4_parts", optimizer="keras_adamw"),
+        Case(comm="hybrid", model="in_4_parts", optimizer="keras_adam", spoilt_step=4, ranks=3),
+        Case(comm="hybrid", model="in_4_parts", optimizer="adam", spoilt_step=4),
+        Case(comm="sharded", model="in_4_parts", optimizer="adam", clip=True),
+        Case(comm="sharded", model="in_2_parts", optimizer="momentum", ranks=3, average_sparse=False),
+        Case(comm="sharded", model="in_2_parts", optimizer="ftrl", variables="reference", lookahead="off"),
+        *(
+            Case(comm=comm, model=model, optimizer="adam")
+            for comm in ("mpi", "ps", "hybrid", "sharded")
+            for model in ("statistics_in_2_parts", "sampled_in_4_parts")
+        ),
+    ]
+
+
 def placed_cases() -> list[Case]:
     """Returns cases with ops around the servers' variables on either side."""
     two = {"comm": "ps", "replicas": 2, "replicate_variables": True}
@@ -490,6 +538,14 @@ BASIC = frozenset(
         Case(optimizer="keras_adamw", partitions=4),
         Case(comm="mpi", compression="bf16", optimizer="momentum", reroute=".allreduce"),
         Case(comm="mpi", model="bfloat16", optimizer="momentum"),
+        # Updates as the configuration says.
+        Case(comm="mpi", model="configured", optimizer="clip_norm"),
+        Case(comm="ps", model="configured", optimizer="all", partitions=3),
+        Case(comm="hybrid", model="configured", optimizer="all", partitions=2, ranks=3),
+        Case(comm="sharded", model="configured", optimizer="all"),
+        # Steps in several passes.
+        Case(comm="ps", model="in_4_parts", optimizer="adam", clip=True, partitions=3, ranks=3),
+        Case(comm="sharded", model="in_4_parts", optimizer="adam", clip=True),
         # Sparse gradients that are not averaged.
         Case(comm="mpi", optimizer="momentum", gradients="sparse", average_sparse=False, reroute=".allreduce"),
         *(Case(**fields) for fields in traced_cases.BASIC),

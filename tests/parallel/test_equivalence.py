@@ -20,6 +20,7 @@ from parallax_runner.verify.reference import Reference
 from tests.parallel.case_models import WIDTH
 from tests.parallel.cases import KERAS, SEED, STEPS, Case
 from tests.parallel.concatenated import train
+from tests.parallel.configured import train_by_hand
 from tests.parallel.conftest import Launches
 from tests.parallel.matrix import AXES, BASIC, COMPRESSED, EVERY, FAULTS, FAULTY, MATRIX, SHORT, TRACED
 from tests.parallel.traced_cases import OF_OWN_BATCH
@@ -98,6 +99,43 @@ def test_equals_one_device_that_has_dense_gradients_of_all_batches(case: Case, l
     assert any(name.startswith(f"{KERAS[case.optimizer].name}/") for name in expected)
     comparison = compare(runs.arrays(case, "final"), expected, tolerance=1e-10)
     assert comparison.ok, (comparison.first_difference, comparison.missing, comparison.unexpected)
+
+
+CONFIGURED = [case for case in MATRIX if case.model == "configured" and case.replicas == case.user_parts == 1]
+
+
+@pytest.mark.cases([case for case in CONFIGURED if case.spoilt_step is None])
+def test_equals_untouched_tensorflow_that_updates_by_hand(case: Case, launched: Launches) -> None:
+    runs = launched[case.ranks]
+    steps = [[case.batch(step, rank) for rank in range(case.ranks)] for step in range(STEPS)]
+    expected = train_by_hand(case, runs.arrays(case, "initial"), steps)
+    comparison = compare(runs.arrays(case, "final"), expected, tolerance=1e-6)  # learning rates are float32
+    assert comparison.ok, (comparison.first_difference, comparison.missing, comparison.unexpected)
+
+
+# The draws and the statistics of several passes are not those of one. A norm of a gradient whose repeated ids are not
+# merged, as on one device, differs, too.
+IN_PARTS = [
+    case
+    for case in MATRIX
+    if case.model in ("in_2_parts", "in_4_parts")
+    and case.average_sparse
+    and case.user_parts == 1
+    and not case.clip
+    and not case.spoilt_step
+]
+
+
+@pytest.mark.cases(IN_PARTS)
+def test_several_passes_equal_one_pass_of_one_device_over_all_examples(case: Case, launched: Launches) -> None:
+    """The unchanged graph of one pass trains on the concatenated batches of all ranks."""
+    runs, replicas = launched[case.ranks], case.ranks * case.replicas
+    steps = [[case.batch(step, rank) for rank in range(replicas)] for step in range(STEPS)]
+    expected, losses = train(case.whole(batches=replicas), runs.arrays(case, "initial"), steps)
+    comparison = compare(runs.arrays(case, "final"), expected, tolerance=TOLERANCE)
+    assert comparison.ok, (comparison.first_difference, comparison.missing, comparison.unexpected)
+    by_rank = [runs.arrays(case, "losses", rank)["losses"] for rank in range(case.ranks)]
+    np.testing.assert_allclose(np.mean(by_rank, axis=0), losses, rtol=1e-8)
 
 
 # A norm over gradients whose repeated ids are not merged, as on one device, is another norm.

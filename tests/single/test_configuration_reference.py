@@ -103,6 +103,7 @@ def test_typed_groups_are_those_of_the_schema() -> None:
         "sweep",
         "read",
         "predict",
+        "update",
         "simulate",
     }  # no groups: they stand in config.yaml itself
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
+from typing import TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -26,19 +27,23 @@ class Partition:
     With `fractions`, such as {"validation": 0.1}, the part of a row follows from a hash of its number among all rows of
     all files for training, keyed by `seed`. So the same rows in another format or in other files are divided alike.
     With `bounds`, such as {"validation": "2024-01-01"}, the rows from this value of `column` on belong to a part.
-    Strings are compared byte by byte.
+    Strings are compared byte by byte. With `folds`, each row belongs to one of so many folds, by the same hash, and the
+    rows of `fold` are for validation.
     """
 
     fractions: Mapping[str, float] = field(default_factory=dict)
     column: str | None = None
     bounds: Mapping[str, float | str] = field(default_factory=dict)
     seed: int = 0
+    folds: int | None = None
+    fold: int | None = None
 
     def __post_init__(self) -> None:
         """Raises ConfigError if the values do not divide rows."""
         _check_types(self)
-        if bool(self.fractions) == bool(self.bounds):
-            raise ConfigError("expected either fractions, or bounds and a column.").about(
+        _check_folds(self)
+        if sum(map(bool, (self.fractions, self.bounds, self.folds))) != 1:
+            raise ConfigError("expected either fractions, or bounds and a column, or folds and a fold.").about(
                 Setting.of("data.partition", None)
             )
         if bool(self.bounds) != (self.column is not None):
@@ -61,6 +66,8 @@ class Partition:
     @property
     def parts(self) -> tuple[str, ...]:
         """The parts that rows go to, in the order of their numbers: training is 0."""
+        if self.folds is not None:
+            return (TRAIN, VALIDATION)
         return (TRAIN, *(self.fractions or self._ordered_bounds()))
 
     @property
@@ -78,6 +85,8 @@ class Partition:
         key = hashlib.sha256(f"{self.seed}".encode()).digest()
         mixed = _mixed(numbers.astype(np.uint64) + np.uint64(int.from_bytes(key[:8], "little")))
         uniform = mixed / 2.0**64
+        if self.folds is not None:
+            return (np.floor(uniform * self.folds) == self.fold).astype(np.int8)
         limits = np.cumsum(list(self.fractions.values()))
         part = np.searchsorted(limits, uniform, side="right") + 1
         return np.where(part > len(limits), 0, part).astype(np.int8)
@@ -104,8 +113,24 @@ def _check_types(given: Partition) -> None:
     )
     if not isinstance(given.column, str | None):
         raise ConfigError("expected the name of a column.").about(Setting.of("data.partition.column", given.column))
-    if not isinstance(given.seed, Integral) or isinstance(given.seed, bool):
+    if not _is_integer(given.seed):
         raise ConfigError("expected an integer.").about(Setting.of("data.partition.seed", given.seed))
+
+
+def _check_folds(given: Partition) -> None:
+    """Raises ConfigError unless there are no folds, or at least two and a fold among them."""
+    if given.folds is None and given.fold is None:
+        return
+    if not _is_integer(given.folds) or given.folds < 2:
+        raise ConfigError("expected an integer, at least 2.").about(Setting.of("data.partition.folds", given.folds))
+    if not _is_integer(given.fold) or not 0 <= given.fold < given.folds:
+        raise ConfigError(f"expected an integer from 0 to {given.folds - 1}.").about(
+            Setting.of("data.partition.fold", given.fold)
+        )
+
+
+def _is_integer(value: object) -> TypeGuard[int]:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _check_parts(given: object, key: str, expected: str, is_good: Callable[[object], bool]) -> None:

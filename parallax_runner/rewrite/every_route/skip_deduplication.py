@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tensorflow.compat.v1 as tf
+
 from parallax_runner.graph import edit
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.rewrite_state import Rewrite
@@ -17,9 +19,21 @@ def skip_deduplication(rewrite: Rewrite) -> None:
     for gradient in rewrite.gradients:
         if gradient.indices is None:
             continue
-        for unique in [op for op in gradient.indices.consumers() if op in rewrite.region and op.type == "Unique"]:
-            distinct, numbers = unique.outputs
-            for op in numbers.consumers():
-                if op in rewrite.region and op.type == "UnsortedSegmentSum" and op.inputs[1] is numbers:
-                    edit.reconnect(op.outputs[0], op.inputs[0], where=rewrite.region.__contains__)
-            edit.reconnect(distinct, gradient.indices, where=rewrite.region.__contains__)
+        bypassed: set[tf.Operation] = set()
+        # Clipping and the optimizer each remove duplicates. Once the first is bypassed, the second one reads the ids.
+        while found := [op for op in _removals(rewrite, gradient.indices) if op not in bypassed]:
+            for unique in found:
+                _bypass(rewrite, unique, gradient.indices)
+            bypassed.update(found)
+
+
+def _removals(rewrite: Rewrite, ids: tf.Tensor) -> list[tf.Operation]:
+    return [op for op in ids.consumers() if op in rewrite.region and op.type == "Unique"]
+
+
+def _bypass(rewrite: Rewrite, unique: tf.Operation, ids: tf.Tensor) -> None:
+    distinct, numbers = unique.outputs
+    for op in numbers.consumers():
+        if op in rewrite.region and op.type == "UnsortedSegmentSum" and op.inputs[1] is numbers:
+            edit.reconnect(op.outputs[0], op.inputs[0], where=rewrite.region.__contains__)
+    edit.reconnect(distinct, ids, where=rewrite.region.__contains__)

@@ -28,6 +28,34 @@ CASES = {
         "use cluster=local without resource_info",
     ),
     "an ensemble of plans": ("sweep.ensemble=2 action=plan", "sweep.ensemble=2", "use action=train"),
+    "two ways to clip": (
+        "update.clip_norm=1 update.clip_value=2",
+        "update.clip_value=2 (command line)",
+        "a gradient is clipped in one way, and update.clip_norm is set, too",
+    ),
+    "a decay without a length": (
+        "update.schedule.decay=cosine",
+        "update.schedule.decay_steps=null",
+        "update.schedule.decay=cosine needs this key",
+    ),
+    "a factor that the decay does not use": (
+        "update.schedule={decay:linear,decay_steps:9,decay_rate:0.5}",
+        "update.schedule.decay_rate=0.5 (command line)",
+        "update.schedule.decay=linear does not use this key; expected the decay exponential",
+    ),
+    "the end of no decay": (
+        "update.schedule.end_fraction=0.1",
+        "update.schedule.end_fraction=0.1 (command line)",
+        "expected the decay linear or cosine",
+    ),
+    "exceptions from no decay": (
+        "update.exclude_from_weight_decay=[bias]",
+        "no variable decays; set update.weight_decay",
+    ),
+    "a schedule without a rate": (
+        "update.schedule.warmup_steps=3 ~optimizer.learning_rate",
+        "this key needs a number as optimizer.learning_rate",
+    ),
     "search under auto": ("comm=auto partition=search", "partition=search", "comm=auto chooses routes itself"),
     "search without synchronization": (
         "comm=ps comm.sync=false partition=search",

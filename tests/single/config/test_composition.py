@@ -28,6 +28,8 @@ NEEDED = {
     "fit": ["model.path=train.py", "model.epoch_steps=10"],
     "steps": ["profile.steps=[1]"],
     "tabular": ["data.train=rows.csv"],
+    "folds": ["data.train=rows.csv"],
+    "backtest": ["data.train=rows.csv"],
 }
 
 
@@ -81,7 +83,7 @@ def test_every_choice_composes(group: str, expected: list[str]) -> None:
         assert getattr(chosen, "name", choice) == choice
 
 
-@pytest.mark.parametrize(("group", "at_least"), [("experiment", 7), ("model", 6), ("optimizer", 6)])
+@pytest.mark.parametrize(("group", "at_least"), [("experiment", 9), ("model", 6), ("optimizer", 6)])
 def test_every_file_composes(group: str, at_least: int) -> None:
     assert len(choices(group)) >= at_least
     for choice in choices(group):
@@ -110,7 +112,7 @@ def test_no_file_of_conf_is_left_out() -> None:
 
 def test_jobs_of_every_experiment_are_valid() -> None:
     for choice in choices("experiment"):
-        for job in Composer().jobs([f"experiment={choice}"], multirun=False):
+        for job in Composer().jobs([f"experiment={choice}", *NEEDED.get(choice, ())], multirun=False):
             validate(resolve(job), job.origins)
     assert len(list(Composer().jobs(["experiment=lm_modes"], multirun=False))) == 6
     assert compose("experiment=wide_vocabulary").model["vocab_size"] == 200_000

@@ -54,6 +54,13 @@ CASES = {
         "at least 0",
     ),
     "rate that is no number": ("optimizer.learning_rate=nan", "optimizer.learning_rate=nan", "expected a finite"),
+    "no norm": (
+        "update.clip_norm=0",
+        "update.clip_norm=0 (command line)",
+        "expected a number, greater than 0, or null",
+    ),
+    "norm that is no number": ("update.clip_norm=nan", "update.clip_norm=nan (command line)", "expected a finite"),
+    "no such decay": ("update.schedule.decay=cos", "expected one of constant, linear, cosine, exponential"),
     "infinite rate": ("optimizer.learning_rate=inf", "optimizer.learning_rate=inf", "expected a finite"),
     "batch": ("data.batch_size=0", "data.batch_size=0 (command line)", "expected an integer, at least 1"),
     "no batch": ("data.batch_size=null", "data.batch_size=null (command line)", "expected an integer, at least 1"),

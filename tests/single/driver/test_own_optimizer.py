@@ -21,6 +21,8 @@ FILES = {
     "  - override /optimizer: adagrad\n",
     "experiment/changed.yaml": "# @package _global_\ndefaults:\n  - override /model: two_tower\n\n"
     "optimizer:\n  learning_rate: 0.2\n",
+    "experiment/clipped.yaml": "# @package _global_\ndefaults:\n  - override /model: two_tower\n"
+    "update:\n  clip_norm: 2\n",
     "model/mine.yaml": "defaults:\n  - override /data@_global_.data: pairs\n"
     "  - override /optimizer@_global_.optimizer: adagrad\n  - _self_\n_target_: models.two_tower.make_model\n",
     "own.yaml": "defaults:\n  - config\n  - override optimizer: adagrad\n  - override model: two_tower\n  - _self_\n",
@@ -87,9 +89,28 @@ def test_a_setting_on_the_command_line(single: SingleDeviceGraph, overrides: lis
 
 
 @pytest.mark.parametrize(
+    ("override", "word"),
+    [
+        ("update.clip_norm=1", "clipnorm=… of a Keras optimizer"),
+        ("update.global_clip_norm=1", "global_clipnorm=… of a Keras optimizer"),
+        ("update.weight_decay=0.1", "weight_decay=… of a Keras optimizer"),
+        ("update.schedule.warmup_steps=9", "learning_rate=keras.optimizers.schedules.… of a Keras optimizer"),
+        ("update={clip_value:2}", "the same"),
+    ],
+)
+def test_a_setting_of_the_update(single: SingleDeviceGraph, override: str, word: str) -> None:
+    message = refused(begun(Composer().job(["model=two_tower", *JOB, override])), single)
+    assert message == (
+        f"{override} (command line): model._target_=models.two_tower.make_model creates a Keras model or a training "
+        f"step, which has its own optimizer; remove this setting, and set {word} where the optimizer is created"
+    )
+
+
+@pytest.mark.parametrize(
     ("name", "override", "told"),
     [
         ("config", "experiment=chosen", "optimizer=adagrad (conf/experiment/chosen.yaml:4): "),
+        ("config", "experiment=clipped", "update.clip_norm=2 (conf/experiment/clipped.yaml:5): "),
         ("config", "experiment=changed", "optimizer.learning_rate=0.2 (conf/experiment/changed.yaml:6): "),
         ("config", "model=mine", "optimizer=adagrad (conf/model/mine.yaml:3): "),
         ("own", "train.steps=1", "optimizer=adagrad (conf/own.yaml:3): "),

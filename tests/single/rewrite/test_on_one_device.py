@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.config.schema import UpdateConfig
 from parallax_runner.graph import edit
+from parallax_runner.graph.update.clipping import clipped
 from parallax_runner.rewrite import passes
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.verify.compare import compare
@@ -69,6 +71,20 @@ def test_the_optimizers_deduplication_does_not_run(optimizer: str, monkeypatch: 
     without = tuple(one for one in passes.all_passes() if one.name != "skip_deduplication")
     monkeypatch.setattr(passes, "all_passes", lambda: without)
     assert len(left()) == (0 if optimizer == "gradient_descent" else 2)
+
+
+def test_a_second_deduplication_does_not_run() -> None:
+    """That of clipping comes before that of the optimizer."""
+
+    def clipped_twice(gradients: list[Any]) -> list[Any]:
+        variables = tf.trainable_variables()
+        return clipped(clipped(gradients, variables, UpdateConfig(clip_norm=0.1)), variables, UpdateConfig(clip_norm=1))
+
+    single = captured(optimizer="adam", process=clipped_twice)
+    graph = rewrite_for_rank(single, planned(single, "local"), rank=0, seed=1)
+    ops = edit.ancestors([graph.train_op])
+    unique = [op.name for op in ops if op.type == "Unique" and not op.name.startswith(("merge/", "gradients/"))]
+    assert unique == []
 
 
 # Lookups.

@@ -85,3 +85,28 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_a_wrong_setting_is_named(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Partition(**given)
+
+
+def test_each_row_is_in_one_fold() -> None:
+    lines = np.arange(1, ROWS + 1)
+    parts = [Partition(folds=4, fold=fold) for fold in range(4)]
+    numbers = np.stack([part.part_of_lines(file("a.csv"), lines) for part in parts])
+    assert parts[0].parts == ("train", "validation")
+    assert numbers.sum(axis=0).tolist() == [1] * ROWS
+    np.testing.assert_allclose(numbers.mean(axis=1), 0.25, atol=0.005)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"folds": 1, "fold": 0}, "data.partition.folds=1: expected an integer, at least 2"),
+        ({"folds": 3}, "data.partition.fold=null: expected an integer from 0 to 2"),
+        ({"folds": 3, "fold": 3}, "data.partition.fold=3: expected an integer from 0 to 2"),
+        ({"fold": 1}, "data.partition.folds=null"),
+        ({"folds": 3, "fold": 1, "fractions": {"test": 0.1}}, "expected either fractions, or bounds and a column, or"),
+    ],
+)
+def test_folds_that_do_not_divide(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Partition(**given)
+    assert told in str(error.value)
