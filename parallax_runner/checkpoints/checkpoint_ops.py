@@ -3,48 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.checkpoint_files import read_sidecar
+from parallax_runner.checkpoints.own_rows import OwnRows
+from parallax_runner.checkpoints.slices import Slice, slice_spec
 from parallax_runner.checkpoints.warm_start import KEY, Stored
 from parallax_runner.errors import CheckpointError, Setting, reason_in
 from parallax_runner.files.literal_path import literal
 from parallax_runner.graph.single_device_graph import Variable
-from parallax_runner.rewrite.distributed_graph import Admission, DistributedGraph, LogicalVariable, Piece, index
+from parallax_runner.rewrite.distributed_graph import Admission, DistributedGraph, LogicalVariable, Piece
 
 UNKNOWN_STEP = -1  # means: use the chief's own step count
-
-
-@dataclass(frozen=True)
-class Slice:
-    """The part of a logical variable that an array contains.
-
-    The part has the shape `shape` and starts at `offset` (one entry per dimension). The part takes every `step`-th
-    index of the first dimension.
-    """
-
-    name: str
-    dtype: tf.DType
-    full_shape: tuple[int, ...]
-    offset: tuple[int, ...]
-    shape: tuple[int, ...]
-    step: int = 1
-
-    @property
-    def where(self) -> tuple[slice, ...]:
-        """The NumPy index of the part in the whole variable."""
-        return index(self.offset, self.shape, self.step)
 
 
 class CheckpointOps:
     """The ops that one rank's graph needs to save and restore checkpoints. Create this object before the session.
 
-    Only the chief saves. If variables are sharded across the ranks (`is_collective`), all ranks must call `read` and
-    `snapshot` together, and the chief gets the values.
+    If variables are spread over the ranks, each rank has `own_rows`, and all ranks save together (joint_save.py).
+    Otherwise, only the chief saves. If a read needs all ranks (`is_collective`), all ranks must call `read`,
+    `read_kept` and `snapshot` together, and the chief gets the values.
     """
 
     def __init__(self, distributed: DistributedGraph) -> None:
@@ -57,9 +38,15 @@ class CheckpointOps:
                 for variable, piece in pairs
             )
             self.is_collective = any(piece.needs_all_ranks for _, piece in pairs)
+            spread = [number for number, (_, piece) in enumerate(pairs) if piece.ranks is not None]
+            self.rank = distributed.rank
+            self.own_rows = OwnRows([self.slices[n] for n in spread], [pairs[n][1] for n in spread]) if spread else None
             if self.is_chief or self.is_collective:
-                read = [piece for _, piece in pairs if self.is_chief or piece.needs_all_ranks]
-                self._add_reads(read, distributed)
+                read = [number for number, (_, piece) in enumerate(pairs) if self.is_chief or piece.needs_all_ranks]
+                self._add_reads([pairs[number][1] for number in read], distributed)
+                kept = [(self.slices[n], value) for n, value in zip(read, self.values, strict=True) if n not in spread]
+                self.kept_slices = tuple(part for part, _ in kept)
+                self._kept_values = [value for _, value in kept]
             self.restore = tf.group(*self._restore(list(assigned_pieces(distributed))))
 
     def read(self, session: tf.Session) -> list[np.ndarray]:
@@ -77,6 +64,19 @@ class CheckpointOps:
         """
         values, step, *_ = session.run([self.values, self.step, self.tell_read, self.release_mutex])
         return values, _step_or_none(step)
+
+    def warm_up(self, session: tf.Session) -> None:
+        """Runs the ops for a save once, as far as no other rank has to take part."""
+        if self.own_rows is not None:
+            self.own_rows.read(session, {})
+        if not self.is_collective:
+            self.read(session)
+            self.wait_until_read(session)
+
+    def read_kept(self, session: tf.Session) -> list[np.ndarray]:
+        """Reads the values of `kept_slices`, which are not spread over the ranks, on the chief. No step may run."""
+        values: list[np.ndarray] = session.run(self._kept_values)
+        return values
 
     def wait_until_read(self, session: tf.Session) -> int | None:
         """Waits until a `read` in another thread has read all variables, or until `give_up` is called.
@@ -156,15 +156,6 @@ def assigned_pieces(distributed: DistributedGraph) -> Iterator[tuple[LogicalVari
     for copy in distributed.copies:
         for piece in copy.pieces:
             yield copy, piece
-
-
-def slice_spec(shape: tuple[int, ...], piece: Piece | Slice) -> str:
-    """Returns TensorFlow's specification of a slice of a tensor, such as «40000 128 0,10000:0,128», or an empty string
-    for the whole tensor."""
-    if piece.shape == shape:
-        return ""
-    ranges = ":".join(f"{offset},{length}" for offset, length in zip(piece.offset, piece.shape, strict=True))
-    return " ".join(map(str, shape)) + " " + ranges
 
 
 def _spec_to_read(variable: LogicalVariable, piece: Piece) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.checkpoint_ops import Slice, slice_spec
+from parallax_runner.checkpoints.slices import Slice, slice_spec
 from parallax_runner.files.literal_path import literal
 
 # TensorFlow writes variables of other dtypes in slices, but cannot read these slices.

@@ -10,17 +10,20 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.part_files import session_beside_training
+from parallax_runner.checkpoints.row_blocks import aligned_bytes
 
 # Each backend can send ids, which are integers of this dtype.
 CARRIER = np.dtype(np.int32)
-# TensorFlow copies an array that does not begin at a multiple of so many bytes.
-ALIGNED_BYTES = 64
+
+
+class RankLost(Exception):
+    """A rank no longer takes part in the exchanges."""
 
 
 class RankExchange:
     """Exchanges data with the other ranks. All ranks must make the same calls in the same order.
 
-    The calls raise tf.errors.OpError if a rank no longer takes part.
+    The calls raise RankLost if a rank no longer takes part.
     """
 
     def __init__(self, ranks: int) -> None:
@@ -45,7 +48,7 @@ class RankExchange:
             sent[begin : begin + len(message)] = message
             begin += count * CARRIER.itemsize
         feeds = {self._sent: sent.view(CARRIER), self._counts: np.array(counts, np.int32)}
-        came, sizes = self._session.run(self._came, feeds)
+        came, sizes = self._run(self._came, feeds)
         ends = np.cumsum(sizes) * CARRIER.itemsize
         return np.split(came.view(np.uint8), ends[:-1])
 
@@ -53,12 +56,11 @@ class RankExchange:
         """Sends the fields to all ranks. Returns the fields of each rank."""
         text = json.dumps(fields).encode()
         line = text + b" " * (-(len(text) + 1) % CARRIER.itemsize) + b"\n"
-        came = self._session.run(self._told, {self._sent: np.frombuffer(line, CARRIER)})
+        came = self._run(self._told, {self._sent: np.frombuffer(line, CARRIER)})
         return [json.loads(line) for line in came.tobytes().splitlines()]
 
-
-def aligned_bytes(size_bytes: int) -> np.ndarray:
-    """Returns an uninitialized array (uint8 [size_bytes]) that TensorFlow need not copy."""
-    memory = np.empty(size_bytes + ALIGNED_BYTES, np.uint8)
-    begin = -memory.ctypes.data % ALIGNED_BYTES
-    return memory[begin : begin + size_bytes]
+    def _run(self, fetches: Any, feeds: dict[tf.Tensor, Any]) -> Any:
+        try:
+            return self._session.run(fetches, feeds)
+        except tf.errors.OpError as error:
+            raise RankLost(str(error.message)) from error

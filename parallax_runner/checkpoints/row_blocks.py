@@ -14,6 +14,8 @@ import numpy as np
 
 # The size of a block, and of what a rank sends in a round. Collectives of steps can run between two rounds.
 BLOCK_BYTES = 16 << 20
+# TensorFlow copies an array that does not begin at a multiple of so many bytes.
+_ALIGNED_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def brought_together(
         if block.writer != rank:
             continue
         row_bytes = variables[block.variable].row_bytes
-        whole = np.empty((block.rows, row_bytes), np.uint8)
+        whole = aligned_bytes(block.rows * row_bytes).reshape(block.rows, row_bytes)
         for sender in range(ranks):
             begin = ends[sender]
             count = len(block.places(sender, ranks))
@@ -129,3 +131,10 @@ def brought_together(
             whole[block.rows_of(sender, ranks)] = came[sender][begin : ends[sender]].reshape(count, row_bytes)
         found.append((block, whole))
     return found
+
+
+def aligned_bytes(size_bytes: int) -> np.ndarray:
+    """Returns an uninitialized array (uint8 [size_bytes]) that TensorFlow need not copy."""
+    memory = np.empty(size_bytes + _ALIGNED_BYTES, np.uint8)
+    begin = -memory.ctypes.data % _ALIGNED_BYTES
+    return memory[begin : begin + size_bytes]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.checkpoint_ops import Slice, slice_spec
+from parallax_runner.checkpoints.slices import Slice, slice_spec
 from parallax_runner.errors import CheckpointError
 from parallax_runner.files.literal_path import literal
 

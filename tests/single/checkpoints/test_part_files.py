@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.checkpoint_ops import Slice
 from parallax_runner.checkpoints.part_files import SLICED_DTYPES, PartFiles, SliceReader, data_ending, merge
+from parallax_runner.checkpoints.slices import Slice
 
 ROWS, WIDTH = 11, 3
 ALL_DTYPES = sorted(SLICED_DTYPES, key=lambda dtype: dtype.name)
