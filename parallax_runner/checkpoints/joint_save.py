@@ -45,8 +45,8 @@ KEPT_PART = "part-kept"
 PART_BYTES, PARTS = 64 << 20, 16
 # What a rank copies before training goes on, at least.
 COPY_BYTES = 64 << 20
-# What a rank needs besides for the exchange: own rows, a message, a received message, and blocks.
-_EXCHANGE_BYTES = 4 * BLOCK_BYTES
+# A rank needs memory of so many blocks for the exchange: own rows, messages, received messages, and blocks.
+_BLOCKS_IN_EXCHANGE = 4
 
 
 @dataclass(frozen=True)
@@ -86,16 +86,26 @@ class JointSave:
     """One rank's part in writing checkpoints. Create this object at the same time on all ranks.
 
     Own rows of at most `copy_bytes` bytes are copied before training goes on. If `copy_bytes` is None, a rank needs at
-    most as much memory as its rows of the variable of which it has the most bytes.
+    most as much memory as its rows of the variable of which it has the most bytes. Blocks have about `block_bytes`
+    bytes, and parts at least `part_bytes`.
     """
 
-    def __init__(self, ops: CheckpointOps, check_finite: frozenset[str], copy_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        ops: CheckpointOps,
+        check_finite: frozenset[str],
+        copy_bytes: int | None = None,
+        *,
+        block_bytes: int = BLOCK_BYTES,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
         assert ops.own_rows is not None
         self._ops, self._own_rows, self._check_finite = ops, ops.own_rows, check_finite
         self._rank, self._ranks = ops.rank, ops.own_rows.ranks
         sizes_bytes = self._own_rows.sizes_bytes
-        self._part_bytes = max(PART_BYTES, sum(sizes_bytes) // PARTS)
-        spared_bytes = max(sizes_bytes) - self._part_bytes - _EXCHANGE_BYTES
+        self._block_bytes = block_bytes
+        self._part_bytes = max(part_bytes, sum(sizes_bytes) // PARTS)
+        spared_bytes = max(sizes_bytes) - self._part_bytes - _BLOCKS_IN_EXCHANGE * block_bytes
         self._copy_bytes = max(COPY_BYTES, spared_bytes) if copy_bytes is None else copy_bytes
 
     def write(self, session: tf.Session, prefix: Path, on_copied: Callable[[], None]) -> Written:
@@ -104,7 +114,7 @@ class JointSave:
         Raises RankLost if another rank no longer takes part, and tf.errors.OpError if the variables cannot be read.
         """
         trouble = _Trouble()
-        work = rounds(self._own_rows.variables, self._writers(prefix.parent))
+        work = rounds(self._own_rows.variables, self._writers(prefix.parent), self._block_bytes)
         files = PartFiles(prefix.parent, f"part-{self._rank:05d}", self._part_bytes)
         kept = self._ops.read_kept(session)
         self._send_all(session, work, files, trouble, on_copied)
