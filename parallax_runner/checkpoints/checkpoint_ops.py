@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.checkpoint_files import read_sidecar
+from parallax_runner.checkpoints.checkpoint_files import read_sidecar, sidecar_path
 from parallax_runner.checkpoints.own_rows import OwnRows
-from parallax_runner.checkpoints.slices import Slice, slice_spec
+from parallax_runner.checkpoints.restore import Restore
+from parallax_runner.checkpoints.row_blocks import BLOCK_BYTES
+from parallax_runner.checkpoints.slices import Slice
 from parallax_runner.checkpoints.warm_start import KEY, Stored
 from parallax_runner.errors import CheckpointError, Setting, reason_in
 from parallax_runner.files.literal_path import literal
@@ -24,13 +26,15 @@ class CheckpointOps:
     """The ops that one rank's graph needs to save and restore checkpoints. Create this object before the session.
 
     If variables are spread over the ranks, each rank has `own_rows`, and all ranks save together (joint_save.py).
-    Otherwise, only the chief saves. If a read needs all ranks (`is_collective`), all ranks must call `read`,
+    Otherwise, only the chief saves. Large variables are written and read in blocks of about `block_bytes` bytes. If a
+    read needs all ranks (`is_collective`), all ranks must call `read`,
     `read_kept` and `snapshot` together, and the chief gets the values.
     """
 
-    def __init__(self, distributed: DistributedGraph) -> None:
+    def __init__(self, distributed: DistributedGraph, block_bytes: int = BLOCK_BYTES) -> None:
+        self.block_bytes = block_bytes
         with distributed.graph.as_default(), tf.device(distributed.device), tf.name_scope("checkpoint/"):
-            self.prefix = tf.placeholder(tf.string, [], name="prefix")
+            prefix = tf.placeholder(tf.string, [], name="prefix")
             self.is_chief = distributed.rank == 0
             pairs = [(variable, piece) for variable in distributed.variables for piece in variable.pieces]
             self.slices = tuple(
@@ -47,7 +51,15 @@ class CheckpointOps:
                 kept = [(self.slices[n], value) for n, value in zip(read, self.values, strict=True) if n not in spread]
                 self.kept_slices = tuple(part for part, _ in kept)
                 self._kept_values = [value for _, value in kept]
-            self.restore = tf.group(*self._restore(list(assigned_pieces(distributed))))
+            self.restoring = Restore(prefix, list(assigned_pieces(distributed)), block_bytes)
+
+    def restore(self, session: tf.Session, prefix: Path) -> None:
+        """Gives all variables that this rank assigns the values of the checkpoint `prefix`. Raises CheckpointError if
+        its sidecar is damaged, and tf.errors.OpError if values cannot be read. The sidecar may be missing."""
+        has_sidecar = sidecar_path(prefix).exists()
+        block_rows = read_sidecar(prefix).block_rows if has_sidecar else {}
+        with literal(prefix) as path:
+            self.restoring.run(session, path, block_rows)
 
     def read(self, session: tf.Session) -> list[np.ndarray]:
         """Reads the values of `slices` as they are when `wait_until_read` returns in another thread.
@@ -127,21 +139,6 @@ class CheckpointOps:
         self.tell_failed = queue.enqueue(tf.constant(UNKNOWN_STEP, tf.int64))
         self.wait = queue.dequeue()
 
-    def _restore(self, pairs: list[tuple[LogicalVariable, Piece]]) -> list[tf.Operation]:
-        if not pairs:
-            return []
-        keys = [(variable.name, _spec_to_read(variable, piece), variable.dtype) for variable, piece in pairs]
-        names, specs, dtypes = zip(*dict.fromkeys(keys), strict=True)
-        values = tf.raw_ops.RestoreV2(prefix=self.prefix, tensor_names=names, shape_and_slices=specs, dtypes=dtypes)
-        by_key = dict(zip(dict.fromkeys(keys), values, strict=True))
-        ops = []
-        for (variable, piece), key in zip(pairs, keys, strict=True):
-            value = by_key[key]
-            if piece.step > 1:  # the values are sliced here, so that a server receives only its own rows
-                value = tf.ensure_shape(value, variable.shape)[piece.where]
-            ops.append(piece.assign(value))
-        return ops
-
 
 def assigned_pieces(distributed: DistributedGraph) -> Iterator[tuple[LogicalVariable, Piece]]:
     """Yields the pieces that a rank assigns when variables get new values, each with its variable.
@@ -156,12 +153,6 @@ def assigned_pieces(distributed: DistributedGraph) -> Iterator[tuple[LogicalVari
     for copy in distributed.copies:
         for piece in copy.pieces:
             yield copy, piece
-
-
-def _spec_to_read(variable: LogicalVariable, piece: Piece) -> str:
-    """Returns the specification of the slice to read for a piece. If the piece's rows are not contiguous, the slice is
-    the whole variable."""
-    return slice_spec(variable.shape, piece) if piece.step == 1 else ""
 
 
 def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = "") -> None:

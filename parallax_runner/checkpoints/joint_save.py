@@ -28,7 +28,6 @@ from parallax_runner.checkpoints.part_files import PartFiles, SliceReader, data_
 from parallax_runner.checkpoints.publish import flush_file
 from parallax_runner.checkpoints.rank_exchange import RankExchange
 from parallax_runner.checkpoints.row_blocks import (
-    BLOCK_BYTES,
     Block,
     Round,
     brought_together,
@@ -51,11 +50,15 @@ _BLOCKS_IN_EXCHANGE = 4
 
 @dataclass(frozen=True)
 class Written:
-    """The result of writing a checkpoint together. `files` has the states of the files with values, by the endings of
-    their names. `not_finite` is the name of a variable that contains NaN or infinite values, or None. `error` is the
-    reason why a rank could not write, or None."""
+    """The result of writing a checkpoint together.
+
+    `files` has the states of the files with values, by the endings of their names. `block_rows` has the same meaning as
+    in a sidecar. `not_finite` is the name of a variable that contains NaN or infinite values, or None. `error` is the
+    reason why a rank could not write, or None.
+    """
 
     files: Mapping[str, FileState] = field(default_factory=dict)
+    block_rows: Mapping[str, int] = field(default_factory=dict)
     not_finite: str | None = None
     error: str | None = None
 
@@ -86,8 +89,8 @@ class JointSave:
     """One rank's part in writing checkpoints. Create this object at the same time on all ranks.
 
     Own rows of at most `copy_bytes` bytes are copied before training goes on. If `copy_bytes` is None, a rank needs at
-    most as much memory as its rows of the variable of which it has the most bytes. Blocks have about `block_bytes`
-    bytes, and parts at least `part_bytes`.
+    most as much memory as its rows of the variable of which it has the most bytes. Parts have at least
+    `part_bytes` bytes.
     """
 
     def __init__(
@@ -96,14 +99,13 @@ class JointSave:
         check_finite: frozenset[str],
         copy_bytes: int | None = None,
         *,
-        block_bytes: int = BLOCK_BYTES,
         part_bytes: int = PART_BYTES,
     ) -> None:
         assert ops.own_rows is not None
         self._ops, self._own_rows, self._check_finite = ops, ops.own_rows, check_finite
         self._rank, self._ranks = ops.rank, ops.own_rows.ranks
         sizes_bytes = self._own_rows.sizes_bytes
-        self._block_bytes = block_bytes
+        self._block_bytes = block_bytes = ops.block_bytes
         self._part_bytes = max(part_bytes, sum(sizes_bytes) // PARTS)
         spared_bytes = max(sizes_bytes) - self._part_bytes - _BLOCKS_IN_EXCHANGE * block_bytes
         self._copy_bytes = max(COPY_BYTES, spared_bytes) if copy_bytes is None else copy_bytes
@@ -115,10 +117,10 @@ class JointSave:
         """
         trouble = _Trouble()
         work = rounds(self._own_rows.variables, self._writers(prefix.parent), self._block_bytes)
-        files = PartFiles(prefix.parent, f"part-{self._rank:05d}", self._part_bytes)
+        part_files = PartFiles(prefix.parent, f"part-{self._rank:05d}", self._part_bytes)
         kept = self._ops.read_kept(session)
-        self._send_all(session, work, files, trouble, on_copied)
-        parts = self._finish_parts(prefix.parent, files, kept, trouble)
+        self._send_all(session, work, part_files, trouble, on_copied)
+        parts = self._finish_parts(prefix.parent, part_files, kept, trouble)
         told = self._exchange.tell({**trouble.fields(), "parts": parts})
         failed = _failed(told)
         if failed is not None:
@@ -133,7 +135,11 @@ class JointSave:
         trouble.attempt(lambda: states.update(self._verified(prefix, work, parts, names)))
         sent = {ending: dataclasses.asdict(state) for ending, state in states.items()}
         told = self._exchange.tell({**trouble.fields(), "files": sent})
-        return _failed(told) or Written({ending: FileState(**s) for one in told for ending, s in one["files"].items()})
+        failed = _failed(told)
+        if failed is not None:
+            return failed
+        files = {ending: FileState(**state) for one in told for ending, state in one["files"].items()}
+        return Written(files, self._own_rows.block_rows(self._block_bytes))
 
     @functools.cached_property
     def _exchange(self) -> RankExchange:

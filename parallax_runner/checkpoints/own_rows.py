@@ -37,6 +37,15 @@ class OwnRows:
         """For each variable, the most bytes of it that one rank owns."""
         return [-(-variable.rows // self.ranks) * variable.row_bytes for variable in self.variables]
 
+    def block_rows(self, block_bytes: int) -> dict[str, int]:
+        """Returns the numbers of rows in a block, by the names of the variables that have several blocks."""
+        found: dict[str, int] = {}
+        for part, variable in zip(self.slices, self.variables, strict=True):
+            rows = variable.block_rows(block_bytes)
+            if rows < variable.rows:
+                found[part.name] = min(rows, found.get(part.name, rows))
+        return found
+
     def read(self, session: tf.Session, ranges: Mapping[int, range]) -> dict[int, np.ndarray]:
         """Returns a copy of the rows at ranges of positions among the own rows, as bytes (uint8 [rows, row bytes]). The
         keys of `ranges` are the positions of the variables in `slices`."""

@@ -21,9 +21,9 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.checkpoints import best as best_checkpoint
 from parallax_runner.checkpoints import checkpoint_files
 from parallax_runner.checkpoints import publish as checkpoint_folder
-from parallax_runner.checkpoints.checkpoint_files import FileState, Sidecar
+from parallax_runner.checkpoints.checkpoint_files import Sidecar
 from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
-from parallax_runner.checkpoints.joint_save import JointSave
+from parallax_runner.checkpoints.joint_save import JointSave, Written
 from parallax_runner.checkpoints.rank_exchange import RankLost
 from parallax_runner.checkpoints.writer import CheckpointWriter, not_finite
 from parallax_runner.errors import CheckpointError, reason_in
@@ -242,7 +242,7 @@ class CheckpointSaver:
             raise self._failure(save.step, found.error)
         with self._disk_errors(save.step):
             checkpoint_folder.flush(save.written)
-            return self._publish(save, step=save.step, examples=save.examples, states=found.files)
+            return self._publish(save, step=save.step, examples=save.examples, found=found)
 
     def _read(self, session: tf.Session, step: int) -> tuple[list[np.ndarray], int | None]:
         try:
@@ -272,7 +272,7 @@ class CheckpointSaver:
         except tf.errors.OpError as error:
             raise self._failure(step, _reason(error)) from error
 
-    def _publish(self, save: _Save, *, step: int, examples: int, states: Mapping[str, FileState] | None = None) -> Path:
+    def _publish(self, save: _Save, *, step: int, examples: int, found: Written | None = None) -> Path:
         sidecar = Sidecar(
             step=step,
             examples=examples,
@@ -282,7 +282,9 @@ class CheckpointSaver:
             numbering=self.numbering,
             data=self.data,
             epoch=save.epoch_state(),
+            block_rows={} if found is None else found.block_rows,
         )
+        states = None if found is None else found.files
         prefix = checkpoint_folder.publish(save.written, self.folder, sidecar, states)
         if self.on_written is not None:
             self.on_written(prefix)

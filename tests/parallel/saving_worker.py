@@ -65,7 +65,7 @@ class Rank:
     def __init__(self, rank: int, ranks: int, start: Path | None = None) -> None:
         single = built()
         self.distributed = rewrite_for_rank(single, planned(single, "sharded", workers=ranks), rank=rank, seed=1)
-        self.ops = CheckpointOps(self.distributed)
+        self.ops = CheckpointOps(self.distributed, BLOCK_BYTES)
         self.rank, self.ranks = rank, ranks
         with self.distributed.graph.as_default():
             (deep,) = (variable.pieces[0] for variable in self.distributed.variables if variable.name == "deep")
@@ -87,7 +87,7 @@ class Rank:
             made = CheckpointSaver(
                 ops=self.ops, folder=folder, run_id=lambda: None, check_finite=names, copy_bytes=copy_bytes, **fixed
             )
-        made._joint = JointSave(self.ops, names, copy_bytes, block_bytes=BLOCK_BYTES, part_bytes=PART_BYTES)
+        made._joint = JointSave(self.ops, names, copy_bytes, part_bytes=PART_BYTES)
         return made
 
     def save(self, folder: Path, step: int, copy_bytes: int | None = None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,17 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.checkpoint_files import damage, files_of, list_checkpoints
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.launch import processes
 from parallax_runner.launch.job import Job, LaunchSpec, thread_environment
+from parallax_runner.rewrite.passes import rewrite_for_rank
+from parallax_runner.train.session_config import session_config
+from parallax_runner.train.sessions import initialize
+from tests.free_port import pick_free_ports
 from tests.parallel.conftest import Forked
-from tests.parallel.saving_worker import PARTITIONED, TABLES
+from tests.parallel.saving_worker import BLOCK_BYTES, PARTITIONED, TABLES, built
 from tests.shared import shared
+from tests.single.small_models import planned
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -115,3 +121,72 @@ def test_a_rank_that_cannot_write_is_told_and_publishes_nothing(ranks: int, save
     assert "«deep» contains NaN" in told["spoilt"]
     assert [way for way in told if told[way]] == ["full", "spoilt"]
     assert [list((folder / way).iterdir()) for way in ("full", "spoilt")] == [[], []]
+
+
+@pytest.fixture(scope="session")
+def restored(tmp_path_factory: pytest.TempPathFactory, saved: Callable[[int], Path]) -> Callable[[int], Path]:
+    """The folder with what so many ranks have restored from the checkpoints that 2 and 3 ranks have written."""
+
+    def of(ranks: int) -> Path:
+        def restore(folder: Path) -> Path:
+            starts = {f"{way}_by_{writers}": prefix_in(saved(writers) / way) for writers in RANKS for way in WAYS[:2]}
+            starts["unsliced"] = unsliced(tmp_path_factory.mktemp("unsliced"), starts["copied_by_2"])
+            launch(folder, ranks, [{"name": name, "start": str(start)} for name, start in starts.items()])
+            return folder
+
+        return shared(tmp_path_factory, f"restored_by_{ranks}", restore)
+
+    return of
+
+
+def unsliced(folder: Path, prefix: Path) -> Path:
+    """Writes the values of a checkpoint as TensorFlow's own Saver does, whole and without a sidecar."""
+    found = values(prefix)
+    with tf.Graph().as_default(), tf.Session() as session:
+        names, tensors = zip(*found.items(), strict=True)
+        session.run(
+            tf.raw_ops.SaveV2(
+                prefix=str(folder / "whole"),
+                tensor_names=list(names),
+                shape_and_slices=[""] * len(names),
+                tensors=list(tensors),
+            )
+        )
+    return folder / "whole"
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("name", ["copied_by_2", "waiting_by_2", "copied_by_3", "waiting_by_3", "unsliced"])
+def test_ranks_restore_what_any_ranks_wrote(
+    name: str, ranks: int, saved: Callable[[int], Path], restored: Callable[[int], Path]
+) -> None:
+    way, _, writers = name.partition("_by_")
+    with np.load(restored(ranks) / name / "restored.npz") as file:
+        wanted = expected(saved(2), "copied") if name == "unsliced" else expected(saved(int(writers)), way)
+        expect_same(dict(file), wanted)
+
+
+@pytest.mark.parametrize(("comm", "partitions"), [("local", 1), ("ps", 1), ("ps", 3)])
+def test_any_mode_restores_what_ranks_wrote(
+    comm: str, partitions: int, saved: Callable[[int], Path], cluster: str
+) -> None:
+    single = built()
+    plan = planned(single, comm, workers=1, servers=2, partitions=partitions)
+    distributed = rewrite_for_rank(single, plan, rank=0, seed=3)
+    ops = CheckpointOps(distributed, BLOCK_BYTES)
+    assert bool(ops.restoring.tables) == (partitions > 1)
+    distributed.graph.finalize()
+    folder = saved(3)
+    with tf.Session(cluster if comm != "local" else "", graph=distributed.graph, config=session_config(1)) as session:
+        initialize(session, distributed, ops, str(prefix_in(folder / "half")))
+        expect_same(ops.snapshot(session), expected(folder, "half"))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """A worker and two servers of TensorFlow in this process; the worker's target."""
+    addresses = [f"127.0.0.1:{port}" for port in pick_free_ports(3)]
+    spec = tf.train.ClusterSpec({"worker": addresses[:1], "ps": addresses[1:]})
+    jobs = [("worker", 0), ("ps", 0), ("ps", 1)]
+    servers = [tf.train.Server(spec, job_name=job, task_index=task, config=session_config(1)) for job, task in jobs]
+    yield servers[0].target
