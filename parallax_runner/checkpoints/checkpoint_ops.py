@@ -33,24 +33,21 @@ class CheckpointOps:
 
     def __init__(self, distributed: DistributedGraph, block_bytes: int = BLOCK_BYTES) -> None:
         self.block_bytes = block_bytes
+        self.rank, self.is_chief = distributed.rank, distributed.rank == 0
+        pairs = [(variable, piece) for variable in distributed.variables for piece in variable.pieces]
+        self.slices = tuple(
+            Slice(variable.name, variable.dtype, variable.shape, piece.offset, piece.shape, piece.step)
+            for variable, piece in pairs
+        )
+        self.is_collective = any(piece.needs_all_ranks for _, piece in pairs)
+        parts = [(part, piece) for part, (_, piece) in zip(self.slices, pairs, strict=True)]
         with distributed.graph.as_default(), tf.device(distributed.device), tf.name_scope("checkpoint/"):
             prefix = tf.placeholder(tf.string, [], name="prefix")
-            self.is_chief = distributed.rank == 0
-            pairs = [(variable, piece) for variable in distributed.variables for piece in variable.pieces]
-            self.slices = tuple(
-                Slice(variable.name, variable.dtype, variable.shape, piece.offset, piece.shape, piece.step)
-                for variable, piece in pairs
-            )
-            self.is_collective = any(piece.needs_all_ranks for _, piece in pairs)
-            spread = [number for number, (_, piece) in enumerate(pairs) if piece.ranks is not None]
-            self.rank = distributed.rank
-            self.own_rows = OwnRows([self.slices[n] for n in spread], [pairs[n][1] for n in spread]) if spread else None
-            if self.is_chief or self.is_collective:
-                read = [number for number, (_, piece) in enumerate(pairs) if self.is_chief or piece.needs_all_ranks]
-                self._add_reads([pairs[number][1] for number in read], distributed)
-                kept = [(self.slices[n], value) for n, value in zip(read, self.values, strict=True) if n not in spread]
-                self.kept_slices = tuple(part for part, _ in kept)
-                self._kept_values = [value for _, value in kept]
+            self.own_rows = OwnRows.of(parts)
+            read = [(part, piece) for part, piece in parts if self.is_chief or piece.needs_all_ranks]
+            if read:
+                self._add_reads(read, distributed)
+                self._add_kept(read)
             self.restoring = Restore(prefix, list(assigned_pieces(distributed)), block_bytes)
 
     def restore(self, session: tf.Session, prefix: Path) -> None:
@@ -111,7 +108,13 @@ class CheckpointOps:
             whole[part.where] = value
         return found
 
-    def _add_reads(self, pieces: list[Piece], distributed: DistributedGraph) -> None:
+    def _add_kept(self, parts: list[tuple[Slice, Piece]]) -> None:
+        """Selects the values that are not spread over the ranks."""
+        kept = [number for number, (_, piece) in enumerate(parts) if piece.ranks is None]
+        self.kept_slices = tuple(parts[number][0] for number in kept)
+        self._kept_values = [self.values[number] for number in kept]
+
+    def _add_reads(self, parts: list[tuple[Slice, Piece]], distributed: DistributedGraph) -> None:
         """Adds the read ops. If there is a mutex (routes/ps/mutex.py), the mutex blocks updates from the first
         to the last read."""
         held, mutex = None, distributed.mutex
@@ -119,7 +122,7 @@ class CheckpointOps:
             with tf.device(mutex.device):
                 held = tf.raw_ops.MutexLock(mutex=mutex)
         with tf.control_dependencies([] if held is None else [held.op]):
-            found = [piece.read() for piece in pieces]
+            found = [piece.read() for _, piece in parts]
             # If there is a mutex, the step count is read on the mutex's server, since this process may be busy with a
             # step.
             with tf.device(None if held is None else held.device):

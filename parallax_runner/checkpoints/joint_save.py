@@ -81,8 +81,13 @@ class _Trouble:
         except tf.errors.OpError as error:
             self.error = reason_in(str(error.message)).rpartition("; ")[2]
 
-    def fields(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+
+class _Failed(Exception):
+    """A rank has had trouble, as `written` says."""
+
+    def __init__(self, written: Written) -> None:
+        super().__init__(written.error or written.not_finite)
+        self.written = written
 
 
 class JointSave:
@@ -115,31 +120,35 @@ class JointSave:
 
         Raises RankLost if another rank no longer takes part, and tf.errors.OpError if the variables cannot be read.
         """
+        try:
+            return self._write(session, prefix, on_copied)
+        except _Failed as failed:
+            return failed.written
+
+    def _write(self, session: tf.Session, prefix: Path, on_copied: Callable[[], None]) -> Written:
         trouble = _Trouble()
         work = rounds(self._own_rows.variables, self._writers(prefix.parent), self._block_bytes)
         part_files = PartFiles(prefix.parent, f"part-{self._rank:05d}", self._part_bytes)
         kept = self._ops.read_kept(session)
         self._send_all(session, work, part_files, trouble, on_copied)
         parts = self._finish_parts(prefix.parent, part_files, kept, trouble)
-        told = self._exchange.tell({**trouble.fields(), "parts": parts})
-        failed = _failed(told)
-        if failed is not None:
-            return failed
-        names = [name for one in told for name in one["parts"]]
+        names = [name for one in self._tell(trouble, parts=parts) for name in one["parts"]]
         if self._ops.is_chief:
             trouble.attempt(lambda: merge([prefix.with_name(name) for name in names], prefix))
-        failed = _failed(self._exchange.tell(trouble.fields()))
-        if failed is not None:
-            return failed
+        self._tell(trouble)
         states: dict[str, FileState] = {}
         trouble.attempt(lambda: states.update(self._verified(prefix, work, parts, names)))
-        sent = {ending: dataclasses.asdict(state) for ending, state in states.items()}
-        told = self._exchange.tell({**trouble.fields(), "files": sent})
-        failed = _failed(told)
-        if failed is not None:
-            return failed
+        told = self._tell(trouble, files={ending: dataclasses.asdict(state) for ending, state in states.items()})
         files = {ending: FileState(**state) for one in told for ending, state in one["files"].items()}
         return Written(files, self._own_rows.block_rows(self._block_bytes))
+
+    def _tell(self, trouble: _Trouble, **fields: Any) -> list[dict[str, Any]]:
+        """Sends the fields to all ranks, and returns those of all ranks. Raises _Failed if a rank has trouble."""
+        told = self._exchange.tell({**dataclasses.asdict(trouble), **fields})
+        for one in told:
+            if one["error"] is not None or one["not_finite"] is not None:
+                raise _Failed(Written(error=one["error"], not_finite=one["not_finite"]))
+        return told
 
     @functools.cached_property
     def _exchange(self) -> RankExchange:
@@ -241,14 +250,6 @@ class JointSave:
 
 def _slice_of(own_rows: OwnRows, block: Block) -> Slice:
     return own_rows.slices[block.variable].rows(block.first, block.rows)
-
-
-def _failed(told: Sequence[Mapping[str, Any]]) -> Written | None:
-    """Returns the first trouble of any rank, or None."""
-    for one in told:
-        if one["error"] is not None or one["not_finite"] is not None:
-            return Written(error=one["error"], not_finite=one["not_finite"])
-    return None
 
 
 def _last_that_fit(sizes_bytes: Sequence[int], most_bytes: int) -> int:

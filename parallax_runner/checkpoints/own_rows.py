@@ -32,6 +32,12 @@ class OwnRows:
             for number, piece in enumerate(pieces)
         ]
 
+    @classmethod
+    def of(cls, parts: Sequence[tuple[Slice, Piece]]) -> OwnRows | None:
+        """Returns the ops for those pieces that are spread over the ranks, or None if no piece is."""
+        spread = [(part, piece) for part, piece in parts if piece.ranks is not None]
+        return cls([part for part, _ in spread], [piece for _, piece in spread]) if spread else None
+
     @property
     def sizes_bytes(self) -> list[int]:
         """For each variable, the most bytes of it that one rank owns."""
