@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints import part_files
+from parallax_runner.checkpoints import joint_save, part_files
+from parallax_runner.checkpoints import publish as checkpoint_folder
 from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.checkpoints.joint_save import JointSave
 from parallax_runner.checkpoints.row_writer import RowWriter
@@ -173,6 +176,25 @@ def spoil(rank: Rank) -> None:
         rank.session.run(rank.spoil)
 
 
+def save_and_die(folder: Path, rank: Rank, phase: str, victim: int) -> None:
+    """Writes one checkpoint. While the next one is written, the process of the rank `victim` is killed in a phase."""
+    rank.steps(0, 2)
+    assert not rank.save(folder / "ckpt", 2)
+    if rank.rank == victim:
+        module, name = {
+            "part": (part_files, "write_slices"),
+            "merge": (joint_save, "merge"),
+            "verify": (joint_save, "flush_file"),
+            "publish": (checkpoint_folder, "replace"),
+        }[phase]
+        setattr(module, name, die)
+    rank.save(folder / "ckpt", 5)
+
+
+def die(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def work(run_dir: Path, number: int, client: ControlClient) -> None:
     """Does what `work.json` says, and writes what the chief was told."""
     orders = json.loads((run_dir / "cases.json").read_text())
@@ -180,6 +202,9 @@ def work(run_dir: Path, number: int, client: ControlClient) -> None:
     part_files.write_slices = DISK
     for order in orders:
         folder = run_dir / order["name"]
+        if "phase" in order:
+            save_and_die(folder, Rank(number, order["ranks"]), order["phase"], order["victim"])
+            raise AssertionError("every rank goes on, although one has died")
         if order["start"] is None:
             told = save_in_many_ways(folder, Rank(number, order["ranks"]))
         else:

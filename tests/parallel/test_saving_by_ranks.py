@@ -13,8 +13,11 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.checkpoint_files import damage, files_of, list_checkpoints
 from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
+from parallax_runner.checkpoints.publish import prepare
+from parallax_runner.checkpoints.start import find_start
 from parallax_runner.launch import processes
 from parallax_runner.launch.job import Job, LaunchSpec, thread_environment
+from parallax_runner.launch.outcome import RunResult
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.train.session_config import session_config
 from parallax_runner.train.sessions import initialize
@@ -33,6 +36,12 @@ Values = dict[str, np.ndarray]
 
 
 def launch(folder: Path, ranks: int, orders: list[dict[str, Any]]) -> None:
+    result = launched(folder, ranks, orders)
+    told = "\n".join(result.failure.last_lines) if result.failure else ""
+    assert result.status == "finished", f"{result.failure}\n{told}"
+
+
+def launched(folder: Path, ranks: int, orders: list[dict[str, Any]]) -> RunResult:
     for order in orders:
         (folder / order["name"]).mkdir()
     (folder / "cases.json").write_text(json.dumps([order | {"ranks": ranks} for order in orders]))
@@ -43,9 +52,7 @@ def launch(folder: Path, ranks: int, orders: list[dict[str, Any]]) -> None:
         env=thread_environment(1),
         worker_module="tests.parallel.saving_worker",
     )
-    result = processes.run(LaunchSpec(job, Forked()), on_message=lambda message: None)
-    told = "\n".join(result.failure.last_lines) if result.failure else ""
-    assert result.status == "finished", f"{result.failure}\n{told}"
+    return processes.run(LaunchSpec(job, Forked()), on_message=lambda message: None)
 
 
 @pytest.fixture(scope="session")
@@ -190,3 +197,21 @@ def cluster() -> Iterator[str]:
     jobs = [("worker", 0), ("ps", 0), ("ps", 1)]
     servers = [tf.train.Server(spec, job_name=job, task_index=task, config=session_config(1)) for job, task in jobs]
     yield servers[0].target
+
+
+@pytest.mark.parametrize(
+    ("phase", "victim"), [("part", 1), ("part", 0), ("merge", 0), ("verify", 1), ("verify", 0), ("publish", 0)]
+)
+def test_a_killed_rank_leaves_the_checkpoint_before(phase: str, victim: int, tmp_path: Path) -> None:
+    result = launched(tmp_path, 2, [{"name": "killed", "start": None, "phase": phase, "victim": victim}])
+    assert result.status == "failed"
+    folder = tmp_path / "killed" / "ckpt"
+    if phase != "publish":
+        assert list_checkpoints(folder) == [folder / "model.ckpt-2"]
+    notes = prepare(folder)
+    start = find_start("auto", folder)
+    # What was written in full is moved into place.
+    assert start.prefix == folder / ("model.ckpt-5" if phase == "publish" else "model.ckpt-2")
+    assert (notes, start.notes) == ((), ())
+    assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
+    assert values(start.prefix).keys() >= TABLES.keys()
