@@ -306,7 +306,7 @@ def saver_of(
         return make_saver(config, checkpoints, single, client, feed.global_batch, numbering, data)
     if not config.ckpt.enabled or checkpoints.own_rows is None:
         return None
-    return RowWriter(checkpoints, Path(config.ckpt.folder), _names_to_check(single))
+    return RowWriter(checkpoints, Path(config.ckpt.folder), _names_to_check(single), config.ckpt.copy_bytes)
 
 
 def make_saver(
@@ -328,6 +328,7 @@ def make_saver(
         save_steps=config.ckpt.save_steps,
         save_secs=config.ckpt.save_secs,
         keep=config.ckpt.keep,
+        copy_bytes=config.ckpt.copy_bytes,
         seed=config.train.seed,
         fingerprint=single.fingerprint,
         global_batch=global_batch,

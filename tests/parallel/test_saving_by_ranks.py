@@ -17,7 +17,7 @@ from parallax_runner.checkpoints.publish import prepare
 from parallax_runner.checkpoints.start import find_start
 from parallax_runner.launch import processes
 from parallax_runner.launch.job import Job, LaunchSpec, thread_environment
-from parallax_runner.launch.outcome import RunResult
+from parallax_runner.launch.processes import RunResult
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.train.session_config import session_config
 from parallax_runner.train.sessions import initialize
