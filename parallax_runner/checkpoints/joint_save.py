@@ -24,7 +24,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.checkpoints.checkpoint_files import FileState, state_of
 from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.checkpoints.own_rows import OwnRows
-from parallax_runner.checkpoints.part_files import PartFiles, SliceReader, data_ending, merge
+from parallax_runner.checkpoints.part_files import PART_BYTES, PartFiles, SliceReader, data_ending, merge
 from parallax_runner.checkpoints.publish import flush_file
 from parallax_runner.checkpoints.rank_exchange import RankExchange
 from parallax_runner.checkpoints.row_blocks import (
@@ -40,8 +40,8 @@ from parallax_runner.checkpoints.writer import CheckpointWriter, not_finite
 from parallax_runner.errors import reason_in
 
 KEPT_PART = "part-kept"
-# A part has at least so many bytes, and each rank writes about so many parts, or fewer.
-PART_BYTES, PARTS = 64 << 20, 16
+# Each rank writes about so many parts, or fewer if they are small.
+PARTS = 16
 # What a rank copies before training goes on, at least.
 COPY_BYTES = 64 << 20
 # A rank needs memory of so many blocks for the exchange: own rows, messages, received messages, and blocks.

@@ -15,6 +15,8 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.checkpoints.slices import Slice, slice_spec
 from parallax_runner.files.literal_path import literal
 
+# Parts are not smaller, so that a checkpoint does not have many files.
+PART_BYTES = 64 << 20
 # TensorFlow writes variables of other dtypes in slices, but cannot read these slices.
 SLICED_DTYPES = frozenset(
     [

@@ -229,7 +229,8 @@ class CheckpointSaver:
             self._writer.write(save.written, values)
             checkpoint_folder.flush(save.written)
             self._writer.read_back(save.written)
-            return self._publish(save, step=step, examples=examples)
+            found = Written(block_rows=self._writer.block_rows)
+            return self._publish(save, step=step, examples=examples, found=found)
 
     def _write_jointly(self, save: _Save, joint: JointSave) -> Path:
         try:
@@ -272,7 +273,7 @@ class CheckpointSaver:
         except tf.errors.OpError as error:
             raise self._failure(step, _reason(error)) from error
 
-    def _publish(self, save: _Save, *, step: int, examples: int, found: Written | None = None) -> Path:
+    def _publish(self, save: _Save, *, step: int, examples: int, found: Written) -> Path:
         sidecar = Sidecar(
             step=step,
             examples=examples,
@@ -282,10 +283,9 @@ class CheckpointSaver:
             numbering=self.numbering,
             data=self.data,
             epoch=save.epoch_state(),
-            block_rows={} if found is None else found.block_rows,
+            block_rows=found.block_rows,
         )
-        states = None if found is None else found.files
-        prefix = checkpoint_folder.publish(save.written, self.folder, sidecar, states)
+        prefix = checkpoint_folder.publish(save.written, self.folder, sidecar, found.files)
         if self.on_written is not None:
             self.on_written(prefix)
         spare = best_checkpoint.not_to_forget(self.folder, set(self._validated)) | {step}
@@ -310,7 +310,7 @@ class CheckpointSaver:
 
     @functools.cached_property
     def _writer(self) -> CheckpointWriter:
-        return CheckpointWriter(self.ops.slices)
+        return CheckpointWriter(self.ops.slices, self.ops.block_bytes)
 
     def _failure(self, step: int, reason: str) -> CheckpointError:
         return CheckpointError(
