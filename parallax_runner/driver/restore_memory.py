@@ -29,7 +29,7 @@ def whole_tables_note(plan: Plan, single: SingleDeviceGraph, start: Path) -> str
     who = "each worker" if route_named(largest.route).needs_all_ranks else "worker 0"
     return (
         f"checkpoint {start} contains «{names[largest.name]}» as a whole, so {who} needs memory for all of it "
-        f"({largest.size_bytes / 1e6:.0f} MB) while it restores. Checkpoints of large variables in shards are restored in "
+        f"({largest.size_bytes / 1e6:.0f} MB) while it restores. The run's own checkpoints are restored in "
         "blocks of rows"
     )
 
