@@ -35,6 +35,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "numbering": (str,),
     "data": (dict,),
     "epoch": (dict, type(None)),
+    "block_rows": (dict,),
     "format": (int,),
 }
 
@@ -42,6 +43,8 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 # TensorFlow counts steps and examples as 64-bit integers.
 _MOST = 2**63 - 1
 _COUNTS = ("step", "examples", "write_number")
+# Fields that earlier versions of this format do not have.
+_SINCE_FORMAT = frozenset(["block_rows"])
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,8 @@ class Sidecar:
     the checkpoint was saved, in seconds since 1970. People read it; it orders nothing, since a clock can be set back.
     `numbering` identifies the numbering of words in the data, and thus the word that each row of a table represents. It
     is empty if the numbering is unknown. `epoch` is the state of an epoch of `fit` (driver/epoch_state.py). It is None
-    for other runs.
+    for other runs. `block_rows` has the number of rows in a block, by the names of the variables that the checkpoint
+    contains in blocks of consecutive rows.
     """
 
     step: int
@@ -77,6 +81,7 @@ class Sidecar:
     numbering: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
     epoch: Mapping[str, Any] | None = None
+    block_rows: Mapping[str, int] = field(default_factory=dict)
     format: int = FORMAT
 
     def text(self) -> str:
@@ -257,7 +262,8 @@ def _sidecar(fields: Mapping[str, Any]) -> Sidecar:
     """Creates a sidecar from JSON fields. Raises ValueError if the fields are not valid for a sidecar."""
     # A later version can add fields that readers may ignore. Any other new field changes the format.
     try:
-        known = {name: fields[key] for name, key in _KEYS.items() if name != "files"}
+        absent = _SINCE_FORMAT - fields.keys()
+        known = {name: fields[key] for name, key in _KEYS.items() if name != "files" and key not in absent}
         for name, value in known.items():
             _check_field(name, value)
         files = {ending: _file_state(ending, state) for ending, state in fields["files"].items()}
@@ -272,6 +278,8 @@ def _check_field(name: str, value: Any) -> None:
         raise ValueError(f"its field «{_KEYS[name]}» has the wrong type: {value!r}")
     if name in _COUNTS and not 0 <= value <= _MOST:
         raise ValueError(f"its field «{name}» is not a count: {str(value)[:40]}")
+    if name == "block_rows" and not all(type(rows) is int and 0 < rows <= _MOST for rows in value.values()):
+        raise ValueError(f"its field «block_rows» has an entry that is not a number of rows: {value!r}")
     if name == "saved_secs" and not abs(value) <= _MOST:  # also if it is NaN
         raise ValueError(f"its field «{name}» is not a time: {value!r}")
 

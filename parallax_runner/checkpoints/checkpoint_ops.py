@@ -3,64 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.checkpoint_files import read_sidecar
+from parallax_runner.checkpoints.checkpoint_files import read_sidecar, sidecar_path
+from parallax_runner.checkpoints.own_rows import OwnRows
+from parallax_runner.checkpoints.restore import Restore
+from parallax_runner.checkpoints.row_blocks import BLOCK_BYTES
+from parallax_runner.checkpoints.slices import Slice
 from parallax_runner.checkpoints.warm_start import KEY, Stored
 from parallax_runner.errors import CheckpointError, Setting, reason_in
 from parallax_runner.files.literal_path import literal
 from parallax_runner.graph.single_device_graph import Variable
-from parallax_runner.rewrite.distributed_graph import Admission, DistributedGraph, LogicalVariable, Piece, index
+from parallax_runner.rewrite.distributed_graph import Admission, DistributedGraph, LogicalVariable, Piece
 
 UNKNOWN_STEP = -1  # means: use the chief's own step count
-
-
-@dataclass(frozen=True)
-class Slice:
-    """The part of a logical variable that an array contains.
-
-    The part has the shape `shape` and starts at `offset` (one entry per dimension). The part takes every `step`-th
-    index of the first dimension.
-    """
-
-    name: str
-    dtype: tf.DType
-    full_shape: tuple[int, ...]
-    offset: tuple[int, ...]
-    shape: tuple[int, ...]
-    step: int = 1
-
-    @property
-    def where(self) -> tuple[slice, ...]:
-        """The NumPy index of the part in the whole variable."""
-        return index(self.offset, self.shape, self.step)
 
 
 class CheckpointOps:
     """The ops that one rank's graph needs to save and restore checkpoints. Create this object before the session.
 
-    Only the chief saves. If variables are sharded across the ranks (`is_collective`), all ranks must call `read` and
-    `snapshot` together, and the chief gets the values.
+    If variables are spread over the ranks, each rank has `own_rows`, and all ranks save together (joint_save.py).
+    Otherwise, only the chief saves. Large variables are written and read in blocks of about `block_bytes` bytes. If a
+    read needs all ranks (`is_collective`), all ranks must call `read`,
+    `read_kept` and `snapshot` together, and the chief gets the values.
     """
 
-    def __init__(self, distributed: DistributedGraph) -> None:
+    def __init__(self, distributed: DistributedGraph, block_bytes: int = BLOCK_BYTES) -> None:
+        self.block_bytes = block_bytes
+        self.rank, self.is_chief = distributed.rank, distributed.rank == 0
+        pairs = [(variable, piece) for variable in distributed.variables for piece in variable.pieces]
+        self.slices = tuple(
+            Slice(variable.name, variable.dtype, variable.shape, piece.offset, piece.shape, piece.step)
+            for variable, piece in pairs
+        )
+        self.is_collective = any(piece.needs_all_ranks for _, piece in pairs)
+        parts = [(part, piece) for part, (_, piece) in zip(self.slices, pairs, strict=True)]
         with distributed.graph.as_default(), tf.device(distributed.device), tf.name_scope("checkpoint/"):
-            self.prefix = tf.placeholder(tf.string, [], name="prefix")
-            self.is_chief = distributed.rank == 0
-            pairs = [(variable, piece) for variable in distributed.variables for piece in variable.pieces]
-            self.slices = tuple(
-                Slice(variable.name, variable.dtype, variable.shape, piece.offset, piece.shape, piece.step)
-                for variable, piece in pairs
-            )
-            self.is_collective = any(piece.needs_all_ranks for _, piece in pairs)
-            if self.is_chief or self.is_collective:
-                read = [piece for _, piece in pairs if self.is_chief or piece.needs_all_ranks]
+            prefix = tf.placeholder(tf.string, [], name="prefix")
+            self.own_rows = OwnRows.of(parts)
+            read = [(part, piece) for part, piece in parts if self.is_chief or piece.needs_all_ranks]
+            if read:
                 self._add_reads(read, distributed)
-            self.restore = tf.group(*self._restore(list(assigned_pieces(distributed))))
+                self._add_kept(read)
+            self.restoring = Restore(prefix, list(assigned_pieces(distributed)), block_bytes)
+
+    def restore(self, session: tf.Session, prefix: Path) -> None:
+        """Gives all variables that this rank assigns the values of the checkpoint `prefix`. Raises CheckpointError if
+        its sidecar is damaged, and tf.errors.OpError if values cannot be read. The sidecar may be missing."""
+        has_sidecar = sidecar_path(prefix).exists()
+        block_rows = read_sidecar(prefix).block_rows if has_sidecar else {}
+        with literal(prefix) as path:
+            self.restoring.run(session, path, block_rows)
 
     def read(self, session: tf.Session) -> list[np.ndarray]:
         """Reads the values of `slices` as they are when `wait_until_read` returns in another thread.
@@ -77,6 +73,19 @@ class CheckpointOps:
         """
         values, step, *_ = session.run([self.values, self.step, self.tell_read, self.release_mutex])
         return values, _step_or_none(step)
+
+    def warm_up(self, session: tf.Session) -> None:
+        """Runs the ops for a save once, as far as no other rank has to take part."""
+        if self.own_rows is not None:
+            self.own_rows.read(session, {})
+        if not self.is_collective:
+            self.read(session)
+            self.wait_until_read(session)
+
+    def read_kept(self, session: tf.Session) -> list[np.ndarray]:
+        """Reads the values of `kept_slices`, which are not spread over the ranks, on the chief. No step may run."""
+        values: list[np.ndarray] = session.run(self._kept_values)
+        return values
 
     def wait_until_read(self, session: tf.Session) -> int | None:
         """Waits until a `read` in another thread has read all variables, or until `give_up` is called.
@@ -99,7 +108,13 @@ class CheckpointOps:
             whole[part.where] = value
         return found
 
-    def _add_reads(self, pieces: list[Piece], distributed: DistributedGraph) -> None:
+    def _add_kept(self, parts: list[tuple[Slice, Piece]]) -> None:
+        """Selects the values that are not spread over the ranks."""
+        kept = [number for number, (_, piece) in enumerate(parts) if piece.ranks is None]
+        self.kept_slices = tuple(parts[number][0] for number in kept)
+        self._kept_values = [self.values[number] for number in kept]
+
+    def _add_reads(self, parts: list[tuple[Slice, Piece]], distributed: DistributedGraph) -> None:
         """Adds the read ops. If there is a mutex (routes/ps/mutex.py), the mutex blocks updates from the first
         to the last read."""
         held, mutex = None, distributed.mutex
@@ -107,7 +122,7 @@ class CheckpointOps:
             with tf.device(mutex.device):
                 held = tf.raw_ops.MutexLock(mutex=mutex)
         with tf.control_dependencies([] if held is None else [held.op]):
-            found = [piece.read() for piece in pieces]
+            found = [piece.read() for _, piece in parts]
             # If there is a mutex, the step count is read on the mutex's server, since this process may be busy with a
             # step.
             with tf.device(None if held is None else held.device):
@@ -127,21 +142,6 @@ class CheckpointOps:
         self.tell_failed = queue.enqueue(tf.constant(UNKNOWN_STEP, tf.int64))
         self.wait = queue.dequeue()
 
-    def _restore(self, pairs: list[tuple[LogicalVariable, Piece]]) -> list[tf.Operation]:
-        if not pairs:
-            return []
-        keys = [(variable.name, _spec_to_read(variable, piece), variable.dtype) for variable, piece in pairs]
-        names, specs, dtypes = zip(*dict.fromkeys(keys), strict=True)
-        values = tf.raw_ops.RestoreV2(prefix=self.prefix, tensor_names=names, shape_and_slices=specs, dtypes=dtypes)
-        by_key = dict(zip(dict.fromkeys(keys), values, strict=True))
-        ops = []
-        for (variable, piece), key in zip(pairs, keys, strict=True):
-            value = by_key[key]
-            if piece.step > 1:  # the values are sliced here, so that a server receives only its own rows
-                value = tf.ensure_shape(value, variable.shape)[piece.where]
-            ops.append(piece.assign(value))
-        return ops
-
 
 def assigned_pieces(distributed: DistributedGraph) -> Iterator[tuple[LogicalVariable, Piece]]:
     """Yields the pieces that a rank assigns when variables get new values, each with its variable.
@@ -156,21 +156,6 @@ def assigned_pieces(distributed: DistributedGraph) -> Iterator[tuple[LogicalVari
     for copy in distributed.copies:
         for piece in copy.pieces:
             yield copy, piece
-
-
-def slice_spec(shape: tuple[int, ...], piece: Piece | Slice) -> str:
-    """Returns TensorFlow's specification of a slice of a tensor, such as «40000 128 0,10000:0,128», or an empty string
-    for the whole tensor."""
-    if piece.shape == shape:
-        return ""
-    ranges = ":".join(f"{offset},{length}" for offset, length in zip(piece.offset, piece.shape, strict=True))
-    return " ".join(map(str, shape)) + " " + ranges
-
-
-def _spec_to_read(variable: LogicalVariable, piece: Piece) -> str:
-    """Returns the specification of the slice to read for a piece. If the piece's rows are not contiguous, the slice is
-    the whole variable."""
-    return slice_spec(variable.shape, piece) if piece.step == 1 else ""
 
 
 AFRESH = "set ckpt.resume=never to start afresh"

@@ -10,13 +10,14 @@ import dataclasses
 import errno
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from parallax_runner.checkpoints.checkpoint_files import (
     FORGOTTEN,
     PARTIAL,
     STEM,
+    FileState,
     Sidecar,
     fault_of_file,
     files_of,
@@ -51,35 +52,52 @@ def prepare(folder: Path) -> tuple[str, ...]:
 def begin(folder: Path, step: int) -> Path:
     """Creates an empty folder for a new checkpoint, next to the existing checkpoints. Returns the prefix to write
     to."""
-    partial = folder / f"{PARTIAL}{step}"
-    remove(partial)
-    partial.mkdir(parents=True)
-    return partial / STEM
+    prefix = partial_prefix(folder, step)
+    remove(prefix.parent)
+    prefix.parent.mkdir(parents=True)
+    return prefix
+
+
+def partial_prefix(folder: Path, step: int) -> Path:
+    """Returns the prefix to which a checkpoint is written before it is published."""
+    return folder / f"{PARTIAL}{step}" / STEM
 
 
 def flush(written: Path) -> None:
     """Flushes TensorFlow's files to disk."""
     for file in files_of(written):
-        _sync(file)
+        flush_file(file)
 
 
-def publish(written: Path, folder: Path, sidecar: Sidecar) -> Path:
+def flush_file(path: Path) -> None:
+    """Flushes a file, or a folder's entries, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def publish(written: Path, folder: Path, sidecar: Sidecar, states: Mapping[str, FileState] | None = None) -> Path:
     """Moves the checkpoint at `written` (see `begin` and `flush`) into place, and returns its new prefix.
 
+    `states` has the states of files that are already known, by the endings of their names. The other files are read.
     Fills in the sidecar's `files`, `write_number` and `saved_secs`. The sidecar is moved last, because a checkpoint
     without a sidecar does not count as a checkpoint. Everything is flushed to disk before the first move. If the
     partial folder contains a sidecar, the folder is complete. `tidy` can then finish the move, even if an older
     checkpoint of the same step is already partly replaced.
     """
+    endings = {file.name.removeprefix(f"{written.name}."): file for file in files_of(written)}
+    known = states or {}
     complete = dataclasses.replace(
         sidecar,
-        files={file.name.removeprefix(f"{written.name}."): state_of(file) for file in files_of(written)},
+        files={ending: known.get(ending) or state_of(file) for ending, file in endings.items()},
         write_number=newest_write_number(folder) + 1,
         saved_secs=time.time(),
     )
     sidecar_path(written).write_text(complete.text(), encoding="utf-8")
     for path in (sidecar_path(written), written.parent, folder):
-        _sync(path)
+        flush_file(path)
     return _move(written.parent, folder, complete)
 
 
@@ -149,15 +167,6 @@ def _finish_deleting(forgotten: Path, prefix: Path) -> None:
         remove(forgotten)
 
 
-def _sync(path: Path) -> None:
-    """Flushes a file, or a folder's entries, to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _move(partial: Path, folder: Path, sidecar: Sidecar) -> Path:
     prefix = prefix_of(folder, sidecar.step)
     remove(sidecar_path(prefix))
@@ -167,7 +176,7 @@ def _move(partial: Path, folder: Path, sidecar: Sidecar) -> Path:
     for file in files_of(partial / STEM):
         replace(file, prefix.with_name(prefix.name + file.name.removeprefix(STEM)))
     replace(sidecar_path(partial / STEM), sidecar_path(prefix))
-    _sync(folder)
+    flush_file(folder)
     remove(partial)
     return prefix
 

@@ -9,7 +9,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,8 @@ from parallax_runner.checkpoints import checkpoint_files
 from parallax_runner.checkpoints import publish as checkpoint_folder
 from parallax_runner.checkpoints.checkpoint_files import Sidecar
 from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
+from parallax_runner.checkpoints.joint_save import JointSave, Written
+from parallax_runner.checkpoints.rank_exchange import RankLost
 from parallax_runner.checkpoints.writer import CheckpointWriter, not_finite
 from parallax_runner.errors import CheckpointError, reason_in
 from parallax_runner.files.literal_path import literal
@@ -30,6 +32,19 @@ from parallax_runner.files.literal_path import literal
 log = logging.getLogger(__name__)
 
 CLOSE_SECS = 60
+
+
+@dataclass
+class _Save:
+    """A checkpoint that is being saved. `copied` is set when steps may run again, if all ranks save together."""
+
+    session: tf.Session
+    written: Path
+    step: int
+    examples: int
+    epoch_state: Callable[[], Mapping[str, Any] | None]
+    done: Future[tuple[Path, float]] = field(default_factory=Future)
+    copied: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass
@@ -41,7 +56,8 @@ class CheckpointSaver:
     thread calls `run_id` when it writes a sidecar, and `on_written` for each checkpoint before it deletes older
     checkpoints. If steps do not wait for the chief, a checkpoint is named after the number of steps that it contains,
     and `global_batch` is the number of examples per step. In a run of `fit`, `ask_epoch` asks the driver for the state
-    of the epoch at a step, and returns a function that waits for the answer.
+    of the epoch at a step, and returns a function that waits for the answer. If variables are spread over the ranks,
+    all ranks write together, and `copy_bytes` has the same meaning as in `JointSave`.
     """
 
     ops: CheckpointOps
@@ -58,6 +74,7 @@ class CheckpointSaver:
     numbering: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
     ask_epoch: Callable[[int], Callable[[], Mapping[str, Any] | None]] = lambda _: lambda: None
+    copy_bytes: int | None = None
     last_step: int = -1
     last_time_secs: float = 0.0
     last_prefix: Path | None = None
@@ -80,10 +97,8 @@ class CheckpointSaver:
         """Reads all variables once, in a thread.
 
         TensorFlow prepares ops when they first run, and the preparation takes longer than the ops themselves. This call
-        spares the first `save` that preparation. Does nothing if other ranks would have to send their rows.
+        spares the first `save` that preparation. If other ranks would have to take part, only own rows are prepared.
         """
-        if self.ops.is_collective:
-            return
         self._warming = threading.Thread(target=self._read_and_forget, args=(session,), name="warm up", daemon=True)
         self._warming.start()
 
@@ -91,7 +106,8 @@ class CheckpointSaver:
         """Switches to `ops` after the variables have been divided into different pieces. Call `rest` before the
         division changes."""
         self.ops = ops
-        self.__dict__.pop("_writer", None)
+        for of_ops in ("_writer", "_joint"):
+            self.__dict__.pop(of_ops, None)
         self.warm_up(session)
 
     def rest(self) -> None:
@@ -120,11 +136,11 @@ class CheckpointSaver:
             written = checkpoint_folder.begin(self.folder, step)
         except OSError as error:
             raise self._failure(step, error.strerror or str(error)) from error
-        self._writing = Future()
-        epoch_state = self.ask_epoch(step)  # now, because this rank's next report may include later steps
-        arguments = (self._writing, session, written, step, examples, epoch_state)
-        threading.Thread(target=self._write, args=arguments, name="checkpoint", daemon=True).start()
-        step_read = self.ops.wait_until_read(session)
+        # The state of the epoch is asked for now, because this rank's next report may include later steps.
+        save = _Save(session, written, step, examples, self.ask_epoch(step))
+        self._writing = save.done
+        threading.Thread(target=self._write, args=(save,), name="checkpoint", daemon=True).start()
+        step_read = self._wait_until_read(save)
         self._waited_secs = time.perf_counter() - started
         self._count_from(step if step_read is None else step_read)
 
@@ -164,8 +180,7 @@ class CheckpointSaver:
     def _read_and_forget(self, session: tf.Session) -> None:
         # A failed read fails again in `save`, which reports the failure.
         with contextlib.suppress(tf.errors.OpError, RuntimeError):
-            self.ops.read(session)
-            self.ops.wait_until_read(session)
+            self.ops.warm_up(session)
 
     def _wait_until_warm(self) -> None:
         if self._warming is not None:
@@ -183,29 +198,52 @@ class CheckpointSaver:
         told = f"checkpoint of step {self.last_step}: written in {secs:.2f} s; training waited {waited_ms:.0f} ms"
         print(told, file=sys.__stdout__, flush=True)
 
-    def _write(
-        self,
-        writing: Future[tuple[Path, float]],
-        session: tf.Session,
-        written: Path,
-        step: int,
-        examples: int,
-        epoch_state: Callable[[], Mapping[str, Any] | None],
-    ) -> None:
-        """Writes the checkpoint. Runs in the checkpoint thread, and sets the result of `writing`: the new prefix and
+    def _wait_until_read(self, save: _Save) -> int | None:
+        """Waits until steps may run again. Returns the number of steps that led to the values, or None."""
+        if self._joint is None:
+            return self.ops.wait_until_read(save.session)
+        save.copied.wait()
+        return None
+
+    def _write(self, save: _Save) -> None:
+        """Writes the checkpoint. Runs in the checkpoint thread, and sets the result of `save.done`: the new prefix and
         the duration in seconds, or the error."""
         started = time.perf_counter()
         try:
-            values, step_read = self._read(session, step)
-            if step_read is not None:
-                step, examples = step_read, examples + (step_read - step) * self.global_batch
-            self._check_finite(step, values)
-            prefix = self._write_files(written, values, step=step, examples=examples, epoch=epoch_state())
+            prefix = self._write_alone(save) if self._joint is None else self._write_jointly(save, self._joint)
         except BaseException as error:
-            shutil.rmtree(written.parent, ignore_errors=True)
-            writing.set_exception(error)
+            shutil.rmtree(save.written.parent, ignore_errors=True)
+            save.done.set_exception(error)
         else:
-            writing.set_result((prefix, time.perf_counter() - started))
+            save.done.set_result((prefix, time.perf_counter() - started))
+        finally:
+            save.copied.set()
+
+    def _write_alone(self, save: _Save) -> Path:
+        values, step_read = self._read(save.session, save.step)
+        step, examples = save.step, save.examples
+        if step_read is not None:
+            step, examples = step_read, examples + (step_read - step) * self.global_batch
+        self._check_finite(step, not_finite(self.ops.slices, values, self.check_finite))
+        with self._disk_errors(step):
+            self._writer.write(save.written, values)
+            checkpoint_folder.flush(save.written)
+            self._writer.read_back(save.written)
+            found = Written(block_rows=self._writer.block_rows)
+            return self._publish(save, step=step, examples=examples, found=found)
+
+    def _write_jointly(self, save: _Save, joint: JointSave) -> Path:
+        try:
+            found = joint.write(save.session, save.written, save.copied.set)
+        except (RankLost, tf.errors.OpError) as error:
+            reason = _reason(error) if isinstance(error, tf.errors.OpError) else str(error)
+            raise self._failure(save.step, f"the variables could not be read: {reason}") from error
+        self._check_finite(save.step, found.not_finite)
+        if found.error is not None:
+            raise self._failure(save.step, found.error)
+        with self._disk_errors(save.step):
+            checkpoint_folder.flush(save.written)
+            return self._publish(save, step=save.step, examples=save.examples, found=found)
 
     def _read(self, session: tf.Session, step: int) -> tuple[list[np.ndarray], int | None]:
         try:
@@ -217,46 +255,41 @@ class CheckpointSaver:
                 raise self._failure(step, f"the variables could not be read: {_reason(error)}") from error
             raise
 
-    def _check_finite(self, step: int, values: Sequence[np.ndarray]) -> None:
-        name = not_finite(self.ops.slices, values, self.check_finite)
+    def _check_finite(self, step: int, name: str | None) -> None:
+        """Raises CheckpointError if there is a variable `name` with NaN or infinite values."""
         if name is not None:
             raise CheckpointError(
                 f"checkpoint of step {step} was not written, because «{name}» contains NaN or infinite values. "
                 f"{self._last_good()}"
             )
 
-    def _write_files(
-        self,
-        written: Path,
-        values: Sequence[np.ndarray],
-        *,
-        step: int,
-        examples: int,
-        epoch: Mapping[str, Any] | None,
-    ) -> Path:
+    @contextlib.contextmanager
+    def _disk_errors(self, step: int) -> Iterator[None]:
+        """Raises CheckpointError if files cannot be written or read."""
         try:
-            self._writer.write(written, values)
-            checkpoint_folder.flush(written)
-            self._writer.read_back(written)
-            sidecar = Sidecar(
-                step=step,
-                examples=examples,
-                seed=self.seed,
-                fingerprint=self.fingerprint,
-                tracker_run_id=self.run_id(),
-                numbering=self.numbering,
-                data=self.data,
-                epoch=epoch,
-            )
-            prefix = checkpoint_folder.publish(written, self.folder, sidecar)
-            if self.on_written is not None:
-                self.on_written(prefix)
-            spare = best_checkpoint.not_to_forget(self.folder, set(self._validated)) | {step}
-            checkpoint_folder.forget_old(self.folder, self.keep, spare)
+            yield
         except OSError as error:
             raise self._failure(step, error.strerror or str(error)) from error
         except tf.errors.OpError as error:
             raise self._failure(step, _reason(error)) from error
+
+    def _publish(self, save: _Save, *, step: int, examples: int, found: Written) -> Path:
+        sidecar = Sidecar(
+            step=step,
+            examples=examples,
+            seed=self.seed,
+            fingerprint=self.fingerprint,
+            tracker_run_id=self.run_id(),
+            numbering=self.numbering,
+            data=self.data,
+            epoch=save.epoch_state(),
+            block_rows=found.block_rows,
+        )
+        prefix = checkpoint_folder.publish(save.written, self.folder, sidecar, found.files)
+        if self.on_written is not None:
+            self.on_written(prefix)
+        spare = best_checkpoint.not_to_forget(self.folder, set(self._validated)) | {step}
+        checkpoint_folder.forget_old(self.folder, self.keep, spare)
         self._tell_tensorflow(prefix)
         return prefix
 
@@ -272,8 +305,12 @@ class CheckpointSaver:
             log.warning("%s cannot be written: %s", self.folder / "checkpoint", error)
 
     @functools.cached_property
+    def _joint(self) -> JointSave | None:
+        return None if self.ops.own_rows is None else JointSave(self.ops, self.check_finite, self.copy_bytes)
+
+    @functools.cached_property
     def _writer(self) -> CheckpointWriter:
-        return CheckpointWriter(self.ops.slices)
+        return CheckpointWriter(self.ops.slices, self.ops.block_bytes)
 
     def _failure(self, step: int, reason: str) -> CheckpointError:
         return CheckpointError(

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.checkpoint_ops import assigned_pieces, slice_spec
+from parallax_runner.checkpoints.checkpoint_ops import assigned_pieces
+from parallax_runner.checkpoints.slices import slice_spec
 from parallax_runner.checkpoints.warm_start import Taken, WarmStart
 from parallax_runner.data.table.vocabularies import FRESH
 from parallax_runner.files.literal_path import literal

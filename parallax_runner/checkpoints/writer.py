@@ -10,15 +10,25 @@ from pathlib import Path
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.checkpoint_ops import Slice, slice_spec
+from parallax_runner.checkpoints.part_files import PART_BYTES, PartFiles, SliceReader, merge, session_beside_training
+from parallax_runner.checkpoints.row_blocks import BLOCK_BYTES
+from parallax_runner.checkpoints.shard_blocks import ShardBlocks
+from parallax_runner.checkpoints.slices import Slice, slice_spec
 from parallax_runner.errors import CheckpointError
 from parallax_runner.files.literal_path import literal
 
 
 class CheckpointWriter:
-    """Writes values, given in the order of `slices`, under logical names."""
+    """Writes values, given in the order of `slices`, under logical names.
 
-    def __init__(self, slices: Sequence[Slice]) -> None:
+    Variables that are larger than `block_bytes` and are split into shards are written in blocks of consecutive rows,
+    so they are never brought together as a whole.
+    """
+
+    def __init__(self, slices: Sequence[Slice], block_bytes: int = BLOCK_BYTES) -> None:
+        self._blocks = ShardBlocks(slices, block_bytes)
+        self._all = tuple(slices)
+        slices = [part for part in slices if part.name not in self.block_rows]
         self._shapes = {part.name: (part.dtype, part.full_shape) for part in slices}
         self._slices = tuple(slices)
         # TensorFlow cannot describe a slice of non-contiguous rows, so variables with such slices are written as a
@@ -42,15 +52,30 @@ class CheckpointWriter:
                 )[0]
                 for dtype, _ in self._shapes.values()
             }
-        # With a negative number of threads, ops run in the calling thread, and TensorFlow's other threads stay free for
-        # training. Without the limit, the session would use every GPU, also those of other ranks.
-        config = tf.ConfigProto(
-            inter_op_parallelism_threads=-1, intra_op_parallelism_threads=1, device_count={"GPU": 0}
-        )
-        self._session = tf.Session(graph=graph, config=config)
+        self._session = session_beside_training(graph)
+        self._reader = SliceReader()
+
+    @property
+    def block_rows(self) -> dict[str, int]:
+        """The numbers of rows in a block, by the names of the variables that are written in blocks."""
+        return self._blocks.block_rows
 
     def write(self, prefix: Path, values: Sequence[np.ndarray]) -> None:
         """Writes the checkpoint. Raises tf.errors.OpError if the files cannot be written."""
+        kept = [value for part, value in zip(self._all, values, strict=True) if part.name not in self.block_rows]
+        if not self.block_rows:
+            self._write_kept(prefix, kept)
+            return
+        files = PartFiles(prefix.parent, f"{prefix.name}-part", PART_BYTES)
+        for block, shards in self._blocks.slices():
+            files.add(block, self._blocks.values(block, shards, values))
+        files.flush()
+        kept_parts = [prefix.with_name(f"{prefix.name}-kept")] if kept else []
+        for part in kept_parts:
+            self._write_kept(part, kept)
+        merge([*kept_parts, *files.parts], prefix)
+
+    def _write_kept(self, prefix: Path, values: Sequence[np.ndarray]) -> None:
         arrays = self._brought_together(values)
         with literal(prefix) as path:
             self._session.run(self._save, {self._prefix: path, **dict(zip(self._values, arrays, strict=True))})
@@ -74,11 +99,13 @@ class CheckpointWriter:
         return kept + list(whole.values())
 
     def read_back(self, prefix: Path) -> None:
-        """Reads every variable, one at a time. TensorFlow checks the CRC of each variable.
+        """Reads every variable, one at a time, or block by block. TensorFlow checks the CRC of each variable.
 
         Raises tf.errors.OpError if a variable is missing or damaged, and CheckpointError if a variable has a different
         shape.
         """
+        for block, _ in self._blocks.slices():
+            self._reader.read(prefix, block)
         for name, (dtype, shape) in self._shapes.items():
             with literal(prefix) as path:
                 value = self._session.run(self._restore[dtype], {self._prefix: path, self._name: name})

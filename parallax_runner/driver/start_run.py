@@ -17,6 +17,7 @@ from parallax_runner.driver.planned_run import PlannedRun
 from parallax_runner.driver.prepared_run import PreparedRun
 from parallax_runner.driver.recovery import Recovery
 from parallax_runner.driver.request import Request
+from parallax_runner.driver.restore_memory import whole_tables_note
 from parallax_runner.driver.starting_point import leave_for_workers, with_start
 from parallax_runner.driver.warm_start import leave_warm_start
 from parallax_runner.shipment.shipment_folder import removed_at_end
@@ -33,7 +34,9 @@ def started(request: Request, planned: PlannedRun) -> Iterator[PreparedRun]:
     # A plan does not need the notes about the data, which can mean reading all examples to count them.
     report.tell_notes(getattr(planned.dataset, "notes", ()))
     identity = identity_in(config, planned.dataset)
-    start = Recovery.of(with_start(config, planned.single, planned.dataset, identity, run_dir), config.ckpt.resume)
+    settled = with_start(config, planned.single, planned.dataset, identity, run_dir)
+    report.tell_notes(_restore_notes(settled, planned))
+    start = Recovery.of(settled, config.ckpt.resume)
     with removed_at_end(run_dir), own_folder_in(cache_dir_of(config, shipment)) as data_folder:
         leave_for_workers(config, shipment, identity, run_dir, data_folder)
         leave_warm_start(planned.warm_start, run_dir)
@@ -46,6 +49,13 @@ def started(request: Request, planned: PlannedRun) -> Iterator[PreparedRun]:
             make_epochs=request.make_epochs,
             before=request.before,
         )
+
+
+def _restore_notes(config: RunConfig, planned: PlannedRun) -> list[str]:
+    if config.ckpt.resume == "never":
+        return []
+    note = whole_tables_note(planned.plan, planned.single, Path(config.ckpt.resume))
+    return [] if note is None else [note]
 
 
 def _leave_learned(config: RunConfig, dataset: Dataset, run_dir: Path) -> None:

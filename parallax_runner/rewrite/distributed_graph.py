@@ -29,6 +29,26 @@ class PieceRead:
     values: tf.Tensor
 
 
+@dataclass(frozen=True)
+class StoredRows:
+    """The rows of a logical variable that a resource contains: `count` rows, every `step`-th row from row `first`."""
+
+    first: int
+    count: int
+    step: int
+
+    def places(self, begin: int, end: int) -> range:
+        """Returns the positions in the resource of those rows that are at least `begin` and less than `end`."""
+        return range(self._rows_before(begin), self._rows_before(end))
+
+    def row_at(self, place: int) -> int:
+        """Returns the row at a position in the resource."""
+        return self.first + place * self.step
+
+    def _rows_before(self, row: int) -> int:
+        return min(self.count, len(range(self.first, row, self.step)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Piece:
     """A part of a logical variable, stored in the resource `handle`.
@@ -50,6 +70,17 @@ class Piece:
         return index(self.offset, self.shape, self.step)
 
     @property
+    def stored(self) -> StoredRows:
+        """The rows of the variable that `handle` contains. The variable must not be a scalar."""
+        return StoredRows(self.offset[0], self.shape[0], self.step)
+
+    @property
+    def ranks(self) -> int | None:
+        """The number of ranks if row i of the piece is on rank i mod ranks. Each rank then has its own rows in
+        `handle`. None if the handle contains the whole piece."""
+        return None
+
+    @property
     def needs_all_ranks(self) -> bool:
         """Whether a read is a collective that sends the values to the chief."""
         return False
@@ -65,6 +96,19 @@ class Piece:
         runs the op."""
         with tf.device(self.handle.op.device or None):
             return tf.raw_ops.AssignVariableOp(resource=self.handle, value=tf.ensure_shape(values, self.shape))
+
+    def read_at(self, places: tf.Tensor) -> tf.Tensor:
+        """Returns a copy of the rows at the positions `places` (int64 [n]) in the resource. No other row is copied."""
+        with tf.device(self.handle.op.device or None):
+            return tf.raw_ops.ResourceGather(
+                resource=self.handle, indices=places, dtype=self.handle.op.get_attr("dtype")
+            )
+
+    def assign_at(self, places: tf.Tensor, values: tf.Tensor) -> tf.Operation:
+        """Returns an op that assigns the rows at the positions `places` (int64 [n]) in the resource. The other rows
+        keep their values."""
+        with tf.device(self.handle.op.device or None):
+            return tf.raw_ops.ResourceScatterUpdate(resource=self.handle, indices=places, updates=values)
 
     def assign_rows(self, values: tf.Tensor, is_taken: tf.Tensor) -> tf.Operation:
         """Returns an op like `assign` for the rows where `is_taken` (bool [rows]) is true. The other rows keep their

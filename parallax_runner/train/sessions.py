@@ -10,7 +10,6 @@ from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.checkpoints.warm_start_ops import WarmStartOps
 from parallax_runner.config.cluster_size import devices_of_worker, visible_gpus
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.files.literal_path import literal
 from parallax_runner.graph.devices import named_workers
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.plan.plan import Plan
@@ -138,8 +137,7 @@ def initialize(
     session.run(distributed.initialize)
     session.run(distributed.open_late_inputs)
     if start is not None:
-        with literal(Path(start)) as path:
-            session.run(checkpoints.restore, {checkpoints.prefix: path})
+        checkpoints.restore(session, Path(start))
     if warm is not None:
         warm.run(session)
     session.run(distributed.release if distributed.rank == 0 else distributed.wait)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.rows_to_chief import RowsToChief
+from parallax_runner.checkpoints.row_writer import RowWriter
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.errors import Setting, TrainingError
 from parallax_runner.launch.control.activity import Activity, Kind
@@ -80,7 +80,7 @@ class StepRunner:
     log_every: int
     loss_rule: LossRule | None = None
     knows_loss: bool = True
-    saver: CheckpointSaver | RowsToChief | None = None
+    saver: CheckpointSaver | RowWriter | None = None
     reports_saves: bool = False
     save_steps: int | None = None
     profiler: StepProfiler | None = None

@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.checkpoint_files import Sidecar, read_sidecar
 from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
-from parallax_runner.checkpoints.rows_to_chief import RowsToChief
+from parallax_runner.checkpoints.row_writer import RowWriter
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.checkpoints.warm_start import FILE_NAME as WARM_START
 from parallax_runner.checkpoints.warm_start import WarmStart
@@ -301,14 +301,16 @@ def saver_of(
     client: ControlClient,
     feed: Feed,
     data: Mapping[str, str],
-) -> CheckpointSaver | RowsToChief | None:
+) -> CheckpointSaver | RowWriter | None:
     """Returns the object that handles this rank's part of checkpointing, or None if this rank has no part. The chief
-    writes checkpoints. The other ranks send the chief the rows that only they have. `data` identifies the training
-    data."""
+    publishes checkpoints. The other ranks write parts if they have rows that only they have. `data` identifies the
+    training data."""
     if checkpoints.is_chief:
         numbering = numbering_of(feed.dataset)
         return make_saver(config, checkpoints, single, client, feed.global_batch, numbering, data)
-    return RowsToChief(checkpoints) if config.ckpt.enabled and checkpoints.is_collective else None
+    if not config.ckpt.enabled or checkpoints.own_rows is None:
+        return None
+    return RowWriter(checkpoints, Path(config.ckpt.folder), _names_to_check(single), config.ckpt.copy_bytes)
 
 
 def make_saver(
@@ -324,20 +326,26 @@ def make_saver(
     needs `global_batch`, `numbering` and `data` to interpret the position in the data."""
     if not config.ckpt.enabled:
         return None
-    trained = {gradient.variable for gradient in single.gradients}
     return CheckpointSaver(
         ops=checkpoints,
         folder=Path(config.ckpt.folder),
         save_steps=config.ckpt.save_steps,
         save_secs=config.ckpt.save_secs,
         keep=config.ckpt.keep,
+        copy_bytes=config.ckpt.copy_bytes,
         seed=config.train.seed,
         fingerprint=single.fingerprint,
         global_batch=global_batch,
         numbering=numbering,
         data=dict(data),
         ask_epoch=client.ask_epoch if frozen.keeps_epochs(config) else lambda _: lambda: None,
-        check_finite=frozenset(variable.full_name for variable in single.variables if variable.name in trained),
+        check_finite=_names_to_check(single),
         on_written=functools.partial(_on_checkpoint, config, client),
         run_id=functools.partial(_run_id, config),
     )
+
+
+def _names_to_check(single: SingleDeviceGraph) -> frozenset[str]:
+    """Returns the full names of the variables that must be finite in a checkpoint: those that are trained."""
+    trained = {gradient.variable for gradient in single.gradients}
+    return frozenset(variable.full_name for variable in single.variables if variable.name in trained)

@@ -29,6 +29,7 @@ class UnreadTable:
         self.table_features = described_features(columns, stacks, states)
         self.features = {name: one.feature for name, one in self.table_features.items()}
         self.labels, self.sample_weight = only(columns, Role.LABEL), only(columns, Role.WEIGHT)
+        self.groups = only(columns, Role.GROUP)
         self.train_size = np.iinfo(np.int64).max
         self.validation_size = self.train_size if VALIDATION in parts else 0
         self._bounded = [name for name, state in states.items() if state]

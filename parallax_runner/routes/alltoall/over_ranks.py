@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.update_region.contents import FullRows, Ids
 from parallax_runner.graph.single_device_graph import Variable
-from parallax_runner.rewrite.distributed_graph import Piece, PieceRead
+from parallax_runner.rewrite.distributed_graph import Piece, PieceRead, StoredRows
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
 from parallax_runner.rewrite.placement import Placement, Shard
@@ -39,6 +39,16 @@ class RankRows(Piece):
     shard: Shard
     own: tf.Tensor
     whole: tf.Tensor
+
+    @property
+    def stored(self) -> StoredRows:
+        """This rank's own rows."""
+        return StoredRows(self.offset[0] + self.shard.offset, self.shard.rows, self.shard.step)
+
+    @property
+    def ranks(self) -> int | None:
+        """The number of all ranks."""
+        return self.shard.step
 
     @property
     def needs_all_ranks(self) -> bool:

@@ -12,7 +12,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.checkpoint_files import Sidecar, sidecar_path
-from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps, check_fits, slice_spec
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps, check_fits
+from parallax_runner.checkpoints.restore import Restore
+from parallax_runner.checkpoints.slices import slice_spec
 from parallax_runner.checkpoints.writer import CheckpointWriter
 from parallax_runner.errors import CheckpointError
 from parallax_runner.graph import edit
@@ -50,7 +52,12 @@ class Rank:
         self.ops: Any = object.__new__(CheckpointOps)
         self.ops.slices, self.ops.is_chief, self.ops.is_collective = ops.slices, ops.is_chief, ops.is_collective
         self.ops.values = [graph.as_graph_element(value.name) for value in ops.values]
-        for name in ("prefix", "restore", "step", "tell_read", "tell_failed", "release_mutex", "wait"):
+        assert not ops.restoring.tables
+        self.ops.restoring = object.__new__(Restore)
+        self.ops.restoring.tables = []
+        for name in ("prefix", "others"):
+            setattr(self.ops.restoring, name, graph.as_graph_element(getattr(ops.restoring, name).name))
+        for name in ("step", "tell_read", "tell_failed", "release_mutex", "wait"):
             setattr(self.ops, name, graph.as_graph_element(getattr(ops, name).name))
         graph.finalize()
         self.session.run(distributed.initialize.name)
@@ -66,7 +73,7 @@ class Rank:
         return prefix
 
     def restore(self, prefix: Path) -> None:
-        self.session.run(self.ops.restore, {self.ops.prefix: str(prefix)})
+        self.ops.restore(self.session, prefix)
 
 
 def assert_equal(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
@@ -116,7 +123,7 @@ def test_a_snapshot_is_what_is_written(tmp_path: Path) -> None:
 def test_a_follower_restores_only_what_is_its_own() -> None:
     single = single_of()
     ranks = [rewrite_for_rank(single, planned(single, "hybrid"), rank=rank, seed=1) for rank in (0, 1)]
-    restores = [edit.ancestors([CheckpointOps(rank).restore]) for rank in ranks]
+    restores = [edit.ancestors([CheckpointOps(rank).restoring.others]) for rank in ranks]
     written = [{op.inputs[0].op.name for op in ops if op.type == "AssignVariableOp"} for ops in restores]
     assert {name for name in written[0] if "shard" in name} == {f"{name}/shard_0" for name in SHAPES if "table" in name}
     assert written[1] == {name for name in written[0] if "shard" not in name}

@@ -170,7 +170,7 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
     first.run(5)
     start = read_sidecar(tmp_path / "model.ckpt-5")
     second = Rank(tmp_path, log_every=4)
-    second.session.run(second.checkpoints.restore, {second.checkpoints.prefix: str(tmp_path / "model.ckpt-5")})
+    second.checkpoints.restore(second.session, tmp_path / "model.ckpt-5")
     outcome = second.run(9, first_step=start.step, first_example=start.examples)
     assert [report["step"] for report in second.reports] == [6, 8, 9]
     assert first.losses + second.losses == whole.losses
@@ -286,7 +286,7 @@ def test_segments_count_steps_on_and_losses_are_as_without(tmp_path: Path) -> No
             return Segment(3 if step == 0 else None)
         session.close()
         other = Rank()
-        other.session.run(other.checkpoints.restore, {other.checkpoints.prefix: str(tmp_path / "cut" / "model.ckpt-3")})
+        other.checkpoints.restore(other.session, tmp_path / "cut" / "model.ckpt-3")
         fresh.append(Graph(other.session, other.distributed, other.checkpoints))
         return Segment(7, fresh[0])
 

@@ -1,0 +1,262 @@
+"""Writes a checkpoint by all ranks together, if variables are spread over the ranks.
+
+The ranks exchange their rows so that each has blocks of consecutive rows (row_blocks.py). Each rank writes its blocks
+to parts in the chief's folder. The chief writes everything else to one more part, and merges the parts. Then each rank
+reads back its blocks from the merged checkpoint, and computes the checksums of its files.
+
+No rank holds whole variables. A rank copies some of its own rows before training goes on, and sends the others while
+training waits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.checkpoints.checkpoint_files import FileState, state_of
+from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
+from parallax_runner.checkpoints.own_rows import OwnRows
+from parallax_runner.checkpoints.part_files import PART_BYTES, PartFiles, SliceReader, data_ending, merge
+from parallax_runner.checkpoints.publish import flush_file
+from parallax_runner.checkpoints.rank_exchange import RankExchange
+from parallax_runner.checkpoints.row_blocks import (
+    Block,
+    Round,
+    brought_together,
+    messages,
+    own_ranges,
+    rounds,
+)
+from parallax_runner.checkpoints.slices import Slice
+from parallax_runner.checkpoints.writer import CheckpointWriter, not_finite
+from parallax_runner.errors import reason_in
+
+KEPT_PART = "part-kept"
+# Each rank writes about so many parts, or fewer if they are small.
+PARTS = 16
+# What a rank copies before training goes on, at least.
+COPY_BYTES = 64 << 20
+# A rank needs memory of so many blocks for the exchange: own rows, messages, received messages, and blocks.
+_BLOCKS_IN_EXCHANGE = 4
+
+
+@dataclass(frozen=True)
+class Written:
+    """The result of writing a checkpoint together.
+
+    `files` has the states of the files with values, by the endings of their names. `block_rows` has the same meaning as
+    in a sidecar. `not_finite` is the name of a variable that contains NaN or infinite values, or None. `error` is the
+    reason why a rank could not write, or None.
+    """
+
+    files: Mapping[str, FileState] = field(default_factory=dict)
+    block_rows: Mapping[str, int] = field(default_factory=dict)
+    not_finite: str | None = None
+    error: str | None = None
+
+
+@dataclass
+class _Trouble:
+    """What went wrong on this rank. It goes on taking part in the exchanges, since other ranks would wait for it."""
+
+    not_finite: str | None = None
+    error: str | None = None
+
+    def attempt(self, work: Callable[[], None]) -> None:
+        """Calls `work`, unless something has gone wrong before."""
+        if self.error is not None or self.not_finite is not None:
+            return
+        try:
+            work()
+        except OSError as error:
+            self.error = error.strerror or str(error)
+        except tf.errors.OpError as error:
+            self.error = reason_in(str(error.message)).rpartition("; ")[2]
+
+
+class _Failed(Exception):
+    """A rank has had trouble, as `written` says."""
+
+    def __init__(self, written: Written) -> None:
+        super().__init__(written.error or written.not_finite)
+        self.written = written
+
+
+class JointSave:
+    """One rank's part in writing checkpoints. Create this object at the same time on all ranks.
+
+    Own rows of at most `copy_bytes` bytes are copied before training goes on. If `copy_bytes` is None, a rank needs at
+    most as much memory as its rows of the variable of which it has the most bytes. Parts have at least
+    `part_bytes` bytes.
+    """
+
+    def __init__(
+        self,
+        ops: CheckpointOps,
+        check_finite: frozenset[str],
+        copy_bytes: int | None = None,
+        *,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        assert ops.own_rows is not None
+        self._ops, self._own_rows, self._check_finite = ops, ops.own_rows, check_finite
+        self._rank, self._ranks = ops.rank, ops.own_rows.ranks
+        sizes_bytes = self._own_rows.sizes_bytes
+        self._block_bytes = block_bytes = ops.block_bytes
+        self._part_bytes = max(part_bytes, sum(sizes_bytes) // PARTS)
+        spared_bytes = max(sizes_bytes) - self._part_bytes - _BLOCKS_IN_EXCHANGE * block_bytes
+        self._copy_bytes = max(COPY_BYTES, spared_bytes) if copy_bytes is None else copy_bytes
+
+    def write(self, session: tf.Session, prefix: Path, on_copied: Callable[[], None]) -> Written:
+        """Writes the checkpoint `prefix`, in whose folder the parts are. Calls `on_copied` when steps may run again.
+
+        Raises RankLost if another rank no longer takes part, and tf.errors.OpError if the variables cannot be read.
+        """
+        try:
+            return self._write(session, prefix, on_copied)
+        except _Failed as failed:
+            return failed.written
+
+    def _write(self, session: tf.Session, prefix: Path, on_copied: Callable[[], None]) -> Written:
+        trouble = _Trouble()
+        work = rounds(self._own_rows.variables, self._writers(prefix.parent), self._block_bytes)
+        part_files = PartFiles(prefix.parent, f"part-{self._rank:05d}", self._part_bytes)
+        kept = self._ops.read_kept(session)
+        self._send_all(session, work, part_files, trouble, on_copied)
+        parts = self._finish_parts(prefix.parent, part_files, kept, trouble)
+        names = [name for one in self._tell(trouble, parts=parts) for name in one["parts"]]
+        if self._ops.is_chief:
+            trouble.attempt(lambda: merge([prefix.with_name(name) for name in names], prefix))
+        self._tell(trouble)
+        states: dict[str, FileState] = {}
+        trouble.attempt(lambda: states.update(self._verified(prefix, work, parts, names)))
+        told = self._tell(trouble, files={ending: dataclasses.asdict(state) for ending, state in states.items()})
+        files = {ending: FileState(**state) for one in told for ending, state in one["files"].items()}
+        return Written(files, self._own_rows.block_rows(self._block_bytes))
+
+    def _tell(self, trouble: _Trouble, **fields: Any) -> list[dict[str, Any]]:
+        """Sends the fields to all ranks, and returns those of all ranks. Raises _Failed if a rank has trouble."""
+        told = self._exchange.tell({**dataclasses.asdict(trouble), **fields})
+        for one in told:
+            if one["error"] is not None or one["not_finite"] is not None:
+                raise _Failed(Written(error=one["error"], not_finite=one["not_finite"]))
+        return told
+
+    @functools.cached_property
+    def _exchange(self) -> RankExchange:
+        return RankExchange(self._ranks)
+
+    @functools.cached_property
+    def _reader(self) -> SliceReader:
+        return SliceReader()
+
+    @functools.cached_property
+    def _kept_writer(self) -> CheckpointWriter:
+        return CheckpointWriter(self._ops.kept_slices)
+
+    def _writers(self, folder: Path) -> list[int]:
+        """Returns the ranks that can write to the chief's folder: the other ranks may be on hosts that have another
+        folder at this path."""
+        token = uuid.uuid4().hex if self._ops.is_chief else ""
+        if self._ops.is_chief:
+            (folder / token).touch()
+        token = self._exchange.tell({"token": token})[0]["token"]
+        sees = self._exchange.tell({"sees": (folder / token).exists()})
+        if self._ops.is_chief:
+            (folder / token).unlink()
+        return [rank for rank, one in enumerate(sees) if one["sees"]]
+
+    def _send_all(
+        self,
+        session: tf.Session,
+        work: Sequence[Round],
+        files: PartFiles,
+        trouble: _Trouble,
+        on_copied: Callable[[], None],
+    ) -> None:
+        """Sends the rows of all rounds. Calls `on_copied` as soon as the remaining rows have been copied."""
+        copied = _last_that_fit(self._own_bytes(work), self._copy_bytes)
+        first_copied = len(work) - copied
+        for of_round in work[:first_copied]:
+            self._send(of_round, self._own(session, of_round), files, trouble)
+        copies = [self._own(session, of_round) for of_round in work[first_copied:]]
+        on_copied()
+        for number, of_round in enumerate(work[first_copied:]):
+            own, copies[number] = copies[number], {}
+            self._send(of_round, own, files, trouble)
+
+    def _own_bytes(self, work: Sequence[Round]) -> list[int]:
+        """Returns how many bytes this rank sends in each round."""
+        variables = self._own_rows.variables
+        return [
+            sum(len(places) * variables[number].row_bytes for number, places in self._ranges(of_round).items())
+            for of_round in work
+        ]
+
+    def _ranges(self, of_round: Round) -> dict[int, range]:
+        return own_ranges(of_round, self._rank, self._ranks)
+
+    def _own(self, session: tf.Session, of_round: Round) -> dict[int, np.ndarray]:
+        return self._own_rows.read(session, self._ranges(of_round))
+
+    def _send(self, of_round: Round, own: dict[int, np.ndarray], files: PartFiles, trouble: _Trouble) -> None:
+        came = self._exchange.swap(messages(of_round, own, self._rank, self._ranks))
+        own.clear()
+        for block, rows in brought_together(of_round, self._own_rows.variables, came, self._rank):
+            trouble.attempt(functools.partial(self._add, block, rows, files, trouble))
+
+    def _add(self, block: Block, rows: np.ndarray, files: PartFiles, trouble: _Trouble) -> None:
+        part, value = _slice_of(self._own_rows, block), self._own_rows.values_of(block.variable, rows)
+        trouble.not_finite = not_finite([part], [value], self._check_finite)
+        if trouble.not_finite is None:
+            files.add(part, value)
+
+    def _finish_parts(self, folder: Path, files: PartFiles, kept: Sequence[np.ndarray], trouble: _Trouble) -> list[str]:
+        """Returns the names of this rank's parts."""
+        trouble.attempt(files.flush)
+        if not (self._ops.is_chief and self._ops.kept_slices):
+            return [part.name for part in files.parts]
+        trouble.attempt(lambda: self._write_kept(folder, kept, trouble))
+        return [KEPT_PART, *(part.name for part in files.parts)]
+
+    def _write_kept(self, folder: Path, kept: Sequence[np.ndarray], trouble: _Trouble) -> None:
+        trouble.not_finite = not_finite(self._ops.kept_slices, kept, self._check_finite)
+        if trouble.not_finite is None:
+            self._kept_writer.write(folder / KEPT_PART, kept)
+
+    def _verified(
+        self, prefix: Path, work: Sequence[Round], parts: Sequence[str], names: Sequence[str]
+    ) -> dict[str, FileState]:
+        """Flushes this rank's files of the merged checkpoint to disk, and reads back everything that this rank has
+        written. Returns the states of its files. Raises OSError or tf.errors.OpError if something cannot be read."""
+        endings = [data_ending(names.index(part), len(names)) for part in parts]
+        files = {ending: prefix.with_name(f"{prefix.name}.{ending}") for ending in endings}
+        for file in files.values():
+            flush_file(file)
+        for block in (block for of_round in work for block in of_round if block.writer == self._rank):
+            self._reader.read(prefix, _slice_of(self._own_rows, block))
+        if self._ops.is_chief:
+            self._kept_writer.read_back(prefix)
+        return {ending: state_of(file) for ending, file in files.items()}
+
+
+def _slice_of(own_rows: OwnRows, block: Block) -> Slice:
+    return own_rows.slices[block.variable].rows(block.first, block.rows)
+
+
+def _last_that_fit(sizes_bytes: Sequence[int], most_bytes: int) -> int:
+    """Returns how many of the last sizes have a sum of at most `most_bytes`."""
+    total_bytes = 0
+    for count, size_bytes in enumerate(reversed(sizes_bytes)):
+        total_bytes += size_bytes
+        if total_bytes > most_bytes:
+            return count
+    return len(sizes_bytes)
