@@ -1,0 +1,201 @@
+"""Initial values that are made in blocks of rows equal, bit for bit, those that are made whole."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+
+import keras
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.analysis import initial_rows
+from parallax_runner.analysis.initial_rows import InitialRows
+from parallax_runner.rewrite.initial_values import blocks
+from parallax_runner.rewrite.placement import Shard
+from parallax_runner.rewrite.rewrite_state import Initializers
+
+Shape = tuple[int, ...]
+Values = Mapping[str, tf.Tensor]
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+# Rows of odd length, of the length of a group of random numbers, and with two dimensions.
+SHAPES: tuple[Shape, ...] = ((101,), (101, 1), (103, 3), (98, 4), (67, 2, 5), (50, 64), (2, 131))
+GRAPH_INITIALIZERS: Mapping[str, Callable[[], tf.keras.initializers.Initializer]] = {
+    "uniform": lambda: tf.random_uniform_initializer(-0.3, 0.7),
+    "normal": lambda: tf.random_normal_initializer(0.1, 2.0),
+    "truncated_normal": lambda: tf.truncated_normal_initializer(-0.2, 0.5),
+    "scaled_truncated": lambda: tf.variance_scaling_initializer(2.0, "fan_in"),
+    "scaled_untruncated": lambda: tf.variance_scaling_initializer(2.0, "fan_out", "untruncated_normal"),
+    "scaled_uniform": lambda: tf.variance_scaling_initializer(0.5, "fan_avg", "uniform"),
+    "glorot": lambda: tf.glorot_uniform_initializer(),
+    "seeded": lambda: tf.random_uniform_initializer(0.0, 1.0, seed=5),
+    "zeros": lambda: tf.zeros_initializer(),
+    "ones": lambda: tf.ones_initializer(),
+    "constant": lambda: tf.constant_initializer(0.37),
+}
+KERAS_INITIALIZERS: Mapping[str, Callable[[], keras.Initializer]] = {
+    "uniform": lambda: keras.initializers.RandomUniform(-0.3, 0.7, seed=3),
+    "normal": lambda: keras.initializers.RandomNormal(0.1, 2.0, seed=4),
+    "truncated_normal": lambda: keras.initializers.TruncatedNormal(-0.2, 0.5, seed=5),
+    "he_normal": lambda: keras.initializers.HeNormal(seed=6),
+    "glorot": lambda: keras.initializers.GlorotUniform(seed=7),
+    "lecun": lambda: keras.initializers.LecunUniform(seed=8),
+    "scaled_untruncated": lambda: keras.initializers.VarianceScaling(2.0, "fan_out", "untruncated_normal", seed=9),
+    "zeros": lambda: keras.initializers.Zeros(),
+    "ones": lambda: keras.initializers.Ones(),
+    "constant": lambda: keras.initializers.Constant(0.37),
+}
+
+
+@pytest.fixture(autouse=True)
+def all_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(initial_rows, "SMALL_BYTES", 0)
+
+
+def shards_of(name: str, value: tf.Tensor, ranks: int) -> list[Shard]:
+    rows = int(value.shape[0])
+    made = []
+    for rank in range(ranks):
+        count = len(range(rank, rows, ranks))
+        shared_name = f"{name}/{ranks}/{rank}"
+        handle = tf.raw_ops.VarHandleOp(
+            dtype=value.dtype, shape=[count, *value.shape[1:]], shared_name=shared_name, name=shared_name
+        )
+        made.append(Shard(handle, rank, rows=count, device="", step=ranks))
+    return made
+
+
+def check_equal(values: Values, *, ranks: tuple[int, ...] = (1, 2, 3, 7)) -> None:
+    """Compares the rows of each rank with those of the whole value."""
+    graph = tf.get_default_graph()
+    initializers, taken = Initializers(), {}
+    for name, value in values.items():
+        assert isinstance(initial_rows.initial_rows(value), InitialRows), (name, initial_rows.initial_rows(value))
+        for count in ranks:
+            for shard in shards_of(name, value, count):
+                initializers.own.append(blocks.assign_initial(initializers, shard, value, is_cut=count > 1))
+                taken[name, count, shard.offset] = shard.read()
+    with tf.Session(graph=graph) as session:
+        session.run(initializers.own)
+        own, whole = session.run(taken), session.run(values)
+    for (name, count, rank), rows in own.items():
+        expected = whole[name][rank::count]
+        assert rows.dtype == expected.dtype
+        assert rows.shape == expected.shape
+        assert rows.tobytes() == expected.tobytes(), (name, count, rank, rows, expected)
+
+
+def limited_to(rows: int, value: tf.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes blocks have this many rows of a value."""
+    row_bytes = int(np.prod(value.shape.as_list()[1:])) * value.dtype.size
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", rows * row_bytes)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_initializers_of_graphs(shape: Shape, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tf.Graph().as_default():
+        tf.set_random_seed(11)
+        values = {name: make()(shape, dtype=tf.as_dtype(dtype)) for name, make in GRAPH_INITIALIZERS.items()}
+        limited_to(random.Random(f"{shape}{dtype}").choice([1, 3, 8, 20]), values["uniform"], monkeypatch)
+        check_equal(values)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES[1:], ids=str)
+def test_initializers_of_keras(shape: Shape, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tf.Graph().as_default():
+        values = {name: make()(shape, dtype=dtype) for name, make in KERAS_INITIALIZERS.items()}
+        limited_to(random.Random(f"{shape}{dtype}").choice([1, 3, 8, 20]), values["uniform"], monkeypatch)
+        check_equal(values)
+
+
+def random_chain(draw: random.Random, shape: Shape, dtype: tf.DType) -> tf.Tensor:
+    """Draws, constants and rows that all rows share, joined by exact elementwise ops."""
+    row = np.random.default_rng(draw.randrange(1000)).normal(size=shape[1:])
+    found = [
+        tf.random_uniform(shape, -1, 1, dtype),
+        tf.random.stateless_normal(shape, [draw.randrange(99), 2], dtype=dtype),
+        tf.truncated_normal(shape, dtype=dtype, seed=draw.randrange(99)),
+        tf.fill(shape, tf.constant(0.3, dtype)),
+        tf.constant(row, dtype),
+        tf.constant(row[None], dtype),
+        tf.constant(draw.uniform(-2, 2), dtype),
+    ]
+    for _ in range(6):
+        one, other = draw.choice(found), draw.choice(found)
+        found.append(
+            draw.choice(
+                [
+                    lambda one, other: one + other,
+                    lambda one, other: one * other,
+                    lambda one, other: one - other,
+                    lambda one, other: one / (tf.abs(other) + tf.constant(1, dtype)),
+                    lambda one, other: tf.maximum(one, other),
+                    lambda one, other: tf.minimum(tf.square(one), tf.sqrt(tf.abs(other))),
+                    lambda one, other: tf.where_v2(one < other, tf.nn.relu(one), -other),
+                    lambda one, other: tf.cast(tf.cast(one, tf.float64) * 1.1, dtype) + other,
+                    lambda one, other: tf.squared_difference(tf.stop_gradient(one), tf.sign(other)),
+                ]
+            )(one, other)
+        )
+    return found[0] + found[-1] * found[-2]
+
+
+@pytest.mark.parametrize("number", range(24))
+def test_random_elementwise_functions_of_draws(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(number)
+    shape, dtype = draw.choice(SHAPES[1:]), draw.choice([tf.float32, tf.float64])
+    with tf.Graph().as_default():
+        tf.set_random_seed(number)
+        values = {f"chain_{one}": random_chain(draw, shape, dtype) for one in range(3)}
+        limited_to(draw.choice([1, 2, 5, 12]), values["chain_0"], monkeypatch)
+        check_equal(values, ranks=(1, 3))
+
+
+def test_equal_rows_are_not_made_for_other_ranks() -> None:
+    with tf.Graph().as_default() as graph:
+        value = tf.constant_initializer(0.1)([1000, 4], dtype=tf.float32)
+        (*_, shard) = shards_of("table", value, 4)
+        blocks.assign_initial(Initializers(), shard, value, is_cut=True)
+        made = {op.type: op.outputs[0].shape for op in graph.get_operations() if op.type in ("BroadcastTo", "While")}
+    assert made == {"BroadcastTo": [250, 4]}
+
+
+def test_only_one_block_exists_at_a_time() -> None:
+    with tf.Graph().as_default():
+        initializers = Initializers()
+        values = [tf.random_uniform([1000, 4]) for _ in range(2)]
+        loops = [
+            blocks.assign_initial(initializers, shard, value, is_cut=True)
+            for number, value in enumerate(values)
+            for shard in shards_of(f"table_{number}", value, 2)
+        ]
+        needed = [initial_rows.edit.ancestors([loop]) for loop in loops]
+    assert all(before in needs for before, needs in zip(loops, needed[1:], strict=False))
+
+
+def test_a_value_that_needs_all_rows_is_made_whole() -> None:
+    with tf.Graph().as_default():
+        drawn = tf.random_normal([20, 3], seed=1)
+        value = drawn / tf.norm(drawn)
+        shard = shards_of("table", value, 2)[1]
+        initial = blocks.assign_initial(Initializers(), shard, value, is_cut=True)
+        with tf.Session() as session:
+            whole, _ = session.run([value, initial])
+            np.testing.assert_array_equal(session.run(shard.read()), whole[1::2])
+
+
+def test_size_of_blocks() -> None:
+    with tf.Graph().as_default():
+
+        def rows_of(*shape: int, dtype: tf.DType = tf.float32) -> int:
+            rows = initial_rows.initial_rows(tf.cast(tf.random_uniform(shape, dtype=dtype), tf.float32))
+            assert isinstance(rows, InitialRows)
+            return blocks.rows_at_once(rows)
+
+        assert rows_of(10**6, 64) * 64 * 4 == blocks.BLOCK_BYTES <= 16 << 20
+        assert rows_of(10**6, 64, dtype=tf.float64) * 64 * 8 == blocks.BLOCK_BYTES
+        assert rows_of(10**6, 63) % 4 == 0
+        assert rows_of(10, 10**8) == 1
