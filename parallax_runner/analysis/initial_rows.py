@@ -6,7 +6,7 @@ large initial value in blocks of rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,6 +34,9 @@ EXACT = frozenset(
         *("SquaredDifference", "StopGradient", "Sub"),
     }
 )
+# TensorFlow optimizes these ops away. Sums and products are found behind them.
+PASS_ON = frozenset({"Identity", "PreventGradient", "StopGradient"})
+SUMS, PRODUCTS, QUOTIENTS = frozenset({"Add", "AddV2"}), frozenset({"Mul"}), frozenset({"Div", "RealDiv"})
 CONTENTS = ("half_val", "float_val", "double_val", "int_val", "int64_val", "bool_val", "uint32_val", "uint64_val")
 
 
@@ -149,6 +152,7 @@ class _Reading:
         if op.type in STREAM_DRAWS or op.type in STATELESS_DRAWS:
             return self._drawn(op)
         if op.type in EXACT:
+            _refuse_reordered(op)
             return Computed(op, tuple(self.formula(each) for each in op.inputs))
         raise _NeedsAllRows(op, f"({op.type}) is neither a random draw nor an exact elementwise op")
 
@@ -168,6 +172,32 @@ class _Reading:
         if op.type in STATELESS_DRAWS and not _starts_at_first_number(op):
             raise _NeedsAllRows(op, "draws with a counter or an algorithm of its own")
         return Drawn(op)
+
+
+def _refuse_reordered(op: tf.Operation) -> None:
+    """Raises _NeedsAllRows for a sum of sums, a product of products, or a sum of products or quotients.
+
+    TensorFlow's arithmetic optimizer computes them in another order where it knows their shapes: a + 1 + b as
+    (1 + b) + a, and a b + a c as a (b + c). It does not know the shapes of blocks, so the last bits would differ.
+    """
+    behind = [_passed_on(tensor) for tensor in op.inputs]
+    for kind in (SUMS, PRODUCTS):
+        if op.type in kind and any(one.type in kind for one in behind):
+            raise _NeedsAllRows(op, f"({op.type}) has operands that TensorFlow reorders: {_types(behind)}")
+    for kind in (PRODUCTS, QUOTIENTS):
+        if op.type in SUMS and all(one.type in kind for one in behind):
+            raise _NeedsAllRows(op, f"({op.type}) has operands with a factor that TensorFlow moves: {_types(behind)}")
+
+
+def _passed_on(tensor: tf.Tensor) -> tf.Operation:
+    op = tensor.op
+    while op.type in PASS_ON:
+        op = op.inputs[0].op
+    return op
+
+
+def _types(ops: Sequence[tf.Operation]) -> str:
+    return ", ".join(op.type for op in ops)
 
 
 def _shared(tensor: tf.Tensor) -> Shared:
