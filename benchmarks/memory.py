@@ -209,16 +209,18 @@ def _watched(run_dir: Path, overrides: Sequence[str]) -> list[Peak]:
     return watch.peaks()
 
 
-def _above(
-    case: Case, whole: Mapping[tuple[str, str], int], little: Mapping[tuple[str, str], int]
-) -> list[Above]:
+def _above(case: Case, whole: Mapping[tuple[str, str], int], little: Mapping[tuple[str, str], int]) -> list[Above]:
     processes = sorted({process for process, _ in whole})
     return [
         Above(
             case,
             process,
             case.own_bytes(process),
-            {part: whole[process, part] - little[process, part] for part in (START, STEPS, SAVE) if (process, part) in whole},
+            {
+                part: whole[process, part] - little[process, part]
+                for part in (START, STEPS, SAVE)
+                if (process, part) in whole
+            },
         )
         for process in processes
     ]
@@ -237,7 +239,9 @@ def rows_of(found: Sequence[Above]) -> Rows:
         )
         for one in found
     )
-    return Rows(("model", "mode", "rows", "process", "MB own", "MB at start", "MB in steps", "MB with saving"), body, left=2)
+    return Rows(
+        ("model", "mode", "rows", "process", "MB own", "MB at start", "MB in steps", "MB with saving"), body, left=2
+    )
 
 
 def as_json(found: Sequence[Above]) -> list[dict[str, Any]]:

@@ -6,14 +6,17 @@ large initial value in blocks of rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import tensor_pb2
 
+from parallax_runner.analysis.variable_info import WholeInitialValue
 from parallax_runner.graph import edit
+from parallax_runner.graph.single_device_graph import Variable
 
 # Up to this size, an initial value is made whole.
 SMALL_BYTES = 1 << 20
@@ -242,8 +245,17 @@ def _starts_at_first_number(op: tf.Operation) -> bool:
     return algorithm.type == "StatelessRandomGetAlg"
 
 
-def large_whole_values(values: Mapping[str, tf.Tensor]) -> dict[str, MadeWhole]:
-    """Returns why values can only be made whole, by the names of the variables that have `values` at first. Small
-    values are left out."""
-    found = {name: initial_rows(value) for name, value in values.items() if is_large(value)}
-    return {name: rows for name, rows in found.items() if isinstance(rows, MadeWhole)}
+def whole_initial_values(
+    graph: tf.Graph, variables: Iterable[Variable], names: Collection[str]
+) -> tuple[WholeInitialValue, ...]:
+    """Returns the large initial values, among those of the variables with these names, that can only be made whole."""
+    found = []
+    for variable in variables:
+        if variable.name not in names:
+            continue
+        value = graph.get_operation_by_name(variable.initializer).inputs[1]
+        rows = initial_rows(value) if is_large(value) else None
+        if isinstance(rows, MadeWhole):
+            size_bytes = math.prod(variable.shape) * value.dtype.size
+            found.append(WholeInitialValue(variable.name, str(rows), size_bytes))
+    return tuple(found)

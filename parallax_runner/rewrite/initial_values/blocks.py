@@ -42,7 +42,9 @@ def assign_initial(initializers: Initializers, shard: Shard, value: tf.Tensor, *
         with tf.device(shard.device):
             return tf.raw_ops.AssignVariableOp(resource=shard.handle, value=rows)
     with tf.device(shard.device):
-        return _assign_equal_rows(shard, initial) if initial.are_equal else _assign_in_blocks(initializers, shard, initial)
+        return (
+            _assign_equal_rows(shard, initial) if initial.are_equal else _assign_in_blocks(initializers, shard, initial)
+        )
 
 
 def rows_at_once(initial: InitialRows) -> int:

@@ -38,7 +38,8 @@ def shard_variables(rewrite: Rewrite) -> None:
             rewrite.placements[rewrite.op(name).name] = placement
             value = rewrite.op(variables[name].initializer).inputs[1]
             rewrite.initializers.shared += [
-                assign_initial(rewrite.initializers, shard, value, is_cut=placement.is_cut) for shard in placement.shards
+                assign_initial(rewrite.initializers, shard, value, is_cut=placement.is_cut)
+                for shard in placement.shards
             ]
             _redirect_reads(rewrite, placement, name, variables[name].shape)
 
