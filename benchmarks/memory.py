@@ -197,13 +197,14 @@ def measure(
 def peaks_of(case: Case, *, steps: int, overrides: Sequence[str], folder: Path) -> dict[tuple[str, str], int]:
     """Returns the peak in bytes of each process in each part of a run, by the names of process and part."""
     name = f"{case.model}_{case.comm}_{case.workers}_{case.rows}"
-    plain = _watched(folder / name, [*case.overrides, f"train.steps={steps}", "ckpt=off", *overrides])
-    saving = _watched(folder / f"{name}_saving", [*case.overrides, f"train.steps={steps}", *overrides])
+    plain = watched(folder / name, [*case.overrides, f"train.steps={steps}", "ckpt=off", *overrides])
+    saving = watched(folder / f"{name}_saving", [*case.overrides, f"train.steps={steps}", *overrides])
     found = {(one.process, one.part): one.peak_bytes for one in plain}
     return found | {(one.process, SAVE): one.peak_bytes for one in saving if one.part == STEPS}
 
 
-def _watched(run_dir: Path, overrides: Sequence[str]) -> list[Peak]:
+def watched(run_dir: Path, overrides: Sequence[str]) -> list[Peak]:
+    """Runs the command line `overrides` and returns the peaks of its processes. Raises RunFailed."""
     with Run(run_dir, overrides, cwd=machine.ROOT) as run, Watch(run_dir, run.pid) as watch:
         run.wait()
     return watch.peaks()
