@@ -1,4 +1,4 @@
-"""`python -m benchmarks [loop | startup | plan | data | read | partitions | --hosts N] [options]`: scripts/bench."""
+"""`python -m benchmarks [loop | startup | plan | data | read | memory | partitions | --hosts N] [options]`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import conversion, loop, machine, modes, planning, reading, startup
+from benchmarks import conversion, loop, machine, memory, modes, planning, reading, startup
 from benchmarks.hosts.measure import INTERRUPTED, enter_network
 from benchmarks.hosts.network import MAX_HOSTS, NoNetwork
 from benchmarks.hosts.rounds import split_steps
 from benchmarks.runs import RunFailed
 from benchmarks.tables import Rows, markdown, rows_of_modes, show, tell, write_section
 
-KINDS = ("modes", "loop", "startup", "plan", "data", "read", "partitions", "hosts")
+KINDS = ("modes", "loop", "startup", "plan", "data", "read", "memory", "partitions", "hosts")
 INTERRUPTED_STATUS = 130
 # The default number of repeats, number of steps (in a run or a block), and modes.
 DEFAULTS = {
@@ -28,6 +28,7 @@ DEFAULTS = {
     "plan": (1, 0, ""),
     "data": (5, 0, ""),
     "read": (5, 0, ""),
+    "memory": (1, 20, "sharded,hybrid"),
     "partitions": (3, 20, ""),
     "hosts": (3, 40, "mpi,ps,hybrid,sharded,auto,horovod,horovod_dense:6,tensorflow_ps"),
 }
@@ -63,7 +64,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         kind = "hosts"
     repeats, steps, comms = DEFAULTS[kind]
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    if kind != "plan":
+    if kind not in ("plan", "memory"):
         parser.add_argument("--repeats", type=_positive, default=repeats, help=f"number of rounds (default {repeats})")
     if kind not in ("startup", "plan", "data", "read"):
         parser.add_argument("--steps", type=_positive, default=steps, help=f"steps of a run or block (default {steps})")
@@ -84,6 +85,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             "--models", choices=planning.MODELS, nargs="+", default=list(planning.MODELS), help="kinds of models"
         )
         parser.add_argument("--profile", action="store_true", help="run each plan under cProfile")
+    if kind == "memory":
+        parser.add_argument("--rows", type=_positive, nargs="+", default=[500_000, 2_000_000], help="rows of the table")
+        parser.add_argument("--workers", type=_positive, default=2, help="number of workers (default 2)")
+        parser.add_argument(
+            "--models", choices=memory.MODELS, nargs="+", default=list(memory.MODELS), help="kinds of models"
+        )
     if kind in ("data", "read"):
         parser.add_argument("--megabytes", type=_positive, default=300, help="size of the file (default 300)")
     if kind == "read":
@@ -192,6 +199,22 @@ def _read(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> dic
     return reading.as_json(found, prepared)
 
 
+def _memory(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> dict[str, Any]:
+    cases = [
+        memory.Case(model, comm, asked.workers, rows)
+        for model in asked.models
+        for comm in asked.modes.split(",")
+        for rows in asked.rows
+    ]
+    found = memory.measure(cases, steps=asked.steps, overrides=asked.overrides, folder=folder / "runs", tell=tell)
+    facts = [
+        f"{asked.workers} workers, rows of {memory.WIDTH} float32 numbers, Adagrad, {asked.steps} steps; VmHWM minus "
+        f"that of the same run with {memory.LITTLE_ROWS:,} rows"
+    ]
+    _tell_all(memory.rows_of(found), "memory", folder, about, facts)
+    return {"measurements": memory.as_json(found), "steps": asked.steps, "overrides": asked.overrides}
+
+
 def _hosts(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> dict[str, Any]:
     from benchmarks.hosts import measure, results
 
@@ -248,6 +271,7 @@ _MEASURED = {
     "plan": _plan,
     "data": _data,
     "read": _read,
+    "memory": _memory,
     "hosts": _hosts,
     "partitions": _partitions,
 }

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import criteo, machine
-from benchmarks.memory import PeakMemory
+from benchmarks.own_memory import PeakMemory
 from benchmarks.runs import RunFailed
 from benchmarks.tables import Rows
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import criteo
-from benchmarks.memory import anonymous_bytes
+from benchmarks.own_memory import anonymous_bytes
 from parallax_runner.data.table.cells import PartReader
 from parallax_runner.data.table.criteo import load
 from parallax_runner.data.table.row_order import BLOCKS, FULL

@@ -68,6 +68,11 @@ class Watched:
             self._process.terminate()
             self._process.wait()
 
+    @property
+    def pid(self) -> int:
+        """The id of the command's process."""
+        return self._process.pid
+
     def wait_until_ended(self) -> None:
         """Waits until the command ends. Raises RunFailed with the last lines of output if the command failed."""
         command = " ".join(self.argv)

@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.compute_times import Moments
 from parallax_runner.analysis.counters import find_counters
 from parallax_runner.analysis.immovable import SERVER_READS, immovable_ops
+from parallax_runner.analysis.initial_rows import whole_initial_values
 from parallax_runner.analysis.lookahead_ids import unknown_ahead
 from parallax_runner.analysis.own_updates import refuse_own_updates
 from parallax_runner.analysis.rank_dependence import RankDependence
@@ -99,6 +100,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
                 in_step,
                 single.features.values(),
             ),
+            whole_initial_values=whole_initial_values(graph, single.variables, tables[variable.name]),
         )
         for variable in single.variables
         if variable.name not in owners

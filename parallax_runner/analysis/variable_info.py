@@ -32,6 +32,16 @@ class WholeTable:
 
 
 @dataclass(frozen=True)
+class WholeInitialValue:
+    """A large initial value of a variable or slot that cannot be made in blocks of rows. `because` continues the
+    sentence «is made whole, because …»."""
+
+    variable: str
+    because: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
 class VariableInfo:
     """A variable, or a piece of a variable that the user's partitioner split, with the optimizer slots that belong to
     it.
@@ -50,7 +60,8 @@ class VariableInfo:
     which its gradient is complete. `rows_written` states which rows the update writes. `whole_tables` contains the ops
     that require a worker to receive or send all rows although the gradient is sparse. `is_updated_in_parts` is set if
     the update for a dense gradient can run separately on each shard. `unknown_ahead` is the reason why the variable's
-    rows cannot be requested one step in advance, or None if they can be requested.
+    rows cannot be requested one step in advance, or None if they can be requested. `whole_initial_values` contains the
+    initial values of the variable and its slots that a process with only some of the rows also makes whole.
     """
 
     name: str
@@ -74,6 +85,7 @@ class VariableInfo:
     is_updated_in_parts: bool = False
     unknown_ahead: str | None = None
     immovable_because: str = ""
+    whole_initial_values: tuple[WholeInitialValue, ...] = ()
 
     @property
     def size_bytes(self) -> int:

@@ -195,3 +195,9 @@ def _read_only(value: Any) -> Any:
     if isinstance(value, Mapping):
         return MappingProxyType({key: _read_only(inner) for key, inner in value.items()})
     return tuple(_read_only(inner) for inner in value) if isinstance(value, list) else value
+
+
+def exports_model(config: RunConfig) -> bool:
+    """Returns whether a training exports its model at its end, for the tracker that gets its checkpoints."""
+    sends_checkpoints = config.tracking.enabled and config.tracking.log_checkpoints != "none"
+    return sends_checkpoints and config.ckpt.enabled and config.model["_target_"] != SCRIPT

@@ -31,10 +31,9 @@ def with_export(
     added to the chief's. Does nothing if the run sends no checkpoints to its tracker, or has none."""
     config, planned, chief = prepared.config, prepared.planned, words.get(0, {})
     is_trained = status == "finished" and action_of(config).trains and chief.get("ckpt_path") is not None
-    which = config.tracking.log_checkpoints
-    is_wanted = config.tracking.enabled and which != "none" and config.model["_target_"] != frozen.SCRIPT
-    if not is_trained or not is_wanted:
+    if not is_trained or not frozen.exports_model(config):
         return words
+    which = config.tracking.log_checkpoints
     found = _exported(planned, config, prepared.source, which, Path(chief["ckpt_path"]), prepared.run_dir)
     return {**words, 0: {**chief, **found}}
 

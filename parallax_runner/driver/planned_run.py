@@ -19,6 +19,7 @@ from parallax_runner.driver.batch_size import with_batch_size
 from parallax_runner.driver.cost_model import constants_of
 from parallax_runner.driver.goal import goal_of
 from parallax_runner.driver.hand_over import shipment_of
+from parallax_runner.driver.held_bytes import with_notes_on_held_bytes
 from parallax_runner.driver.make_plan import advice_on, measure, measured_rows, plan_run
 from parallax_runner.driver.own_optimizer import without_optimizer
 from parallax_runner.driver.request import Request
@@ -77,6 +78,7 @@ def planned_run(request: Request) -> PlannedRun:
     plan = validation.planned(config, plan, single, dataset)
     report.tell_notes(notes_on_losses)
     plan, warm = with_warm_start(config, plan, single, dataset)
+    plan = with_notes_on_held_bytes(config, plan, shipment, is_keras=captured.keras_model is not None)
     goal = goal_of(config, single, dataset)
     if plan.servers:
         from parallax_runner.train.protocols import check_protocol

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import math
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -87,8 +88,11 @@ def _difference(there: OutlineOp, here: OutlineOp, node: tf.NodeDef) -> str:
 
 def _value(node: tf.NodeDef) -> str:
     """Returns the value of a small constant as text, or an empty string for other constants."""
-    value = tf.make_ndarray(node.attr["value"].tensor)
-    return f" (here {value.tolist()!r})" if value.size <= 4 and value.dtype != object else ""
+    tensor = node.attr["value"].tensor
+    if math.prod(dimension.size for dimension in tensor.tensor_shape.dim) > 4:
+        return ""
+    value = tf.make_ndarray(tensor)
+    return f" (here {value.tolist()!r})" if value.dtype != object else ""
 
 
 def _outline_op(node: tf.NodeDef) -> OutlineOp:

@@ -12,7 +12,8 @@ import functools
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -36,6 +37,17 @@ def install() -> None:
         _own_keras_seeds(sys.modules[KERAS_SEEDS])
         del waiting[KERAS_SEEDS]
     sys.meta_path.insert(0, _Finder(waiting))
+
+
+@contextmanager
+def patched_on_import(changes: Mapping[str, Callable[[Any], None]]) -> Iterator[None]:
+    """Patches each module in `changes`, by its name, if it is imported for the first time during the `with` block."""
+    finder = _Finder({name: change for name, change in changes.items() if name not in sys.modules})
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def _record_gradients(module: Any) -> None:

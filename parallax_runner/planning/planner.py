@@ -9,6 +9,7 @@ from parallax_runner.collectives.chosen import backend
 from parallax_runner.config.schema import RoutesConfig
 from parallax_runner.errors import PlanError, Setting
 from parallax_runner.plan.comm_options import CommOptions
+from parallax_runner.plan.format_bytes import format_bytes
 from parallax_runner.plan.plan import Plan, VariablePlan, WholeTable
 from parallax_runner.planning.choose import ADDED_UP, Choice, not_carried
 from parallax_runner.planning.cost.sent_bytes import predict_sent_bytes
@@ -61,6 +62,7 @@ def make_plan(request: PlanRequest) -> Plan:
     notes += _notes_on_options(request, routes, served)
     notes += lookahead_notes(variables, routes, request)
     notes += _notes_on_whole_tables(planned, served, options)
+    notes += _notes_on_initial_values(variables, routes)
     if (uneven := held_unevenly(served, shards, request.servers)) is not None:
         notes.append(uneven)
     return Plan(
@@ -107,6 +109,20 @@ def _notes_on_whole_tables(
             yield (
                 f"comm.ps.boundary_among_servers=false: all rows of «{info.name}» and its slots are sent to a worker, "
                 "because the variable's update writes all rows"
+            )
+
+
+def _notes_on_initial_values(variables: Sequence[VariableInfo], routes: Mapping[str, str]) -> Iterator[str]:
+    """Yields a note on each initial value that needs more memory at the start than its rows need afterwards."""
+    for variable in variables:
+        route = route_named(routes[variable.name])
+        if not route.has_owners:
+            continue
+        where = "worker 0" if route.on_servers else "each worker"
+        for value in variable.whole_initial_values:
+            yield (
+                f"at the start, {where} makes the whole initial value of «{value.variable}» "
+                f"({format_bytes(value.size_bytes)}), because {value.because} (docs/large-tables.md)"
             )
 
 

@@ -54,11 +54,13 @@ class Initializers:
 
     `shared` initializes variables that all ranks share. Only the chief runs these ops. `own` initializes this rank's
     variables. `copies` initializes this rank's copies of shared variables, after the shared variables are initialized.
+    `loops` contains, for each device, the last op that makes an initial value in blocks.
     """
 
     shared: list[tf.Operation] = field(default_factory=list)
     own: list[tf.Operation] = field(default_factory=list)
     copies: list[tf.Operation] = field(default_factory=list)
+    loops: dict[str, tf.Operation] = field(default_factory=dict)
 
 
 @dataclass

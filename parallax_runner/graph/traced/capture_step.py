@@ -77,8 +77,8 @@ def capture_step(
             "a Keras model or a training step needs eager execution, which is disabled: remove "
             "disable_v2_behavior() and disable_eager_execution() from the model's module"
         )
-    # If the function itself imported Keras, it is called a second time, because the variables from the first call were
-    # not recorded.
+    # If the function itself imported Keras, it is called a second time: importing Keras can draw random numbers, and
+    # another process that already has Keras must get the same model.
     specs = type_specs(features)
     held_back = type_specs(validation_features or features)
     made = _made(make, specs, held_back, seed, options) or _made(make, specs, held_back, seed, options)

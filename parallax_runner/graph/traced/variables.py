@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +12,8 @@ from unittest import mock
 
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
+
+from parallax_runner.graph.import_hook import patched_on_import
 
 KERAS_VARIABLES = "keras.src.backend.tensorflow.core"
 KERAS_METRICS = "keras.src.metrics.metric"
@@ -88,9 +89,14 @@ class Variables:
         """Records the TensorFlow and Keras variables that are created during the `with` block."""
         with ExitStack() as stack:
             stack.enter_context(tf.variable_creator_scope(self._create))
-            if KERAS_VARIABLES in sys.modules:
-                stack.enter_context(self._keras(sys.modules[KERAS_VARIABLES].Variable))
-                stack.enter_context(self._keras_metrics(importlib.import_module(KERAS_METRICS).Metric))
+            patches = {
+                KERAS_VARIABLES: lambda module: stack.enter_context(self._keras(module.Variable)),
+                KERAS_METRICS: lambda module: stack.enter_context(self._keras_metrics(module.Metric)),
+            }
+            for name in patches.keys() & sys.modules.keys():
+                patches[name](sys.modules[name])
+            # The model's function may be the first to import Keras. Its tables would then be real.
+            stack.enter_context(patched_on_import(patches))
             yield
 
     def note_used(self, variables: Iterable[Any]) -> None:

@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.immovable import SERVER_READS
 from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route, VariablePlan
+from parallax_runner.rewrite.initial_values.blocks import assign_initial
 from parallax_runner.rewrite.placement import Shard
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.rewrite_state import Rewrite
@@ -59,8 +60,7 @@ def spread_over_ranks(rewrite: Rewrite) -> None:
         for name in (planned.name, *planned.slots):
             placement = rewrite.placements[name] = _make_own(rewrite, name, planned)
             value = rewrite.op(variables[name].initializer).inputs[1]
-            own = placement.own
-            rewrite.initializers.own.append(tf.raw_ops.AssignVariableOp(resource=own.handle, value=own.take(value)))
+            rewrite.initializers.own.append(assign_initial(rewrite.initializers, placement.own, value, is_cut=True))
             lookups += _redirect_reads(rewrite, placement, name, planned)
     for number, (is_ahead, together) in enumerate(_in_waves(rewrite, lookups)):
         _look_up(rewrite, together, name=f"lookup_{number}", is_ahead=is_ahead)

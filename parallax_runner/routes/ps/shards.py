@@ -19,6 +19,7 @@ from parallax_runner.analysis.immovable import SERVER_READS
 from parallax_runner.graph import edit
 from parallax_runner.graph.devices import server_device
 from parallax_runner.plan.plan import Route, VariablePlan
+from parallax_runner.rewrite.initial_values.blocks import assign_initial
 from parallax_runner.rewrite.placement import Shard
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.rewrite_state import Rewrite
@@ -35,7 +36,11 @@ def shard_variables(rewrite: Rewrite) -> None:
         for name in (planned.name, *planned.slots):
             placement = _make_shards(rewrite, name, planned)
             rewrite.placements[rewrite.op(name).name] = placement
-            rewrite.initializers.shared += _initialize(placement, rewrite.op(variables[name].initializer))
+            value = rewrite.op(variables[name].initializer).inputs[1]
+            rewrite.initializers.shared += [
+                assign_initial(rewrite.initializers, shard, value, is_cut=placement.is_cut)
+                for shard in placement.shards
+            ]
             _redirect_reads(rewrite, placement, name, variables[name].shape)
 
 
@@ -47,17 +52,6 @@ def _make_shards(rewrite: Rewrite, name: str, planned: VariablePlan) -> OnServer
             handle = shard_handle(name, dtype, planned.shape, shard, op_name=f"{name}/shard_{number}")
         shards.append(Shard(handle, shard.offset, shard.rows, device=server_device(shard.server), step=shard.step))
     return OnServers(planned.name, tuple(shards))
-
-
-def _initialize(placement: OnServers, initializer: tf.Operation) -> list[tf.Operation]:
-    """Assigns each shard its rows of the whole initial value, which is drawn once, as on a single device."""
-    value = initializer.inputs[1]
-    ops = []
-    for shard in placement.shards:
-        rows = shard.take(value) if placement.is_cut else value
-        with tf.device(shard.device):
-            ops.append(tf.raw_ops.AssignVariableOp(resource=shard.handle, value=rows))
-    return ops
 
 
 def _redirect_reads(rewrite: Rewrite, placement: OnServers, name: str, shape: tuple[int, ...]) -> None:

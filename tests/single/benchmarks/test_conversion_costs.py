@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import conversion, criteo, reading
-from benchmarks.memory import PeakMemory, anonymous_bytes
 from benchmarks.numbering import Numbering
+from benchmarks.own_memory import PeakMemory, anonymous_bytes
 from parallax_runner.data.table import encoded_block
 from parallax_runner.data.table.convert import Sources, stored_table
 from parallax_runner.data.table.stored_table import Cell, RawColumn
