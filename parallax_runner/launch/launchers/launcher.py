@@ -18,6 +18,7 @@ from parallax_runner.config.schema import ClusterConfig, RunConfig
 from parallax_runner.launch import bind_address, preloaded
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.job import Command, Job
+from parallax_runner.launch.launchers.submission import Submission
 from parallax_runner.plan.plan import Plan
 
 
@@ -90,6 +91,12 @@ class Launcher(ABC):
     def is_surplus(cls) -> bool:
         """Returns whether this process is one of several tasks of this launcher's scheduler, and not the driver."""
         return False
+
+    @classmethod
+    def submission(cls, config: RunConfig) -> Submission | None:
+        """Returns how a run that has steps is handed to this launcher's scheduler. Returns None if the driver starts
+        the processes itself, for example in a job of the scheduler."""
+        return None
 
     @classmethod
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:

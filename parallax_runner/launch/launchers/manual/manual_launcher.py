@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from parallax_runner.collectives.chosen import backend
 from parallax_runner.config.comm_mode import mode_of
@@ -33,14 +33,24 @@ class Manual(Launcher):
     it. Ranks find each other without MPI."""
 
     lost_exit_status = LOST
-    own_keys = ("rendezvous", "rendezvous_timeout_secs")
+    own_keys: ClassVar[tuple[str, ...]] = ("rendezvous", "rendezvous_timeout_secs")
     keys_are_for = "processes that you start yourself"
     has_options = False
     processes_stand_by = True
     without_mpirun = True
 
-    def __init__(self, rendezvous: str, timeout_secs: float, run_dir: str, workers: int, servers: int) -> None:
+    def __init__(
+        self,
+        rendezvous: str,
+        timeout_secs: float,
+        run_dir: str,
+        workers: int,
+        servers: int,
+        *,
+        replace_secs: float | None = None,
+    ) -> None:
         self._rendezvous, self._timeout_secs, self._run_dir = rendezvous, timeout_secs, run_dir
+        self._replace_secs = replace_secs
         self._wanted = {"worker": workers, "server": servers}
         self._claimed: dict[str, list[Claim]] = {}
 
@@ -90,7 +100,9 @@ class Manual(Launcher):
     def check(self, folders: Sequence[Path], stopped: Callable[[], bool]) -> None:
         """Waits until all processes have registered. After the timeout, raises LaunchError, which names the missing
         processes."""
-        self._claimed = self._claims.gather(self._run_dir, self._wanted, self._timeout_secs, stopped)
+        self._claimed = self._claims.gather(
+            self._run_dir, self._wanted, self._timeout_secs, stopped, replace_secs=self._replace_secs
+        )
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
         """Returns the command of one stand-in per worker."""
