@@ -148,7 +148,7 @@ class ApiServer:
         if token != f"Bearer {TOKEN}":
             raise Refused(401, "Unauthorized")
         split = urlsplit(path)
-        if split.path == "/version":
+        if split.path == "/version/":
             return {"major": "1", "minor": self.version, "gitVersion": f"v1.{self.version}.0"} | dict.fromkeys(
                 ("gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"), ""
             )
@@ -221,9 +221,11 @@ def _handler(server: ApiServer) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             try:
                 content = json.loads(body) if body else {}
-                self._answer_log() if "/log" in self.path else self._send(
-                    200, server.answer(self.command, self.path, self.headers.get("Authorization"), content)
-                )
+                if "/log" in self.path:
+                    self._answer_log()
+                    return
+                answer = server.answer(self.command, self.path, self.headers.get("Authorization"), content)
+                self._send(201 if self.command == "POST" else 200, answer)
             except Refused as error:
                 told = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": error.message}
                 self._send(error.status, {**told, "reason": REASONS.get(error.status, ""), "code": error.status})

@@ -34,7 +34,6 @@ def find_access(cluster: ClusterConfig) -> Access:
     the pod in which this process runs. Raises LaunchError if there is none."""
     try:
         from kubernetes import client, config
-        from kubernetes.config.config_exception import ConfigException
     except ImportError as error:
         raise LaunchError("submitting needs the package kubernetes").about(
             Setting("cluster", "kubernetes"),
@@ -48,7 +47,7 @@ def find_access(cluster: ClusterConfig) -> Access:
         else:
             config.load_incluster_config(client_configuration=configuration)
             namespace = _NAMESPACE_OF_POD.read_text(encoding="utf-8").strip()
-    except (ConfigException, OSError, ValueError) as error:
+    except Exception as error:  # the client raises anything for a file that is not a kubeconfig
         raise LaunchError(f"no credentials for a cluster: {_first_line(error)}").about(
             Setting.of("cluster.context", cluster.context),
             remedy="make `kubectl get jobs` work on this machine, or set cluster.submit=false",

@@ -43,7 +43,7 @@ REFUSED = [
     ("+cluster.env.A-B=a", "expected letters, digits and underscores"),
     (
         "+cluster.env.STORE_PASSWORD=hunter2",
-        "put the value into a Secret; set +cluster.secrets.STORE_PASSWORD=SECRET/KEY",
+        "into a Secret; set +cluster.secrets.STORE_PASSWORD=SECRET/KEY",
     ),
     ("'+cluster.env.STORE=http://me:hunter2@host'", "job.yaml must not contain a password or token"),
     ("+cluster.env.PARALLAX_RENDEZVOUS_SECRET=a", "each job has a secret of its own"),
