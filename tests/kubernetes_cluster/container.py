@@ -54,6 +54,7 @@ class Container:
         mounts: Mapping[str, Path],
         take: Callable[[str], None],
     ) -> None:
+        self._is_killed = False
         lines = [f"mount --bind {source} {path}" for path, source in mounts.items()]
         setup = SETUP.format(
             address=place.address,
@@ -101,6 +102,7 @@ class Container:
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         except OSError:
             return
+        self._is_killed = self._is_killed or number == signal.SIGKILL
         for child in children:
             os.kill(int(child), number)
 
@@ -108,4 +110,6 @@ class Container:
         """Waits for the end of process 1, and returns the exit status that a kubelet shows."""
         status = self._process.wait()
         self._reader.join(5)
+        if self._is_killed and status:  # unshare cannot end by the signal that has ended its child
+            return 128 + signal.SIGKILL
         return status if status >= 0 else 128 - status
