@@ -126,6 +126,14 @@ def lost_driver(folder: Path) -> dict[str, Any]:
         return ended(pods, folder)
 
 
+def left_worker(folder: Path) -> dict[str, Any]:
+    """An Indexed Job, a worker of which is preempted and warned. The run may not restart after failures."""
+    with submitted(folder, "comm=hybrid", "train.steps=60", "ckpt.save_steps=1000", "train.max_restarts=0") as pods:
+        pods.wait_for_step(6)
+        pods.kubelet.evict(pods.pod("2"))
+        return ended(pods, folder)
+
+
 def failed(folder: Path) -> dict[str, Any]:
     """A run that fails on its own: with a worker that is killed, and without restarts."""
     with submitted(folder, "comm=sharded", "train.steps=500", "train.max_restarts=0") as pods:
@@ -135,7 +143,7 @@ def failed(folder: Path) -> dict[str, Any]:
 
 
 CASES: dict[str, Callable[[Path], dict[str, Any]]] = {
-    function.__name__: function for function in (hybrid, sharded, lost_driver, failed)
+    function.__name__: function for function in (hybrid, sharded, lost_driver, left_worker, failed)
 }
 
 

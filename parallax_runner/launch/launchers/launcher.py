@@ -31,6 +31,16 @@ class RankExit:
     exit_status: int
 
 
+@dataclass(frozen=True)
+class Leaving:
+    """A worker or server that must end within `secs` seconds, because its machine is taken away."""
+
+    role: str
+    index: int
+    host: str
+    secs: float
+
+
 class Launcher(ABC):
     """Starts the workers and servers of one run. `cluster.launcher` selects the subclass (docs/design/0044).
 
@@ -54,6 +64,8 @@ class Launcher(ABC):
     # The exit status of the local command that stands in for a remote process, if the remote process ended without
     # reporting its status.
     lost_exit_status: ClassVar[int | None] = None
+    # How long the workers have to save and to end, if a signal ends the run.
+    grace_secs: float = 10.0
     # The keys of `cluster` that only this launcher uses, and what they are for, as in «it is only for Slurm jobs».
     own_keys: ClassVar[tuple[str, ...]] = ()
     keys_are_for: ClassVar[str] = "this launcher"
@@ -144,6 +156,10 @@ class Launcher(ABC):
         """Returns one command per server. In this base class all servers run on this machine."""
         env = {**job.env, **preloaded.environment(os.environ)}
         return [Command(job.server_argv(index), env) for index in range(job.servers)]
+
+    def leaving(self) -> Leaving | None:
+        """Returns a process that has said that it must end, or None. The driver asks several times a second."""
+        return None
 
     def rank_exit(self, output: str) -> RankExit | None:
         """Returns the worker that died first according to the output of `program`, or None if the output names no

@@ -9,7 +9,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.launch.launchers.kubernetes import settings_check
 from parallax_runner.launch.launchers.kubernetes.job_submission import JobSubmission
-from parallax_runner.launch.launchers.kubernetes.names import PORT, is_in_pod
+from parallax_runner.launch.launchers.kubernetes.names import PORT, is_in_pod, saving_secs
 from parallax_runner.launch.launchers.manual.manual_launcher import Manual
 from parallax_runner.launch.launchers.submission import Submission
 from parallax_runner.plan.plan import Plan
@@ -49,4 +49,6 @@ class Kubernetes(Manual):
                 remedy="omit comm.measure_rows and searches, or do them with cluster=local",
             )
         wait_secs = config.cluster.rendezvous_timeout_secs
-        return cls(RENDEZVOUS, wait_secs, config.run_dir, plan.workers, plan.servers, replace_secs=wait_secs)
+        made = cls(RENDEZVOUS, wait_secs, config.run_dir, plan.workers, plan.servers, replace_secs=wait_secs)
+        made.grace_secs = saving_secs(config.cluster.stop_secs)
+        return made

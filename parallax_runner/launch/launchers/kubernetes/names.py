@@ -12,6 +12,8 @@ from parallax_runner.launch.launchers.kubernetes.formats import Volume, volume_o
 JOB_VARIABLE = "PARALLAX_KUBERNETES_JOB"
 PORT = 7070  # at which the driver of a job waits for the other pods
 DRIVER, WORKER, SERVER = ROLES = ("driver", "worker", "server")
+# After a checkpoint is saved, the processes of a pod need this long to end.
+_END_SECS = 15
 _HASH_DIGITS = 6
 _MOST_OF_FOLDER = 29
 
@@ -51,6 +53,11 @@ def folder_in_pods(cluster: ClusterConfig, run_dir: Path) -> str:
         return cluster.run_folder.rstrip("/")
     writable = next(volume for volume in volumes_of(cluster) if not volume.is_read_only)
     return f"{writable.path}/{job_name(cluster, run_dir)}"
+
+
+def saving_secs(stop_secs: int) -> int:
+    """Returns how many of the seconds between SIGTERM and SIGKILL the run may use to save a checkpoint."""
+    return max(1, stop_secs - _END_SECS)
 
 
 def is_in_pod() -> bool:

@@ -1,5 +1,5 @@
 """The first process of each pod: `python -m parallax_runner.launch.launchers.kubernetes.pod --driver=HOST --workers=N
-[--role=ROLE] -- SETTINGS`.
+--leave-secs=N [--role=ROLE] -- SETTINGS`.
 
 It runs the command that a person would run under `cluster=manual`: the driver with the settings, or a worker or server
 that stands by at the driver's address. A worker or server whose driver has ended stands by again, for the pod that
@@ -67,13 +67,14 @@ def role_of(index: int, workers: int) -> str:
     return WORKER if index <= workers else SERVER
 
 
-def command_of(role: str, driver: str, settings: Sequence[str], address: str | None) -> list[str]:
-    """Returns the command of a pod. `address` is the pod's own address, or None to find it."""
+def command_of(role: str, driver: str, settings: Sequence[str], address: str | None, leave_secs: int) -> list[str]:
+    """Returns the command of a pod. `address` is the pod's own address, or None to find it. `leave_secs` is how long
+    the driver may save after SIGTERM."""
     if role == DRIVER:
         return [sys.executable, "-m", "parallax_runner", *settings]
     own = [] if address is None else [f"--address={address}"]
     # The pod waits as long as the job lasts: the driver's pod may have no node yet.
-    waiting = [f"--rendezvous=tcp://{driver}:{PORT}", "--timeout-secs=inf", *own]
+    waiting = [f"--rendezvous=tcp://{driver}:{PORT}", "--timeout-secs=inf", f"--leave-secs={leave_secs}", *own]
     return [sys.executable, "-m", f"parallax_runner.{role}", *waiting]
 
 
@@ -83,10 +84,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--role", choices=ROLES)
     parser.add_argument("--driver", required=True)
     parser.add_argument("--workers", type=int, required=True)
+    parser.add_argument("--leave-secs", type=int, required=True)
     parser.add_argument("settings", nargs="*")
     asked = parser.parse_args(argv)
     role = asked.role or role_of(int(os.environ[INDEX_VARIABLE]), asked.workers)
-    command = command_of(role, asked.driver, asked.settings, os.environ.get(ADDRESS_VARIABLE))
+    command = command_of(role, asked.driver, asked.settings, os.environ.get(ADDRESS_VARIABLE), asked.leave_secs)
     first = FirstProcess()
     return first.run(command) if role == DRIVER else first.run_again_and_again(command)
 

@@ -8,6 +8,7 @@ from typing import Any
 from parallax_runner.launch.launchers.kubernetes import names
 from parallax_runner.launch.launchers.kubernetes.formats import Toleration, Volume
 from parallax_runner.launch.launchers.kubernetes.manifest import Manifest, Pods, Resources
+from parallax_runner.launch.launchers.kubernetes.names import saving_secs
 from parallax_runner.launch.launchers.manual.secret import VARIABLE
 
 RUN_LABEL = "parallax-runner/run"
@@ -82,6 +83,7 @@ def _arguments(manifest: Manifest, role: str | None) -> list[str]:
         *known,
         f"--driver={manifest.driver_host}",
         f"--workers={manifest.count_of(names.WORKER)}",
+        f"--leave-secs={saving_secs(manifest.pods.stop_secs)}",
         "--",
         *manifest.settings,
     ]

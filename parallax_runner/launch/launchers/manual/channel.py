@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import json
 import secrets
+import select
 import socket
 from typing import Any, Self
 
@@ -111,6 +112,12 @@ class Channel:
         finally:
             if self._connection.fileno() >= 0:
                 self._connection.setblocking(True)
+
+    @property
+    def has_input(self) -> bool:
+        """Whether the other end has sent something that was not received yet, or is gone."""
+        readable, _, _ = select.select([self._connection], [], [], 0)
+        return bool(readable)
 
     def close(self) -> None:
         """Closes the connection. The other end notices this at once."""

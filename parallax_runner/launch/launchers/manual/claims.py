@@ -8,6 +8,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from parallax_runner.errors import LaunchError, Setting
@@ -49,6 +50,8 @@ class Claims:
         # Maps an entry's id to the time before which it is not tried again, and to the last wait.
         self._again_secs: dict[str, float] = {}
         self._waits_secs: dict[str, float] = {}
+        # Maps the id of a process that must end to the number of seconds that it has.
+        self._leaving_secs: dict[str, float] = {}
         # Since when the store does not answer.
         self._lost_secs: float | None = None
 
@@ -113,15 +116,29 @@ class Claims:
         hosts = [claim.channel.own_host for claim in self._claims.values() if claim.channel.is_open]
         return next((host for host in hosts if host != bind_address.LOOPBACK), bind_address.LOOPBACK)
 
+    def leaves_in_secs(self, claim: Claim) -> float | None:
+        """Returns how many seconds a process has that has said that it must end, or None if it has not said so."""
+        if claim.entry.id not in self._leaving_secs and claim.channel.has_input:
+            with suppress(OSError, ValueError):
+                said = claim.channel.receive(CONNECT_SECS)
+                if said is not None and said["kind"] == "leaving":
+                    self._leaving_secs[claim.entry.id] = float(said["secs"])
+        return self._leaving_secs.get(claim.entry.id)
+
     def _of_role(self, role: str) -> list[Claim]:
         return [claim for claim in self._claims.values() if claim.entry.role == role]
 
     def _forget_ended(self) -> list[Entry]:
-        """Drops the claims whose processes have exited, and returns their entries."""
-        ended = [claim.entry for claim in self._claims.values() if not claim.channel.is_open]
-        for entry in ended:
-            del self._claims[entry.id]
-        return ended
+        """Drops the claims whose processes have exited or must end, and returns their entries."""
+        ended = [
+            claim
+            for claim in self._claims.values()
+            if claim.entry.id in self._leaving_secs or not claim.channel.is_open
+        ]
+        for claim in ended:
+            claim.channel.close()
+            del self._claims[claim.entry.id]
+        return [claim.entry for claim in ended]
 
     def _claim_new(self, run_dir: str, wanted: dict[str, int]) -> list[str]:
         """Claims new processes, and returns their roles."""
@@ -129,7 +146,11 @@ class Claims:
         # A process that serves another run may be free later, or withdraw.
         self._useless = {id: why for id, why in self._useless.items() if id in self._again_secs}
         for entry in self._entries():
-            is_known = entry.id in self._claims or time.monotonic() < self._again_secs.get(entry.id, 0.0)
+            is_known = (
+                entry.id in self._claims
+                or entry.id in self._leaving_secs
+                or time.monotonic() < self._again_secs.get(entry.id, 0.0)
+            )
             has_number = entry.index is not None and 0 <= entry.index < wanted.get(entry.role, 0)
             has_place = has_number or len(self._of_role(entry.role)) < wanted.get(entry.role, 0)
             if not is_known and has_place and (entry.index is None or has_number):

@@ -19,7 +19,7 @@ from parallax_runner.errors import ConfigError
 from parallax_runner.launch import bind_address, preloaded, remote
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.job import Command, Job
-from parallax_runner.launch.launchers.launcher import Launcher
+from parallax_runner.launch.launchers.launcher import Launcher, Leaving
 from parallax_runner.launch.launchers.manual.claims import Claim, Claims, claims_at
 from parallax_runner.launch.launchers.manual.remote_stand_in import LOST
 from parallax_runner.launch.launchers.manual.rendezvous import EXPECTED, KEY, split_address
@@ -103,6 +103,15 @@ class Manual(Launcher):
         self._claimed = self._claims.gather(
             self._run_dir, self._wanted, self._timeout_secs, stopped, replace_secs=self._replace_secs
         )
+
+    def leaving(self) -> Leaving | None:
+        """Returns the first claimed process that has said that it must end, or None."""
+        for role, claims in self._claimed.items():
+            for index, claim in enumerate(claims):
+                secs = self._claims.leaves_in_secs(claim)
+                if secs is not None:
+                    return Leaving(role, index, claim.entry.host, secs)
+        return None
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
         """Returns the command of one stand-in per worker."""

@@ -28,12 +28,12 @@ def test_the_index_gives_the_role(index: int, role: str) -> None:
 
 def test_the_commands_are_those_of_manual_processes() -> None:
     settings = ["cluster=kubernetes", "train.steps=3"]
-    assert pod.command_of("driver", "a-0.a", settings, "10.0.0.1")[1:] == ["-m", "parallax_runner", *settings]
-    assert pod.command_of("worker", "a-0.a", settings, "10.0.0.1")[1:] == [
+    assert pod.command_of("driver", "a-0.a", settings, "10.0.0.1", 9)[1:] == ["-m", "parallax_runner", *settings]
+    assert pod.command_of("worker", "a-0.a", settings, "10.0.0.1", 9)[1:] == [
         *("-m", "parallax_runner.worker", "--rendezvous=tcp://a-0.a:7070", "--timeout-secs=inf"),
-        "--address=10.0.0.1",
+        *("--leave-secs=9", "--address=10.0.0.1"),
     ]
-    assert pod.command_of("server", "a-0.a", settings, None)[2:3] == ["parallax_runner.server"]
+    assert pod.command_of("server", "a-0.a", settings, None, 9)[2:3] == ["parallax_runner.server"]
 
 
 @pytest.mark.parametrize("role", [None, "driver"])
@@ -44,7 +44,7 @@ def test_the_driver_gets_all_settings(
     monkeypatch.setattr(pod.sys, "executable", "/bin/echo")
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     words = [] if role is None else [f"--role={role}"]
-    assert pod.main([*words, "--driver=a", "--workers=2", "--", "a=b c", "--config-dir=x"]) == 0
+    assert pod.main([*words, "--driver=a", "--workers=2", "--leave-secs=9", "--", "a=b c", "--config-dir=x"]) == 0
     assert capfd.readouterr().out == "-m parallax_runner a=b c --config-dir=x\n"
 
 

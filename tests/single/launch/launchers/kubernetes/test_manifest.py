@@ -61,6 +61,7 @@ def test_all_pods_know_where_the_driver_is(form: Form, host: str) -> None:
     for role, template in templates(objects(form)[0]).items():
         arguments = template["spec"]["containers"][0]["args"]
         assert f"--driver={made.driver_host}" in arguments and "--workers=2" in arguments
+        assert "--leave-secs=105" in arguments, "a part of the 120 s between SIGTERM and SIGKILL"
         assert (f"--role={role}" in arguments) == (form is Form.JOBSET)
 
 
