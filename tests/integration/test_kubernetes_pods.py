@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.hosts import network
-from tests.integration.runs import run_module
+from tests.integration.test_hosts import run_module
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="pods need root, for their mounts"),
