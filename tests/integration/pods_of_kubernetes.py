@@ -111,16 +111,16 @@ def hybrid(folder: Path) -> dict[str, Any]:
 
 def sharded(folder: Path) -> dict[str, Any]:
     """A JobSet with two workers, one of which is killed, as by a lack of memory."""
-    more = ("comm=sharded", "train.steps=60", "ckpt.save_steps=5", "train.max_restarts=1")
+    more = ("comm=sharded", "train.steps=1000", "ckpt.save_steps=50", "train.max_restarts=1")
     with submitted(folder, *more, has_jobsets=True) as pods:
-        pods.wait_for_step(6)
+        pods.wait_for_step(60)
         pods.kubelet.kill(pods.pod("worker"))
         return ended(pods, folder)
 
 
 def lost_driver(folder: Path) -> dict[str, Any]:
     """An Indexed Job whose driver's node is drained."""
-    with submitted(folder, "comm=sharded", "train.steps=60", "ckpt.save_steps=1000") as pods:
+    with submitted(folder, "comm=sharded", "train.steps=1000", "ckpt.save_steps=100000") as pods:
         pods.wait_for_step(6)
         pods.kubelet.evict(pods.pod("0"))
         return ended(pods, folder)
@@ -128,7 +128,7 @@ def lost_driver(folder: Path) -> dict[str, Any]:
 
 def left_worker(folder: Path) -> dict[str, Any]:
     """An Indexed Job, a worker of which is preempted and warned. The run may not restart after failures."""
-    with submitted(folder, "comm=hybrid", "train.steps=60", "ckpt.save_steps=1000", "train.max_restarts=0") as pods:
+    with submitted(folder, "comm=hybrid", "train.steps=1000", "ckpt.save_steps=100000", "train.max_restarts=0") as pods:
         pods.wait_for_step(6)
         pods.kubelet.evict(pods.pod("2"))
         return ended(pods, folder)

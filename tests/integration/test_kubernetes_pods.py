@@ -19,6 +19,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="pods need root, for their mounts"),
     pytest.mark.skipif(network.missing() is not None, reason=str(network.missing())),
 ]
+STEPS = 1000
 WRITTEN = ["job.yaml", "logs", "plan.json"]
 
 
@@ -55,7 +56,7 @@ def test_an_indexed_job_trains_and_is_followed_to_its_end(tmp_path: Path) -> Non
 
 def test_a_worker_of_a_jobset_that_is_killed_is_replaced(tmp_path: Path) -> None:
     run = outcome("sharded", tmp_path)
-    expect_finished(run, 60)
+    expect_finished(run, STEPS)
     assert run["summary"]["restarts"] == 1
     assert sorted(run["statuses"].values()).count(137) == 1 and len(run["statuses"]) == 4
     assert "; restart 1 of 1 from step " in run["shown"]
@@ -63,19 +64,19 @@ def test_a_worker_of_a_jobset_that_is_killed_is_replaced(tmp_path: Path) -> None
 
 def test_a_new_driver_s_pod_resumes_where_a_drained_one_has_saved(tmp_path: Path) -> None:
     run = outcome("lost_driver", tmp_path)
-    expect_finished(run, 60)
+    expect_finished(run, STEPS)
     assert statuses(run, "mine-0") == [143, 0], "the workers' pods have stayed"
     assert len(run["statuses"]) == 4 and run["summary"]["restarts"] == 0
-    assert sorted(steps_in(run["shown"])) == list(range(1, 61)), "no step is done twice"
+    assert sorted(steps_in(run["shown"])) == list(range(1, STEPS + 1)), "no step is done twice"
 
 
 def test_a_warned_worker_costs_no_step(tmp_path: Path) -> None:
     run = outcome("left_worker", tmp_path)
-    expect_finished(run, 60)
+    expect_finished(run, STEPS)
     assert statuses(run, "mine-2") == [143, 0] and statuses(run, "mine-0") == [0]
     assert run["summary"]["restarts"] == 1, "although train.max_restarts is 0"
     assert "worker" in run["shown"] and "it must end, because its machine is taken away; restart from" in run["shown"]
-    assert sorted(steps_in(run["shown"])) == list(range(1, 61)), "no step is done twice"
+    assert sorted(steps_in(run["shown"])) == list(range(1, STEPS + 1)), "no step is done twice"
 
 
 def test_a_run_that_fails_fails_its_job(tmp_path: Path) -> None:
