@@ -21,7 +21,7 @@ from tests.kubernetes_cluster.api_server import ApiServer, wait_for
 from tests.kubernetes_cluster.controllers import Cluster
 from tests.kubernetes_cluster.kubelet import Kubelet
 
-QUICK = ("experiment=quick", "tracking=off", "train.log_every=1")
+QUICK = ("experiment=quick", "ckpt=default", "tracking=off", "train.log_every=1")
 STARTED_SECS = 300.0
 END_SECS = 600.0
 

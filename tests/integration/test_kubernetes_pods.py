@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(network.missing() is not None, reason=str(network.missing())),
 ]
 STEPS = 1000
-WRITTEN = ["job.yaml", "logs", "plan.json"]
+WRITTEN = ["ckpt", "job.yaml", "logs", "plan.json"]
 
 
 def outcome(case: str, folder: Path) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def statuses(run: dict[str, Any], pod: str) -> Sequence[int]:
 def expect_finished(run: dict[str, Any], steps: int) -> None:
     assert run["exit_status"] == 0, run["shown"]
     assert (run["summary"]["status"], run["summary"]["steps"]) == ("finished", steps)
-    assert run["local"] == WRITTEN, "the run's folder is in the pods' volume"
+    assert run["local"] == WRITTEN, "the checkpoints are in the pods' volume"
 
 
 def test_an_indexed_job_trains_and_is_followed_to_its_end(tmp_path: Path) -> None:

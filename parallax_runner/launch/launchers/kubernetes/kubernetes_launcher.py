@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Self
 
 from parallax_runner.config.origins import Origins
@@ -52,3 +54,13 @@ class Kubernetes(Manual):
         made = cls(RENDEZVOUS, wait_secs, config.run_dir, plan.workers, plan.servers, replace_secs=wait_secs)
         made.grace_secs = saving_secs(config.cluster.stop_secs)
         return made
+
+    def check(self, folders: Sequence[Path], stopped: Callable[[], bool]) -> None:
+        """Waits until all other pods have registered. After the timeout, raises LaunchError, which names the missing
+        ones."""
+        try:
+            super().check(folders, stopped)
+        except LaunchError as error:
+            raise error.about(
+                Setting("cluster.launcher", "kubernetes"), remedy="kubectl describe pods shows why pods do not start"
+            ) from None

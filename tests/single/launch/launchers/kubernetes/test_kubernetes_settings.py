@@ -7,9 +7,10 @@ import pytest
 from parallax_runner.config.compose import Composer
 from parallax_runner.driver.check import validated
 from parallax_runner.errors import ConfigError, LaunchError
-from parallax_runner.launch.launchers.kubernetes import formats
+from parallax_runner.launch.launchers.kubernetes import formats, kubernetes_launcher
 from parallax_runner.launch.launchers.kubernetes.kubernetes_launcher import Kubernetes
 from parallax_runner.launch.launchers.kubernetes.names import JOB_VARIABLE
+from tests.free_port import pick_free_port
 from tests.single.launch.launchers.kubernetes.jobs import GIVEN, PLAN, config_of
 
 REFUSED = [
@@ -118,3 +119,17 @@ def test_volumes_contain_folders_and_not_their_neighbours() -> None:
     volume = formats.volume_of("runs:/runs")
     assert volume is not None
     assert volume.contains("/runs") and volume.contains("/runs/a") and not volume.contains("/runs2")
+
+
+def test_pods_that_do_not_come_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(JOB_VARIABLE, "a")
+    monkeypatch.setenv("PARALLAX_RENDEZVOUS_SECRET", "0123456789abcdef")
+    monkeypatch.setattr(kubernetes_launcher, "RENDEZVOUS", f"tcp://127.0.0.1:{pick_free_port()}")
+    launcher = Kubernetes.from_config(config_of("cluster.rendezvous_timeout_secs=0.1"), PLAN)
+    with pytest.raises(LaunchError) as error:
+        launcher.check([], lambda: False)
+    assert str(error.value) == (
+        "cluster.launcher=kubernetes: missing after 0.1 s (cluster.rendezvous_timeout_secs): worker 0, worker 1, "
+        "server 0; no process has registered. kubectl describe pods shows why pods do not start"
+    )
+    assert launcher.grace_secs == 105.0, "saving may take as long as Kubernetes lets a pod live after SIGTERM"
