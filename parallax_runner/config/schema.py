@@ -178,7 +178,7 @@ class ClusterConfig:
     gpu_resource: str = "nvidia.com/gpu"
     max_replacements: int = field(default=6, metadata={"minimum": 0, "unit": "pods"})
     stop_secs: int = field(default=120, metadata={"minimum": 1, "unit": "seconds"})
-    keep_secs: int | None = field(default=86400, metadata={"minimum": 0, "unit": "seconds"})
+    keep_secs: int | None = field(default=86400, metadata={"minimum": 60, "unit": "seconds"})
 
 
 @dataclass(frozen=True)

@@ -116,8 +116,9 @@ class Channel:
     @property
     def has_input(self) -> bool:
         """Whether the other end has sent something that was not received yet, or is gone."""
-        readable, _, _ = select.select([self._connection], [], [], 0)
-        return bool(readable)
+        waiting = select.poll()  # select.select accepts no descriptor above 1023
+        waiting.register(self._connection, select.POLLIN)
+        return bool(waiting.poll(0))
 
     def close(self) -> None:
         """Closes the connection. The other end notices this at once."""

@@ -54,6 +54,7 @@ REFUSED = [
     ("ckpt.dir=/tmp/ckpt", "expected a folder in run_dir or in a writable volume"),
     ("ckpt.resume=never", "a pod that is replaced continues from the newest checkpoint of its run"),
     ("comm.mpi.use_allgatherv=true", "needs MPI"),
+    ("cluster.keep_secs=0", "expected an integer, at least 60, or null"),
     ("cluster.form=pod", "expected one of auto, jobset, job"),
     ("tracking=mlflow", "tracking.uri=sqlite:///mlflow.db"),
     ("tracking=mlflow tracking.uri=null", "the pods cannot keep the records there"),
