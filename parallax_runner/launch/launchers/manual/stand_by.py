@@ -53,6 +53,8 @@ class StandBy:
         self._token = ""
         self._child: subprocess.Popen[bytes] | None = None
         self._driver: Channel | None = None
+        # The number of children that run, or of whose end the driver has not been told yet.
+        self._serving = 0
 
     def listen(self) -> None:
         """Starts serving drivers, until the process exits."""
@@ -77,19 +79,14 @@ class StandBy:
         """Tells the driver that this process must end within `secs` seconds, and waits until the driver has ended the
         worker or server that runs here."""
         driver = self._driver
-        if driver is None or not self._is_running:
+        if driver is None or self._serving == 0:
             return
         with suppress(OSError):
             driver.send("leaving", secs=secs)
         deadline = time.monotonic() + secs
-        while self._is_running and time.monotonic() < deadline:
+        while self._serving and time.monotonic() < deadline:
             if self.over.wait(POLL_SECS):
                 return
-
-    @property
-    def _is_running(self) -> bool:
-        child = self._child
-        return child is not None and child.poll() is None
 
     def _serve(self, connection: socket.socket, know: Callable[[], None]) -> None:
         with suppress(OSError, ValueError):
@@ -135,6 +132,16 @@ class StandBy:
         except OSError as error:
             channel.send("refused", reason=f"{error.strerror}: {error.filename}: all hosts need the same folders")
             return
+        with self._lock:
+            self._serving += 1
+        try:
+            self._watch(channel, child)
+        finally:
+            with self._lock:
+                self._serving -= 1
+
+    def _watch(self, channel: Channel, child: subprocess.Popen[bytes]) -> None:
+        """Waits until a child has ended, or the driver has given it up, and tells the driver."""
         channel.send("started", pid=child.pid)
         # The kernel kills the child when this thread ends, so the thread must not end first.
         while child.poll() is None and channel.is_open:
