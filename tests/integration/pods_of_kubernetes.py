@@ -66,7 +66,13 @@ def submitted(folder: Path, *overrides: str, has_jobsets: bool = False) -> Itera
     server.put("persistentvolumeclaims", {"metadata": {"name": "runs"}, "spec": {"accessModes": ["ReadWriteMany"]}})
     kubelet = Kubelet(server, {"runs": claim}, folder / "node")
     given = [*QUICK, "cluster=kubernetes", "cluster.image=image:1", f"cluster.volumes=[runs:{mounted}]"]
-    given += ["cluster.follow=true", "cluster.job_name=mine", f"hydra.run.dir={folder / 'submitted'}", *overrides]
+    given += [
+        "cluster.follow=true",
+        "cluster.job_name=mine",
+        "cluster.stop_secs=45",
+        f"hydra.run.dir={folder / 'submitted'}",
+        *overrides,
+    ]
     env = {**os.environ, "KUBECONFIG": str(server.write_kubeconfig(folder / "kubeconfig"))}
     lines = folder / "shown"
     with server, Cluster(server, kubelet, seed) as cluster, open(lines, "w") as output:
@@ -88,7 +94,7 @@ def submitted(folder: Path, *overrides: str, has_jobsets: bool = False) -> Itera
 def ended(pods: Pods, folder: Path) -> dict[str, Any]:
     """Waits for the end of the run, and returns what became of it."""
     status = pods.command.wait(END_SECS)
-    wait_for(lambda: not any(pods.cluster.pods(str(index)) for index in range(8)), 60.0)
+    wait_for(lambda: not any(pods.cluster.pods(str(index)) for index in range(8)), 90.0)
     summary = folder / "claim" / "mine" / "summary.json"
     return {
         "exit_status": status,

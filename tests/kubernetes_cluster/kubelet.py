@@ -35,6 +35,7 @@ class Kubelet:
         self._number = 0
         self._containers: dict[str, Container] = {}
         self.evicted: set[str] = set()
+        self._ending_secs: dict[str, float] = {}
 
     def run(self, pod: dict[str, Any]) -> int:
         """Runs a pod until its container has ended. Returns its exit status."""
@@ -56,6 +57,8 @@ class Kubelet:
             lambda line: self._server.log(name, line),
         )
         self._containers[name] = container
+        if name in self._ending_secs:
+            self.end(name, self._ending_secs[name])
         self._server.log(name)
         self._state(pod, "Running", {"running": {}})
         status = container.wait()
@@ -67,8 +70,9 @@ class Kubelet:
 
     def end(self, name: str, grace_secs: float) -> None:
         """Ends a pod as a kubelet does: SIGTERM, and SIGKILL after the time that the pod has."""
+        self._ending_secs[name] = grace_secs
         container = self._containers.get(name)
-        if container is None:
+        if container is None:  # it is being created
             return
         container.signal(signal.SIGTERM)
         timer = threading.Timer(grace_secs, container.signal, [signal.SIGKILL])
