@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RunsSteps(Action):
-    """Plans a run and runs its steps in processes, or submits them to Slurm."""
+    """Plans a run and runs its steps in processes, or submits them to a scheduler."""
 
     runs_steps: ClassVar[bool] = True
 
@@ -28,7 +28,7 @@ class RunsSteps(Action):
         from parallax_runner.driver.planned_run import planned_run, show_plan
         from parallax_runner.driver.process_run import run_processes
         from parallax_runner.driver.start_run import started
-        from parallax_runner.launch.launchers.slurm.batch_job import submitted
+        from parallax_runner.driver.submission import submitted
 
         planned = planned_run(request)
         show_plan(request, planned)

@@ -13,6 +13,7 @@ BUILT_IN = {
     "hosts": "parallax_runner.launch.launchers.hosts.OverHosts",
     "slurm": "parallax_runner.launch.launchers.slurm.slurm_launcher.Slurm",
     "manual": "parallax_runner.launch.launchers.manual.manual_launcher.Manual",
+    "kubernetes": "parallax_runner.launch.launchers.kubernetes.kubernetes_launcher.Kubernetes",
 }
 ENTRY_POINTS = "parallax_runner.launchers"
 BASE = "parallax_runner.launch.launchers.launcher.Launcher"
@@ -47,9 +48,10 @@ def is_chosen(name: str) -> bool:
     return name != AUTO
 
 
-def owner_of_key(key: str) -> str | None:
-    """Returns the name of the built-in launcher that alone uses a key of `cluster`, or None if there is none."""
-    return next((name for name in BUILT_IN if key in _find(name).own_keys), None)
+def owners_of_key(key: str) -> list[str]:
+    """Returns the names of the built-in launchers that alone use a key of `cluster`. Returns an empty list if all
+    launchers use the key."""
+    return [name for name in BUILT_IN if key in _find(name).own_keys]
 
 
 def _find(name: str) -> Any:

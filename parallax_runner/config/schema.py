@@ -190,6 +190,25 @@ class ClusterConfig:
     rendezvous: str | None = None
     # Time that the driver waits for these processes before it fails and lists the missing ones.
     rendezvous_timeout_secs: float = field(default=300.0, metadata={"above": 0, "unit": "seconds"})
+    image: str | None = None
+    form: str = field(default="auto", metadata={"choices": ("auto", "jobset", "job")})
+    context: str | None = None
+    namespace: str | None = None
+    job_name: str | None = None
+    volumes: tuple[str, ...] = ()
+    run_folder: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    service_account: str | None = None
+    image_pull_secrets: tuple[str, ...] = ()
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[str, ...] = ()
+    memory: str | None = None
+    gpus_per_worker: int = field(default=0, metadata={"minimum": 0, "maximum": 1024, "unit": "GPUs"})
+    gpu_resource: str = "nvidia.com/gpu"
+    max_replacements: int = field(default=6, metadata={"minimum": 0, "unit": "pods"})
+    stop_secs: int = field(default=120, metadata={"minimum": 1, "unit": "seconds"})
+    keep_secs: int | None = field(default=86400, metadata={"minimum": 60, "unit": "seconds"})
 
 
 @dataclass(frozen=True)

@@ -97,14 +97,15 @@ def _launcher_option(config: RunConfig) -> str | None:
 
 
 def _of_other_launcher(name: str) -> Callable[[RunConfig], str | None]:
-    """Returns the function that tells why a configuration does not use a key of `cluster`, if the key belongs to one
-    launcher."""
+    """Returns the function that tells why a configuration does not use a key of `cluster`, if the key belongs to some
+    launchers."""
 
     def reason(config: RunConfig) -> str | None:
-        owner = launchers.owner_of_key(name)
-        if owner is None or name in launchers.declared_by(config.cluster.launcher).own_keys:
+        owners = launchers.owners_of_key(name)
+        if not owners or name in launchers.declared_by(config.cluster.launcher).own_keys:
             return None
-        return f"it is only for {launchers.declared_by(owner).keys_are_for} and needs cluster={owner}"
+        purposes = " or ".join(launchers.declared_by(owner).keys_are_for for owner in owners)
+        return f"it is only for {purposes} and needs {' or '.join(f'cluster={owner}' for owner in owners)}"
 
     return reason
 

@@ -20,7 +20,7 @@ from parallax_runner.config.error_origins import name_origins
 from parallax_runner.config.objective import Objective
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.driver import recovery, report
+from parallax_runner.driver import recovery, report, submission
 from parallax_runner.driver.epochs import MakeEpochs
 from parallax_runner.driver.process_run import end_interrupted
 from parallax_runner.driver.recording import tracker_class
@@ -73,8 +73,7 @@ def drive(
             _leave_error(request, error)
     if interrupts.first_signal is not None:
         on_late_signal(interrupts.first_signal)
-    if state.job_script is not None:  # the job can start in this folder at once, so the lock must be released first
-        batch_job.hand_over(config, state.job_script)
+    submission.hand_over(request)  # the job can start in this folder at once, so the lock must be released first
     return objective
 
 

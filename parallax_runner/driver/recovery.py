@@ -28,16 +28,34 @@ FAILURE = "failure.json"
 
 @dataclass
 class Restarts:
-    """Counts the restarts of a run after failures. `done` is the number of restarts so far, and `most` is the maximum
-    number."""
+    """Counts the restarts of a run. `done` is the number of restarts after failures so far, and `most` is the maximum
+    number. `left` is the number of restarts because a process had to end and has said so. No steps are lost then, so
+    their number has no maximum if the run `trains`."""
 
     most: int
+    trains: bool = True
     done: int = 0
+    left: int = 0
+
+    @property
+    def all(self) -> int:
+        """The number of restarts so far."""
+        return self.done + self.left
+
+    def count(self, failure: Failure) -> None:
+        """Counts a restart after a failure."""
+        if failure.is_leaving:
+            self.left += 1
+        else:
+            self.done += 1
 
     def failure_to_retry(self, result: RunResult, *, was_stopped: bool) -> Failure | None:
         """Returns the failure after which the run should restart, or None if it should not restart."""
         failure = result.failure
-        return None if failure is None or failure.recurs or was_stopped or self.done >= self.most else failure
+        if failure is None or failure.recurs or was_stopped:
+            return None
+        is_allowed = self.trains if failure.is_leaving else self.done < self.most
+        return failure if is_allowed else None
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,8 @@ def leave_summary(run_dir: Path, summary: RunSummary) -> Path:
 
 def tell_restart(failure: Failure, *, step: int, restart: int, max_restarts: int) -> None:
     """Prints one line that states which process died, and from which step the run continues."""
-    line = f"{failure}; restart {restart} of {max_restarts} from step {step}"
+    counted = "restart" if failure.is_leaving else f"restart {restart} of {max_restarts}"
+    line = f"{failure}; {counted} from step {step}"
     log.warning("%s", line)
     print(line, file=sys.stderr)
 

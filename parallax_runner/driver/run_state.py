@@ -27,8 +27,8 @@ class RunState:
     @classmethod
     def begun(cls, config: RunConfig) -> RunState:
         """Returns the state of a run that is about to begin."""
-        most_restarts = config.train.max_restarts if action_of(config).trains else 0
-        return cls(RunSummary.begun(config), Restarts(most_restarts))
+        trains = action_of(config).trains
+        return cls(RunSummary.begun(config), Restarts(config.train.max_restarts if trains else 0, trains=trains))
 
     def finish(self, run_dir: Path) -> None:
         """Writes the summary of a run that has finished without processes. Raises OSError if it cannot be written."""
@@ -37,4 +37,4 @@ class RunState:
 
     def known(self) -> RunSummary:
         """Returns the summary so far."""
-        return dataclasses.replace(self.summary, restarts=self.restarts.done, **self.segments.summary_fields())
+        return dataclasses.replace(self.summary, restarts=self.restarts.all, **self.segments.summary_fields())

@@ -82,7 +82,7 @@ def supervise(
             prepare(config.profile, first_step=first_step)
             display.show_phase(phases.starting(plan))
             make_spec = functools.partial(launch_spec, config, plan, run_dir)
-            spec = when_back(make_spec) if restarts.done else make_spec()
+            spec = when_back(make_spec) if restarts.all else make_spec()
             result = processes.run(spec, on_message=on_message, on_stall=report.tell_stall, interrupts=interrupts)
             result = with_origins(result, start.config)
             failure = restarts.failure_to_retry(result, was_stopped=interrupts.received)
@@ -96,7 +96,7 @@ def supervise(
             except OSError as error:
                 log.error("cannot restart the run: %s", error)
                 break
-            restarts.done += 1
+            restarts.count(failure)
             step = recovery.step_of(config)
             report.tell_restart(failure, step=step, restart=restarts.done, max_restarts=restarts.most)
             record.restart(step)
@@ -231,6 +231,7 @@ def launch_spec(config: RunConfig, plan: Plan, run_dir: Path, *, module: str = W
     start the plan, for example because there is no route to another host."""
     # Slurm signals all processes of a job at once, but only the driver may react to the signal.
     blocked = {} if sweep_job_id() is None else {wire.BLOCK_SIGNALS: "1"}
+    launcher = launcher_of(config, plan)
     return LaunchSpec(
         job=Job(
             run_dir=run_dir,
@@ -239,7 +240,8 @@ def launch_spec(config: RunConfig, plan: Plan, run_dir: Path, *, module: str = W
             env=thread_environment(config.cluster.threads_per_worker) | blocked | frozen.for_processes(config),
             worker_module=module,
         ),
-        launcher=launcher_of(config, plan),
+        launcher=launcher,
+        grace_secs=launcher.grace_secs,
         shared=(run_dir, Path(config.ckpt.folder)) if config.ckpt.enabled else (run_dir,),
         hang_timeout_secs=config.train.hang_timeout_secs,
         stall_timeout_secs=config.train.stall_timeout_secs,

@@ -26,9 +26,9 @@ _MIN_SECRET_CHARS = 6
 # number and a slash introduces a port and not a password.
 WEB = re.compile(r"(\bhttps?://)[^\s/?#\"<>]*@", re.IGNORECASE)
 _OTHERS = re.compile(r"(\b(?!https?:)[A-Za-z][\w+.-]*://[^\s:/?#@\"<>]*):(?!\d{1,5}/)[^\s\"<>]*@", re.IGNORECASE)
-_SECRET_KEY = (
-    r"([?&;][\w.-]*(?:passw(?:or)?d|pwd|passphrase|token(?![a-z])|secret|credential|api_?key|access_?key)[\w.-]*=)"
-)
+_SECRET_WORD = r"(?:passw(?:or)?d|pwd|passphrase|token(?![a-z])|secret|credential|api_?key|access_?key)"
+_SECRET_NAME = re.compile(_SECRET_WORD, re.IGNORECASE)
+_SECRET_KEY = rf"([?&;][\w.-]*{_SECRET_WORD}[\w.-]*=)"
 _QUERY = re.compile(_SECRET_KEY + r"[^\s&;#'\"<>]+", re.IGNORECASE)
 # These patterns are for strings that are a single URI. SQLAlchemy allows nearly every character in a password, and an @
 # in a user name.
@@ -71,6 +71,11 @@ def masked_values(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [masked_values(inner) for inner in value]
     return value
+
+
+def is_secret_variable(name: str) -> bool:
+    """Returns whether the name of an environment variable says that its value is a secret."""
+    return _SECRET_NAME.search(name) is not None
 
 
 def has_credentials(uri: str) -> bool:

@@ -38,7 +38,14 @@ def _start(role: str, argv: Sequence[str]) -> int:
     if asked.rendezvous is not None:
         if settings:
             raise ConfigError(f"{settings[0]}: this is not an option. Pass settings to the driver instead")
-        return stand_by(role, asked.rendezvous, index, address=asked.address, timeout_secs=asked.timeout_secs)
+        return stand_by(
+            role,
+            asked.rendezvous,
+            index,
+            address=asked.address,
+            timeout_secs=asked.timeout_secs,
+            leave_secs=asked.leave_secs,
+        )
     task = next(filter(None, (door.task(role, asked, os.environ) for door in doors)), None)
     if task is None:
         raise ConfigError(f"--rendezvous is missing: {EXPECTED}; or set another system's options (--help) or TF_CONFIG")
@@ -88,6 +95,12 @@ def _parser(role: str, doors: Sequence[type[FrontDoor]]) -> argparse.ArgumentPar
     parser.add_argument("--address", default=None, help="address that the other processes use to reach this machine")
     parser.add_argument(
         "--timeout-secs", type=float, default=DEFAULT_TIMEOUT_SECS, help="seconds to wait for a driver (%(default)g)"
+    )
+    parser.add_argument(
+        "--leave-secs",
+        type=float,
+        default=0.0,
+        help="seconds after SIGTERM in which the driver may save a checkpoint (%(default)g)",
     )
     for door in doors:
         door.add_options(parser)

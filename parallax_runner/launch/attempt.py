@@ -18,6 +18,7 @@ from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.server import ControlServer
 from parallax_runner.launch.control.wire import Message
 from parallax_runner.launch.job import Command, LaunchSpec
+from parallax_runner.launch.launchers.launcher import Leaving
 from parallax_runner.launch.logs import log_path
 from parallax_runner.launch.member_reports import RECORDED, refuse
 from parallax_runner.launch.process_tree import end_family
@@ -162,6 +163,10 @@ class Attempt:
         """Asks the servers to exit. From then on, a server that exits does not count as a failure."""
         self._servers_may_end = True
         self._control.stop("server")
+
+    def leaving(self) -> Leaving | None:
+        """Returns a process that has said that it must end, or None."""
+        return self._launcher.leaving()
 
     def workers_done(self) -> bool:
         """Returns whether every worker has reported that it is done."""

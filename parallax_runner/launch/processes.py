@@ -12,6 +12,7 @@ from parallax_runner.launch.blame.first_death import Failure
 from parallax_runner.launch.control.wire import Answer, Message
 from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.launch.job import LaunchSpec
+from parallax_runner.launch.launchers.launcher import Leaving
 from parallax_runner.launch.watch.waiting import StopNotice
 from parallax_runner.launch.watch.whereabouts import describe
 
@@ -35,6 +36,7 @@ TELL_CLOSE_SECS = 1.0
 # If a signal reaches the driver within this time after a worker's death, a batch system is assumed to have sent it to
 # all processes at once.
 SIGNALLED_TOGETHER_SECS = 1.0
+LEAVES = "it must end, because its machine is taken away"
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,9 @@ def _supervise(
         return _interrupt(attempt, interrupts, grace_secs)
     if attempt.taken_address is not None:
         return None
+    leaving = attempt.leaving()
+    if leaving is not None and attempt.first_lost_secs() is None:
+        return _leave(attempt, interrupts, leaving)
     return _settle(attempt, interrupts)
 
 
@@ -120,6 +125,7 @@ def _is_over(attempt: Attempt, interrupts: Interrupts) -> bool:
         or attempt.taken_address is not None
         or attempt.workers_done()
         or attempt.first_lost_secs() is not None
+        or attempt.leaving() is not None
     )
 
 
@@ -158,6 +164,18 @@ def _settle(attempt: Attempt, interrupts: Interrupts) -> RunResult:
     for line in (*failure.last_lines, *describe(failure.others)):
         log.info("    %s", line)
     return RunResult("failed", failure.wanted_status or LaunchError.exit_status, failure, attempt.done)
+
+
+def _leave(attempt: Attempt, interrupts: Interrupts, leaving: Leaving) -> RunResult:
+    """Lets the workers save and end, because one process must end."""
+    failure = Failure(leaving.role, leaving.index, leaving.host, LEAVES, (), is_leaving=True)
+    log.warning("%s: the workers have at most %.0f s to save and to end", failure, leaving.secs)
+    attempt.stop_workers()
+    attempt.pump(lambda: attempt.workers_done() or attempt.workers_exited() or interrupts.again, leaving.secs)
+    attempt.stop_servers()
+    if interrupts.received:
+        return _interrupted(attempt, interrupts)
+    return RunResult("failed", LaunchError.exit_status, failure, attempt.done)
 
 
 def _interrupt(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> RunResult:

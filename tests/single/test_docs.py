@@ -25,7 +25,7 @@ STAGE_NOTE = (ROOT / "docs" / "design" / "0002-stages-and-processes.md").read_te
 PACKAGE = ROOT / "parallax_runner"
 NOTES = sorted((ROOT / "docs" / "design").glob("*.md"))
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-PATH = re.compile(r"(?<![\w/.-])(?:parallax_runner|conf|models|scripts|tests|docs|benchmarks|\.ci)/[\w./-]*")
+PATH = re.compile(r"(?<![\w/.-])(?:parallax_runner|conf|deploy|models|scripts|tests|docs|benchmarks|\.ci)/[\w./-]*")
 FILE = re.compile(r"`(?:[\w./-]*/)?([\w-]+\.(?:py|yaml|toml|c))`")
 NOTE = re.compile(r"docs/design/[\w.-]+\.md")
 LIST_ITEM = re.compile(r"( *)(?:[-*]|\d+\.) ")
@@ -33,6 +33,7 @@ OF_THE_EXAMPLE = {"models/bigram.py", "conf/model/bigram.yaml"}
 # Files that a page tells its reader to write, or that belong to another project.
 OF_OTHERS = {"bigram.py", "bigram.yaml", "jsonl.yaml", "jsonl_tracker.py", "mine.yaml", "sign.py", "sign.yaml"} | {
     *("csv_points.py", "points.yaml"),
+    "job.yaml",  # written by a run on Kubernetes
     "setup.py",  # Horovod's, in design note 0001
     "models.py",  # a user's, in design note 0036
 }
@@ -41,7 +42,7 @@ OF_OTHERS = {"bigram.py", "bigram.yaml", "jsonl.yaml", "jsonl_tracker.py", "mine
 @functools.cache
 def files() -> tuple[Path, ...]:
     """All files of the folders that pages speak of."""
-    folders = ("benchmarks", "conf", "docs", "models", "parallax_runner", "scripts", "tests")
+    folders = ("benchmarks", "conf", "deploy", "docs", "models", "parallax_runner", "scripts", "tests")
     return tuple([*ROOT.glob("*"), *(path for name in folders for path in (ROOT / name).rglob("*"))])
 
 

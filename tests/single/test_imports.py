@@ -47,7 +47,6 @@ ONLY_IMPORTERS = {
 IN_SLICES = {
     "launch.launchers.manual.rendezvous": "config",
     "launch.launchers.slurm.allocation": "config",
-    "launch.launchers.slurm.batch_job": "driver",
     "frontdoors.caffe2.data_parallel_model": "api",
     "frontdoors.paddle.trainer_init": "api",
     "frontdoors.mpi_collectives": "rewrite",

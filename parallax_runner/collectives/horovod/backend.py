@@ -74,6 +74,6 @@ class Horovod(Backend):
         """Tells that Gloo is slower. The fractions are relative to the throughput of two processes that exchange
         nothing (docs/clusters.md)."""
         return (
-            "cluster=manual: Horovod exchanges gradients with Gloo, which is slower than MPI: two ranks on one machine "
+            "without mpirun, Horovod exchanges gradients with Gloo, which is slower than MPI: two ranks on one machine "
             "reached 0.74 of the throughput of two independent processes with Gloo, and 0.89 with MPI"
         )

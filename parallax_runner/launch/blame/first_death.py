@@ -97,6 +97,7 @@ class Failure:
     wanted_status: int | None = None
     step: int | None = None
     others: tuple[Whereabouts, ...] = ()
+    is_leaving: bool = False
 
     def __str__(self) -> str:
         if self.role == "run":

@@ -18,6 +18,7 @@ from parallax_runner.config.schema import ClusterConfig, RunConfig
 from parallax_runner.launch import bind_address, preloaded
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.job import Command, Job
+from parallax_runner.launch.launchers.submission import Submission
 from parallax_runner.plan.plan import Plan
 
 
@@ -28,6 +29,16 @@ class RankExit:
 
     rank: int
     exit_status: int
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """A worker or server that must end within `secs` seconds, because its machine is taken away."""
+
+    role: str
+    index: int
+    host: str
+    secs: float
 
 
 class Launcher(ABC):
@@ -53,6 +64,8 @@ class Launcher(ABC):
     # The exit status of the local command that stands in for a remote process, if the remote process ended without
     # reporting its status.
     lost_exit_status: ClassVar[int | None] = None
+    # How long the workers have to save and to end, if a signal ends the run.
+    grace_secs: float = 10.0
     # The keys of `cluster` that only this launcher uses, and what they are for, as in «it is only for Slurm jobs».
     own_keys: ClassVar[tuple[str, ...]] = ()
     keys_are_for: ClassVar[str] = "this launcher"
@@ -90,6 +103,12 @@ class Launcher(ABC):
     def is_surplus(cls) -> bool:
         """Returns whether this process is one of several tasks of this launcher's scheduler, and not the driver."""
         return False
+
+    @classmethod
+    def submission(cls, config: RunConfig) -> Submission | None:
+        """Returns how a run that has steps is handed to this launcher's scheduler. Returns None if the driver starts
+        the processes itself, for example in a job of the scheduler."""
+        return None
 
     @classmethod
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:
@@ -137,6 +156,10 @@ class Launcher(ABC):
         """Returns one command per server. In this base class all servers run on this machine."""
         env = {**job.env, **preloaded.environment(os.environ)}
         return [Command(job.server_argv(index), env) for index in range(job.servers)]
+
+    def leaving(self) -> Leaving | None:
+        """Returns a process that has said that it must end, or None. The driver asks several times a second."""
+        return None
 
     def rank_exit(self, output: str) -> RankExit | None:
         """Returns the worker that died first according to the output of `program`, or None if the output names no

@@ -21,7 +21,7 @@ CASES = {
     "unknown launcher": (
         "comm=ps cluster.launcher=locall",
         "cluster.launcher=locall (command line)",
-        "expected one of auto, local, hosts, slurm, manual, or a class such as package.module.Class",
+        "expected one of auto, local, hosts, slurm, manual, kubernetes, or a class such as package.module.Class",
         "Did you mean cluster.launcher=local?",
     ),
     "launcher that is not there": (

@@ -10,7 +10,7 @@ from hydra._internal.utils import get_args_parser
 
 from parallax_runner.config.cluster_size import size_cluster, spans_hosts
 from parallax_runner.config.compose import Composer
-from parallax_runner.config.launchers import AUTO, BUILT_IN, declared_by, owner_of_key
+from parallax_runner.config.launchers import AUTO, BUILT_IN, declared_by, owners_of_key
 from parallax_runner.config.schema import ClusterConfig, RunConfig
 from parallax_runner.driver.check import check, validated
 from parallax_runner.driver.only_driver import check_started_once
@@ -105,6 +105,7 @@ def test_a_name_without_a_launcher_declares_nothing(name: str) -> None:
 def test_each_key_of_one_launcher_is_a_key_of_cluster() -> None:
     for name in BUILT_IN:
         assert set(declared_by(name).own_keys) <= set(ClusterConfig.__dataclass_fields__)
-        assert all(owner_of_key(key) == name for key in declared_by(name).own_keys)
-    assert owner_of_key("workers") is None
+        assert all(name in owners_of_key(key) for key in declared_by(name).own_keys)
+    assert owners_of_key("workers") == []
+    assert owners_of_key("follow") == ["slurm", "kubernetes"]
     assert not declared_by(AUTO).own_keys

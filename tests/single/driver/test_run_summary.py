@@ -152,7 +152,7 @@ def test_supervision_counts_restarts_and_the_summary_has_them() -> None:
     state.restarts.done += 1
     assert state.known().restarts == 1 and state.summary.restarts == 0
     assert state.restarts.failure_to_retry(failed, was_stopped=False) is None
-    assert RunState.begun(from_plain({**CONFIG, "action": "verify"})).restarts == Restarts(0)
+    assert RunState.begun(from_plain({**CONFIG, "action": "verify"})).restarts == Restarts(0, trains=False)
 
 
 def test_a_failure_that_recurs_is_not_retried() -> None:

@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import json
 import secrets
+import select
 import socket
 from typing import Any, Self
 
@@ -111,6 +112,13 @@ class Channel:
         finally:
             if self._connection.fileno() >= 0:
                 self._connection.setblocking(True)
+
+    @property
+    def has_input(self) -> bool:
+        """Whether the other end has sent something that was not received yet, or is gone."""
+        waiting = select.poll()  # select.select accepts no descriptor above 1023
+        waiting.register(self._connection, select.POLLIN)
+        return bool(waiting.poll(0))
 
     def close(self) -> None:
         """Closes the connection. The other end notices this at once."""

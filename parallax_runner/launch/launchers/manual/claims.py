@@ -8,6 +8,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from parallax_runner.errors import LaunchError, Setting
@@ -49,31 +50,40 @@ class Claims:
         # Maps an entry's id to the time before which it is not tried again, and to the last wait.
         self._again_secs: dict[str, float] = {}
         self._waits_secs: dict[str, float] = {}
+        # Maps the id of a process that must end to the number of seconds that it has.
+        self._leaving_secs: dict[str, float] = {}
         # Since when the store does not answer.
         self._lost_secs: float | None = None
 
     def gather(
-        self, run_dir: str, wanted: dict[str, int], timeout_secs: float, stopped: Callable[[], bool]
+        self,
+        run_dir: str,
+        wanted: dict[str, int],
+        timeout_secs: float,
+        stopped: Callable[[], bool],
+        *,
+        replace_secs: float | None = None,
     ) -> dict[str, list[Claim]]:
         """Waits for all processes and returns one claim per worker rank and per server index.
 
         Raises LaunchError if two processes have registered with the same rank or index, if processes are missing after
-        `timeout_secs`, or if a claimed process exits and has no replacement after REPLACE_SECS. The message names these
-        processes. Once `stopped()` returns True, returns the claims made so far.
+        `timeout_secs`, or if a claimed process exits and has no replacement after `replace_secs` (by default
+        REPLACE_SECS). The message names these processes. Once `stopped()` returns True, returns the claims made so far.
         """
+        replace_secs = REPLACE_SECS if replace_secs is None else replace_secs
         self._lost_secs = None
         self._forget_ended()  # these processes exited before this run, so they need no replacement
         deadline = time.monotonic() + timeout_secs
         told: frozenset[str] = frozenset()
         left_secs: dict[Entry, float] = {}  # the exit times of processes that have no replacement yet
         while True:
-            self._note_exits(left_secs)
+            self._note_exits(left_secs, replace_secs)
             self._note_replacements(left_secs, self._claim_new(run_dir, wanted))
             seats = {role: _seated(role, count, self._of_role(role)) for role, count in wanted.items()}
             missing = [name for role in seats for name in _missing(role, seats[role])]
             if not missing or stopped():
                 return {role: [claim for claim in those if claim is not None] for role, those in seats.items()}
-            self._refuse_late(left_secs, missing)
+            self._refuse_late(left_secs, missing, replace_secs)
             if time.monotonic() > deadline:
                 raise self._too_late(missing, timeout_secs)
             if frozenset(missing) != told:
@@ -81,10 +91,10 @@ class Claims:
                 told = frozenset(missing)
             time.sleep(POLL_SECS)
 
-    def _note_exits(self, left_secs: dict[Entry, float]) -> None:
+    def _note_exits(self, left_secs: dict[Entry, float], replace_secs: float) -> None:
         """Adds the claimed processes that have exited since the last call."""
         for entry in self._forget_ended():
-            _tell(f"{entry} has exited; waiting {REPLACE_SECS:g} s for a replacement")
+            _tell(f"{entry} has exited; waiting {replace_secs:g} s for a replacement")
             left_secs[entry] = time.monotonic()
 
     def _note_replacements(self, left_secs: dict[Entry, float], roles: Sequence[str]) -> None:
@@ -94,11 +104,11 @@ class Claims:
             if replaced is not None:
                 del left_secs[replaced]
 
-    def _refuse_late(self, left_secs: Mapping[Entry, float], missing: list[str]) -> None:
-        """Raises LaunchError if a process has had no replacement for REPLACE_SECS."""
+    def _refuse_late(self, left_secs: Mapping[Entry, float], missing: list[str], replace_secs: float) -> None:
+        """Raises LaunchError if a process has had no replacement for `replace_secs`."""
         for entry, since_secs in left_secs.items():
-            if time.monotonic() > since_secs + REPLACE_SECS:
-                raise self._not_replaced(entry, missing)
+            if time.monotonic() > since_secs + replace_secs:
+                raise self._not_replaced(entry, missing, replace_secs)
 
     @property
     def own_address(self) -> str:
@@ -106,15 +116,29 @@ class Claims:
         hosts = [claim.channel.own_host for claim in self._claims.values() if claim.channel.is_open]
         return next((host for host in hosts if host != bind_address.LOOPBACK), bind_address.LOOPBACK)
 
+    def leaves_in_secs(self, claim: Claim) -> float | None:
+        """Returns how many seconds a process has that has said that it must end, or None if it has not said so."""
+        if claim.entry.id not in self._leaving_secs and claim.channel.has_input:
+            with suppress(OSError, ValueError):
+                said = claim.channel.receive(CONNECT_SECS)
+                if said is not None and said["kind"] == "leaving":
+                    self._leaving_secs[claim.entry.id] = float(said["secs"])
+        return self._leaving_secs.get(claim.entry.id)
+
     def _of_role(self, role: str) -> list[Claim]:
         return [claim for claim in self._claims.values() if claim.entry.role == role]
 
     def _forget_ended(self) -> list[Entry]:
-        """Drops the claims whose processes have exited, and returns their entries."""
-        ended = [claim.entry for claim in self._claims.values() if not claim.channel.is_open]
-        for entry in ended:
-            del self._claims[entry.id]
-        return ended
+        """Drops the claims whose processes have exited or must end, and returns their entries."""
+        ended = [
+            claim
+            for claim in self._claims.values()
+            if claim.entry.id in self._leaving_secs or not claim.channel.is_open
+        ]
+        for claim in ended:
+            claim.channel.close()
+            del self._claims[claim.entry.id]
+        return [claim.entry for claim in ended]
 
     def _claim_new(self, run_dir: str, wanted: dict[str, int]) -> list[str]:
         """Claims new processes, and returns their roles."""
@@ -122,7 +146,11 @@ class Claims:
         # A process that serves another run may be free later, or withdraw.
         self._useless = {id: why for id, why in self._useless.items() if id in self._again_secs}
         for entry in self._entries():
-            is_known = entry.id in self._claims or time.monotonic() < self._again_secs.get(entry.id, 0.0)
+            is_known = (
+                entry.id in self._claims
+                or entry.id in self._leaving_secs
+                or time.monotonic() < self._again_secs.get(entry.id, 0.0)
+            )
             has_number = entry.index is not None and 0 <= entry.index < wanted.get(entry.role, 0)
             has_place = has_number or len(self._of_role(entry.role)) < wanted.get(entry.role, 0)
             if not is_known and has_place and (entry.index is None or has_number):
@@ -172,10 +200,10 @@ class Claims:
         self._waits_secs[entry.id] = wait_secs
         self._again_secs[entry.id] = math.inf if is_gone else time.monotonic() + wait_secs
 
-    def _not_replaced(self, entry: Entry, missing: list[str]) -> LaunchError:
+    def _not_replaced(self, entry: Entry, missing: list[str], replace_secs: float) -> LaunchError:
         return LaunchError(
             f"{entry} exited while the driver was waiting for the others, and no replacement registered within "
-            f"{REPLACE_SECS:g} s; missing: {', '.join(missing)}"
+            f"{replace_secs:g} s; missing: {', '.join(missing)}"
         ).about(Setting("cluster.rendezvous", self._address))
 
     def _too_late(self, missing: list[str], timeout_secs: float) -> LaunchError:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from parallax_runner.collectives.chosen import backend
 from parallax_runner.config.comm_mode import mode_of
@@ -19,7 +19,7 @@ from parallax_runner.errors import ConfigError
 from parallax_runner.launch import bind_address, preloaded, remote
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.job import Command, Job
-from parallax_runner.launch.launchers.launcher import Launcher
+from parallax_runner.launch.launchers.launcher import Launcher, Leaving
 from parallax_runner.launch.launchers.manual.claims import Claim, Claims, claims_at
 from parallax_runner.launch.launchers.manual.remote_stand_in import LOST
 from parallax_runner.launch.launchers.manual.rendezvous import EXPECTED, KEY, split_address
@@ -33,14 +33,24 @@ class Manual(Launcher):
     it. Ranks find each other without MPI."""
 
     lost_exit_status = LOST
-    own_keys = ("rendezvous", "rendezvous_timeout_secs")
+    own_keys: ClassVar[tuple[str, ...]] = ("rendezvous", "rendezvous_timeout_secs")
     keys_are_for = "processes that you start yourself"
     has_options = False
     processes_stand_by = True
     without_mpirun = True
 
-    def __init__(self, rendezvous: str, timeout_secs: float, run_dir: str, workers: int, servers: int) -> None:
+    def __init__(
+        self,
+        rendezvous: str,
+        timeout_secs: float,
+        run_dir: str,
+        workers: int,
+        servers: int,
+        *,
+        replace_secs: float | None = None,
+    ) -> None:
         self._rendezvous, self._timeout_secs, self._run_dir = rendezvous, timeout_secs, run_dir
+        self._replace_secs = replace_secs
         self._wanted = {"worker": workers, "server": servers}
         self._claimed: dict[str, list[Claim]] = {}
 
@@ -90,7 +100,18 @@ class Manual(Launcher):
     def check(self, folders: Sequence[Path], stopped: Callable[[], bool]) -> None:
         """Waits until all processes have registered. After the timeout, raises LaunchError, which names the missing
         processes."""
-        self._claimed = self._claims.gather(self._run_dir, self._wanted, self._timeout_secs, stopped)
+        self._claimed = self._claims.gather(
+            self._run_dir, self._wanted, self._timeout_secs, stopped, replace_secs=self._replace_secs
+        )
+
+    def leaving(self) -> Leaving | None:
+        """Returns the first claimed process that has said that it must end, or None."""
+        for role, claims in self._claimed.items():
+            for index, claim in enumerate(claims):
+                secs = self._claims.leaves_in_secs(claim)
+                if secs is not None:
+                    return Leaving(role, index, claim.entry.host, secs)
+        return None
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
         """Returns the command of one stand-in per worker."""

@@ -52,6 +52,9 @@ class StandBy:
         self._run: str | None = None
         self._token = ""
         self._child: subprocess.Popen[bytes] | None = None
+        self._driver: Channel | None = None
+        # The number of children that run, or of whose end the driver has not been told yet.
+        self._serving = 0
 
     def listen(self) -> None:
         """Starts serving drivers, until the process exits."""
@@ -72,6 +75,19 @@ class StandBy:
         if child is not None and child.poll() is None:
             end_family([child], self.entry.id)
 
+    def leave(self, secs: float) -> None:
+        """Tells the driver that this process must end within `secs` seconds, and waits until the driver has ended the
+        worker or server that runs here."""
+        driver = self._driver
+        if driver is None or self._serving == 0:
+            return
+        with suppress(OSError):
+            driver.send("leaving", secs=secs)
+        deadline = time.monotonic() + secs
+        while self._serving and time.monotonic() < deadline:
+            if self.over.wait(POLL_SECS):
+                return
+
     def _serve(self, connection: socket.socket, know: Callable[[], None]) -> None:
         with suppress(OSError, ValueError):
             channel = Channel.accept(connection, self._store.secret)
@@ -89,6 +105,7 @@ class StandBy:
                 return
             self._run, self._token = run, uuid.uuid4().hex
         channel.send("claimed", id=self.entry.id, token=self._token)
+        self._driver = channel
         self.was_claimed.set()
         log.info("claimed by the driver of %s", run)
         try:
@@ -99,6 +116,7 @@ class StandBy:
             with self._lock:
                 self._run = None
             self.was_claimed.clear()
+            self._driver = None
             return
         log.info("the driver of %s has exited", run)
         self.end_child()
@@ -114,6 +132,16 @@ class StandBy:
         except OSError as error:
             channel.send("refused", reason=f"{error.strerror}: {error.filename}: all hosts need the same folders")
             return
+        with self._lock:
+            self._serving += 1
+        try:
+            self._watch(channel, child)
+        finally:
+            with self._lock:
+                self._serving -= 1
+
+    def _watch(self, channel: Channel, child: subprocess.Popen[bytes]) -> None:
+        """Waits until a child has ended, or the driver has given it up, and tells the driver."""
         channel.send("started", pid=child.pid)
         # The kernel kills the child when this thread ends, so the thread must not end first.
         while child.poll() is None and channel.is_open:
@@ -129,11 +157,20 @@ def _spawn(argv: Sequence[str], env: dict[str, str], cwd: str) -> subprocess.Pop
     return subprocess.Popen(guarded, env=os.environ | env, cwd=cwd, stdin=subprocess.DEVNULL, start_new_session=True)
 
 
-def stand_by(role: str, rendezvous: str, index: int | None, *, address: str | None, timeout_secs: float) -> int:
+def stand_by(
+    role: str,
+    rendezvous: str,
+    index: int | None,
+    *,
+    address: str | None,
+    timeout_secs: float,
+    leave_secs: float = 0.0,
+) -> int:
     """Runs a driver's commands and returns the exit status of the last worker or server, or 1 if there was none.
 
     `address` is the address at which the driver and the other processes reach this machine. The default is this
-    machine's address on the route to the store. Raises ConfigError or LaunchError if the rendezvous cannot be used.
+    machine's address on the route to the store. After SIGTERM, the driver has `leave_secs` to save a checkpoint, and
+    after a second SIGTERM, none. Raises ConfigError or LaunchError if the rendezvous cannot be used.
     """
     if index is not None and index < 0:
         option = "--rank" if role == "worker" else "--index"
@@ -154,8 +191,13 @@ def stand_by(role: str, rendezvous: str, index: int | None, *, address: str | No
     )
     waiting = StandBy(store, listening, entry)
 
-    def terminate(*_: object) -> None:
+    is_leaving = threading.Event()
+
+    def terminate(number: int, _: object) -> None:
         waiting.exit_status = TERMINATED
+        if number == signal.SIGTERM and leave_secs > 0 and not is_leaving.is_set():
+            is_leaving.set()
+            return
         waiting.over.set()
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -167,6 +209,9 @@ def stand_by(role: str, rendezvous: str, index: int | None, *, address: str | No
     deadline = time.monotonic() + timeout_secs
     try:
         while not waiting.over.wait(POLL_SECS):
+            if is_leaving.is_set():
+                waiting.leave(leave_secs)
+                return TERMINATED
             if waiting.was_claimed.is_set():
                 deadline = time.monotonic() + timeout_secs
             elif time.monotonic() > deadline:

@@ -14,23 +14,19 @@ import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.frozen import needed_variables
 from parallax_runner.config.launchers import declared_by
-from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.files.regular import open_regular
 from parallax_runner.files.whole import write_whole
 from parallax_runner.launch.interrupts import Interrupts
+from parallax_runner.launch.launchers.predicted_memory import PROCESS_MIB, copies_mib
 from parallax_runner.launch.launchers.slurm.allocation import job_id, sweep_job_id, warning_signal
+from parallax_runner.launch.launchers.submission import Submission
 from parallax_runner.plan.plan import Plan
-
-if TYPE_CHECKING:
-    from parallax_runner.driver.planned_run import PlannedRun
-    from parallax_runner.driver.request import Request
 
 SCRIPT = "job.sbatch"
 LOG = "slurm-{job}.log"
@@ -40,10 +36,6 @@ WARNING_SECS = 120
 # and after the last step.
 TIME_MARGIN = 2.0
 START_AND_END_SECS = 600
-# The first number is the memory of a process with TensorFlow and no variables. The second number is the number of
-# copies of each variable and its slots in the chief's memory: the value, a gradient, and a copy for the checkpoint.
-PROCESS_MIB = 1500
-COPIES = 3
 POLL_SECS = 1.0
 ENDED_WELL = "COMPLETED"
 # Lines of `scontrol show job`.
@@ -54,22 +46,23 @@ PLAIN = re.compile(r"[\w@%+=:,./-]+")
 WAITING = frozenset({"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD"})
 
 
+class Sbatch(Submission):
+    """Submits the run as a script for sbatch."""
+
+    def write(self, config: RunConfig, plan: Plan, run_dir: Path, command: str | None) -> Path:
+        """Writes `job.sbatch`."""
+        return write_script(config, plan, run_dir, command)
+
+    def hand_over(self, config: RunConfig, path: Path) -> None:
+        """Runs sbatch."""
+        hand_over(config, path)
+
+
 def is_to_submit(config: RunConfig) -> bool:
     """Returns whether this run must be submitted to Slurm. Returns False inside a Slurm job."""
     if job_id() is not None or not action_of(config).runs_steps:
         return False
     return bool(declared_by(config.cluster.launcher).runs_slurm_job)
-
-
-def submitted(request: Request, planned: PlannedRun) -> bool:
-    """Writes the job's script if this run must be submitted. Returns whether it must. The driver submits the script
-    when it has unlocked the run's folder."""
-    config, run_dir = planned.config, request.run_dir
-    if not is_to_submit(config):
-        return False
-    command = resume_command(run_dir, has_own_checkpoint=False, resume=config.ckpt.resume)
-    request.state.job_script = write_script(config, planned.plan, run_dir, command)
-    return True
 
 
 def write_script(config: RunConfig, plan: Plan, run_dir: Path, command: str | None) -> Path:
@@ -157,9 +150,8 @@ def predicted_minutes(config: RunConfig, plan: Plan) -> int | None:
 def memory_mib(tasks: int, plan: Plan) -> int:
     """Returns the memory in MiB that a node needs for its workers, its server, and the driver, which runs on the first
     node."""
-    variables = sum(one.size_bytes * (1 + len(one.slots)) for one in plan.variables)
     processes = tasks // plan.replicas_per_worker + (1 if plan.servers else 0)
-    return (processes + 1) * PROCESS_MIB + math.ceil(processes * COPIES * variables / 2**20)
+    return (processes + 1) * PROCESS_MIB + copies_mib(plan, processes)
 
 
 def submit(path: Path) -> str:

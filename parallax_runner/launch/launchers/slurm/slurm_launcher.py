@@ -26,7 +26,8 @@ from parallax_runner.launch.control import wire
 from parallax_runner.launch.hosts import Hosts, Place, way_to
 from parallax_runner.launch.job import Command, Job
 from parallax_runner.launch.launchers.hosts import OverHosts, places_of
-from parallax_runner.launch.launchers.slurm import allocation
+from parallax_runner.launch.launchers.slurm import allocation, batch_job
+from parallax_runner.launch.launchers.submission import Submission
 from parallax_runner.launch.mpirun.mpirun_launcher import options_of_user
 from parallax_runner.plan.plan import Plan
 
@@ -69,6 +70,11 @@ class Slurm(OverHosts):
     def is_surplus(cls) -> bool:
         """Returns whether this process is a task of `srun` other than the first one."""
         return allocation.is_surplus_task()
+
+    @classmethod
+    def submission(cls, config: RunConfig) -> Submission | None:
+        """Returns the submission with sbatch, or None in a Slurm job."""
+        return batch_job.Sbatch() if batch_job.is_to_submit(config) else None
 
     @classmethod
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:

@@ -1,0 +1,114 @@
+"""Follows a job: shows the log of its driver and what its pods wait for, until the job has ended."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from parallax_runner.launch.launchers.kubernetes.api import Api
+from parallax_runner.launch.launchers.kubernetes.job_status import (
+    End,
+    end_of,
+    exit_status_of,
+    has_log,
+    problem_of,
+)
+from parallax_runner.launch.launchers.kubernetes.pod_template import RUN_LABEL
+
+POLL_SECS = 1.0
+# The stream of a log is opened again after this silence, because a lost connection may stay silent forever.
+SILENT_SECS = 60.0
+# The clocks of this machine and of a node may differ, so more of the log is requested than is missing.
+CLOCKS_SECS = 30
+_DIGITS_OF_SECOND = 9
+
+
+def follow(api: Api, job: Mapping[str, Any], driver_label: tuple[str, str]) -> int:
+    """Shows the job until it has ended, and returns its exit status: that of its driver, or 1 if the driver has none.
+
+    `driver_label` is the label of the driver's pod and its value. Raises LaunchError if the API server refuses.
+    """
+    kind, name = str(job["kind"]), str(job["metadata"]["name"])
+    own = {RUN_LABEL: name}
+    logs: dict[str, _Log] = {}
+    told: set[str] = set()
+    while True:
+        now = api.read(kind, name)
+        end = End(False, "it was deleted") if now is None else end_of(now)
+        pods = api.pods(own)
+        drivers = [pod for pod in pods if pod["metadata"]["labels"].get(driver_label[0]) == driver_label[1]]
+        for pod in drivers:
+            logs.setdefault(pod["metadata"]["uid"], _Log(api, pod["metadata"]["name"])).show(pod)
+        if end is not None:
+            return _told_end(kind, name, end, drivers)
+        for problem in filter(None, map(problem_of, pods)):
+            if problem not in told:
+                told.add(problem)
+                _tell(f"{problem}; kubectl delete {kind.lower()} {name} ends the job")
+        time.sleep(POLL_SECS)
+
+
+def _told_end(kind: str, name: str, end: End, drivers: list[dict[str, Any]]) -> int:
+    if end.is_good:
+        _tell(f"{kind} {name}: finished")
+        return 0
+    _tell(f"{kind} {name}: failed: {end.reason}")
+    statuses = [status for status in map(exit_status_of, drivers) if status]
+    return statuses[-1] if statuses else 1
+
+
+@dataclass
+class _Log:
+    """The log of one pod, and how much of it was shown."""
+
+    api: Api
+    pod: str
+    is_complete: bool = False
+    shown_until: str = ""
+    read_secs: float | None = None
+    _rest: bytes = field(default=b"")
+
+    def show(self, pod: Mapping[str, Any]) -> None:
+        """Shows new lines until the container has ended, or until the stream breaks."""
+        if self.is_complete or not has_log(pod):
+            return
+        from urllib3.exceptions import HTTPError
+
+        had_ended = exit_status_of(pod) is not None
+        since_secs = None if self.read_secs is None else int(time.monotonic() - self.read_secs) + CLOCKS_SECS
+        stream = self.api.open_log(self.pod, since_secs=since_secs, silent_secs=SILENT_SECS)
+        self.is_complete = had_ended
+        if stream is None:
+            return
+        try:
+            for chunk in stream.stream():
+                self.read_secs = time.monotonic()
+                self._take(chunk)
+        except HTTPError:
+            self.is_complete = False
+        finally:
+            stream.close()
+        self._take(b"\n" if self._rest else b"")
+        self.read_secs = time.monotonic()
+
+    def _take(self, chunk: bytes) -> None:
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            moment, _, text = line.decode(errors="replace").partition(" ")
+            moment = comparable(moment)
+            if moment > self.shown_until:
+                self.shown_until = moment
+                print(text, file=sys.stderr, flush=True)
+
+
+def comparable(moment: str) -> str:
+    """Returns a time of RFC 3339 such that a later time is a greater string: with all digits of its second."""
+    second, _, fraction = moment.removesuffix("Z").partition(".")
+    return f"{second}.{fraction:0<{_DIGITS_OF_SECOND}}"
+
+
+def _tell(note: str) -> None:
+    print(f"parallax_runner: {note}", file=sys.stderr, flush=True)

@@ -1,0 +1,74 @@
+"""Reads how a job and its pods are, from the objects that the API server returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# The last conditions of a Job and of a JobSet.
+_ENDED_WELL = ("Complete", "Completed")
+_FAILED = "Failed"
+# Why a container waits that needs somebody's help.
+_STUCK = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError")
+
+
+@dataclass(frozen=True)
+class End:
+    """How a job has ended. `reason` is empty if it ended well."""
+
+    is_good: bool
+    reason: str
+
+
+def end_of(job: Mapping[str, Any]) -> End | None:
+    """Returns how a Job or JobSet has ended, or None if it has not ended."""
+    for one in _conditions(job):
+        if one["status"] != "True":
+            continue
+        if one["type"] in _ENDED_WELL:
+            return End(True, "")
+        if one["type"] == _FAILED:
+            return End(False, ": ".join(part for part in (one.get("reason"), one.get("message")) if part))
+    return None
+
+
+def problem_of(pod: Mapping[str, Any]) -> str | None:
+    """Returns why a pod does not start, in one sentence, or None if it starts or runs."""
+    name = pod["metadata"]["name"]
+    for one in _conditions(pod):
+        if one["type"] == "PodScheduled" and one["status"] == "False":
+            return f"the pod {name} has no node ({one.get('reason')}): {_in_one_line(one.get('message'))}"
+    state = _container(pod).get("state", {}).get("waiting")
+    if state is None or state.get("reason") not in _STUCK:
+        return None
+    image = pod["spec"]["containers"][0]["image"]
+    about = f" {image}" if "Image" in state["reason"] else ""
+    return f"the pod {name} cannot start its container{about} ({state['reason']}): {_in_one_line(state.get('message'))}"
+
+
+def has_log(pod: Mapping[str, Any]) -> bool:
+    """Returns whether the container of a pod has started."""
+    state = _container(pod).get("state", {})
+    return "running" in state or "terminated" in state
+
+
+def exit_status_of(pod: Mapping[str, Any]) -> int | None:
+    """Returns the exit status of a pod's container, or None if the container has not ended."""
+    ended = _container(pod).get("state", {}).get("terminated")
+    return None if ended is None else int(ended["exitCode"])
+
+
+def _conditions(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = content.get("status", {}).get("conditions") or []
+    return found
+
+
+def _container(pod: Mapping[str, Any]) -> dict[str, Any]:
+    statuses = pod.get("status", {}).get("containerStatuses") or [{}]
+    found: dict[str, Any] = statuses[0]
+    return found
+
+
+def _in_one_line(text: str | None) -> str:
+    return " ".join((text or "no reason is known").split())
