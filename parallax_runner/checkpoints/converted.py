@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.checkpoint_files import Sidecar
-from parallax_runner.checkpoints.checkpoint_ops import Slice
 from parallax_runner.checkpoints.origin import FOLDER, ORIGIN
 from parallax_runner.checkpoints.publish import begin, flush, publish
+from parallax_runner.checkpoints.slices import Slice
 from parallax_runner.checkpoints.writer import CheckpointWriter
 from parallax_runner.files.plain import remove
 from parallax_runner.files.whole import write_whole
