@@ -1,5 +1,5 @@
 """Mixed precision by TensorFlow's own graph rewrite: oneDNN computes matrix products and convolutions of float32 in
-bfloat16. Variables, gradients and what ranks exchange stay float32 (docs/design/0098)."""
+bfloat16. Variables, gradients and what ranks exchange stay float32 (docs/design/0097)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Metrics made of sums over batches are those of all examples at once, as Keras and NumPy compute them."""
+"""Metrics made of sums over batches are those of all examples at once, as Keras and NumPy compute them.
+
+Their code is in parallax_runner.graph.metric_functions.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Makes a step compute its gradients in several passes over parts of its batch, one after the other
-(docs/design/0098)."""
+(docs/design/0097)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The optimizer of graph/update/optimizer.py, and graph/update/weight_decay.py: what is refused, and order."""
+"""The optimizer of graph/update/optimizer.py, and graph/update/weight_decay.py: what is refused, and order.
+
+Also of parallax_runner.graph.update.weight_decay.
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""Initial values that are made in blocks of rows equal, bit for bit, those that are made whole."""
+"""Initial values that are made in blocks of rows equal, bit for bit, those that are made whole.
+
+Also of parallax_runner.rewrite.initial_values.draws.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Following a job, as its controller and its pods go on."""
+"""Following a job, as its controller and its pods go on.
+
+Also of parallax_runner.launch.launchers.kubernetes.job_status.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is refused before anything starts, with one message."""
+"""What is refused before anything starts, with one message.
+
+Of parallax_runner.launch.launchers.kubernetes.settings_check and parallax_runner.launch.launchers.kubernetes.refusals.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Submitting a job to an HTTP server that answers as an API server does."""
+"""Submitting a job to an HTTP server that answers as an API server does.
+
+Also of parallax_runner.launch.launchers.kubernetes.credentials.
+"""
 
 from __future__ import annotations
 
