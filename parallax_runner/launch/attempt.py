@@ -318,8 +318,9 @@ class Attempt:
                 child.exited_secs = now
                 self._note_exit(child.members[-1], status, now)
             # Usually, a member is marked as lost when its connection ends. This check is for members that never had a
-            # connection, and for members whose forked child keeps the connection open.
-            if now - child.exited_secs > LAST_WORDS_SECS:
+            # connection, and for members whose forked child keeps the connection open. If the driver is behind, the
+            # last words may still be unread.
+            if now - child.exited_secs > LAST_WORDS_SECS and not self._control.has_messages():
                 for member in child.members:
                     if not member.done and member is not self._program:
                         member.lose(child.exited_secs)

@@ -85,6 +85,9 @@ def behave(behaviour, client, role, index):
         while not client.stop_requested.wait(0.05):
             client.report("progress", step=1)
         wait_for("end") if behaviour == "until_told" else time.sleep(0.3)
+    if behaviour == "report_many":
+        for step in range(80):
+            client.report("progress", step=step)
     if behaviour == "port_once" and not Path(sys.argv[1], "tried").exists():
         Path(sys.argv[1], "tried").touch()
         client.port_taken("127.0.0.1:1")

@@ -44,6 +44,13 @@ def test_everybody_finishes_and_knows_everybody(job: Dummies) -> None:
     assert "hello from server 0" in (job.run_dir / "logs" / "server_0.log").read_text()
 
 
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_driver_that_is_behind_its_workers_reads_their_last_words(job: Dummies, direct: bool) -> None:
+    """The workers have ended long before the driver, whose tracker is slow, reads that they are done."""
+    result = job.run("report_many", direct=direct, on_message=lambda message: time.sleep(0.1))
+    assert (result.status, result.failure) == ("finished", None)
+
+
 def test_one_worker_without_mpirun(job: Dummies) -> None:
     ticks: list[int] = []
     result = job.run("quick", direct=True, on_tick=lambda: ticks.append(1))

@@ -62,6 +62,10 @@ class ControlServer:
         except queue.Empty:
             return None
 
+    def has_messages(self) -> bool:
+        """Returns whether messages have arrived that `next_message` has not returned yet."""
+        return not self._messages.empty()
+
     def stop(self, role: str) -> None:
         """Asks all children with this role to exit on their own, including children that connect later."""
         with self._lock:
