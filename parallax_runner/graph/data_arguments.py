@@ -17,9 +17,12 @@ def data_arguments(function: Callable[..., Any], config: RunConfig) -> dict[str,
     `evaluated_part` is the part whose loss the run computes, or None if it computes none, as in predictions.
     `reads_rows` is False if the run only needs what the data looks like, as in a plan.
     """
-    known = {"evaluated_part": part_to_evaluate(config), "reads_rows": action_of(config).reads_rows}
+    known = {
+        "evaluated_part": lambda: part_to_evaluate(config),
+        "reads_rows": lambda: action_of(config).reads_rows,
+    }
     parameters = _parameters(function)
-    return {name: value for name, value in known.items() if name in parameters and name not in config.data}
+    return {name: value() for name, value in known.items() if name in parameters and name not in config.data}
 
 
 def _parameters(function: Callable[..., Any]) -> frozenset[str]:

@@ -9,11 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.analysis.variable_info import GradientKind, RowsWritten, VariableInfo, WholeTable
+from parallax_runner.analysis.variable_info import (
+    GradientKind,
+    RowsWritten,
+    VariableInfo,
+    WholeInitialValue,
+    WholeTable,
+)
 from parallax_runner.files.regular import read_regular
 from parallax_runner.files.whole import write_whole
 
-FORMAT = 3
+FORMAT = 4
 FILE_NAME = "measured.json"
 MOST_RANKS = 8  # maximum number of measured ranks; touched rows of larger clusters are extrapolated
 # The number of batches whose ids a trial reads, over all ranks and steps. With more batches, more rare rows are found.
@@ -148,6 +154,7 @@ def _variable(entry: dict[str, Any]) -> VariableInfo:
         "gradient": GradientKind(entry["gradient"]),
         "rows_written": RowsWritten(entry["rows_written"]),
         "whole_tables": tuple(WholeTable(**table) for table in entry["whole_tables"]),
+        "whole_initial_values": tuple(WholeInitialValue(**value) for value in entry["whole_initial_values"]),
     }
     return VariableInfo(**entry | more)
 

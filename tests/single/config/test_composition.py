@@ -22,6 +22,7 @@ PACKAGE = Path(parallax_runner.__file__).parent
 # What a choice leaves to its user.
 NEEDED = {
     "hosts": ["cluster.resource_info=[localhost]"],
+    "kubernetes": ["cluster.image=example/image:1", "cluster.volumes=[claim:/runs]", "tracking=off"],
     "manual": ["cluster.rendezvous=file:///shared/meet"],
     "range": ["profile.range=[1,3]"],
     "script": ["model.path=train.py"],
@@ -68,7 +69,7 @@ def test_defaults() -> None:
     [
         ("comm", ["auto", "hybrid", "local", "mpi", "ps", "sharded"]),
         ("partition", ["fixed", "off", "search"]),
-        ("cluster", ["hosts", "local", "manual", "slurm"]),
+        ("cluster", ["hosts", "kubernetes", "local", "manual", "slurm"]),
         ("ckpt", ["default", "off"]),
         ("tracking", ["mlflow", "off"]),
         ("profile", ["off", "range", "steps"]),

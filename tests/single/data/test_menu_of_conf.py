@@ -17,7 +17,9 @@ train: {{seed: 7}}
 hydra: {{searchpath: ["file://{CONF}"]}}
 """
 KERAS_MODELS = {"dlrm_keras", "tabular", "two_tower"}
-OWN_KEYS = {"labels", "sample_weight", "sparse_updates"}  # of the model group, and no arguments of a Keras model
+# Keys of the model group that are no arguments of a Keras model.
+OWN_KEYS = {"groups", "labels", "sample_weight", "sparse_updates", "validation_metrics"}
+OF_THE_ACTION = {"evaluated_part", "reads_rows"}  # arguments of a data function that follow from the action
 
 
 @pytest.fixture
@@ -62,7 +64,8 @@ def test_command_line_wins_over_what_a_model_brings(composed):
 def test_data_files_give_each_argument(composed, name):
     config = composed(f"data={name}")
     given = set(config.data) - {"_target_", "batch_size"}
-    assert given == set(inspect.signature(get_method(config.data._target_)).parameters)
+    parameters = set(inspect.signature(get_method(config.data._target_)).parameters)
+    assert given == parameters - OF_THE_ACTION
     assert config.data.batch_size >= 1
 
 

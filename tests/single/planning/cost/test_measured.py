@@ -99,8 +99,8 @@ def test_a_measurement_comes_back_from_its_file(tmp_path: Path) -> None:
     ("change", "reason"),
     [
         ({"step_secs": 0.0}, "step_secs is 0.0, expected a number above 0"),
-        ({"format": 99}, "format 99, expected 3"),
-        ({"format": 2}, "format 2, expected 3"),
+        ({"format": 99}, "format 99, expected 4"),
+        ({"format": 3}, "format 3, expected 4"),
     ],
 )
 def test_a_file_that_is_no_measurement_is_refused(change: dict[str, float], reason: str, tmp_path: Path) -> None:
