@@ -17,7 +17,7 @@ def data_arguments(function: Callable[..., Any], config: RunConfig) -> dict[str,
     `evaluated_part` is the part whose loss the run computes, or None if it computes none, as in predictions.
     `reads_rows` is False if the run only needs what the data looks like, as in a plan.
     """
-    known = {
+    known: dict[str, Callable[[], Any]] = {
         "evaluated_part": lambda: part_to_evaluate(config),
         "reads_rows": lambda: action_of(config).reads_rows,
     }
