@@ -63,7 +63,20 @@ class Container:
             hosts=place.hosts,
             mounts="\n".join(lines),
         )
-        unshare = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
+        # The thread that starts a pod waits for its end. If this program is killed, no pod stays behind.
+        unshare = [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "unshare",
+            "--net",
+            "--uts",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child=KILL",
+            "--mount-proc",
+        ]
         words = [expanded(word, env) for word in argv]
         self._process = subprocess.Popen(
             [*unshare, "sh", "-c", setup, "sh", *words],
