@@ -102,7 +102,7 @@ def test_the_requests_and_the_configuration_of_tensorflow_serving(served: Path) 
     np.testing.assert_array_equal(signature(**given)["output"], answer(served))
 
 
-def test_mlflow_serves_and_loads_the_model(served: Path) -> None:
+def test_mlflow_serves_and_loads_the_model(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import mlflow
 
     serve, ask = blocks("sh")[2:]
@@ -117,7 +117,8 @@ def test_mlflow_serves_and_loads_the_model(served: Path) -> None:
     found = json.loads(told)["predictions"]
     np.testing.assert_allclose(np.ravel(found["output"]), expected[:, 0], rtol=1e-5)
     run_id = json.loads((served / "runs" / "first" / "summary.json").read_text())["mlflow_run_id"]
-    mlflow.set_tracking_uri(f"sqlite:///{served / 'mlflow.db'}")
+    # `mlflow.set_tracking_uri` would stay set for later tests.
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{served / 'mlflow.db'}")
     signature = mlflow.tensorflow.load_model(f"runs:/{run_id}/model")
     user, tags = tf.constant(["u1", "new"]), tf.constant(["a|b", ""])
     np.testing.assert_array_equal(signature(user=user, tags=tags, price=tf.constant([3.5, 1.0]))["output"], expected)
