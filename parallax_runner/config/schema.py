@@ -35,6 +35,8 @@ class TrainConfig:
     hang_timeout_secs: float = field(default=MISSING, metadata={"minimum": 2, "unit": "seconds"})
     stall_timeout_secs: float | None = field(default=None, metadata={"minimum": 10, "unit": "seconds"})
     max_restarts: int = field(default=MISSING, metadata={"minimum": 0, "unit": "restarts"})
+    on_resize: str = field(default="global", metadata={"choices": ("global", "per_worker")})
+    scale_lr: str = field(default="none", metadata={"choices": ("none", "linear", "sqrt")})
     on_nan: str = field(default=MISSING, metadata={"choices": ("stop", "skip")})
 
     @property
@@ -190,6 +192,11 @@ class ClusterConfig:
     rendezvous: str | None = None
     # Time that the driver waits for these processes before it fails and lists the missing ones.
     rendezvous_timeout_secs: float = field(default=300.0, metadata={"above": 0, "unit": "seconds"})
+    # The numbers of workers between which a run changes; null: it has `workers` workers until it ends.
+    min_workers: int | None = field(default=None, metadata={"minimum": 1, "maximum": MOST_PROCESSES, "unit": "workers"})
+    max_workers: int | None = field(default=None, metadata={"minimum": 1, "maximum": MOST_PROCESSES, "unit": "workers"})
+    # How long each start waits for more workers than the smallest number.
+    wait_secs: float = field(default=30.0, metadata={"minimum": 0, "unit": "seconds"})
     image: str | None = None
     form: str = field(default="auto", metadata={"choices": ("auto", "jobset", "job")})
     context: str | None = None

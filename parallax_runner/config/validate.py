@@ -19,6 +19,7 @@ from parallax_runner.config.rules.keys import check_keys
 from parallax_runner.config.rules.learning_rates import check_learning_rates
 from parallax_runner.config.rules.partition import check_barrier, check_partition
 from parallax_runner.config.rules.profile import check_profile
+from parallax_runner.config.rules.resize import check_resize
 from parallax_runner.config.rules.routes import check_routes
 from parallax_runner.config.rules.update import check_update
 from parallax_runner.config.schema import RunConfig
@@ -49,6 +50,7 @@ RULES = (
     Rule(check_epochs),
     Rule(launcher.check_launcher),
     Rule(check_backup),
+    Rule(check_resize),
     Rule(check_partition, of_unused=True),
     Rule(check_barrier),
     Rule(check_data),

@@ -57,6 +57,9 @@ class Epochs(Segments):
         del step, fields
         self._waiting = set()
 
+    def resize(self, workers: int) -> None:
+        self.workers = workers
+
     def on_saving(self, rank: int, step: int) -> wire.Answer | None:
         """Returns the answer to the chief, which asks for the state of the epoch at the checkpoint of `step`. Returns
         None if not all ranks have reported this step yet. `answer` then returns the answer later."""

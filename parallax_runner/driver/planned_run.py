@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.objective import Goal
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.worker_numbers import worker_numbers
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.data.evaluated import evaluated
 from parallax_runner.data.shares import as_trained
@@ -25,6 +27,7 @@ from parallax_runner.driver.own_optimizer import without_optimizer
 from parallax_runner.driver.request import Request
 from parallax_runner.driver.run_summary import global_batch
 from parallax_runner.driver.warm_start import with_warm_start
+from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.cost.measured import Measured
@@ -78,6 +81,7 @@ def planned_run(request: Request) -> PlannedRun:
     plan = validation.planned(config, plan, single, dataset)
     report.tell_notes(notes_on_losses)
     plan, warm = with_warm_start(config, plan, single, dataset)
+    plan = _with_worker_numbers(config, plan)
     plan = with_notes_on_held_bytes(config, plan, shipment, is_keras=captured.keras_model is not None)
     goal = goal_of(config, single, dataset)
     if plan.servers:
@@ -92,6 +96,24 @@ def planned_run(request: Request) -> PlannedRun:
         global_batch=global_batch(config, plan.contributors),
     )
     return PlannedRun(config, shipment, plan, measured, goal, warm)
+
+
+def _with_worker_numbers(config: RunConfig, plan: Plan) -> Plan:
+    """Returns the plan with the numbers of workers that the run may have, and a note about them."""
+    numbers = worker_numbers(config)
+    if not numbers:
+        return plan
+    if plan.workers not in numbers:
+        raise ConfigError(
+            f"{global_batch(config, plan.contributors)} examples of a step cannot be divided among so many workers"
+        ).about(Setting.of("cluster.workers", plan.workers))
+    note = f"after losses and returns of workers, the run continues with {_listed(numbers)} workers"
+    return dataclasses.replace(plan, worker_numbers=numbers, notes=(*plan.notes, note))
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    *first, last = map(str, numbers)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 @stage("show the plan")

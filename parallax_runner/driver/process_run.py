@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -20,6 +21,7 @@ from parallax_runner.driver.export_model import with_export
 from parallax_runner.driver.prepared_run import PreparedRun
 from parallax_runner.driver.recording import open_tracker
 from parallax_runner.driver.request import Request
+from parallax_runner.driver.resizing import Resizing
 from parallax_runner.driver.run_summary import RunSummary, with_training
 from parallax_runner.driver.supervise import supervise
 from parallax_runner.driver.trainer import segments_of
@@ -74,10 +76,10 @@ def _run_and_record(prepared: PreparedRun, request: Request, opened: _Opened) ->
         tracker = opened.tracker = open_tracker(config, prepared.planned.plan, run_dir, state.summary.flat())
         _log_data(prepared, tracker)
         artifacts = RunArtifacts(config, run_dir, tracker)
-    with sampling(tracker, run_dir):
+    with sampling(tracker, run_dir), ExitStack() as stack:
         try:
-            segments = segments_of(prepared, tracker)
-            record, result = supervise(prepared, state, tracker, artifacts, interrupts, segments)
+            segments, resizing = segments_of(prepared, tracker), Resizing(request, stack)
+            prepared, record, result = supervise(prepared, state, tracker, artifacts, interrupts, segments, resizing)
         finally:
             state.segments.close()
     plan = state.segments.last_plan(prepared.planned.plan)

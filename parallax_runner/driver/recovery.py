@@ -30,12 +30,15 @@ FAILURE = "failure.json"
 class Restarts:
     """Counts the restarts of a run. `done` is the number of restarts after failures so far, and `most` is the maximum
     number. `left` is the number of restarts because a process had to end and has said so. No steps are lost then, so
-    their number has no maximum if the run `trains`."""
+    their number has no maximum if the run `trains`. If the number of workers may change (`is_elastic`), only the
+    restarts since the last checkpoint, `unsaved`, have a maximum number: losses of processes are expected."""
 
     most: int
     trains: bool = True
+    is_elastic: bool = False
     done: int = 0
     left: int = 0
+    unsaved: int = 0
 
     @property
     def all(self) -> int:
@@ -48,13 +51,23 @@ class Restarts:
             self.left += 1
         else:
             self.done += 1
+            self.unsaved += 1
+
+    def on_checkpoint(self) -> None:
+        """Called when the run has saved a checkpoint."""
+        self.unsaved = 0
+
+    @property
+    def counted(self) -> int:
+        """The number of restarts that is compared with the maximum number."""
+        return self.unsaved if self.is_elastic else self.done
 
     def failure_to_retry(self, result: RunResult, *, was_stopped: bool) -> Failure | None:
         """Returns the failure after which the run should restart, or None if it should not restart."""
         failure = result.failure
         if failure is None or failure.recurs or was_stopped:
             return None
-        is_allowed = self.trains if failure.is_leaving else self.done < self.most
+        is_allowed = self.trains if failure.is_leaving else self.counted < self.most
         return failure if is_allowed else None
 
 

@@ -99,6 +99,11 @@ def tell_restart(failure: Failure, *, step: int, restart: int, max_restarts: int
     print(line, file=sys.stderr)
 
 
+def tell_size(before: int, workers: int, *, step: int) -> None:
+    """Prints one line about a run that continues with another number of workers."""
+    tell_notes([f"the run continues from step {step} with {workers} workers instead of {before}"])
+
+
 def tell_notes(notes: Iterable[str]) -> None:
     """Prints a line for each note about the model or the data. Workers create the same notes but do not print them."""
     for note in notes:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.worker_numbers import is_elastic
 from parallax_runner.driver.recovery import Restarts
 from parallax_runner.driver.run_summary import RunSummary
 from parallax_runner.driver.segments import Segments
@@ -22,13 +24,15 @@ class RunState:
     summary: RunSummary
     restarts: Restarts
     segments: Segments = field(default_factory=Segments)
+    sizes: list[Mapping[str, int]] = field(default_factory=list)  # the number of workers from each step on
     job_script: Path | None = None  # set if a batch system will start the run
 
     @classmethod
     def begun(cls, config: RunConfig) -> RunState:
         """Returns the state of a run that is about to begin."""
         trains = action_of(config).trains
-        return cls(RunSummary.begun(config), Restarts(config.train.max_restarts if trains else 0, trains=trains))
+        most = config.train.max_restarts if trains else 0
+        return cls(RunSummary.begun(config), Restarts(most, trains=trains, is_elastic=is_elastic(config)))
 
     def finish(self, run_dir: Path) -> None:
         """Writes the summary of a run that has finished without processes. Raises OSError if it cannot be written."""
@@ -37,4 +41,6 @@ class RunState:
 
     def known(self) -> RunSummary:
         """Returns the summary so far."""
-        return dataclasses.replace(self.summary, restarts=self.restarts.all, **self.segments.summary_fields())
+        sizes = tuple(self.sizes) or None
+        fields = self.segments.summary_fields()
+        return dataclasses.replace(self.summary, restarts=self.restarts.all, sizes=sizes, **fields)

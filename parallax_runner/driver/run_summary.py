@@ -84,7 +84,8 @@ class RunSummary:
     gradients. `unknown_loss` is the reason why the losses are unknown. `training` contains the metrics of the last
     training steps, and `validation` the results of the last validation, which are named after the part of the data that
     it read. `data_wait_share` is the share of the time of the steps in which the workers waited for their next batches,
-    None for a script, which feeds its own data.
+    None for a script, which feeds its own data. `sizes` has the number of `workers` from each `step` on at which this
+    number changed.
     """
 
     status: Status
@@ -113,6 +114,7 @@ class RunSummary:
     error: str | None = None
     version: str | None = None
     commit: str | None = None
+    sizes: tuple[Mapping[str, int], ...] | None = field(default=None, metadata={"optional": True})
     search: SearchSummary | None = field(default=None, metadata={"optional": True})
     skipped_steps: int | None = field(default=None, metadata={"optional": True})
     export: ExportSummary | None = field(default=None, metadata={"optional": True})

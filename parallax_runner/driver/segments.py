@@ -38,6 +38,9 @@ class Segments:
     def restart(self, step: int, fields: Mapping[str, Any] | None) -> None:
         """Called when all ranks restart from the checkpoint of `step`, whose sidecar has the epoch's state `fields`."""
 
+    def resize(self, workers: int) -> None:
+        """Called when the run continues with another number of workers."""
+
     def finish(self, step: int) -> None:
         """Called when the training has finished after `step` steps."""
 

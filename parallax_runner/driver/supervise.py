@@ -20,7 +20,9 @@ from parallax_runner.driver import phases, recovery, report
 from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.failure_origins import with_origins
 from parallax_runner.driver.hosts_back import when_back
+from parallax_runner.driver.launch_spec import launch_spec
 from parallax_runner.driver.prepared_run import PreparedRun
+from parallax_runner.driver.resizing import Resizing
 from parallax_runner.driver.run_state import RunState
 from parallax_runner.driver.run_summary import global_batch
 from parallax_runner.driver.segments import Handler, MakeSegments, Segments
@@ -29,9 +31,6 @@ from parallax_runner.launch import processes
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.activity import Activity
 from parallax_runner.launch.interrupts import Interrupts
-from parallax_runner.launch.job import Job, LaunchSpec, thread_environment
-from parallax_runner.launch.launchers.choose import launcher_of
-from parallax_runner.launch.launchers.slurm.allocation import sweep_job_id
 from parallax_runner.launch.watch import early_end
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process import stage_times as stages
@@ -47,8 +46,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WORKER = "parallax_runner.worker"
-
 
 def supervise(
     prepared: PreparedRun,
@@ -57,14 +54,15 @@ def supervise(
     artifacts: RunArtifacts,
     interrupts: Interrupts,
     make_segments: MakeSegments,
-) -> tuple[RunRecord | None, processes.RunResult]:
-    """Runs the processes, with as many restarts as the state of the run allows. Returns the record and the result of
-    the run. The record is None if the run does not keep its training.
+    resizing: Resizing,
+) -> tuple[PreparedRun, RunRecord | None, processes.RunResult]:
+    """Runs the processes, with as many restarts as the state of the run allows. Returns the run as it was last planned,
+    the record and the result of the run. The record is None if the run does not keep its training.
 
-    `make_segments` makes `state.segments`, which decides between two segments of the training how all ranks continue.
+    `resizing` decides with how many workers each attempt starts. `make_segments` makes `state.segments`, which decides
+    between two segments of the training how all ranks continue.
     """
-    start, restarts = prepared.start, state.restarts
-    config, plan, run_dir = prepared.config, prepared.planned.plan, prepared.run_dir
+    start, config = prepared.start, prepared.config
     with ExitStack() as stack:
         shown_in = None if frozen.shows_progress(config) else stack.enter_context(open(os.devnull, "w"))
         steps = config.train.steps if prepared.keeps_training else None
@@ -74,35 +72,94 @@ def supervise(
         segments.is_stopping = lambda: interrupts.received
         if start.first_step:
             display.say(f"resumed from {source_of(Path(config.ckpt.resume))} at step {start.first_step}")
-        while True:
-            config, plan = segments.begin_attempt(config, plan)
-            first_step = recovery.step_of(config)
-            on_stage = phases.on_stage(display.show_phase, first_step)
-            on_message = _listener(record, artifacts, early_end.Watch(), on_stage, segments)
-            prepare(config.profile, first_step=first_step)
-            display.show_phase(phases.starting(plan))
-            make_spec = functools.partial(launch_spec, config, plan, run_dir)
-            spec = when_back(make_spec) if restarts.all else make_spec()
-            result = processes.run(spec, on_message=on_message, on_stall=report.tell_stall, interrupts=interrupts)
-            result = with_origins(result, start.config)
-            failure = restarts.failure_to_retry(result, was_stopped=interrupts.received)
-            if failure is None:
-                if result.status == "finished":
-                    segments.finish(record.last_step)
-                break
-            try:
-                config = start.again()
-                frozen.freeze(config, run_dir)
-            except OSError as error:
-                log.error("cannot restart the run: %s", error)
-                break
-            restarts.count(failure)
-            step = recovery.step_of(config)
-            report.tell_restart(failure, step=step, restart=restarts.done, max_restarts=restarts.most)
-            record.restart(step)
-            segments.restart(step, recovery.epoch_of(config))
-    delete_rows(run_dir / FOLDER)  # those of a validation that was interrupted
-    return record if prepared.keeps_training else None, result
+        attempts = _Attempts(prepared, state, artifacts, interrupts, record, display, resizing)
+        result = attempts.run_next()
+        while attempts.restart_after(result):
+            result = attempts.run_next()
+        if result.status == "finished":
+            segments.finish(record.last_step)
+    delete_rows(prepared.run_dir / FOLDER)  # those of a validation that was interrupted
+    return attempts.prepared, record if prepared.keeps_training else None, result
+
+
+class _Attempts:
+    """The attempts of one run, one after the other. `prepared` is the run as it was last planned."""
+
+    def __init__(
+        self,
+        prepared: PreparedRun,
+        state: RunState,
+        artifacts: RunArtifacts,
+        interrupts: Interrupts,
+        record: RunRecord,
+        display: ProgressDisplay,
+        resizing: Resizing,
+    ) -> None:
+        self.prepared = prepared
+        self._config, self._plan = prepared.config, prepared.planned.plan
+        self._state, self._restarts, self._segments = state, state.restarts, state.segments
+        self._artifacts, self._interrupts, self._resizing = artifacts, interrupts, resizing
+        self._record, self._display = record, display
+
+    def run_next(self) -> processes.RunResult:
+        """Runs an attempt to its end."""
+        self._settle_size()
+        config, plan = self._segments.begin_attempt(self._config, self._plan)
+        self._config, self._plan = config, plan
+        first_step = recovery.step_of(config)
+        on_stage = phases.on_stage(self._display.show_phase, first_step)
+        on_message = _listener(self._record, self._on_checkpoint, early_end.Watch(), on_stage, self._segments)
+        prepare(config.profile, first_step=first_step)
+        self._display.show_phase(phases.starting(plan))
+        ends_early = self._resizing.ends_early
+        make_spec = functools.partial(launch_spec, config, plan, self.prepared.run_dir, ends_early=ends_early)
+        spec = when_back(make_spec) if self._restarts.all else make_spec()
+        result = processes.run(spec, on_message=on_message, on_stall=report.tell_stall, interrupts=self._interrupts)
+        return with_origins(result, self.prepared.config)
+
+    def restart_after(self, result: processes.RunResult) -> bool:
+        """Prepares another attempt from the newest checkpoint. Returns False if there is none, because the run has
+        ended."""
+        failure = self._restarts.failure_to_retry(result, was_stopped=self._interrupts.received)
+        if failure is None and not result.resizes:
+            return False
+        try:
+            self._config = self.prepared.start.again()
+            frozen.freeze(self._config, self.prepared.run_dir)
+        except OSError as error:
+            log.error("cannot restart the run: %s", error)
+            return False
+        step = recovery.step_of(self._config)
+        if failure is not None:
+            self._restarts.count(failure)
+            counted, most = self._restarts.counted, self._restarts.most
+            report.tell_restart(failure, step=step, restart=counted, max_restarts=most)
+        self._record.restart(step)
+        self._segments.restart(step, recovery.epoch_of(self._config))
+        return True
+
+    def _settle_size(self) -> None:
+        """Waits for the workers of the next attempt, and continues the record and the segments with their number."""
+        resized = self._resizing.before_attempt(self.prepared)
+        if resized is not self.prepared:
+            self.prepared = resized
+            self._config, self._plan = resized.config, resized.planned.plan
+            values = _group_values(resized.run_dir, resized.planned.single, self._plan)
+            examples = global_batch(self._config, self._plan.contributors)
+            self._record.resize(self._plan.workers, examples, values)
+            self._segments.resize(self._plan.workers)
+        _note_size(self._state, self._plan, recovery.step_of(self._config))
+
+    def _on_checkpoint(self, prefix: Path) -> None:
+        self._artifacts.on_checkpoint(prefix)
+        self._resizing.on_checkpoint()
+        self._restarts.on_checkpoint()
+
+
+def _note_size(state: RunState, plan: Plan, step: int) -> None:
+    """Notes the number of workers for the summary, if it may change."""
+    if plan.worker_numbers and (not state.sizes or state.sizes[-1]["workers"] != plan.workers):
+        state.sizes.append({"step": step, "workers": plan.workers})
 
 
 def _record_of(prepared: PreparedRun, steps: int | None, tracker: Tracker, display: ProgressDisplay) -> RunRecord:
@@ -150,7 +207,7 @@ def _metric_totals(single: SingleDeviceGraph, plan: Plan, first_step: int) -> Me
 
 def _listener(
     record: RunRecord,
-    artifacts: RunArtifacts,
+    on_saved: Callable[[Path], None],
     watch: early_end.Watch,
     on_stage: Callable[..., Mapping[str, Any] | None],
     segments: Segments,
@@ -164,7 +221,7 @@ def _listener(
         return segments.answer()
 
     def on_checkpoint(_: int, prefix: str) -> None:
-        artifacts.on_checkpoint(Path(prefix))
+        on_saved(Path(prefix))
 
     def on_alive(rank: int, step: int | None, doing: Activity, **_: Any) -> None:
         record.on_alive(rank, step)
@@ -224,26 +281,3 @@ def _best_keeper(config: RunConfig, goal: Goal) -> Callable[[int, float], None] 
             log.warning("%s", error)
 
     return keep
-
-
-def launch_spec(config: RunConfig, plan: Plan, run_dir: Path, *, module: str = WORKER) -> LaunchSpec:
-    """Returns the launch specification of a plan. Each worker runs `module`. Raises LaunchError if the launcher cannot
-    start the plan, for example because there is no route to another host."""
-    # Slurm signals all processes of a job at once, but only the driver may react to the signal.
-    blocked = {} if sweep_job_id() is None else {wire.BLOCK_SIGNALS: "1"}
-    launcher = launcher_of(config, plan)
-    return LaunchSpec(
-        job=Job(
-            run_dir=run_dir,
-            workers=plan.workers,
-            servers=plan.servers,
-            env=thread_environment(config.cluster.threads_per_worker) | blocked | frozen.for_processes(config),
-            worker_module=module,
-        ),
-        launcher=launcher,
-        grace_secs=launcher.grace_secs,
-        shared=(run_dir, Path(config.ckpt.folder)) if config.ckpt.enabled else (run_dir,),
-        hang_timeout_secs=config.train.hang_timeout_secs,
-        stall_timeout_secs=config.train.stall_timeout_secs,
-        together=plan.options.waits_for_all,
-    )

@@ -168,6 +168,10 @@ class Attempt:
         """Returns a process that has said that it must end, or None."""
         return self._launcher.leaving()
 
+    def ends_early(self) -> bool:
+        """Returns whether the attempt should end, so that more workers can start."""
+        return self._spec.ends_early()
+
     def workers_done(self) -> bool:
         """Returns whether every worker has reported that it is done."""
         return all(member.done for member in self._workers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -51,13 +51,18 @@ class Job:
         return [sys.executable, "-m", self.server_module, str(self.run_dir), str(index)]
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class LaunchSpec:
     """A job, its launcher, and the limits for its processes.
 
     `shared` lists folders that all hosts must see. A process that sends no heartbeat for `hang_timeout_secs` is treated
     as dead. If no step finishes for `stall_timeout_secs`, the run fails; if `stall_timeout_secs` is None, stalls are
-    only reported. `together` means that every step needs all workers.
+    only reported. `together` means that every step needs all workers. Once `ends_early()` returns True, the workers
+    save and end, because another launch with more workers can begin.
     """
 
     job: Job
@@ -68,6 +73,7 @@ class LaunchSpec:
     hang_timeout_secs: float = 60.0
     stall_timeout_secs: float | None = None
     together: bool = True
+    ends_early: Callable[[], bool] = _never
 
 
 def thread_environment(threads: int, environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -36,17 +36,21 @@ TELL_CLOSE_SECS = 1.0
 # If a signal reaches the driver within this time after a worker's death, a batch system is assumed to have sent it to
 # all processes at once.
 SIGNALLED_TOGETHER_SECS = 1.0
+# How long the workers have to save and to end, if more workers are to start.
+RESIZE_SECS = 600.0
 LEAVES = "it must end, because its machine is taken away"
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended. `done` maps (role, index) to the fields of the last message of that process."""
+    """How a run ended. `done` maps (role, index) to the fields of the last message of that process. `resizes` is set if
+    it ended early, so that more workers can start."""
 
     status: Literal["finished", "failed", "interrupted"]
     exit_status: int
     failure: Failure | None = None
     done: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    resizes: bool = False
 
 
 def run(
@@ -116,6 +120,8 @@ def _supervise(
     leaving = attempt.leaving()
     if leaving is not None and attempt.first_lost_secs() is None:
         return _leave(attempt, interrupts, leaving)
+    if attempt.first_lost_secs() is None:
+        return _end_early(attempt, interrupts)
     return _settle(attempt, interrupts)
 
 
@@ -126,6 +132,7 @@ def _is_over(attempt: Attempt, interrupts: Interrupts) -> bool:
         or attempt.workers_done()
         or attempt.first_lost_secs() is not None
         or attempt.leaving() is not None
+        or attempt.ends_early()
     )
 
 
@@ -176,6 +183,21 @@ def _leave(attempt: Attempt, interrupts: Interrupts, leaving: Leaving) -> RunRes
     if interrupts.received:
         return _interrupted(attempt, interrupts)
     return RunResult("failed", LaunchError.exit_status, failure, attempt.done)
+
+
+def _end_early(attempt: Attempt, interrupts: Interrupts) -> RunResult:
+    """Lets the workers save and end, because more workers can start."""
+    attempt.stop_workers()
+    attempt.pump(
+        lambda: attempt.workers_done() or attempt.first_lost_secs() is not None or interrupts.received, RESIZE_SECS
+    )
+    if interrupts.received:
+        return _interrupted(attempt, interrupts)
+    if not attempt.workers_done():
+        return _settle(attempt, interrupts)
+    attempt.stop_servers()
+    attempt.pump(lambda: attempt.all_exited() or interrupts.received, CLOSE_SECS)
+    return RunResult("failed", LaunchError.exit_status, done=attempt.done, resizes=True)
 
 
 def _interrupt(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> RunResult:

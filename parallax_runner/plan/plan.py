@@ -156,7 +156,8 @@ class Plan:
     variables were measured, or None if they are upper bounds. `predicted` contains the predicted times of a step, and
     `constants` states the source of the model's constants. `moved` contains the ops that do not run on the device named
     by the model's scopes. `differ_unmerged` contains the variables that stock TensorFlow and Keras update differently
-    if a batch repeats an id, because they do not merge the rows of that id.
+    if a batch repeats an id, because they do not merge the rows of that id. `worker_numbers` are the numbers of workers
+    with which the run may go on if its cluster changes size, in ascending order; it is empty if it may not.
     """
 
     comm: str
@@ -173,6 +174,7 @@ class Plan:
     constants: str = ""
     moved: tuple[Moved, ...] = ()
     differ_unmerged: tuple[str, ...] = ()
+    worker_numbers: tuple[int, ...] = ()
     format: int = FORMAT
 
     @property
@@ -234,7 +236,7 @@ def of_json(text: str) -> Plan:
     """Parses the JSON that `to_json` returned."""
     fields = json.loads(text)
     variables = tuple(_variable(entry) for entry in fields.pop("variables"))
-    for name in ("notes", "counters", "differ_unmerged"):
+    for name in ("notes", "counters", "differ_unmerged", "worker_numbers"):
         fields[name] = tuple(fields[name])
     fields["moved"] = tuple(Moved(**moved) for moved in fields["moved"])
     options = CommOptions.of_json({option.name: fields.pop(option.name) for option in dataclasses.fields(CommOptions)})

@@ -22,6 +22,8 @@ from parallax_runner.track.progress import ProgressDisplay, Standing, format_val
 from parallax_runner.track.tracker import Tracker
 from parallax_runner.train.metric_sums import Sums
 
+# Returns the metrics of groups of the validation after a step.
+GroupValues = Callable[[int], dict[str, float]]
 SUMMARY = "summary.json"
 PERCENTILES = (50, 90, 99)
 # The first steps include setup. These steps are included in the percentiles of their report but not in the percentiles
@@ -69,7 +71,7 @@ class RunRecord:
     totals: MetricTotals | None = None
     validation_results: Results | None = None
     knows_validation_loss: bool = True
-    group_values: Callable[[int], dict[str, float]] | None = None
+    group_values: GroupValues | None = None
     part: str = VALIDATION
     training: dict[str, float] = field(default_factory=dict)
     last_validation_metrics: dict[str, float] = field(default_factory=dict)
@@ -199,6 +201,13 @@ class RunRecord:
         self._recent_step_secs = []
         self._first_ranks_steps = 0
         self.display.restart()
+
+    def resize(self, workers: int, global_batch: int | None, group_values: GroupValues | None) -> None:
+        """Continues with another number of ranks. The arguments are as in this class."""
+        self.workers, self.global_batch, self.group_values = workers, global_batch, group_values
+        if self.totals is not None:
+            self.totals.workers = workers
+        self.tracker.log_metrics(self.last_step, {"cluster/workers": float(workers)})
 
     def end(self) -> None:
         """Records the percentiles of rank 0's step times, excluding the warm-up steps. Also records the staleness

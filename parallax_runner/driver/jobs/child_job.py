@@ -6,7 +6,7 @@ from pathlib import Path
 
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.driver.supervise import WORKER, launch_spec
+from parallax_runner.driver.launch_spec import WORKER, launch_spec
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch import processes
 from parallax_runner.launch.interrupts import Interrupted, Interrupts

@@ -9,9 +9,9 @@ from parallax_runner.plan.plan import Plan
 
 
 def launcher_of(config: RunConfig, plan: Plan) -> Launcher:
-    """Returns the configured launcher, or `Direct` for a plan with a single process. Raises LaunchError if the
-    configured launcher cannot start this plan."""
-    if plan.is_alone:
+    """Returns the configured launcher, or `Direct` for a plan with a single process, unless it may have more later.
+    Raises LaunchError if the configured launcher cannot start this plan."""
+    if plan.is_alone and not plan.worker_numbers:
         return Direct()
     found: type[Launcher] = launcher_class(config)
     # The configuration was validated with its own communication mode, but a calibration uses another mode.

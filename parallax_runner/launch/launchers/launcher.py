@@ -79,6 +79,8 @@ class Launcher(ABC):
     processes_stand_by: ClassVar[bool] = False
     # Whether the ranks find each other without mpirun and then have collectives (`Backend.without_mpirun`).
     without_mpirun: ClassVar[bool] = False
+    # Whether a run can go on with another number of workers. Such a launcher is a ResizableLauncher.
+    changes_size: ClassVar[bool] = False
 
     @classmethod
     def check_config(cls, config: RunConfig, origins: Origins) -> None:

@@ -8,11 +8,12 @@ from typing import Self
 
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.worker_numbers import is_elastic
 from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.launch.launchers.kubernetes import settings_check
 from parallax_runner.launch.launchers.kubernetes.job_submission import JobSubmission
 from parallax_runner.launch.launchers.kubernetes.names import PORT, is_in_pod, saving_secs
-from parallax_runner.launch.launchers.manual.manual_launcher import Manual
+from parallax_runner.launch.launchers.manual.manual_launcher import KEYS_OF_SIZES, Manual
 from parallax_runner.launch.launchers.submission import Submission
 from parallax_runner.plan.plan import Plan
 
@@ -28,7 +29,7 @@ class Kubernetes(Manual):
         *("image", "form", "context", "namespace", "job_name", "submit", "follow", "volumes", "run_folder", "env"),
         *("secrets", "service_account", "image_pull_secrets", "node_selector", "tolerations", "memory"),
         *("gpus_per_worker", "gpu_resource", "max_replacements", "stop_secs", "keep_secs"),
-        "rendezvous_timeout_secs",
+        *("rendezvous_timeout_secs", *KEYS_OF_SIZES),
     )
     keys_are_for = "Kubernetes jobs"
 
@@ -51,7 +52,15 @@ class Kubernetes(Manual):
                 remedy="omit comm.measure_rows and searches, or do them with cluster=local",
             )
         wait_secs = config.cluster.rendezvous_timeout_secs
-        made = cls(RENDEZVOUS, wait_secs, config.run_dir, plan.workers, plan.servers, replace_secs=wait_secs)
+        made = cls(
+            RENDEZVOUS,
+            wait_secs,
+            config.run_dir,
+            plan.workers,
+            plan.servers,
+            replace_secs=wait_secs,
+            is_elastic=is_elastic(config),
+        )
         made.grace_secs = saving_secs(config.cluster.stop_secs)
         return made
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from parallax_runner.config.frozen import needed_variables
 from parallax_runner.config.schema import ClusterConfig, RunConfig
+from parallax_runner.config.worker_numbers import most_workers
 from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.files.credentials import without_password
 from parallax_runner.launch.launchers.kubernetes import names
@@ -115,9 +116,10 @@ def _groups(cluster: ClusterConfig, plan: Plan) -> tuple[Group, ...]:
     """Returns the pods of each role, without roles that have none."""
     memory = cluster.memory or f"{process_mib(plan)}Mi"
     cpus = cluster.threads_per_worker
+    of_worker = Resources(cpus * plan.replicas_per_worker, memory, cluster.gpus_per_worker)
     found = (
         Group(DRIVER, 1, Resources(1, f"{driver_mib(plan)}Mi")),
-        Group(WORKER, plan.workers, Resources(cpus * plan.replicas_per_worker, memory, cluster.gpus_per_worker)),
+        Group(WORKER, most_workers(cluster), of_worker),
         Group(SERVER, plan.servers, Resources(cpus, memory)),
     )
     return tuple(group for group in found if group.count)

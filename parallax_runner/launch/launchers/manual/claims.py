@@ -91,6 +91,75 @@ class Claims:
                 told = frozenset(missing)
             time.sleep(POLL_SECS)
 
+    def gather_largest(
+        self,
+        run_dir: str,
+        numbers: Sequence[int],
+        servers: int,
+        *,
+        wait_secs: float,
+        timeout_secs: float,
+        stopped: Callable[[], bool],
+    ) -> int:
+        """Waits for processes, and returns the largest of `numbers` (ascending) for which there are workers.
+
+        Returns as soon as there are workers for the largest number and all servers. After `wait_secs`, workers for any
+        number suffice. After `timeout_secs`, raises LaunchError, which names the missing processes. Once `stopped()`
+        returns True, returns at once.
+        """
+        self._lost_secs = None
+        begun_secs = time.monotonic()
+        is_told = False
+        while True:
+            for entry in self._forget_ended():
+                _tell(f"{entry} has exited")
+            self._claim_new(run_dir, {"worker": numbers[-1], "server": servers}, by_number=False)
+            found = self._largest(numbers, servers)
+            waited_secs = time.monotonic() - begun_secs
+            if found == numbers[-1] or (found is not None and waited_secs > wait_secs):
+                return found
+            if stopped():
+                return numbers[0]
+            if waited_secs > timeout_secs:
+                raise self._too_late(self._missing_for(numbers[0], servers), timeout_secs)
+            if not is_told:
+                log.info("waiting at %s for %s", self._address, self._missing_for(numbers[-1], servers))
+                is_told = True
+            time.sleep(POLL_SECS)
+
+    def has_more(self, run_dir: str, numbers: Sequence[int], servers: int, running: int) -> bool:
+        """Claims new processes, and returns whether there are workers for one of `numbers` above `running`."""
+        self._claim_new(run_dir, {"worker": numbers[-1], "server": servers}, by_number=False)
+        found = self._largest(numbers, servers)
+        return found is not None and found > running
+
+    def in_order(self, wanted: Mapping[str, int]) -> dict[str, list[Claim]]:
+        """Returns claimed processes in the order of their ranks or indexes, which may have gaps. Processes without a
+        number come last, in the order of their claims."""
+        found = {}
+        for role, count in wanted.items():
+            claims = sorted(self._of_role(role), key=lambda claim: _order(claim.entry))
+            found[role] = claims[:count]
+        return found
+
+    def _largest(self, numbers: Sequence[int], servers: int) -> int | None:
+        """Returns the largest of `numbers` for which there are workers, or None if a server or a worker is missing."""
+        workers = len(self._alive("worker"))
+        if len(self._alive("server")) < servers:
+            return None
+        return max((number for number in numbers if number <= workers), default=None)
+
+    def _missing_for(self, workers: int, servers: int) -> list[str]:
+        wanted = {"worker": workers, "server": servers}
+        return [f"{role} {number}" for role, count in wanted.items() for number in range(len(self._alive(role)), count)]
+
+    def _alive(self, role: str) -> list[Claim]:
+        return [claim for claim in self._of_role(role) if not self._is_ending(claim)]
+
+    def _is_ending(self, claim: Claim) -> bool:
+        """Returns whether a process has exited, or has said that it must end."""
+        return not claim.channel.is_open or self.leaves_in_secs(claim) is not None
+
     def _note_exits(self, left_secs: dict[Entry, float], replace_secs: float) -> None:
         """Adds the claimed processes that have exited since the last call."""
         for entry in self._forget_ended():
@@ -130,32 +199,35 @@ class Claims:
 
     def _forget_ended(self) -> list[Entry]:
         """Drops the claims whose processes have exited or must end, and returns their entries."""
-        ended = [
-            claim
-            for claim in self._claims.values()
-            if claim.entry.id in self._leaving_secs or not claim.channel.is_open
-        ]
+        ended = [claim for claim in self._claims.values() if self._is_ending(claim)]
         for claim in ended:
             claim.channel.close()
             del self._claims[claim.entry.id]
         return [claim.entry for claim in ended]
 
-    def _claim_new(self, run_dir: str, wanted: dict[str, int]) -> list[str]:
-        """Claims new processes, and returns their roles."""
+    def _claim_new(self, run_dir: str, wanted: Mapping[str, int], *, by_number: bool = True) -> list[str]:
+        """Claims new processes, and returns their roles. With `by_number`, does not claim a process whose rank or index
+        is not wanted."""
         before = set(self._claims)
         # A process that serves another run may be free later, or withdraw.
         self._useless = {id: why for id, why in self._useless.items() if id in self._again_secs}
         for entry in self._entries():
-            is_known = (
-                entry.id in self._claims
-                or entry.id in self._leaving_secs
-                or time.monotonic() < self._again_secs.get(entry.id, 0.0)
-            )
-            has_number = entry.index is not None and 0 <= entry.index < wanted.get(entry.role, 0)
-            has_place = has_number or len(self._of_role(entry.role)) < wanted.get(entry.role, 0)
-            if not is_known and has_place and (entry.index is None or has_number):
+            if not self._is_set_aside(entry) and self._has_place(entry, wanted, by_number=by_number):
                 self._claim(entry, run_dir)
         return [claim.entry.role for id, claim in self._claims.items() if id not in before]
+
+    def _is_set_aside(self, entry: Entry) -> bool:
+        """Returns whether an entry's process is claimed already, must end, or is not to be tried now."""
+        if entry.id in self._claims or entry.id in self._leaving_secs:
+            return True
+        return time.monotonic() < self._again_secs.get(entry.id, 0.0)
+
+    def _has_place(self, entry: Entry, wanted: Mapping[str, int], *, by_number: bool) -> bool:
+        """Returns whether a process is wanted that is not claimed yet, and that this one can be."""
+        count = wanted.get(entry.role, 0)
+        if by_number and entry.index is not None:
+            return 0 <= entry.index < count
+        return len(self._of_role(entry.role)) < count
 
     def _entries(self) -> list[Entry]:
         """Returns the entries in the store, or none if the store does not answer. After STORE_SECS without an answer,
@@ -238,6 +310,10 @@ def _seated(role: str, count: int, claims: list[Claim]) -> list[Claim | None]:
         seats[index] = claim
     unnumbered = iter([claim for claim in claims if claim.entry.index is None])
     return [next(unnumbered, None) if seat is None else seat for seat in seats]
+
+
+def _order(entry: Entry) -> float:
+    return math.inf if entry.index is None else entry.index
 
 
 def _tell(note: str) -> None:

@@ -15,25 +15,28 @@ from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.worker_numbers import is_elastic
 from parallax_runner.errors import ConfigError
 from parallax_runner.launch import bind_address, preloaded, remote
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.job import Command, Job
-from parallax_runner.launch.launchers.launcher import Launcher, Leaving
+from parallax_runner.launch.launchers.launcher import Leaving
 from parallax_runner.launch.launchers.manual.claims import Claim, Claims, claims_at
 from parallax_runner.launch.launchers.manual.remote_stand_in import LOST
 from parallax_runner.launch.launchers.manual.rendezvous import EXPECTED, KEY, split_address
+from parallax_runner.launch.launchers.resizable import ResizableLauncher
 from parallax_runner.plan.plan import Plan
 
+KEYS_OF_SIZES = ("min_workers", "max_workers", "wait_secs")
 STAND_IN = (sys.executable, "-m", "parallax_runner.launch.launchers.manual.remote_stand_in")
 
 
-class Manual(Launcher):
+class Manual(ResizableLauncher):
     """Each worker or server is a standby process, usually on another machine. A stand-in on this machine represents
     it. Ranks find each other without MPI."""
 
     lost_exit_status = LOST
-    own_keys: ClassVar[tuple[str, ...]] = ("rendezvous", "rendezvous_timeout_secs")
+    own_keys: ClassVar[tuple[str, ...]] = ("rendezvous", "rendezvous_timeout_secs", *KEYS_OF_SIZES)
     keys_are_for = "processes that you start yourself"
     has_options = False
     processes_stand_by = True
@@ -48,9 +51,10 @@ class Manual(Launcher):
         servers: int,
         *,
         replace_secs: float | None = None,
+        is_elastic: bool = False,
     ) -> None:
         self._rendezvous, self._timeout_secs, self._run_dir = rendezvous, timeout_secs, run_dir
-        self._replace_secs = replace_secs
+        self._replace_secs, self._is_elastic = replace_secs, is_elastic
         self._wanted = {"worker": workers, "server": servers}
         self._claimed: dict[str, list[Claim]] = {}
 
@@ -58,7 +62,14 @@ class Manual(Launcher):
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:
         """Returns the launcher without waiting for the processes. `check` waits for them later."""
         cluster = config.cluster
-        return cls(str(cluster.rendezvous), cluster.rendezvous_timeout_secs, config.run_dir, plan.workers, plan.servers)
+        return cls(
+            str(cluster.rendezvous),
+            cluster.rendezvous_timeout_secs,
+            config.run_dir,
+            plan.workers,
+            plan.servers,
+            is_elastic=is_elastic(config),
+        )
 
     @classmethod
     def check_config(cls, config: RunConfig, origins: Origins) -> None:
@@ -99,10 +110,29 @@ class Manual(Launcher):
 
     def check(self, folders: Sequence[Path], stopped: Callable[[], bool]) -> None:
         """Waits until all processes have registered. After the timeout, raises LaunchError, which names the missing
-        processes."""
+        processes. If the number of workers changes, `available` has waited for them."""
+        if self._is_elastic:
+            self._claimed = self._claims.in_order(self._wanted)
+            return
         self._claimed = self._claims.gather(
             self._run_dir, self._wanted, self._timeout_secs, stopped, replace_secs=self._replace_secs
         )
+
+    def available(self, numbers: Sequence[int], wait_secs: float, stopped: Callable[[], bool]) -> int:
+        """Claims all processes that have registered and returns the largest of `numbers` for which there are
+        workers."""
+        return self._claims.gather_largest(
+            self._run_dir,
+            numbers,
+            self._wanted["server"],
+            wait_secs=wait_secs,
+            timeout_secs=self._timeout_secs,
+            stopped=stopped,
+        )
+
+    def has_more(self, numbers: Sequence[int], running: int) -> bool:
+        """Claims the processes that have registered since, and returns whether there are enough for more workers."""
+        return self._claims.has_more(self._run_dir, numbers, self._wanted["server"], running)
 
     def leaving(self) -> Leaving | None:
         """Returns the first claimed process that has said that it must end, or None."""

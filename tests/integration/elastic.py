@@ -1,0 +1,72 @@
+"""Models and data of runs whose number of workers changes; imported by the runs of test_elastic.py."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.data.arrays import ArrayDataset
+from parallax_runner.data.dataset import Dataset
+
+EXAMPLES, ROWS, WIDTH, IDS = 600, 100, 4, 3
+SLOW_SECS = 0.1
+
+
+class SlowUntil(ArrayDataset):
+    """Data whose batches take a while to read until the file `fast` exists, so that a run lasts until its cluster has
+    changed."""
+
+    fast: Path
+
+    def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
+        """Returns a batch."""
+        if not self.fast.exists():
+            time.sleep(SLOW_SECS)
+        return super().train_batch(start, size)
+
+
+def load(*, fast: str, seed: int) -> Dataset:
+    """Returns examples with the features `ids` [IDS], `number`, the number of the example, and `y`."""
+    draw = np.random.default_rng(seed)
+    train = {
+        "ids": draw.integers(0, ROWS, (EXAMPLES, IDS)).astype(np.int32),
+        "number": np.arange(EXAMPLES, dtype=np.int32),
+        "y": draw.normal(size=EXAMPLES).astype(np.float32),
+    }
+    validation = {name: rows[:60] for name, rows in train.items()}
+    made = SlowUntil(train=train, validation=validation, words_per_example=None, seed=seed)
+    made.fast = Path(fast)
+    return made
+
+
+def build(features: dict[str, tf.Tensor], optimizer: tf.train.Optimizer) -> dict[str, Any]:
+    """Builds a model with a sparse and a dense variable, and nothing random."""
+    table = tf.get_variable("table", [ROWS, WIDTH], initializer=tf.random_uniform_initializer(-1.0, 1.0))
+    weights = tf.get_variable("weights", [IDS, WIDTH], initializer=tf.ones_initializer())
+    predicted = tf.reduce_sum(tf.nn.embedding_lookup(table, features["ids"]) * weights, axis=[1, 2])
+    loss = tf.reduce_mean(tf.square(predicted - features["y"]))
+    train_op = optimizer.minimize(loss, global_step=tf.train.get_or_create_global_step())
+    return {"loss": loss, "train_op": train_op, "validation_loss": loss}
+
+
+def build_counting(features: dict[str, tf.Tensor], optimizer: tf.train.Optimizer) -> dict[str, Any]:
+    """Builds a model with the variable `visits` [EXAMPLES, 1]. With SGD and a rate that equals the number of examples
+    in a step, each visit of an example adds 1 to its row."""
+    visits = tf.get_variable("visits", [EXAMPLES, 1], initializer=tf.zeros_initializer())
+    loss = -tf.reduce_mean(tf.nn.embedding_lookup(visits, features["number"]))
+    train_op = optimizer.minimize(loss, global_step=tf.train.get_or_create_global_step())
+    return {"loss": loss, "train_op": train_op}
+
+
+def make_keras(*, learning_rate: float) -> keras.Model:
+    """Returns a compiled Keras model with a table and a dense layer."""
+    ids = keras.Input([IDS], dtype="int32", name="ids")
+    rows = keras.layers.Flatten()(keras.layers.Embedding(ROWS, WIDTH, name="table")(ids))
+    model = keras.Model({"ids": ids}, keras.layers.Dense(1, name="top")(rows))
+    model.compile(optimizer=keras.optimizers.Adagrad(learning_rate), loss="mse", metrics=["mae"])
+    return model

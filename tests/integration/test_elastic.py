@@ -1,0 +1,92 @@
+"""Runs whose workers are lost and come back: they go on with as many workers as there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from tests.integration.runs import Run, launch, started
+from tests.integration.test_manual import StandBy, standing_by
+
+ROOT = Path(__file__).parents[2]
+STEP_EXAMPLES, STEPS, SAVE_STEPS = 12, 400, 10
+MODELS = {
+    "v1": "_target_: tests.integration.elastic.build",
+    "keras": "{_target_: tests.integration.elastic.make_keras, labels: y, learning_rate: 0.05}",
+    "counting": "_target_: tests.integration.elastic.build_counting",
+}
+DATA = "{{_target_: tests.integration.elastic.load, seed: 3, batch_size: {batch_size}, fast: {fast}}}"
+FAST = ("train.log_every=50", "tracking=off", f"train.steps={STEPS}", f"ckpt.save_steps={SAVE_STEPS}")
+
+
+def arguments(tmp_path: Path, model: str, batch_size: int) -> Sequence[str]:
+    """Returns the arguments of a run whose steps are slow until the file `fast` exists."""
+    texts = {"model": MODELS[model], "data": DATA.format(batch_size=batch_size, fast=tmp_path / "fast")}
+    for group, text in texts.items():
+        (tmp_path / "conf" / group).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "conf" / group / "mine.yaml").write_text(text)
+    return ("--config-dir", str(tmp_path / "conf"), "model=mine", "data=mine", *FAST)
+
+
+def elastic(made: StandBy) -> Sequence[str]:
+    cluster = ("cluster=manual", f"cluster.rendezvous={made.address}", "cluster.min_workers=1", "cluster.wait_secs=1")
+    return (*cluster, "train.max_restarts=3")
+
+
+@pytest.fixture
+def at_folder(tmp_path: Path) -> Iterator[StandBy]:
+    with standing_by(f"file://{tmp_path / 'meet'}", tmp_path / "logs", {}) as made:
+        yield made
+
+
+def variables(run: Run) -> dict[str, np.ndarray]:
+    reader = tf.train.load_checkpoint(str(run.ckpt_dir / f"model.ckpt-{STEPS}"))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+@pytest.mark.parametrize(
+    ("model", "comm", "servers"),
+    [
+        ("v1", "sharded", 0),
+        ("keras", "sharded", 0),
+        pytest.param("v1", "hybrid", 1, id="more-hybrid"),
+        pytest.param("v1", "mpi", 0, id="more-mpi"),
+        pytest.param("v1", "ps", 1, id="more-ps"),
+    ],
+)
+def test_three_two_three_workers_train_as_three(
+    tmp_path: Path, at_folder: StandBy, model: str, comm: str, servers: int
+) -> None:
+    own = (*arguments(tmp_path, model, STEP_EXAMPLES // 3), f"comm={comm}", "cluster.workers=3")
+    more = (*own, f"cluster.servers={servers}")
+    for _ in range(servers):
+        at_folder.start("server")
+    _, victim, _ = [at_folder.start("worker") for _ in range(3)]
+    with started(*more, *elastic(at_folder), cwd=tmp_path / "resized", python_path=ROOT) as running:
+        running.wait_for_checkpoints(2)
+        victim.kill()
+        running.wait_for_line("parallax_runner: the run continues from step [0-9]+ with 2 workers instead of 3")
+        at_folder.start("worker")
+        running.wait_for_line("parallax_runner: the run continues from step [0-9]+ with 3 workers instead of 2")
+        (tmp_path / "fast").touch()
+        resized = running.wait().expect_success()
+    whole = launch(*more, cwd=tmp_path / "whole", python_path=ROOT).expect_success()
+
+    sizes = resized.summary["sizes"]
+    assert [size["workers"] for size in sizes] == [3, 2, 3]
+    assert 0 == sizes[0]["step"] < sizes[1]["step"] < sizes[2]["step"] < STEPS
+    assert resized.summary["restarts"] == 1, "more workers are no failure"
+    assert "sizes" not in whole.summary
+    assert resized.plan["worker_numbers"] == [1, 2, 3]
+    assert resized.sidecar(STEPS)["examples"] == whole.sidecar(STEPS)["examples"] == STEPS * STEP_EXAMPLES
+    expected, found = variables(whole), variables(resized)
+    assert set(expected) == set(found)
+    assert any("dagrad" in name or "accumulator" in name for name in expected), "slots are compared, too"
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+    for field in ("loss_last", "validation_loss"):
+        assert resized.summary[field] == pytest.approx(whole.summary[field], rel=1e-4)
