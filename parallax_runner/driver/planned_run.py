@@ -27,7 +27,6 @@ from parallax_runner.driver.own_optimizer import without_optimizer
 from parallax_runner.driver.request import Request
 from parallax_runner.driver.run_summary import global_batch
 from parallax_runner.driver.warm_start import with_warm_start
-from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.cost.measured import Measured
@@ -103,10 +102,6 @@ def _with_worker_numbers(config: RunConfig, plan: Plan) -> Plan:
     numbers = worker_numbers(config)
     if not numbers:
         return plan
-    if plan.workers not in numbers:
-        raise ConfigError(
-            f"{global_batch(config, plan.contributors)} examples of a step cannot be divided among so many workers"
-        ).about(Setting.of("cluster.workers", plan.workers))
     note = f"after losses and returns of workers, the run continues with {_listed(numbers)} workers"
     return dataclasses.replace(plan, worker_numbers=numbers, notes=(*plan.notes, note))
 

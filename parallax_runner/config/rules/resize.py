@@ -47,7 +47,7 @@ def _check_comm(config: RunConfig, origins: Origins) -> None:
         raise refusal("comm.ps.backup_workers", origins, needed, value=config.comm.ps.backup_workers)
     if config.partition.name == "search":
         needed = "the number of workers of this run changes, so trials cannot be compared; choose partition=fixed"
-        raise refusal("partition.name", origins, needed, value="search")
+        raise refusal("partition", origins, needed, value="search")
 
 
 def _check_batches(config: RunConfig, origins: Origins) -> None:

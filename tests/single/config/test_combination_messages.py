@@ -7,6 +7,7 @@ import pytest
 from tests.single.config.in_process import answer
 from tests.single.config.refused import refused, run, wrong_line
 
+ELASTIC = "cluster=manual cluster.rendezvous=file:///shared/meet train.max_restarts=1"
 CASES = {
     "an ensemble of models that nobody keeps": (
         "sweep.ensemble=2 tracking=off",
@@ -22,6 +23,51 @@ CASES = {
         "cluster=manual cluster.rendezvous=file:///shared/meet comm=mpi comm.mpi.use_allgatherv=true",
         "cluster.launcher=manual",
         "comm.mpi.use_allgatherv needs MPI, but this launcher's workers use Gloo; omit comm.mpi.use_allgatherv",
+    ),
+    "a smallest number above the largest": (
+        f"{ELASTIC} cluster.min_workers=3 cluster.max_workers=2 cluster.workers=2",
+        "cluster.min_workers=3 (command line)",
+        "the smallest number of workers, 3, is larger than the largest number, 2",
+    ),
+    "a largest number below the only number": (
+        f"{ELASTIC} cluster.max_workers=1",
+        "cluster.max_workers=1 (command line)",
+        "the smallest number of workers, 2, is larger than the largest number, 1",
+    ),
+    "a first number that is too large": (
+        f"{ELASTIC} cluster.min_workers=1 cluster.max_workers=2 cluster.workers=3",
+        "cluster.workers=3 (command line)",
+        "the run begins with this number; expected a number from 1 to 2",
+    ),
+    "another size without checkpoints": (f"{ELASTIC} cluster.min_workers=1 ckpt=off", "continues from checkpoints"),
+    "another size without restarts": (
+        f"{ELASTIC} cluster.min_workers=1 train.max_restarts=0",
+        "train.max_restarts=0 (command line)",
+        "expected at least 1",
+    ),
+    "spare workers that may be lost": (
+        f"{ELASTIC} cluster.min_workers=1 comm=ps comm.ps.backup_workers=1",
+        "comm.ps.backup_workers=1 (command line)",
+        "no number of them can be spare",
+    ),
+    "trials with other numbers of workers": (
+        f"{ELASTIC} cluster.min_workers=1 comm=hybrid partition=search",
+        "partition=search (command line)",
+        "trials cannot be compared",
+    ),
+    "the examples of a step that one worker has": (
+        f"{ELASTIC} cluster.min_workers=1 comm=ps comm.sync=false",
+        "train.on_resize=global",
+        "a step has the examples of one worker; set train.on_resize=per_worker",
+    ),
+    "a rate for the same examples": (
+        f"{ELASTIC} cluster.min_workers=1 train.scale_lr=linear",
+        "train.scale_lr=linear (command line)",
+        "this key needs train.on_resize=per_worker",
+    ),
+    "another rate without a rate": (
+        f"{ELASTIC} cluster.min_workers=1 train.scale_lr=sqrt train.on_resize=per_worker ~optimizer.learning_rate",
+        "this key needs a number in optimizer.learning_rate",
     ),
     "devices that are named already": (
         "sweep.device_per_job=true comm=local cluster.resource_info=[localhost]",
