@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from tests import forked
 from tests.integration.runs import Run, launch, started
-from tests.integration.test_manual import StandBy, standing_by
+from tests.integration.test_fit_as_keras import expect_equal
+from tests.integration.test_fit_restarts import FLOAT32, expect_same_variables, train
+from tests.integration.test_manual import StandBy, standing_by, wait_until
 
+FIT = Path(__file__).parent / "scripts" / "train_killed.py"
+FIT_EPOCHS = 40
 ROOT = Path(__file__).parents[2]
 STEP_EXAMPLES, STEPS, SAVE_STEPS = 12, 400, 10
 MODELS = {
@@ -90,3 +97,30 @@ def test_three_two_three_workers_train_as_three(
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
     for field in ("loss_last", "validation_loss"):
         assert resized.summary[field] == pytest.approx(whole.summary[field], rel=1e-4)
+
+
+def test_fit_has_the_history_of_keras_with_any_number_of_workers(tmp_path: Path, at_folder: StandBy) -> None:
+    """Its epochs go on where they were, with the state of the callbacks and the sums of the metrics."""
+    plain, _ = train(tmp_path, "plain", None, epochs=FIT_EPOCHS, slow_until=str(tmp_path))
+    more = ["run_dir=run", "ckpt.save_steps=3", "train.log_every=5", *elastic(at_folder)]
+    at_folder.python, at_folder.env = str(forked.STUB), forked.environment()
+    asked = {"workers": 3, "epochs": FIT_EPOCHS, "slow_until": str(tmp_path / "fast"), "overrides": more}
+    _, victim, _ = [at_folder.start("worker") for _ in range(3)]
+    with ThreadPoolExecutor() as pool:
+        training = pool.submit(train, tmp_path, "resized", "sharded", **asked)
+        wait_until(lambda: training.done() or (tmp_path / "begin-2").exists())
+        victim.kill()
+        wait_until(lambda: training.done() or workers_in(tmp_path / "run") == 2)
+        at_folder.start("worker")
+        wait_until(lambda: training.done() or workers_in(tmp_path / "run") == 3)
+        (tmp_path / "fast").touch()
+        found, said = training.result()
+    assert "with 2 workers instead of 3" in said and "with 3 workers instead of 2" in said
+    expect_equal(found, plain, rel=FLOAT32)
+    expect_same_variables(found, plain)
+
+
+def workers_in(run_dir: Path) -> int:
+    """Returns the number of workers in the newest plan of a run."""
+    plan: dict[str, int] = json.loads((run_dir / "plan.json").read_text())
+    return plan["workers"]

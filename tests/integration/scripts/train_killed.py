@@ -2,7 +2,8 @@
 
 `kills` is a list of [rank, file]: the worker of this rank is killed, once, as soon as the file exists. The callback
 writes the file `begin-N` before epoch N. `stops` is a list of epochs: at the end of each of them, the
-callback sends SIGTERM to the driver, once. With `counts`, two of Keras' callbacks count epochs without improvement.
+callback sends SIGTERM to the driver, once. Until the file `slow_until` exists, each epoch begins a second late. With
+`counts`, two of Keras' callbacks count epochs without improvement.
 With comm null, plain Keras trains.
 """
 
@@ -99,6 +100,8 @@ class Own(keras.callbacks.Callback):
         if asked["comm"] is not None:
             Path(f"begin-{epoch}").touch()
             time.sleep(0.3)
+        if not Path(asked.get("slow_until", ".")).exists():
+            time.sleep(1.0)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Records the call with the logs and the weights."""
