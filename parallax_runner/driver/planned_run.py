@@ -27,6 +27,7 @@ from parallax_runner.driver.own_optimizer import without_optimizer
 from parallax_runner.driver.request import Request
 from parallax_runner.driver.run_summary import global_batch
 from parallax_runner.driver.warm_start import with_warm_start
+from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.cost.measured import Measured
@@ -80,7 +81,7 @@ def planned_run(request: Request) -> PlannedRun:
     plan = validation.planned(config, plan, single, dataset)
     report.tell_notes(notes_on_losses)
     plan, warm = with_warm_start(config, plan, single, dataset)
-    plan = _with_worker_numbers(config, plan)
+    plan = _with_worker_numbers(config, plan, is_keras=captured.keras_model is not None)
     plan = with_notes_on_held_bytes(config, plan, shipment, is_keras=captured.keras_model is not None)
     goal = goal_of(config, single, dataset)
     if plan.servers:
@@ -97,11 +98,18 @@ def planned_run(request: Request) -> PlannedRun:
     return PlannedRun(config, shipment, plan, measured, goal, warm)
 
 
-def _with_worker_numbers(config: RunConfig, plan: Plan) -> Plan:
-    """Returns the plan with the numbers of workers that the run may have, and a note about them."""
+def _with_worker_numbers(config: RunConfig, plan: Plan, *, is_keras: bool) -> Plan:
+    """Returns the plan with the numbers of workers that the run may have, and a note about them. Raises ConfigError if
+    the learning rate must change with the number, but is a variable of a Keras model."""
     numbers = worker_numbers(config)
     if not numbers:
         return plan
+    if is_keras and config.train.scale_lr != "none":
+        raise ConfigError(
+            "the optimizer of a Keras model has its own learning rate, which is part of checkpoints"
+        ).about(
+            Setting.of("train.scale_lr", config.train.scale_lr), remedy="Omit this key, or set train.on_resize=global"
+        )
     note = f"after losses and returns of workers, the run continues with {_listed(numbers)} workers"
     return dataclasses.replace(plan, worker_numbers=numbers, notes=(*plan.notes, note))
 

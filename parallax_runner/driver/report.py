@@ -101,7 +101,8 @@ def tell_restart(failure: Failure, *, step: int, restart: int, max_restarts: int
 
 def tell_size(before: int, workers: int, *, step: int) -> None:
     """Prints one line about a run that continues with another number of workers."""
-    tell_notes([f"the run continues from step {step} with {workers} workers instead of {before}"])
+    counted = "1 worker" if workers == 1 else f"{workers} workers"
+    tell_notes([f"the run continues from step {step} with {counted} instead of {before}"])
 
 
 def tell_notes(notes: Iterable[str]) -> None:

@@ -148,8 +148,20 @@ def failed(folder: Path) -> dict[str, Any]:
         return ended(pods, folder)
 
 
+def elastic(folder: Path) -> dict[str, Any]:
+    """An Indexed Job that goes on with one worker while no node has room for another, and then takes one in."""
+    more = ("comm=sharded", "train.steps=5000", "ckpt.save_steps=100", "train.max_restarts=1", "train.log_every=20")
+    with submitted(folder, *more, "cluster.min_workers=1", "cluster.wait_secs=15") as pods:
+        pods.wait_for_step(100)
+        pods.kubelet.has_room.clear()
+        pods.kubelet.kill(pods.pod("2"))
+        wait_for(lambda: "with 1 worker instead of 2" in pods.shown(), STARTED_SECS)
+        pods.kubelet.has_room.set()
+        return ended(pods, folder)
+
+
 CASES: dict[str, Callable[[Path], dict[str, Any]]] = {
-    function.__name__: function for function in (hybrid, sharded, lost_driver, left_worker, failed)
+    function.__name__: function for function in (hybrid, sharded, lost_driver, left_worker, failed, elastic)
 }
 
 

@@ -59,7 +59,7 @@ def variables(run: Run) -> dict[str, np.ndarray]:
     ("model", "comm", "servers"),
     [
         ("v1", "sharded", 0),
-        ("keras", "sharded", 0),
+        pytest.param("keras", "sharded", 0, id="more-keras"),
         pytest.param("v1", "hybrid", 1, id="more-hybrid"),
         pytest.param("v1", "mpi", 0, id="more-mpi"),
         pytest.param("v1", "ps", 1, id="more-ps"),

@@ -84,3 +84,11 @@ def test_a_run_that_fails_fails_its_job(tmp_path: Path) -> None:
     assert run["exit_status"] == 1 and run["summary"]["status"] == "failed"
     assert statuses(run, "mine-0") == [1], "the driver's pod is not replaced"
     assert "parallax_runner: Job mine: failed: PodFailurePolicy: Container run for pod mine-0-" in run["shown"]
+
+
+def test_the_run_goes_on_with_the_pods_that_are_there(tmp_path: Path) -> None:
+    run = outcome("elastic", tmp_path)
+    expect_finished(run, 5000)
+    assert [size["workers"] for size in run["summary"]["sizes"]] == [2, 1, 2]
+    assert run["summary"]["restarts"] == 1
+    assert "with 1 worker instead of 2" in run["shown"] and "with 2 workers instead of 1" in run["shown"]

@@ -24,7 +24,8 @@ IMAGE = {
 
 
 class Kubelet:
-    """All nodes of a cluster. `claims` maps claims to folders. `folder` is for its own files."""
+    """All nodes of a cluster. `claims` maps claims to folders. `folder` is for its own files. New pods wait until
+    `has_room` is set."""
 
     def __init__(self, server: ApiServer, claims: Mapping[str, Path], folder: Path) -> None:
         self._server, self._claims = server, claims
@@ -35,11 +36,14 @@ class Kubelet:
         self._number = 0
         self._containers: dict[str, Container] = {}
         self.evicted: set[str] = set()
+        self.has_room = threading.Event()
+        self.has_room.set()
         self._ending_secs: dict[str, float] = {}
 
     def run(self, pod: dict[str, Any]) -> int:
         """Runs a pod until its container has ended. Returns its exit status."""
         name = pod["metadata"]["name"]
+        self.has_room.wait()
         try:
             env = self._environment(pod, place := self._place(pod))
         except LookupError as error:
