@@ -18,8 +18,8 @@ from parallax_runner.config.compose import Composer
 from parallax_runner.config.frozen import ckpt_dir_of, freeze, load, needed_variables, plain, written
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.check import checked_job
+from parallax_runner.driver.launch_spec import launch_spec
 from parallax_runner.driver.recording import recorded
-from parallax_runner.driver.supervise import launch_spec
 from parallax_runner.driver.used_params import used_params
 from parallax_runner.errors import ConfigError
 from parallax_runner.plan.plan import Plan
