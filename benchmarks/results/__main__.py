@@ -10,14 +10,14 @@ from datetime import datetime
 from pathlib import Path
 
 from benchmarks import machine
-from benchmarks.results import draw, ratings
+from benchmarks.results import draw, language, ratings
 from benchmarks.results.curves import Curve, Places, measure
 from benchmarks.results.experiment import MODES, Experiment
 from benchmarks.results.report import rows_of, sentences
 from benchmarks.runs import RunFailed
 from benchmarks.tables import show, tell, write_section
 
-EXPERIMENTS = {one.name: one for one in ratings.EXPERIMENTS}
+EXPERIMENTS = {one.name: one for one in (*ratings.EXPERIMENTS, language.EXPERIMENT)}
 ROUNDS = 2
 
 
