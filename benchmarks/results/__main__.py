@@ -10,14 +10,14 @@ from datetime import datetime
 from pathlib import Path
 
 from benchmarks import machine
-from benchmarks.results import draw, language, ratings
+from benchmarks.results import draw, language, ratings, translation
 from benchmarks.results.curves import Curve, Places, measure
 from benchmarks.results.experiment import MODES, Experiment
 from benchmarks.results.report import rows_of, sentences
 from benchmarks.runs import RunFailed
 from benchmarks.tables import show, tell, write_section
 
-EXPERIMENTS = {one.name: one for one in (*ratings.EXPERIMENTS, language.EXPERIMENT)}
+EXPERIMENTS = {one.name: one for one in (*ratings.EXPERIMENTS, language.EXPERIMENT, translation.EXPERIMENT)}
 ROUNDS = 2
 
 
@@ -30,23 +30,25 @@ def main(arguments: Sequence[str]) -> int:
     places.files.mkdir(parents=True)
     about = machine.describe()
     facts = experiment.prepare(places.data, places.files)
-    try:
-        curves = measure_all(experiment, asked.modes.split(","), asked.rounds, places)
-    except RunFailed as error:
-        tell(f"benchmarks.results: {error}")
-        return 1
-    write(experiment, about, facts, curves, folder)
+    curves: list[Curve] = []
+    for number in range(asked.rounds):
+        tell(f"{experiment.name}: round {number + 1} of {asked.rounds}")
+        try:
+            curves += measure_round(experiment, asked.modes.split(","), number, places)
+        except RunFailed as error:
+            tell(f"benchmarks.results: {error}")
+            return 1
+        write(experiment, about, facts, curves, folder)
     tell(f"written to {folder}")
     return 0
 
 
-def measure_all(experiment: Experiment, modes: Sequence[str], rounds: int, places: Places) -> list[Curve]:
-    """Returns the curves. The modes take turns, so that a slow period of the machine affects all of them."""
+def measure_round(experiment: Experiment, modes: Sequence[str], number: int, places: Places) -> list[Curve]:
+    """Returns a curve for each mode. The modes take turns, so that a slow period of the machine affects all of them."""
     curves = []
-    for number in range(rounds):
-        for mode in modes:
-            tell(f"{experiment.name}: {mode}, round {number + 1} of {rounds}")
-            curves.append(measure(experiment, mode, number, places))
+    for mode in modes:
+        tell(f"{experiment.name}: {mode}")
+        curves.append(measure(experiment, mode, number, places))
     return curves
 
 

@@ -52,7 +52,7 @@ def measure(experiment: Experiment, mode: str, number: int, places: Places) -> C
     """Trains, and returns the curve of this round. Raises RunFailed if the run fails."""
     load_average = os.getloadavg()[0]
     uri = f"sqlite:///{places.folder / 'mlflow.db'}"
-    own = [f"tracking.uri={uri}", "tracking.log_checkpoints=none", f"data.cache_dir={places.folder / 'cache'}"]
+    own = [f"tracking.uri={uri}", "tracking.log_checkpoints=none"]
     overrides = [*experiment.overrides(mode, places.data, places.files), *own]
     with Run(places.folder / f"{mode}-{number}", overrides, cwd=places.folder) as run:
         summary = run.wait()

@@ -42,7 +42,7 @@ EXPERIMENT = Experiment(
     settings=(
         *("model=lm", "data=text", f"data.path={{data}}/{TRAIN}", f"data.validation_path={{data}}/{TEST}"),
         *(f"data.vocab_size={VOCAB_SIZE}", f"data.sequence_length={SEQUENCE_LENGTH}"),
-        f"data.validation_examples={TEST_EXAMPLES}",
+        *(f"data.validation_examples={TEST_EXAMPLES}", "data.cache_dir={files}/cache"),
     ),
     global_batch=64,
     steps=400,

@@ -89,6 +89,7 @@ def _experiment(fold: int) -> Experiment:
         settings=(
             *("model=tabular", "model.task=regression", "model.embedding_size=16", "model.learning_rate=0.05"),
             *("data.train={files}/train.csv", "data.validation={files}/test.csv", f"data.columns={COLUMNS}"),
+            "data.cache_dir={files}/cache",
         ),
         global_batch=512,
         steps=800,
