@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks.results.__main__ as results
-from benchmarks.results import ratings
+from benchmarks.results import ratings, translation
 from tests.ratings_wheel import write_wheel
 
 
@@ -27,6 +28,22 @@ def test_modes_of_the_ratings_reach_the_same_error(tmp_path: Path, monkeypatch: 
         assert one["value"] == pytest.approx(other["value"], rel=1e-5)
     assert (out / "ratings_1.png").read_bytes().startswith(b"\x89PNG")
     assert "| local |" in (out / "ratings_1.md").read_text()
+
+
+def test_modes_of_the_translation_are_measured_by_their_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part, language, line in itertools.product(("train", "test_2016_flickr"), ("en", "de"), ("a man runs .",)):
+        (tmp_path / f"{part}.{language}").write_text(f"{line}\n" * 32)
+    settings = tuple(one for one in translation.EXPERIMENT.settings if not one.startswith("ckpt.save_steps"))
+    settings += ("ckpt.save_steps=10", "model.learning_rate=0.02")
+    short = replace(translation.EXPERIMENT, settings=settings, global_batch=16, steps=20, measure_steps=10)
+    monkeypatch.setitem(results.EXPERIMENTS, "translation", short)
+    out = tmp_path / "out"
+    assert results.main(["translation", str(tmp_path), "--modes", "local", "--rounds", "1", "--out", str(out)]) == 0
+    (local,) = json.loads((out / "translation.json").read_text())["curves"]
+    assert [point["step"] for point in local["points"]] == [10, 20]
+    assert local["points"][1]["value"] == pytest.approx(100.0)
 
 
 def test_wrong_arguments_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
