@@ -1,21 +1,23 @@
-"""Runs an experiment in a mode, and reads the curve of its metric from MLflow."""
+"""Runs an experiment in a mode, and reads the curve of its metric."""
 
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from mlflow import MlflowClient
 
-from benchmarks.results.experiments import Experiment
+from benchmarks.results.experiment import Experiment
 from benchmarks.runs import Run
 
 
 @dataclass(frozen=True)
 class Point:
-    """The value of the metric after `step` steps, `secs` after the first step."""
+    """The value of the metric after `step` steps. `secs` is the time since the first report, with validations."""
 
     step: int
     secs: float
@@ -24,37 +26,52 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """The points of a mode. `examples_per_sec` excludes validations."""
+    """The points of a run. `examples_per_sec` excludes validations. `load_average` is that of the minute before."""
 
     mode: str
+    round: int
     points: tuple[Point, ...]
     examples_per_sec: float
+    load_average: float
 
     def as_json(self) -> dict[str, Any]:
         """Returns the curve as JSON values."""
         return asdict(self)
 
 
-def measure(experiment: Experiment, mode: str, data: Path, files: Path, folder: Path) -> Curve:
-    """Trains and returns the curve. Raises RunFailed if the run fails."""
-    uri = f"sqlite:///{folder / 'mlflow.db'}"
-    more = [f"tracking.uri={uri}", "tracking.log_checkpoints=none", f"data.cache_dir={folder / 'cache'}"]
-    with Run(folder / mode, [*experiment.overrides(mode, data, files), *more], cwd=folder) as run:
+@dataclass(frozen=True)
+class Places:
+    """The given data, the folder of files made of it, and the folder for the runs."""
+
+    data: Path
+    files: Path
+    folder: Path
+
+
+def measure(experiment: Experiment, mode: str, number: int, places: Places) -> Curve:
+    """Trains, and returns the curve of this round. Raises RunFailed if the run fails."""
+    load_average = os.getloadavg()[0]
+    uri = f"sqlite:///{places.folder / 'mlflow.db'}"
+    own = [f"tracking.uri={uri}", "tracking.log_checkpoints=none"]
+    overrides = [*experiment.overrides(mode, places.data, places.files), *own]
+    with Run(places.folder / f"{mode}-{number}", overrides, cwd=places.folder) as run:
         summary = run.wait()
     client = MlflowClient(uri)
-    run_id = summary["mlflow_run_id"]
-    started = min(point.timestamp for point in client.get_metric_history(run_id, "train/loss"))
-    found = sorted(client.get_metric_history(run_id, experiment.recorded), key=lambda point: point.step)
-    points = tuple(
-        Point(point.step, (point.timestamp - started) / 1000, experiment.converted(point.value)) for point in found
-    )
-    return Curve(mode, points, summary["examples_per_sec"])
+    history = client.get_metric_history(summary["mlflow_run_id"], experiment.recorded)
+    begun = min(one.timestamp for one in client.get_metric_history(summary["mlflow_run_id"], "train/loss"))
+    secs = {one.step: (one.timestamp - begun) / 1000 for one in history}
+    values = experiment.values(run.run_dir, places.files, {one.step: one.value for one in history})
+    points = tuple(Point(step, secs[step], value) for step, value in sorted(values.items()))
+    return Curve(mode, number, points, summary["examples_per_sec"], load_average)
 
 
-def largest_difference(curves: list[Curve]) -> float:
-    """Returns the largest relative difference between a mode and the first one after the same step."""
-    first = {point.step: point.value for point in curves[0].points}
+def difference_from(reference: Curve, curves: Sequence[Curve]) -> float:
+    """Returns the largest relative difference between the curves and the reference after the same step."""
+    expected = {point.step: point.value for point in reference.points}
     differences = [
-        abs(point.value - first[point.step]) / abs(first[point.step]) for curve in curves[1:] for point in curve.points
+        abs(point.value - expected[point.step]) / abs(expected[point.step])
+        for curve in curves
+        for point in curve.points
+        if expected[point.step]
     ]
     return max(differences, default=math.nan)

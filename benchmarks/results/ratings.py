@@ -1,20 +1,25 @@
-"""MovieLens 100K, from the wheel of RecBole that contains it, as CSV files for `data=table`.
+"""Ratings of MovieLens 100K with `model=tabular`, in the five folds of Surprise's benchmark.
 
-MovieLens may not be redistributed, so the files stay where the caller asks for them.
+The wheel of RecBole contains the ratings. MovieLens may not be redistributed, so the files stay where the caller asks
+for them.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 import zipfile
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.results.experiment import Experiment
+
 FOLDER = "recbole/dataset_example/ml-100k"
-VALIDATION_SHARE = 0.1
-SEED = 1
+FOLDS = 5
 COLUMNS = (
     "{user_id: category, item_id: category, age: {number: {standardize: true}}, gender: category, "
     'occupation: category, class: {categories: {separator: " "}}, rating: label}'
@@ -24,29 +29,42 @@ USED = ("user_id", "item_id", "age", "gender", "occupation", "class", "rating")
 Row = dict[str, str]
 
 
-def write_files(wheel: Path, folder: Path) -> dict[str, float]:
-    """Writes `train.csv` and `validation.csv`, and returns facts about them: the numbers of rows, and the error of a
-    constant prediction. A tenth of the ratings, drawn with a seed, is for validation."""
+def write_files(wheel: Path, folder: Path, *, fold: int) -> dict[str, float]:
+    """Writes `train.csv` and `test.csv`, and returns facts about them: the numbers of rows, and the error of the
+    training ratings' mean as a prediction for all test rows. `fold` counts from 0."""
     rows = joined(wheel)
-    order = np.random.default_rng(SEED).permutation(len(rows))
-    first = round(len(rows) * VALIDATION_SHARE)
-    parts = {"validation": np.sort(order[:first]), "train": np.sort(order[first:])}
-    ratings = np.array([float(row["rating"]) for row in rows])
+    test_rows = rows_of_fold(len(rows), fold)
+    is_test = np.zeros(len(rows), dtype=bool)
+    is_test[test_rows] = True
+    parts = {"train": np.flatnonzero(~is_test), "test": np.flatnonzero(is_test)}
     for name, places in parts.items():
         _write(folder / f"{name}.csv", [rows[place] for place in places])
+    ratings = np.array([float(row["rating"]) for row in rows])
     mean = ratings[parts["train"]].mean()
-    constant = np.sqrt(np.mean((ratings[parts["validation"]] - mean) ** 2))
-    sizes = {f"{name}_rows": float(len(places)) for name, places in parts.items()}
-    return {**sizes, "rmse_of_the_mean": float(constant)}
+    baseline = float(np.sqrt(np.mean((ratings[parts["test"]] - mean) ** 2)))
+    return {"train_rows": len(parts["train"]), "test_rows": len(parts["test"]), "rmse_of_the_mean": baseline}
+
+
+def rows_of_fold(row_count: int, fold: int) -> np.ndarray:
+    """Returns the places of the test rows, in the folds that Surprise's `KFold(random_state=0)` makes of rows in the
+    same order: a shuffle with NumPy's old generator, divided into contiguous parts."""
+    places = np.arange(row_count)
+    np.random.RandomState(0).shuffle(places)
+    return np.array_split(places, FOLDS)[fold]
 
 
 def joined(wheel: Path) -> list[Row]:
-    """Returns the ratings, each with the columns of its user and of its item."""
+    """Returns the ratings in the order of their file, each with the columns of its user and of its item."""
     with zipfile.ZipFile(wheel) as archive:
         users, items = (
             {row[key]: row for row in _read(archive, part)} for part, key in (("user", "user_id"), ("item", "item_id"))
         )
         return [{**users[row["user_id"]], **items[row["item_id"]], **row} for row in _read(archive, "inter")]
+
+
+def rmse(_run_dir: Path, _files: Path, recorded: Mapping[int, float]) -> dict[int, float]:
+    """Returns the roots of mean squared errors."""
+    return {step: math.sqrt(value) for step, value in recorded.items()}
 
 
 def _read(archive: zipfile.ZipFile, part: str) -> list[Row]:
@@ -62,3 +80,25 @@ def _write(path: Path, rows: list[Row]) -> None:
         writer = csv.DictWriter(file, USED, extrasaction="ignore")
         writer.writeheader()
         writer.writerows(rows)
+
+
+def _experiment(fold: int) -> Experiment:
+    return Experiment(
+        name=f"ratings_{fold + 1}",
+        data="the wheel of RecBole",
+        settings=(
+            *("model=tabular", "model.task=regression", "model.embedding_size=16", "model.learning_rate=0.05"),
+            *("data.train={files}/train.csv", "data.validation={files}/test.csv", f"data.columns={COLUMNS}"),
+            "data.cache_dir={files}/cache",
+        ),
+        global_batch=512,
+        steps=800,
+        measure_steps=50,
+        recorded="validation/loss",
+        metric="RMSE",
+        prepare=partial(write_files, fold=fold),
+        values=rmse,
+    )
+
+
+EXPERIMENTS = tuple(_experiment(fold) for fold in range(FOLDS))
