@@ -13,7 +13,7 @@ from parallax_runner.errors import ConfigError
 from parallax_runner.graph.growing.hashed_keys import BUCKETS, initial_rows
 from parallax_runner.graph.growing.key_calls import UNKNOWN, rows_of_known, rows_with_inserts, table_rows
 from parallax_runner.graph.growing.key_map import MapHandles, MapShape
-from parallax_runner.graph.growing.marks import GrowingTable, mark
+from parallax_runner.graph.growing.marks import TableMark, mark
 
 OVERFLOWS = ("error", "shared")
 DEFAULT_SCALE = 0.05  # of Keras' own Embedding
@@ -121,9 +121,9 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
         if not tf.executing_eagerly():
             mark(numbers.op, self._described())
 
-    def _described(self) -> GrowingTable:
+    def _described(self) -> TableMark:
         shape = self.map_shape
-        return GrowingTable(
+        return TableMark(
             self.path, shape.places, shape.has_overflow_rows, seed=self.seed, columns=self.dim, scale=self.scale
         )
 

@@ -1,9 +1,9 @@
 """The boundary between the backward pass and the ops that use its gradients.
 
 The *update region* consists of all ops that the train op needs, except the ops that compute the raw gradients. It
-contains post-processing such as clipping, and the update ops. The ops of a vocabulary that grows do not belong to it:
-they write the initial rows of new keys before the forward pass. Only consumers in that region read aggregated gradients.
-Consumers inside the backward pass still read the raw gradients.
+contains post-processing such as clipping, and the update ops. The ops of a vocabulary that grows do not belong to it,
+because they write the initial rows of new keys before the forward pass. Only consumers in that region read aggregated
+gradients. Consumers inside the backward pass still read the raw gradients.
 """
 
 from __future__ import annotations

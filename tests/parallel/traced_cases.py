@@ -115,7 +115,8 @@ def every() -> list[dict[str, Any]]:
     by_hand = [_case(WITHOUT_OPTIMIZER, "sgd", comm, ranks) for comm, ranks in (("mpi", 2), ("sharded", 3))]
     counted = [_case(COUNTED, "adam", comm, ranks) for comm, ranks in zip(COMMS, (3, 2, 3, 2), strict=True)]
     declared = [_case(DECLARED, "adam", comm) for comm in COMMS] + [_case(DECLARED_TAPE, "adagrad", "ps", 3)]
-    cases = [*CHOSEN, *turns, *by_hand, *counted, *declared, *_lazy(), *_uneven(), *_divided(), *_strings(), *_growing()]
+    others = [*_lazy(), *_uneven(), *_divided(), *_strings(), *_growing()]
+    cases = [*CHOSEN, *turns, *by_hand, *counted, *declared, *others]
     return [case for number, case in enumerate(cases) if case not in cases[:number]]
 
 

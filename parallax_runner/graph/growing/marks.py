@@ -17,7 +17,7 @@ ATTRIBUTE = "_parallax_growing"
 
 
 @dataclass(frozen=True)
-class GrowingTable:
+class TableMark:
     """What the ops of a table have in common. `seed`, `columns` and `scale` decide the initial rows."""
 
     table: str
@@ -39,7 +39,7 @@ class KeyCall:
     the op inserts no keys."""
 
     op: tf.Operation
-    table: GrowingTable
+    table: TableMark
     write: tf.Operation | None
 
     @property
@@ -58,7 +58,7 @@ class KeyCall:
         return self.op.outputs[0]
 
 
-def mark(op: Any, table: GrowingTable) -> None:
+def mark(op: Any, table: TableMark) -> None:
     """Marks an op of a graph as an op of this table."""
     content = json.dumps(dataclasses.asdict(table), sort_keys=True).encode()
     op._set_attr(ATTRIBUTE, tf.AttrValue(s=content))
@@ -66,7 +66,12 @@ def mark(op: Any, table: GrowingTable) -> None:
 
 def is_marked(op: tf.Operation) -> bool:
     """Returns whether an op is marked."""
-    return ATTRIBUTE in op.node_def.attr
+    return is_growing(op.node_def)
+
+
+def is_growing(node: tf.NodeDef) -> bool:
+    """Returns whether the op of a node is marked."""
+    return ATTRIBUTE in node.attr
 
 
 def key_calls(operations: Iterable[tf.Operation]) -> list[KeyCall]:
@@ -78,5 +83,5 @@ def key_calls(operations: Iterable[tf.Operation]) -> list[KeyCall]:
     return [KeyCall(op, _table_of(op), writes.get(op)) for op in ordered]
 
 
-def _table_of(op: tf.Operation) -> GrowingTable:
-    return GrowingTable(**json.loads(op.get_attr(ATTRIBUTE)))
+def _table_of(op: tf.Operation) -> TableMark:
+    return TableMark(**json.loads(op.get_attr(ATTRIBUTE)))

@@ -120,9 +120,7 @@ def _send_keys(rewrite: Rewrite, keys: tf.Tensor, variable: str, *, name: str) -
     return _Asked(came, came_counts, places)
 
 
-def _write_initial(
-    rewrite: Rewrite, call: KeyCall, rows: tf.Tensor, keys: tf.Tensor, *, name: str
-) -> tf.Operation:
+def _write_initial(rewrite: Rewrite, call: KeyCall, rows: tf.Tensor, keys: tf.Tensor, *, name: str) -> tf.Operation:
     """Sends new rows and their keys to the owners of the rows. Returns the op that writes the initial values there."""
     assert call.write is not None
     table, ranks = call.write.inputs[0].op, rewrite.plan.workers
@@ -146,5 +144,3 @@ def _hand_over_controls(old: tf.Operation, new: tf.Operation) -> None:
     """Makes all ops that wait for `old` wait for `new` instead."""
     for op in old._control_outputs:
         edit.set_control_inputs(op, [new if control is old else control for control in op.control_inputs])
-
-

@@ -17,7 +17,6 @@ from parallax_runner.analysis.immovable import SERVER_READS
 from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route, VariablePlan
 from parallax_runner.rewrite.initial_values.blocks import assign_initial
-from parallax_runner.rewrite.placement import Shard
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.rewrite.schedule.buckets import buckets_from_owners
