@@ -16,7 +16,8 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 def growing_tables(single: SingleDeviceGraph) -> tuple[GrowingTable, ...]:
     """Returns the tables into which a training step inserts keys.
 
-    Raises PlanError if a training step looks up keys in a table without inserting them.
+    Raises PlanError if a training step looks up keys in a table without inserting them, or inserts keys into a table
+    that it does not train.
     """
     if not any(is_growing(node) for node in single.meta_graph.graph_def.node):
         return ()
@@ -31,7 +32,18 @@ def growing_tables(single: SingleDeviceGraph) -> tuple[GrowingTable, ...]:
         for call in calls
         if call.write is not None
     ]
+    _refuse_untrained(found, single)
     return tuple(dict.fromkeys(found))
+
+
+def _refuse_untrained(tables: Sequence[GrowingTable], single: SingleDeviceGraph) -> None:
+    trained = {gradient.variable for gradient in single.gradients}
+    for table in tables:
+        if table.variable not in trained:
+            raise PlanError(
+                f"the vocabulary of «{table.layer}» (GrowingEmbedding) grows, but no gradient reaches its rows "
+                f"«{table.variable}»: set trainable=True, or call the layer with training=False"
+            )
 
 
 def _refuse_steps_without_inserts(calls: Sequence[KeyCall]) -> None:

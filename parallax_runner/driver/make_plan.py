@@ -105,11 +105,12 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
 
     if config.train.on_nan == "skip":
         check_skippable_updates(single)
+    growing = growing_tables(single)
     request = _plan_request(config, _variables_of(config, single), single.fingerprint, measured)
     constants = constants_of(config)
     request = decided(request, cost_model(request, constants))
     plan = make_plan(request)
-    plan = dataclasses.replace(plan, notes=(*plan.notes, *check_growing(growing_tables(single), plan)))
+    plan = dataclasses.replace(plan, notes=(*plan.notes, *check_growing(growing, plan)))
     check_merged(single, steps_are_common=plan.options.sync and not plan.options.backup_workers)
     tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
     moved = check_devices(

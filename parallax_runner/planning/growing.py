@@ -29,11 +29,6 @@ def _refuse_route(table: GrowingTable, plan: Plan) -> None:
     route = route_named(planned.route)
     if route.grows or (route.sends_nothing and plan.replicas == 1):
         return
-    if route.sends_nothing:
-        raise PlanError(
-            f"the vocabulary of «{table.layer}» (GrowingEmbedding) grows, but its rows are not trained: no gradient "
-            f"reaches «{table.variable}». Set trainable=True, or choose comm=local"
-        )
     raise PlanError(
         f"the vocabulary of «{table.layer}» (GrowingEmbedding) grows, and with the route «{planned.route}» no rank "
         "owns a key"
