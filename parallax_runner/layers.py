@@ -60,8 +60,13 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
     def build(self, input_shape: Any) -> None:
         """Creates the table and the variables of the map."""
         shape = self.map_shape
+        # With autocast, each read would convert the whole table to the compute dtype.
         self.rows = self.add_weight(
-            shape=(table_rows(shape), self.dim), initializer="zeros", dtype=self.variable_dtype, name="rows"
+            shape=(table_rows(shape), self.dim),
+            initializer="zeros",
+            dtype=self.variable_dtype,
+            autocast=False,
+            name="rows",
         )
         self.keys = self._add_to_map("keys", (BUCKETS, shape.places), "int64")
         self.index = self._add_to_map("index", (BUCKETS, shape.positions), "int32")

@@ -29,10 +29,9 @@ from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.layers import GrowingEmbedding
 
 
-def make_model(capacity, overflow, trains):
+def make_model(capacity, overflow):
     item, user = keras.Input([3], dtype="int64", name="item"), keras.Input([], dtype="int64", name="user")
     table = GrowingEmbedding(4, capacity, overflow=overflow, seed=3, name="items")
-    table.trainable = trains
     users = GrowingEmbedding(2, 8192, seed=4, name="users")(user)
     both = keras.layers.Concatenate()([keras.layers.Flatten()(table(item)), users])
     model = keras.Model({"item": item, "user": user}, keras.layers.Dense(1)(both))
@@ -63,7 +62,7 @@ def make_step():
 
     return step
 '''
-MODEL = "_target_: grow.make_model\ncapacity: 16384\noverflow: error\ntrains: true\nlabels: y\n"
+MODEL = "_target_: grow.make_model\ncapacity: 16384\noverflow: error\nlabels: y\n"
 DATA = "_target_: grow.make_data\nseed: 5\nbatch_size: 24\n"
 STEPS, BATCH = 12, 24
 
@@ -234,14 +233,10 @@ def test_keys_of_a_full_bucket_share_rows(folder: Path) -> None:
     np.testing.assert_array_equal(trained, crowded)
 
 
+# For the other refusals see test_planning_growing.py and test_analysis_growing.py.
 REFUSED = {
-    "comm=mpi": "choose comm=sharded, or comm=local",
-    "comm=ps": "with the route «ps» no rank owns a key",
-    "comm=hybrid": "the vocabulary of «items» (GrowingEmbedding) grows",
-    "comm.lookahead=on": "choose comm.lookahead=auto",
+    "comm=hybrid": "choose comm=sharded, or comm=local",
     "model.capacity=1000": "capacity=1000, expected at least 1024",
-    "model.overflow=lost": "overflow='lost', expected one of error, shared",
-    "model.trains=false": "no gradient reaches its rows «items/rows»: set trainable=True",
     "model=step": "call the model with training=True in the training step",
 }
 
