@@ -37,6 +37,6 @@ def test_other_modes_are_refused(comm: str) -> None:
 
 
 def test_lookahead_is_refused() -> None:
-    with pytest.raises(PlanError, match="comm.lookahead=on: .*choose comm.lookahead=auto"):
+    with pytest.raises(PlanError, match=r"comm.lookahead=on: .*choose comm.lookahead=auto"):
         check_growing([TABLE], plan("sharded", lookahead=Lookahead.ON))
     check_growing([TABLE], plan("sharded", lookahead=Lookahead.OFF))

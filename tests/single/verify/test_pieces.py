@@ -27,5 +27,5 @@ def test_there_and_back() -> None:
 
 @pytest.mark.parametrize("values", [{}, WHOLE | {"other": np.zeros(1)}, {"table": np.zeros([4, 2])}])
 def test_refuses_other_values(values: dict[str, np.ndarray]) -> None:
-    with pytest.raises(ParallaxError, match="do not match|has shape"):
+    with pytest.raises(ParallaxError, match=r"do not match|has shape"):
         to_pieces(PIECES, values)
