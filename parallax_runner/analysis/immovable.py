@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
 from parallax_runner.graph.boundary import Boundary
+from parallax_runner.graph.growing.marks import is_marked
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 # Ops that can use a variable on a server, in addition to updates (routes/ps/shards.py).
@@ -43,7 +44,7 @@ def immovable_ops(
     for op in sorted(needed, key=lambda op: op.name):
         for handle in edit.handle_of(op):
             owner = owners.get(handle.name, handle.name)
-            if owner not in trained or op.type in SERVER_READS:
+            if owner not in trained or op.type in SERVER_READS or is_marked(op):
                 continue
             is_update = edit.updates_places(op.type) and op in boundary.region
             why = _why(op, is_update=is_update, is_early=op in forward, is_awaited=op in outputs)

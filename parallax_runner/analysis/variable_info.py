@@ -42,6 +42,14 @@ class WholeInitialValue:
 
 
 @dataclass(frozen=True)
+class GrowingTable:
+    """A table whose vocabulary grows: the path of its layer, and the variable of its rows."""
+
+    layer: str
+    variable: str
+
+
+@dataclass(frozen=True)
 class VariableInfo:
     """A variable, or a piece of a variable that the user's partitioner split, with the optimizer slots that belong to
     it.

@@ -27,6 +27,7 @@ from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.planning.cut import Cut
 from parallax_runner.planning.decide import decided
 from parallax_runner.planning.explain import explain
+from parallax_runner.planning.growing import check_growing
 from parallax_runner.planning.placement import rows_matter
 from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.planner import make_plan
@@ -98,15 +99,18 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
     """Returns the plan for this graph and cluster. `measured` describes the rows that steps touch, or is None if these
     rows are unknown."""
     from parallax_runner.analysis.devices import check_devices
+    from parallax_runner.analysis.growing import growing_tables
     from parallax_runner.analysis.merged import check_merged
     from parallax_runner.analysis.skippable_updates import check_skippable_updates
 
     if config.train.on_nan == "skip":
         check_skippable_updates(single)
+    growing = growing_tables(single)
     request = _plan_request(config, _variables_of(config, single), single.fingerprint, measured)
     constants = constants_of(config)
     request = decided(request, cost_model(request, constants))
     plan = make_plan(request)
+    plan = dataclasses.replace(plan, notes=(*plan.notes, *check_growing(growing, plan)))
     check_merged(single, steps_are_common=plan.options.sync and not plan.options.backup_workers)
     tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
     moved = check_devices(

@@ -1,8 +1,9 @@
 """The boundary between the backward pass and the ops that use its gradients.
 
 The *update region* consists of all ops that the train op needs, except the ops that compute the raw gradients. It
-contains post-processing such as clipping, and the update ops. Only consumers in that region read aggregated gradients.
-Consumers inside the backward pass still read the raw gradients.
+contains post-processing such as clipping, and the update ops. The ops of a vocabulary that grows do not belong to it,
+because they write the initial rows of new keys before the forward pass. Only consumers in that region read aggregated
+gradients. Consumers inside the backward pass still read the raw gradients.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from operator import or_
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
+from parallax_runner.graph.growing.marks import is_marked
 from parallax_runner.graph.marks import bits_of, marks_behind
 from parallax_runner.graph.single_device_graph import Gradient
 
@@ -48,7 +50,8 @@ def boundary_of(graph: tf.Graph, ends: Iterable[tf.Operation], recorded: Iterabl
     names = frozenset(chain.from_iterable(map(_names, recorded)))
     needed = edit.ancestors(ends, stop_at=names)
     reached = [gradient for gradient in recorded if _is_read_in(graph, gradient, needed)]
-    computing = edit.ancestors([op for gradient in reached for op in _made_by(graph, gradient)], control=False)
+    made_by = [op for gradient in reached for op in _made_by(graph, gradient)]
+    computing = edit.ancestors([*made_by, *filter(is_marked, needed)], control=False)
     region = frozenset(needed - computing)
     used = [gradient for gradient in reached if _is_read_in(graph, gradient, region)]
     leading = _leading_to_others(graph, reached, computing)

@@ -68,6 +68,7 @@ class Route(RouteTraits, ABC):
             exchanges.
         has_owners: whether each row has an owner that serves and updates the row. A plan has at most one kind of owner.
         asks_ahead: whether rows can be requested from their owners during the previous step.
+        grows: whether a vocabulary can grow on this route, because its passes ask the owners of new keys for rows.
         kept_gradient: the kind of gradient that takes this route if every rank must keep the whole variable.
         sends_whole: whether the number of bytes is known even if the number of touched rows is unknown.
         all_of_it: the name that a plan's table uses for all exchanges on this route.
@@ -77,6 +78,7 @@ class Route(RouteTraits, ABC):
     exchanges: ClassVar[Mapping[str, Volume]] = {}
     has_owners: ClassVar[bool] = False
     asks_ahead: ClassVar[bool] = False
+    grows: ClassVar[bool] = False
     kept_gradient: ClassVar[GradientKind | None] = None
     sends_whole: ClassVar[bool] = False
     all_of_it: ClassVar[str] = ""

@@ -28,6 +28,8 @@ from parallax_runner.graph.single_device_graph import (
     Variable,
 )
 from parallax_runner.verify.aggregate import mean, merge
+from parallax_runner.verify.insert_together import RankKeys, joined
+from parallax_runner.verify.pieces import from_pieces, to_pieces
 from parallax_runner.verify.split_step import split
 
 Values = Mapping[str, np.ndarray]
@@ -78,7 +80,7 @@ class Reference:
         The first call also runs the initializers of local variables, tables and input pipelines. Raises ParallaxError
         if a variable is missing or unknown, or has the wrong shape.
         """
-        pieces = _to_pieces(self._single.variables, values)
+        pieces = to_pieces(self._single.variables, values)
         for rank in self._ranks:
             rank.assign(pieces)
         self._prepare(variable.initializer for variable in self._single.variables if not variable.saved)
@@ -87,7 +89,7 @@ class Reference:
         """Sets variables to the values of a run that has done the same steps. A variable that differs between the ranks
         keeps its values, because each rank of the run also has its own value. `values` has the form that `load` takes.
         """
-        pieces = _to_pieces(self._single.variables, values)
+        pieces = to_pieces(self._single.variables, values)
         chief, *others = (rank.read(one for one in self._single.variables if one.saved) for rank in self._ranks)
         alike = {
             name: value
@@ -113,6 +115,7 @@ class Reference:
             raise ParallaxError(f"got {len(batches)} batches for {len(self._ranks)} ranks, expected one batch per rank")
         before = self._ranks[0].read(self._single.merged)
         shares = [float(batch.get(SHARE, 1.0)) for batch in batches]
+        inserted = self._insert_keys(batches, shares)
         divisors = self._summed(batches, shares, self._divisors(batches, shares))
         firsts = [
             rank.first_half(batch, divided) for rank, batch, divided in zip(self._ranks, batches, divisors, strict=True)
@@ -121,7 +124,15 @@ class Reference:
         aggregated = _aggregate(self._single.gradients, weighed, average_sparse=self._average_sparse)
         losses = [rank.second_half({**first, **aggregated}) for rank, first in zip(self._ranks, firsts, strict=True)]
         self._merge_declared(before, shares)
+        for rank, counts in zip(self._ranks, inserted, strict=True):
+            rank.assign(counts)
         return [share * loss if share else 0.0 for share, loss in zip(shares, losses, strict=True)]
+
+    def _insert_keys(self, batches: Sequence[Values], shares: Sequence[float]) -> list[dict[str, np.ndarray]]:
+        """Inserts the new keys of all ranks on each rank. Returns variables to set after the step, for each rank."""
+        fed = [(rank, rank.feeds(batch)) for rank, batch in zip(self._ranks, batches, strict=True)]
+        keys = joined([rank.keys.of(rank.session, feeds) for rank, feeds in fed], shares)
+        return [rank.keys.insert(rank.session, feeds, keys) for rank, feeds in fed]
 
     def _divisors(self, batches: Sequence[Values], shares: Sequence[float]) -> list[dict[str, Any]]:
         """Returns the values of the marked divisors on each rank, by tensor name. The mean over the ranks is then the
@@ -171,7 +182,7 @@ class Reference:
     def values(self) -> dict[str, np.ndarray]:
         """Returns rank 0's saved variables, including slots, with full names and full shapes, in graph order."""
         saved = [variable for variable in self._single.variables if variable.saved]
-        return _from_pieces(saved, self._ranks[0].read(saved))
+        return from_pieces(saved, self._ranks[0].read(saved))
 
     def close(self) -> None:
         """Closes the sessions."""
@@ -198,6 +209,7 @@ class _Rank:
         with self._graph.as_default():
             tf.import_graph_def(graph_def, name="")
             self._halves = split(self._graph, train_op=single.train_op, loss=single.loss, gradients=single.gradients)
+            self.keys = RankKeys(self._graph)
             self._fed = self._placeholders()
             self._train_op, self._loss = self._second_copy(graph_def)
             self._accessors = {variable.name: self._accessor(variable) for variable in single.variables}
@@ -213,13 +225,17 @@ class _Rank:
         if not self._halves.late_loss:
             names.append(self._single.loss)
         finished = [self._graph.get_operation_by_name(name) for name in self._halves.finished]
-        feeds = {self._single.features[feature]: value for feature, value in batch.items()} | dict(divisors)
+        feeds = self.feeds(batch) | dict(divisors)
         fetched, _ = self.session.run(({name: name for name in names}, finished), feeds)
         return fetched
 
+    def feeds(self, batch: Values) -> dict[str, Any]:
+        """Returns the values of placeholders for a batch."""
+        return {self._single.features[feature]: value for feature, value in batch.items()}
+
     def values_of(self, names: Iterable[str], batch: Values, known: Values) -> dict[str, Any]:
         """Returns the values of tensors of the first half, some of which are `known`."""
-        feeds = {self._single.features[feature]: value for feature, value in batch.items()} | dict(known)
+        feeds = self.feeds(batch) | dict(known)
         return self.session.run({name: name for name in names}, feeds)
 
     def second_half(self, values: Mapping[str, Any]) -> float:
@@ -367,28 +383,3 @@ def _aggregate(
             pieces = [(first[gradient.indices], first[gradient.values]) for first in firsts]
             aggregated[gradient.indices], aggregated[gradient.values] = merge(pieces, average=average_sparse)
     return aggregated
-
-
-def _to_pieces(variables: Iterable[Variable], values: Values) -> dict[str, np.ndarray]:
-    saved = [variable for variable in variables if variable.saved]
-    shapes = {variable.full_name: variable.full_shape for variable in saved}
-    missing, unknown = sorted(set(shapes) - set(values)), sorted(set(values) - set(shapes))
-    if missing or unknown:
-        raise ParallaxError(f"the values do not match the graph's variables: missing {missing}, unknown {unknown}")
-    for name, shape in shapes.items():
-        if np.shape(values[name]) != shape:
-            raise ParallaxError(f"the value of «{name}» has shape {np.shape(values[name])}, expected {shape}")
-    return {variable.name: np.asarray(values[variable.full_name])[_region(variable)] for variable in saved}
-
-
-def _from_pieces(variables: Iterable[Variable], pieces: Values) -> dict[str, np.ndarray]:
-    values: dict[str, np.ndarray] = {}
-    for variable in variables:
-        piece = pieces[variable.name]
-        full = values.setdefault(variable.full_name, np.empty(variable.full_shape, np.asarray(piece).dtype))
-        full[_region(variable)] = piece
-    return values
-
-
-def _region(variable: Variable) -> tuple[slice, ...]:
-    return tuple(slice(start, start + size) for start, size in zip(variable.offset, variable.shape, strict=True))

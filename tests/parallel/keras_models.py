@@ -22,7 +22,8 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.graph.traced.capture_step import capture_step
 from parallax_runner.graph.traced.loss_divisors import with_sums
 from parallax_runner.graph.uneven_steps import with_share
-from tests.parallel import tape_steps
+from parallax_runner.layers import GrowingEmbedding
+from tests.parallel import growing_keys, tape_steps
 from tests.parallel.case_models import BATCH, ROWS, WIDTH
 from tests.parallel.keras_optimizers import OPTIMIZERS
 
@@ -43,6 +44,8 @@ FEATURES: dict[str, tuple[tuple[int, ...], str]] = {
     "z": ((), "float64"),
     "weight": ((), "float64"),
     "clicked": ((), "float64"),
+    "key": ((), "int64"),
+    "keys": ((LENGTH,), "int64"),
     "name": ((), "string"),
     "text": ((1,), "string"),
 }
@@ -75,6 +78,8 @@ def batch(case: Case, step: int, rank: int) -> dict[str, np.ndarray]:
         "z": draw.normal(size=BATCH),
         "weight": draw.uniform(0.5, 1.5, size=BATCH),
         "clicked": draw.integers(0, 2, BATCH),
+        "key": draw.choice(growing_keys.seen_by(step), BATCH),
+        "keys": draw.choice(growing_keys.seen_by(step), (BATCH, LENGTH)),
         "name": _words(draw, (BATCH,)),
         "text": np.array([[b" ".join(row)] for row in _words(draw, (BATCH, 3))], object),
     }
@@ -207,6 +212,16 @@ def shared(optimizer: str) -> Any:
     words = layers.GlobalAveragePooling1D()(table(given["words"]))
     x = layers.Dense(4, activation="tanh")(table(given["ids"]) * given["x"] + words)
     return _compiled(keras.Model(given, layers.Dense(1)(x)), optimizer)
+
+
+def growing(optimizer: str) -> Any:
+    """Two tables that grow. One is looked up twice, and some of its buckets overflow."""
+    given = _inputs("key", "keys", "x")
+    table = GrowingEmbedding(WIDTH, 1024, overflow="shared", seed=5, name="table")
+    words = layers.GlobalAveragePooling1D()(table(given["keys"]))
+    other = GrowingEmbedding(2, 4096, scale=0.5, seed=6, name="other")(given["key"])
+    x = layers.Concatenate()([table(given["key"]) * given["x"] + words, other])
+    return _compiled(keras.Model(given, layers.Dense(1)(layers.Dense(4, activation="tanh")(x))), optimizer)
 
 
 def lstm(optimizer: str) -> Any:
@@ -480,6 +495,7 @@ MODELS: dict[str, TracedModel] = {
     "sequential_embedding": TracedModel(sequential_embedding, ("words", "y")),
     "subclassed": TracedModel(subclassed, BASE),
     "shared": TracedModel(shared, ("ids", "words", "x", "y")),
+    "growing": TracedModel(growing, ("key", "keys", "x", "y")),
     "lstm": TracedModel(lstm, ("words", "y")),
     "gru": TracedModel(gru, ("words", "y")),
     "convolutions": TracedModel(convolutions, ("words", "image", "y")),

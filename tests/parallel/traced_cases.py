@@ -31,6 +31,7 @@ TAPE = ("nested", "stack", "two_optimizers")
 # Steps with a tape whose losses are sums over examples.
 TAPE_SUMS = ("from_mirrored", "summed")
 WITH_TABLE = "with_table"
+GROWING = "growing"
 WITHOUT_OPTIMIZER = "module"
 SHORT = "bfloat16"
 LAZY = "lazy"
@@ -95,6 +96,7 @@ BASIC = [
     _case("shared", "adam", "sharded"),
     _case("two_optimizers", "clipnorm", "ps"),
     _case("strings", "adagrad", "sharded"),
+    _case(GROWING, "adam", "sharded", 3),
 ]
 
 
@@ -113,7 +115,8 @@ def every() -> list[dict[str, Any]]:
     by_hand = [_case(WITHOUT_OPTIMIZER, "sgd", comm, ranks) for comm, ranks in (("mpi", 2), ("sharded", 3))]
     counted = [_case(COUNTED, "adam", comm, ranks) for comm, ranks in zip(COMMS, (3, 2, 3, 2), strict=True)]
     declared = [_case(DECLARED, "adam", comm) for comm in COMMS] + [_case(DECLARED_TAPE, "adagrad", "ps", 3)]
-    cases = [*CHOSEN, *turns, *by_hand, *counted, *declared, *_lazy(), *_uneven(), *_divided(), *_strings()]
+    others = [*_lazy(), *_uneven(), *_divided(), *_strings(), *_growing()]
+    cases = [*CHOSEN, *turns, *by_hand, *counted, *declared, *others]
     return [case for number, case in enumerate(cases) if case not in cases[:number]]
 
 
@@ -182,6 +185,19 @@ def _divided() -> list[dict[str, Any]]:
     return cases
 
 
+def _growing() -> list[dict[str, Any]]:
+    """Returns cases with vocabularies that grow, which only one mode trains."""
+    return [
+        GROWS,
+        _case(GROWING, "adagrad", "sharded"),
+        _case(GROWING, "adam", "sharded"),
+        _case(GROWING, "momentum", "sharded", 3),
+        _case(GROWING, "adamw", "sharded", 3),
+        _case(GROWING, "global_clipnorm", "sharded"),
+        _case(GROWING, "adagrad", "sharded", 3) | {"uneven": True},
+    ]
+
+
 def _strings() -> list[dict[str, Any]]:
     """Returns cases with features that are strings, and with lookup tables, in every mode."""
     return [
@@ -194,6 +210,8 @@ def _strings() -> list[dict[str, Any]]:
     ]
 
 
+# The case of the default tier with vocabularies that grow.
+GROWS = _case(GROWING, "adam", "sharded", 3)
 # The case of the default tier whose loss is divided by a number of all ranks.
 DIVIDED = _case("masked", "adam", "mpi")
 # The case of the default tier with a step of the user whose loss is a sum.

@@ -12,8 +12,8 @@ PACKAGE = Path(parallax_runner.__file__).parent
 # Each folder, and each module at the root, is a stage. docs/design/0002 says what each of them makes. A slice is one
 # folder whose modules belong to several stages: a route (`_stage_in_route`), a launcher or a front door (`IN_SLICES`).
 STAGES = (
-    *("files", "errors", "process", "routes.traits", "collectives", "config", "data", "graph", "analysis"),
-    *("plan", "planning", "simulation", "search", "launch", "frontdoors"),
+    *("files", "errors", "process", "routes.traits", "collectives", "config", "data", "graph"),
+    *("layers", "analysis", "plan", "planning", "simulation", "search", "launch", "frontdoors"),
     *("rewrite", "shard", "metrics"),
     *("profile", "checkpoints", "shipment", "export", "train", "verify", "calibration", "track"),
     *("worker", "server", "driver", "actions", "api", "sweep", "calibrate", "__main__", "__init__"),

@@ -12,6 +12,7 @@ from parallax_runner.errors import CaptureError
 from parallax_runner.graph import edit
 from parallax_runner.graph.edit import Op
 from parallax_runner.graph.fingerprint import fingerprint_of
+from parallax_runner.graph.growing.marks import is_growing
 from parallax_runner.graph.parts.copies import Copy, copy_of_part, shared_tensors
 from parallax_runner.graph.parts.part_ops import PartOps, gradient_names, part_ops
 from parallax_runner.graph.single_device_graph import Gradient, MetricSums, SingleDeviceGraph
@@ -54,6 +55,11 @@ def accumulated(whole: SingleDeviceGraph, part: SingleDeviceGraph, parts: int) -
 
 
 def _check_alike(whole: SingleDeviceGraph, part: SingleDeviceGraph) -> None:
+    if any(is_growing(node) for node in whole.meta_graph.graph_def.node):
+        raise CaptureError(
+            "a vocabulary of this model grows (GrowingEmbedding), and a step inserts the new keys of its whole batch "
+            "at once, so the batch cannot be divided"
+        )
     if whole.decided_divisors or whole.rank_sums:
         raise CaptureError(
             "a loss or a layer of this model needs a number of all examples of a step, such as the sum of their "

@@ -17,10 +17,10 @@ from parallax_runner.analysis.immovable import SERVER_READS
 from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route, VariablePlan
 from parallax_runner.rewrite.initial_values.blocks import assign_initial
-from parallax_runner.rewrite.placement import Shard
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.rewrite.schedule.buckets import buckets_from_owners
+from parallax_runner.routes.alltoall.grow import own_rows
 from parallax_runner.routes.alltoall.known_ids import KnownIds
 from parallax_runner.routes.alltoall.lookahead_rows import all_late, rows_of
 from parallax_runner.routes.alltoall.lookup import ask, looked_up
@@ -58,7 +58,9 @@ def spread_over_ranks(rewrite: Rewrite) -> None:
     lookups: list[Lookup] = []
     for planned in rewrite.plan.by_route(Route.ALLTOALL):
         for name in (planned.name, *planned.slots):
-            placement = rewrite.placements[name] = _make_own(rewrite, name, planned)
+            if name not in rewrite.placements:
+                rewrite.placements[name] = own_rows(rewrite, name, planned.name, planned.shape)
+            placement = over_ranks(rewrite, name)
             value = rewrite.op(variables[name].initializer).inputs[1]
             rewrite.initializers.own.append(assign_initial(rewrite.initializers, placement.own, value, is_cut=True))
             lookups += _redirect_reads(rewrite, placement, name, planned)
@@ -71,20 +73,6 @@ def over_ranks(rewrite: Rewrite, variable: str) -> OverRanks:
     placement = rewrite.placement_of(variable)
     assert isinstance(placement, OverRanks), variable
     return placement
-
-
-def _make_own(rewrite: Rewrite, name: str, planned: VariablePlan) -> OverRanks:
-    """Creates the variable that holds this rank's own rows."""
-    rank, ranks, rows = rewrite.rank, rewrite.plan.workers, planned.shape[0]
-    count = len(range(rank, rows, ranks))
-    handle = tf.raw_ops.VarHandleOp(
-        dtype=rewrite.op(name).get_attr("dtype"),
-        shape=[count, *planned.shape[1:]],
-        shared_name=f"{name}/own_rows",
-        name=f"{name}/own_rows",
-    )
-    own = Shard(handle, rank, rows=count, device=rewrite.worker_device, step=ranks)
-    return OverRanks(planned.name, (own,), rank=rank, ranks=ranks, rows=rows)
 
 
 def _redirect_reads(rewrite: Rewrite, placement: OverRanks, name: str, planned: VariablePlan) -> list[Lookup]:

@@ -29,6 +29,7 @@ class Alltoall(Route):
     needs_all_ranks = True
     has_owners = True
     asks_ahead = True
+    grows = True
     all_of_it = "all alltoalls"
 
     def takes(self, variable: VariableInfo, *, servers: int) -> bool:

@@ -1,5 +1,6 @@
 """The alltoall route: each rank owns some rows of a variable, and ranks exchange rows with the owners."""
 
+from parallax_runner.routes.alltoall.grow import ask_for_rows_of_keys
 from parallax_runner.routes.alltoall.lookahead_request import ask_ahead
 from parallax_runner.routes.alltoall.own_rows import spread_over_ranks
 from parallax_runner.routes.alltoall.state import AlltoallState
@@ -7,7 +8,7 @@ from parallax_runner.routes.alltoall.update_own_rows import update_own_rows
 from parallax_runner.routes.rewriting import RouteRewriting
 
 REWRITING = RouteRewriting(
-    place=(spread_over_ranks,),
+    place=(ask_for_rows_of_keys, spread_over_ranks),
     update=(update_own_rows,),
     after=(ask_ahead,),
     state=AlltoallState,

@@ -183,6 +183,14 @@ def table() -> tf.Variable:
     return found
 
 
+def growing_model(features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """A vocabulary that grows."""
+    from parallax_runner.layers import GrowingEmbedding  # imports Keras
+
+    table = GrowingEmbedding(2, 1024, seed=1, name="growing", dtype="float64")
+    return tf.reduce_sum(table(features["ids"], training=True), axis=1)
+
+
 def scenarios() -> list[tuple[SingleDeviceGraph, Plan]]:
     """Plans that make every pass do all that it can."""
 
@@ -204,7 +212,9 @@ def scenarios() -> list[tuple[SingleDeviceGraph, Plan]]:
     together = dataclasses.replace(ps, replicas_per_worker=2)
     shared = dataclasses.replace(ps, counters=counters)
     three, direct_three = (dataclasses.replace(plan, workers=3) for plan in (shared, direct_ps))
+    growing = captured(growing_model)
     return [
+        (growing, planned(growing, "sharded")),
         *((single, planned(single, comm, partitions=2)) for comm in ("local", "mpi", "ps", "hybrid", "sharded")),
         *((one, planned(one, "sharded")) for one in reading),
         *((counting, planned(counting, comm)) for comm in ("mpi", "ps")),

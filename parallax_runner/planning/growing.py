@@ -1,0 +1,50 @@
+"""Refuses plans with which a vocabulary would grow differently than on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from parallax_runner.analysis.variable_info import GrowingTable
+from parallax_runner.errors import PlanError, Setting
+from parallax_runner.plan.comm_options import Lookahead
+from parallax_runner.plan.plan import Plan
+from parallax_runner.routes.registry import route_named
+
+
+def check_growing(tables: Iterable[GrowingTable], plan: Plan) -> tuple[str, ...]:
+    """Returns notes on where the maps of vocabularies that grow are.
+
+    Raises PlanError if the plan cannot train one of the tables.
+    """
+    tables = tuple(tables)
+    for table in tables:
+        _refuse_route(table, plan)
+        _refuse_lookahead(table, plan)
+    return tuple(_note(table, plan) for table in tables if plan.workers > 1)
+
+
+def _refuse_route(table: GrowingTable, plan: Plan) -> None:
+    """Raises PlanError unless each key has one owner, or there is only one process."""
+    (planned,) = [one for one in plan.variables if one.name == table.variable]
+    route = route_named(planned.route)
+    if route.grows or (route.sends_nothing and plan.replicas == 1):
+        return
+    raise PlanError(
+        f"the vocabulary of «{table.layer}» (GrowingEmbedding) grows, and with the route «{planned.route}» no rank "
+        "owns a key"
+    ).about(Setting.of("comm", plan.comm), remedy="choose comm=sharded, or comm=local for one process")
+
+
+def _refuse_lookahead(table: GrowingTable, plan: Plan) -> None:
+    if plan.options.lookahead is Lookahead.ON:
+        raise PlanError(
+            f"the vocabulary of «{table.layer}» (GrowingEmbedding) grows, so the rows of the next step are unknown "
+            "before the current step ends"
+        ).about(Setting.of("comm.lookahead", "on"), remedy="choose comm.lookahead=auto, which is off here")
+
+
+def _note(table: GrowingTable, plan: Plan) -> str:
+    return (
+        f"the vocabulary of «{table.layer}» grows: each bucket of its map (keys, index, fill, overflow) is on one "
+        f"rank, rank = bucket mod {plan.workers}"
+    )

@@ -1,0 +1,146 @@
+"""Pass for vocabularies that grow: ask the owners of keys for the keys' rows (docs/design/0104).
+
+The owner of a key is the rank that owns its bucket: bucket b is on rank b mod ranks. Ranks send keys to the owners,
+which search their part of the map, insert new keys, and send row numbers back. Then the rows are looked up as in any
+other table: row i is on rank i mod ranks. Before this lookup, the owners of keys send the new keys to the owners of
+their rows, which write the initial values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+from parallax_runner.graph.growing.hashed_keys import buckets_of, initial_rows
+from parallax_runner.graph.growing.key_calls import rows_of_known, rows_with_inserts
+from parallax_runner.graph.growing.key_map import MapHandles
+from parallax_runner.graph.growing.marks import KeyCall, key_calls
+from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite.initial_values.blocks import assign_initial
+from parallax_runner.rewrite.placement import Shard
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
+from parallax_runner.rewrite.rewrite_state import Rewrite
+from parallax_runner.routes.alltoall.over_ranks import OverRanks
+from parallax_runner.routes.alltoall.row_exchange import swap
+
+
+@rewrite_pass(writes=["placements", "initializers", "sent", "stands_for"])
+def ask_for_rows_of_keys(rewrite: Rewrite) -> None:
+    """Replaces each op that maps keys to rows by an exchange with the owners of the keys.
+
+    Creates this rank's part of the maps, and of the tables whose initial rows are written here.
+    """
+    spread = {planned.name: planned for planned in rewrite.plan.by_route(Route.ALLTOALL)}
+    if not spread:
+        return
+    for number, call in enumerate(key_calls(rewrite.graph.get_operations())):
+        with tf.control_dependencies(call.op.control_inputs), tf.name_scope(f"grow_{number}/"):
+            _replace(rewrite, call, name=f"grow_{number}")
+
+
+def own_rows(rewrite: Rewrite, name: str, variable: str, shape: tuple[int, ...]) -> OverRanks:
+    """Creates the variable that holds this rank's own rows of `name`, which has this shape. `variable` is its name in
+    the plan, or the variable to which the slot belongs."""
+    rank, ranks, rows = rewrite.rank, rewrite.plan.workers, shape[0]
+    count = len(range(rank, rows, ranks))
+    with tf.control_dependencies(None), tf.name_scope(""):
+        handle = tf.raw_ops.VarHandleOp(
+            dtype=rewrite.op(name).get_attr("dtype"),
+            shape=[count, *shape[1:]],
+            shared_name=f"{name}/own_rows",
+            name=f"{name}/own_rows",
+        )
+    own = Shard(handle, rank, rows=count, device=rewrite.worker_device, step=ranks)
+    return OverRanks(variable, (own,), rank=rank, ranks=ranks, rows=rows)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Keys that were sent to their owners.
+
+    `came` (int64) are the keys that arrived at this rank, and `came_counts` (int32 [ranks]) how many came from each
+    rank. `places` (int32) contains the position of each of this rank's keys among those that it sent.
+    """
+
+    came: tf.Tensor
+    came_counts: tf.Tensor
+    places: tf.Tensor
+
+
+def _replace(rewrite: Rewrite, call: KeyCall, *, name: str) -> None:
+    ranks = rewrite.plan.workers
+    placements = [_part_of_map(rewrite, handle.op) for handle in call.handles]
+    handles = MapHandles(*(placement.own.handle for placement in placements))
+    accounted = placements[0].variable
+    asked = _send_keys(rewrite, call.keys, accounted, name=name)
+    if call.write is None:
+        answers = rows_of_known(handles, asked.came, call.table.shape, ranks=ranks)
+    else:
+        answers, new_rows, new_keys = rows_with_inserts(handles, asked.came, call.table.shape, ranks=ranks)
+        written = _write_initial(rewrite, call, new_rows, new_keys, name=name)
+        _hand_over_controls(call.write, written)
+    answered, _ = swap(rewrite, answers, asked.came_counts[:, tf.newaxis], [accounted], name=f"{name}/rows")
+    rows = tf.reshape(tf.gather(answered, asked.places), tf.shape(call.keys))
+    _hand_over_controls(call.op, rows.op)
+    edit.reconnect(call.rows, rows, where=lambda _: True)
+    rewrite.stands_for[call.rows.name] = rows
+
+
+def _part_of_map(rewrite: Rewrite, handle: tf.Operation) -> OverRanks:
+    """Returns the placement of a variable of a map, one row for each bucket."""
+    if handle.name not in rewrite.placements:
+        _place(rewrite, handle)
+    placement = rewrite.placements[handle.name]
+    assert isinstance(placement, OverRanks)
+    return placement
+
+
+def _place(rewrite: Rewrite, handle: tf.Operation) -> None:
+    shape = tuple(tf.TensorShape(handle.get_attr("shape")).as_list())
+    placement = rewrite.placements[handle.name] = own_rows(rewrite, handle.name, handle.name, shape)
+    (variable,) = [one for one in rewrite.single.variables if one.name == handle.name]
+    value = rewrite.op(variable.initializer).inputs[1]
+    with tf.control_dependencies(None):
+        assigned = assign_initial(rewrite.initializers, placement.own, value, is_cut=True)
+    rewrite.initializers.own.append(assigned)
+
+
+def _send_keys(rewrite: Rewrite, keys: tf.Tensor, variable: str, *, name: str) -> _Asked:
+    """Sends each distinct key once to its owner."""
+    ranks = rewrite.plan.workers
+    distinct, number_of = tf.unique(keys)
+    owners = tf.cast(buckets_of(distinct) % ranks, tf.int32)
+    order = tf.argsort(owners, stable=True)
+    counts = tf.math.bincount(owners, minlength=ranks, maxlength=ranks)
+    message = tf.gather(distinct, order)
+    came, came_counts = swap(rewrite, message, counts[:, tf.newaxis], [variable], name=f"{name}/keys")
+    places = tf.gather(tf.math.invert_permutation(order), number_of)
+    return _Asked(came, came_counts, places)
+
+
+def _write_initial(rewrite: Rewrite, call: KeyCall, rows: tf.Tensor, keys: tf.Tensor, *, name: str) -> tf.Operation:
+    """Sends new rows and their keys to the owners of the rows. Returns the op that writes the initial values there."""
+    assert call.write is not None
+    table, ranks = call.write.inputs[0].op, rewrite.plan.workers
+    if table.name not in rewrite.placements:
+        shape = tuple(tf.TensorShape(table.get_attr("shape")).as_list())
+        rewrite.placements[table.name] = own_rows(rewrite, table.name, table.name, shape)
+    placement = rewrite.placements[table.name]
+    assert isinstance(placement, OverRanks)
+    owners = tf.cast(rows % ranks, tf.int32)
+    message = tf.gather(tf.stack([rows, keys], axis=1), tf.argsort(owners, stable=True))
+    counts = tf.math.bincount(owners, minlength=ranks, maxlength=ranks)
+    came, _ = swap(rewrite, message, counts[:, tf.newaxis], [table.name], name=f"{name}/new")
+    own = placement.own
+    values = initial_rows(came[:, 1], seed=call.table.seed, columns=call.table.columns, scale=call.table.scale)
+    return tf.raw_ops.ResourceScatterUpdate(
+        resource=own.handle, indices=own.places_of(came[:, 0]), updates=tf.cast(values, own.dtype)
+    )
+
+
+def _hand_over_controls(old: tf.Operation, new: tf.Operation) -> None:
+    """Makes all ops that wait for `old` wait for `new` instead."""
+    for op in old._control_outputs:
+        edit.set_control_inputs(op, [new if control is old else control for control in op.control_inputs])

@@ -1,0 +1,94 @@
+"""The analysis of a graph with a vocabulary that grows, and the marks of its ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+
+from parallax_runner.analysis.classify import classify
+from parallax_runner.analysis.growing import growing_tables
+from parallax_runner.analysis.variable_info import GradientKind, GrowingTable, VariableInfo
+from parallax_runner.errors import PlanError
+from parallax_runner.graph.growing.marks import key_calls
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.graph.traced.capture_step import capture_step
+from parallax_runner.layers import GrowingEmbedding
+
+Look = Callable[[GrowingEmbedding, Any], Any]
+
+
+def captured(look: Look, *, trains: bool = True) -> SingleDeviceGraph:
+    """Returns the graph of a step that looks up keys by `look`."""
+
+    def make() -> Any:
+        table, dense = GrowingEmbedding(2, 2048, name="table"), keras.layers.Dense(1)
+        optimizer = keras.optimizers.Adagrad(0.1)
+
+        def step(batch: dict[str, Any]) -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(dense(look(table, batch["key"]))))
+            variables = [*(table.trainable_variables if trains else []), *dense.trainable_variables]
+            slopes = tape.gradient(loss, variables)
+            optimizer.apply_gradients(zip(slopes, variables, strict=True))
+            return loss
+
+        return step
+
+    return capture_step(make, {"key": ((4,), "int64")}, seed=1, options={})
+
+
+def inserting(table: GrowingEmbedding, keys: Any) -> Any:
+    return table(keys, training=True)
+
+
+def finding(table: GrowingEmbedding, keys: Any) -> Any:
+    return table(keys)
+
+
+def both(table: GrowingEmbedding, keys: Any) -> Any:
+    return inserting(table, keys) + finding(table, keys + 1)
+
+
+def variable(infos: tuple[VariableInfo, ...], name: str) -> VariableInfo:
+    return next(info for info in infos if info.name == name)
+
+
+def test_rows_of_a_table_that_grows_can_be_owned() -> None:
+    single = captured(inserting)
+    infos = classify(single)
+    rows = variable(infos, "table/rows")
+    assert (rows.gradient, rows.immovable_op) == (GradientKind.SPARSE, None)
+    assert rows.unknown_ahead is not None
+    assert variable(infos, "table/keys").gradient is GradientKind.NONE
+    assert growing_tables(single) == (GrowingTable("table", "table/rows"),)
+
+
+def test_calls_are_found_in_order() -> None:
+    single, graph = captured(both), tf.Graph()
+    with graph.as_default():
+        tf.import_graph_def(single.meta_graph.graph_def, name="")
+    first, second = key_calls(graph.get_operations())
+    assert first.write is not None
+    assert first.write.inputs[0].op.name == "table/rows"
+    assert second.write is None
+    assert [handle.op.name.rpartition("/")[2] for handle in first.handles] == ["keys", "index", "fill", "overflow"]
+    assert first.table == second.table
+    assert first.table.shape.places == 2
+
+
+def test_a_step_may_also_look_up_without_inserts() -> None:
+    assert len(growing_tables(captured(both))) == 1
+
+
+def test_a_step_that_never_inserts_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"calls «table» \(GrowingEmbedding\) without training=True"):
+        growing_tables(captured(finding))
+
+
+def test_a_table_that_is_not_trained_is_refused() -> None:
+    with pytest.raises(PlanError, match="no gradient reaches its rows «table/rows»: set trainable=True"):
+        growing_tables(captured(inserting, trains=False))
