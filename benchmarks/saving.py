@@ -64,9 +64,7 @@ def _tell(rank: int, found: list[dict[str, list[float]]]) -> None:
         shown = " ".join(f"{ratio:.2f}" for ratio in ratios)
         print(f"{name}: {statistics.median(ratios):.2f} of tf.train.Saver ({shown})")
     for part in dict.fromkeys(part for one in found for part in one):
-        wall, user, kernel = (
-            statistics.median(one.get(part, (0, 0, 0))[clock] for one in found) for clock in range(3)
-        )
+        wall, user, kernel = (statistics.median(one.get(part, (0, 0, 0))[clock] for one in found) for clock in range(3))
         print(f"rank {rank}  {part:22} {wall:6.2f} s, CPU {user:5.2f} s + {kernel:5.2f} s in the kernel")
 
 

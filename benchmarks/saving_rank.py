@@ -228,9 +228,7 @@ def work(run_dir: Path, number: int, client: ControlClient) -> None:
     client.done()
 
 
-def save_and_restore(
-    rank: Rank, saver: CheckpointSaver | RowWriter, step: int, ranks: Ranks, profile: Profile
-) -> None:
+def save_and_restore(rank: Rank, saver: CheckpointSaver | RowWriter, step: int, ranks: Ranks, profile: Profile) -> None:
     """Saves and restores once, together with the other ranks."""
     prefix = prefix_of(saver.folder, step)
     with profile.part(SAVE):

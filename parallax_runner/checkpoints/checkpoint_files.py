@@ -161,6 +161,12 @@ def read_sidecar(prefix: Path) -> Sidecar:
         ) from error
 
 
+def block_rows_of(prefix: Path) -> Mapping[str, int]:
+    """Returns the `block_rows` of a checkpoint's sidecar, or an empty dict if there is no sidecar. Raises
+    CheckpointError if the sidecar is damaged."""
+    return read_sidecar(prefix).block_rows if sidecar_path(prefix).exists() else {}
+
+
 def damage(prefix: Path) -> str | None:
     """Returns a description of the damage to a checkpoint, or None if no file has changed since it was written. Reads
     all files."""
