@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--block-bytes", type=int)
+    parser.add_argument("--copy-bytes", type=int, help="ckpt.copy_bytes (default: that of a run)")
     order = vars(parser.parse_args())
     folder = Path(tempfile.mkdtemp(prefix="saving-", dir="."))
     try:

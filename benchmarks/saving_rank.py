@@ -139,7 +139,8 @@ class Rank:
             fingerprint=single.fingerprint,
         )
         distributed = rewrite_for_rank(single, make_plan(asked), rank=rank, seed=1)
-        self.rank, self.ops = rank, CheckpointOps(distributed, order.get("block_bytes") or 16 << 20)
+        self._copy_bytes: int | None = order["copy_bytes"]
+        self.rank, self.ops = rank, CheckpointOps(distributed)
         distributed.graph.finalize()
         self.session = tf.Session(graph=distributed.graph, config=session_config(1))
         initialize(self.session, distributed, self.ops, None)
@@ -148,7 +149,7 @@ class Rank:
         """Returns the object by which this rank takes part in saving."""
         names = frozenset(part.name for part in self.ops.slices)
         if self.rank:
-            return RowWriter(self.ops, folder, names)
+            return RowWriter(self.ops, folder, names, self._copy_bytes)
         return CheckpointSaver(
             ops=self.ops,
             folder=folder,
@@ -159,6 +160,7 @@ class Rank:
             fingerprint="",
             run_id=lambda: None,
             check_finite=names,
+            copy_bytes=self._copy_bytes,
         )
 
 
