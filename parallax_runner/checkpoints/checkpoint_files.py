@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 }
 
 
+# The checksums of the files of a checkpoint are computed in so many threads. More threads wait for memory or the disk.
+CHECKSUM_THREADS = 4
 # TensorFlow counts steps and examples as 64-bit integers.
 _MOST = 2**63 - 1
 _COUNTS = ("step", "examples", "write_number")
@@ -158,6 +161,12 @@ def read_sidecar(prefix: Path) -> Sidecar:
         ) from error
 
 
+def block_rows_of(prefix: Path) -> Mapping[str, int]:
+    """Returns the `block_rows` of a checkpoint's sidecar, or an empty dict if there is no sidecar. Raises
+    CheckpointError if the sidecar is damaged."""
+    return read_sidecar(prefix).block_rows if sidecar_path(prefix).exists() else {}
+
+
 def damage(prefix: Path) -> str | None:
     """Returns a description of the damage to a checkpoint, or None if no file has changed since it was written. Reads
     all files."""
@@ -165,13 +174,20 @@ def damage(prefix: Path) -> str | None:
         sidecar = read_sidecar(prefix)
         if step_in(f"{STEM}-", prefix.name) not in (None, sidecar.step):
             return f"its sidecar {sidecar_path(prefix).name} belongs to step {sidecar.step}"
-        for ending, expected in sidecar.files.items():
-            fault = fault_of_file(prefix.with_name(f"{prefix.name}.{ending}"), expected)
-            if fault is not None:
-                return fault
+        return _first_fault(prefix, sidecar.files)
     except CheckpointError as error:
         return str(error).removeprefix(f"checkpoint {prefix}: ")
-    return None
+
+
+def _first_fault(prefix: Path, files: Mapping[str, FileState]) -> str | None:
+    """Returns how the first of the files that differ from their states differs. Several threads compute the
+    checksums."""
+
+    def fault_of(item: tuple[str, FileState]) -> str | None:
+        return fault_of_file(prefix.with_name(f"{prefix.name}.{item[0]}"), item[1])
+
+    with ThreadPoolExecutor(CHECKSUM_THREADS, thread_name_prefix="checksum") as pool:
+        return next(filter(None, pool.map(fault_of, files.items())), None)
 
 
 def fault_of_file(file: Path, expected: FileState) -> str | None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.checkpoint_files import read_sidecar, sidecar_path
+from parallax_runner.checkpoints.checkpoint_files import block_rows_of, read_sidecar
 from parallax_runner.checkpoints.own_rows import OwnRows
-from parallax_runner.checkpoints.restore import Restore
+from parallax_runner.checkpoints.restore import Assigned, Restore
 from parallax_runner.checkpoints.row_blocks import BLOCK_BYTES
 from parallax_runner.checkpoints.slices import Slice
 from parallax_runner.checkpoints.warm_start import KEY, Stored
@@ -48,15 +48,14 @@ class CheckpointOps:
             if read:
                 self._add_reads(read, distributed)
                 self._add_kept(read)
-            self.restoring = Restore(prefix, list(assigned_pieces(distributed)), block_bytes)
+            assigned = [Assigned.by_name(variable, piece) for variable, piece in assigned_pieces(distributed)]
+            self.restoring = Restore(prefix, assigned, block_bytes)
 
     def restore(self, session: tf.Session, prefix: Path) -> None:
         """Gives all variables that this rank assigns the values of the checkpoint `prefix`. Raises CheckpointError if
         its sidecar is damaged, and tf.errors.OpError if values cannot be read. The sidecar may be missing."""
-        has_sidecar = sidecar_path(prefix).exists()
-        block_rows = read_sidecar(prefix).block_rows if has_sidecar else {}
         with literal(prefix) as path:
-            self.restoring.run(session, path, block_rows)
+            self.restoring.run(session, path, block_rows_of(prefix))
 
     def read(self, session: tf.Session) -> list[np.ndarray]:
         """Reads the values of `slices` as they are when `wait_until_read` returns in another thread.

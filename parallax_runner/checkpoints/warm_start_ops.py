@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.checkpoints.checkpoint_files import block_rows_of
 from parallax_runner.checkpoints.checkpoint_ops import assigned_pieces
-from parallax_runner.checkpoints.slices import slice_spec
+from parallax_runner.checkpoints.restore import Assigned, Restore
+from parallax_runner.checkpoints.row_blocks import BLOCK_BYTES
 from parallax_runner.checkpoints.warm_start import Taken, WarmStart
 from parallax_runner.data.table.vocabularies import FRESH
 from parallax_runner.files.literal_path import literal
@@ -16,37 +18,47 @@ from parallax_runner.rewrite.distributed_graph import DistributedGraph, LogicalV
 
 
 class WarmStartOps:
-    """Assigns the variables that a run takes. Create this object before the graph is finalized."""
+    """Assigns the variables that a run takes. Create this object before the graph is finalized.
 
-    def __init__(self, distributed: DistributedGraph, start: WarmStart, run_dir: Path) -> None:
+    A rank that has only some rows of a large variable takes them block by block, as when it restores a checkpoint. If
+    rows are taken by key, a rank reads the whole variable. Variables of at most `block_bytes` bytes are never taken in
+    blocks.
+    """
+
+    def __init__(
+        self, distributed: DistributedGraph, start: WarmStart, run_dir: Path, block_bytes: int = BLOCK_BYTES
+    ) -> None:
         """`run_dir` has the files of rows that are taken by key."""
         self._start, self._run_dir = start, run_dir
         by_name = {one.name: one for one in start.taken}
+        found = [
+            (variable, piece, by_name[variable.name])
+            for variable, piece in assigned_pieces(distributed)
+            if variable.name in by_name
+        ]
         with distributed.graph.as_default(), tf.device(distributed.device), tf.name_scope("warm_start/"):
             self._prefix = tf.placeholder(tf.string, [], name="prefix")
-            ops = [
-                self._assign(variable, piece, by_name[variable.name])
-                for variable, piece in assigned_pieces(distributed)
-                if variable.name in by_name
+            in_order = [
+                Assigned(variable, piece, taken.source, tf.as_dtype(taken.dtype))
+                for variable, piece, taken in found
+                if taken.rows is None
             ]
-            self._assign_all = tf.group(*ops)
+            self.restoring = Restore(self._prefix, in_order, block_bytes)
+            self._assign_by_keys = tf.group(
+                *(
+                    self._assign_by_key(variable, piece, taken, np.load(run_dir / taken.rows))
+                    for variable, piece, taken in found
+                    if taken.rows is not None
+                )
+            )
 
     def run(self, session: tf.Session) -> None:
-        """Assigns the variables. Raises tf.errors.OpError if the checkpoint cannot be read."""
-        with literal(Path(self._start.prefix)) as path:
-            session.run(self._assign_all, {self._prefix: path})
-
-    def _assign(self, variable: LogicalVariable, piece: Piece, taken: Taken) -> tf.Operation:
-        if taken.rows is not None:
-            return self._assign_by_key(variable, piece, taken, np.load(self._run_dir / taken.rows))
-        is_contiguous = piece.step == 1
-        spec = slice_spec(variable.shape, piece) if is_contiguous else ""
-        (value,) = tf.raw_ops.RestoreV2(
-            prefix=self._prefix, tensor_names=[taken.source], shape_and_slices=[spec], dtypes=[tf.as_dtype(taken.dtype)]
-        )
-        if not is_contiguous:
-            value = tf.ensure_shape(value, variable.shape)[piece.where]
-        return piece.assign(tf.cast(value, variable.dtype))
+        """Assigns the variables. Raises CheckpointError if the checkpoint's sidecar is damaged, and tf.errors.OpError
+        if the checkpoint cannot be read."""
+        prefix = Path(self._start.prefix)
+        with literal(prefix) as path:
+            self.restoring.run(session, path, block_rows_of(prefix))
+            session.run(self._assign_by_keys, {self._prefix: path})
 
     def _assign_by_key(self, variable: LogicalVariable, piece: Piece, taken: Taken, rows: np.ndarray) -> tf.Operation:
         """Assigns the rows that `rows` names. The others keep their initial values."""

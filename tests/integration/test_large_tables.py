@@ -46,6 +46,22 @@ def test_memory_follows_ownership(model: str, comm: str, workers: int, tmp_path:
         assert part in (START, STEPS)
 
 
+def test_a_warm_start_needs_memory_for_own_rows(tmp_path: Path) -> None:
+    large = Case("graph", "sharded", 2, ROWS)
+    peaks: dict[tuple[int, str], int] = {}
+    for case in (replace(large, rows=LITTLE_ROWS), large):
+        saved = tmp_path / f"saved_{case.rows}"
+        with Run(saved, [*case.overrides, "train.steps=1"], cwd=machine.ROOT) as run:
+            run.wait()
+        settings = ["train.steps=1", f"ckpt.warm_start={saved}"]
+        for one in watched(tmp_path / f"taken_{case.rows}", [*case.overrides, *settings]):
+            if one.part == START:
+                peaks[case.rows, one.process] = one.peak_bytes
+    for worker in ("worker_0", "worker_1"):
+        above_bytes = peaks[ROWS, worker] - peaks[LITTLE_ROWS, worker]
+        assert above_bytes <= MOST_OF_OWN * large.own_bytes(worker) + SPARE_BYTES, (worker, peaks)
+
+
 def saved_table(run_dir: Path, case: Case, *settings: str) -> dict[str, np.ndarray]:
     """The table and its slot after one step."""
     with Run(run_dir, [*case.overrides, "train.steps=1", *settings], cwd=machine.ROOT) as run:

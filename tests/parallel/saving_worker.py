@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,8 @@ TABLES: dict[str, tuple[tuple[int, ...], tf.DType]] = {
 }
 PARTITIONED = "partitioned"
 STEPS_MEANWHILE = 3
+# The steps of the checkpoints that a rank writes before one of the ranks is killed.
+KILLED_STEPS = (2, 5, 8)
 
 
 def model(features: Features) -> tf.Tensor:
@@ -191,6 +195,23 @@ def save_and_die(folder: Path, rank: Rank, phase: str, victim: int) -> None:
     rank.save(folder / "ckpt", 5)
 
 
+def save_and_die_at(folder: Path, rank: Rank, share: float, victim: int) -> None:
+    """Writes two checkpoints. While the next one is written, the process of the rank `victim` is killed: after `share`
+    of the time that the second one took. Stores the values that the last two must have."""
+    secs = 0.0
+    rank.steps(0, 2)
+    for step in KILLED_STEPS:
+        values = rank.ops.snapshot(rank.session)
+        if rank.rank == 0:
+            store(folder / f"{step}.npz", values)
+        if step == KILLED_STEPS[-1] and rank.rank == victim:
+            threading.Timer(share * secs, die).start()
+        began = time.perf_counter()
+        rank.save(folder / "ckpt", step)
+        secs = time.perf_counter() - began
+    time.sleep(secs)
+
+
 def die(*_: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -202,8 +223,12 @@ def work(run_dir: Path, number: int, client: ControlClient) -> None:
     part_files.write_slices = DISK
     for order in orders:
         folder = run_dir / order["name"]
-        if "phase" in order:
-            save_and_die(folder, Rank(number, order["ranks"]), order["phase"], order["victim"])
+        if "victim" in order:
+            rank = Rank(number, order["ranks"])
+            if "share" in order:
+                save_and_die_at(folder, rank, order["share"], order["victim"])
+            else:
+                save_and_die(folder, rank, order["phase"], order["victim"])
             raise AssertionError("every rank goes on, although one has died")
         if order["start"] is None:
             told = save_in_many_ways(folder, Rank(number, order["ranks"]))
@@ -212,6 +237,8 @@ def work(run_dir: Path, number: int, client: ControlClient) -> None:
             values, told = rank.ops.snapshot(rank.session), {}
             if number == 0:
                 store(folder / "restored.npz", values)
+            if "again" in order:
+                told["again"] = rank.save(Path(order["again"]), order["step"])
         if number == 0:
             (folder / "told.json").write_text(json.dumps(told))
     client.done()

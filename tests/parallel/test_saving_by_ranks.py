@@ -15,6 +15,8 @@ from parallax_runner.checkpoints.checkpoint_files import damage, files_of, list_
 from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.checkpoints.publish import prepare
 from parallax_runner.checkpoints.start import find_start
+from parallax_runner.checkpoints.warm_start import Taken, WarmStart
+from parallax_runner.checkpoints.warm_start_ops import WarmStartOps
 from parallax_runner.launch import processes
 from parallax_runner.launch.job import Job, LaunchSpec, thread_environment
 from parallax_runner.launch.processes import RunResult
@@ -193,6 +195,27 @@ def test_any_mode_restores_what_ranks_wrote(
     with tf.Session(cluster if comm != "local" else "", graph=distributed.graph, config=session_config(1)) as session:
         initialize(session, distributed, ops, str(prefix_in(folder / "half")))
         expect_same(ops.snapshot(session), expected(folder, "half"))
+
+
+def test_a_warm_start_takes_in_blocks_what_ranks_wrote(saved: Callable[[int], Path], cluster: str) -> None:
+    single = built()
+    plan = planned(single, "ps", workers=1, servers=2, partitions=3)
+    distributed = rewrite_for_rank(single, plan, rank=0, seed=3)
+    ops = CheckpointOps(distributed, BLOCK_BYTES)
+    sources = {name: name for name in TABLES} | {"large/Momentum": "large"}
+    dtypes = {name: dtype.name for name, (_, dtype) in TABLES.items()}
+    taken = tuple(Taken(name, source, dtypes[source]) for name, source in sources.items())
+    start = WarmStart(str(prefix_in(saved(3) / "half")), taken, (), ())
+    warm = WarmStartOps(distributed, start, Path(), BLOCK_BYTES)
+    in_blocks = [table.source for table in warm.restoring.tables]
+    # A value of «half» cannot be read in slices, and «few» is smaller than a block.
+    assert sorted(in_blocks) == sorted(["large", *TABLES.keys() - {"half", "few"}])
+    distributed.graph.finalize()
+    with tf.Session(cluster, graph=distributed.graph, config=session_config(1)) as session:
+        initialize(session, distributed, ops, None, warm)
+        found = ops.snapshot(session)
+    wanted = expected(saved(3), "half")
+    expect_same({name: found[name] for name in sources}, {name: wanted[source] for name, source in sources.items()})
 
 
 @pytest.fixture(scope="module")

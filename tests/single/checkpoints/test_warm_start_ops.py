@@ -30,8 +30,10 @@ def values_after(comm: str, partitions: int, pieces: int, start: WarmStart | Non
     with tf.Session(graph=graph) as session:
         session.run(distributed.initialize.name)
         if ops is not None:
-            for name in ("_prefix", "_assign_all"):
-                setattr(ops, name, graph.as_graph_element(getattr(ops, name).name))
+            for owner, name in ((ops, "_prefix"), (ops, "_assign_by_keys"), (ops.restoring, "prefix")):
+                setattr(owner, name, graph.as_graph_element(getattr(owner, name).name))
+            ops.restoring.others = graph.as_graph_element(ops.restoring.others.name)
+            assert not ops.restoring.tables
             ops.run(session)
         found: dict[str, np.ndarray] = {}
         values = session.run([graph.as_graph_element(value.name) for value in reads.values])
