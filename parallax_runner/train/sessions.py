@@ -95,14 +95,13 @@ def device_filters(distributed: DistributedGraph) -> list[str]:
 def session_config_of(config: RunConfig, distributed: DistributedGraph) -> tf.ConfigProto:
     """Returns the configuration of this rank's session in the cluster."""
     gpus = gpu_limits(config, distributed.rank)
-    of_cluster = session_config(
+    return session_config(
         config.cluster.threads_per_worker,
         device_filters(distributed),
         gpus,
         devices_of_worker(config.cluster)["CPU"],
         soft_placement=config.cluster.soft_placement,
     )
-    return merged(of_cluster, _with_precision(config, None, gpus))
 
 
 def gpu_limits(config: RunConfig, rank: int) -> GpuLimits:

@@ -68,7 +68,7 @@ def sparse(x: Any, y: Any) -> Any:
         ),
         (
             {"overrides": ["train.mixed_precision=bfloat16"]},
-            r'train.mixed_precision=bfloat16 \(fit\): .*; call keras.mixed_precision.set_global_policy\("mixed_bfloat16"',
+            r"train.mixed_precision=bfloat16 \(fit\): .*; call keras.mixed_precision.set_global_policy\(",
         ),
         *(
             ({"overrides": [line]}, rf"{line} \(fit\): .*; remove this setting, and set {word}=… of a Keras optimizer")

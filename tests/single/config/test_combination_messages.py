@@ -118,7 +118,11 @@ CASES = {
         "train.mixed_precision=bfloat16 (command line)",
         "omit this key",
     ),
-    "float16": ("train.mixed_precision=float16", "train.mixed_precision=float16 (command line)", "one of off, bfloat16"),
+    "float16": (
+        "train.mixed_precision=float16",
+        "train.mixed_precision=float16 (command line)",
+        "one of off, bfloat16",
+    ),
     "sharded script": (
         "model=script data=script model.path=train.py comm=sharded",
         "a script may run ops on one worker",
