@@ -88,6 +88,16 @@ def _missing_members(made: Any) -> list[str]:
 
 def build_graph(config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
     """Builds the graph of one replica with the model's function. The graph is the same in every process."""
+    single = _graph_of_step(config, dataset)
+    if config.train.mixed_precision == "off" or single.keras_model is not None:  # the driver refuses a Keras model
+        return single
+    from parallax_runner.graph.mixed_precision import with_short_products
+
+    return with_short_products(single)
+
+
+def _graph_of_step(config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
+    """Returns the graph of a step, whose batch can have any size or is computed in one or several passes."""
     if is_uneven_run(config, dataset):
         from parallax_runner.graph.uneven_steps import with_share
 

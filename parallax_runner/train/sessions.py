@@ -41,17 +41,8 @@ def open_session_of(
         gpus=gpus,
         cpu_devices=devices_of_worker(config.cluster)["CPU"],
         soft_placement=config.cluster.soft_placement,
-        sess_config=_with_precision(config, sess_config, gpus),
+        sess_config=sess_config,
     )
-
-
-def _with_precision(config: RunConfig, own: tf.ConfigProto | None, gpus: GpuLimits) -> tf.ConfigProto | None:
-    """Returns the script's own configuration, or with mixed precision the configuration that sets it."""
-    if config.train.mixed_precision == "off":
-        return own
-    from parallax_runner.train.mixed_precision import with_precision
-
-    return with_precision(own or tf.ConfigProto(), config.train, uses_gpus=bool(gpus.visible))
 
 
 @stage("open a session")
@@ -104,14 +95,13 @@ def device_filters(distributed: DistributedGraph) -> list[str]:
 def session_config_of(config: RunConfig, distributed: DistributedGraph) -> tf.ConfigProto:
     """Returns the configuration of this rank's session in the cluster."""
     gpus = gpu_limits(config, distributed.rank)
-    of_cluster = session_config(
+    return session_config(
         config.cluster.threads_per_worker,
         device_filters(distributed),
         gpus,
         devices_of_worker(config.cluster)["CPU"],
         soft_placement=config.cluster.soft_placement,
     )
-    return merged(of_cluster, _with_precision(config, None, gpus))
 
 
 def gpu_limits(config: RunConfig, rank: int) -> GpuLimits:

@@ -279,6 +279,8 @@ MODELS = {
     "configured": plain_model,
     "in_2_parts": plain_model,
     "in_4_parts": plain_model,
+    "short_products": plain_model,
+    "short_products_in_2_parts": plain_model,
     "statistics_in_2_parts": batch_norm_model,
     "sampled_in_4_parts": sampled_model,
     "chained": plain_model,

@@ -18,6 +18,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.data.shares import SHARE, rows_of, share_of
 from parallax_runner.graph.capture import capture
+from parallax_runner.graph.mixed_precision import with_short_products
 from parallax_runner.graph.parts.accumulated import accumulated
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.graph.uneven_steps import with_batch_size, with_share
@@ -42,7 +43,13 @@ from tests.parallel.case_models import (
 from tests.parallel.configured import CONFIGURED
 
 # Models whose steps compute their gradients in this number of passes.
-PARTS = {"in_2_parts": 2, "in_4_parts": 4, "statistics_in_2_parts": 2, "sampled_in_4_parts": 4}
+PARTS = {
+    "in_2_parts": 2,
+    "in_4_parts": 4,
+    "statistics_in_2_parts": 2,
+    "sampled_in_4_parts": 4,
+    "short_products_in_2_parts": 2,
+}
 STEPS, SERVERS, SEED = 10, 2, 7
 # Per worker: at least the largest number of replicas, and of devices that a model names.
 CPU_DEVICES = 3
@@ -124,6 +131,12 @@ class Case:
         once."""
         if self.kind != "graph":
             return _keras_models().single(self)
+        exact = self.exact(batches=batches)
+        # The other ops are in float64, so that what two devices sum in another order is rounded to the same 16 bits.
+        return with_short_products(exact, full=tf.float64) if self.model.startswith("short_products") else exact
+
+    def exact(self, *, batches: int) -> SingleDeviceGraph:
+        """Captures the graph without products in 16 bits."""
         whole = self._captured(None if self.uneven else batches * BATCH, batches)
         if self.model not in PARTS:
             return with_share(whole) if self.uneven else whole

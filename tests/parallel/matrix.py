@@ -85,6 +85,7 @@ def special_cases() -> list[Case]:
         *keras_cases(),
         *configured_cases(),
         *cases_in_parts(),
+        *cases_with_short_products(),
         *uneven_cases(),
         *table_cases(),
         *(Case(comm=comm, model="unseeded", ranks=ranks) for comm, ranks in (("mpi", 3), ("hybrid", 2))),
@@ -384,6 +385,26 @@ def cases_in_parts() -> list[Case]:
     ]
 
 
+def cases_with_short_products() -> list[Case]:
+    """Returns cases whose products are computed in bfloat16, in every mode on two and on three ranks."""
+    routes: list[dict[str, Any]] = [
+        {"comm": "mpi"},
+        {"comm": "ps", "partitions": 3},
+        {"comm": "hybrid", "partitions": 2},
+        {"comm": "sharded"},
+    ]
+    return [
+        *(
+            Case(**route, model="short_products", optimizer="adam" if ranks == 2 else "momentum", ranks=ranks)
+            for route, ranks in itertools.product(routes, (2, 3))
+        ),
+        *(Case(**route, model="short_products_in_2_parts", optimizer="adagrad") for route in routes),
+        Case(comm="ps", model="short_products", replicas=2, optimizer="adagrad", between=False),
+        Case(comm="ps", model="short_products", optimizer="adagrad", clip=True, replicate_variables=True),
+        Case(comm="hybrid", model="short_products", optimizer="keras_adamw", ranks=3, spoilt_step=4),
+    ]
+
+
 def placed_cases() -> list[Case]:
     """Returns cases with ops around the servers' variables on either side."""
     two = {"comm": "ps", "replicas": 2, "replicate_variables": True}
@@ -546,6 +567,9 @@ BASIC = frozenset(
         # Steps in several passes.
         Case(comm="ps", model="in_4_parts", optimizer="adam", clip=True, partitions=3, ranks=3),
         Case(comm="sharded", model="in_4_parts", optimizer="adam", clip=True),
+        # Products in 16 bits.
+        Case(comm="ps", model="short_products", optimizer="adam", partitions=3),
+        Case(comm="sharded", model="short_products", optimizer="momentum", ranks=3),
         # Sparse gradients that are not averaged.
         Case(comm="mpi", optimizer="momentum", gradients="sparse", average_sparse=False, reroute=".allreduce"),
         *(Case(**fields) for fields in traced_cases.BASIC),

@@ -138,6 +138,31 @@ def test_several_passes_equal_one_pass_of_one_device_over_all_examples(case: Cas
     np.testing.assert_allclose(np.mean(by_rank, axis=0), losses, rtol=1e-8)
 
 
+WITH_SHORT_PRODUCTS = [
+    one
+    for one in MATRIX
+    if one.model == "short_products" and one.spoilt_step is None and not one.clip and one.optimizer not in KERAS
+]
+
+
+@pytest.mark.cases(WITH_SHORT_PRODUCTS)
+def test_short_products_differ_from_one_device_with_all_examples_by_their_rounding(
+    case: Case, launched: Launches
+) -> None:
+    """One device rounds the sum over all examples that a gradient is, where each rank rounds the sum over its own."""
+    runs, replicas = launched[case.ranks], case.ranks * case.replicas
+    steps = [[case.batch(step, rank) for rank in range(replicas)] for step in range(STEPS)]
+    initial, final = runs.arrays(case, "initial"), runs.arrays(case, "final")
+    by_rank = [runs.arrays(case, "losses", rank)["losses"] for rank in range(case.ranks)]
+    expected, losses = train(case.single(batches=replicas), initial, steps)
+    _, exact_losses = train(case.exact(batches=replicas), initial, steps)
+    assert compare(final, expected, tolerance=TOLERANCE).max_relative < 2e-2
+    np.testing.assert_allclose(np.mean(by_rank, axis=0), losses, rtol=2e-2)
+    # In the first step, all start from the same values.
+    assert np.mean(by_rank, axis=0)[0] == pytest.approx(losses[0], rel=1e-8)
+    assert losses[0] != pytest.approx(exact_losses[0], rel=1e-5)
+
+
 # A norm over gradients whose repeated ids are not merged, as on one device, is another norm.
 OF_ALL_EXAMPLES = [
     one for one in MATRIX if one.uneven and one.average_sparse and one.spoilt_step is None and not one.clip

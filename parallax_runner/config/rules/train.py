@@ -48,7 +48,7 @@ def check_mixed_precision(config: RunConfig, origins: Origins) -> None:
     elif config.model["_target_"] == FIT:
         needed = 'Keras has policies; call keras.mixed_precision.set_global_policy("mixed_bfloat16") before the model'
     elif action_of(config).repeats_steps:
-        needed = f"action={config.action} compares with steps in float32; omit this key"
+        needed = f"action={config.action} finds faults by their size, and rounding to bfloat16 is larger; omit this key"
     else:
         return
     raise refusal("train.mixed_precision", origins, needed, value=config.train.mixed_precision)

@@ -62,6 +62,27 @@ def sparse(x: Any, y: Any) -> Any:
         ({"overrides": ["comm.sync=false"], "comm": "ps"}, "comm.sync=false"),
         ({"overrides": ["partition=search"]}, "with fit the plan cannot change"),
         ({"overrides": ["optimizer=adagrad"]}, r"optimizer=adagrad \(fit\): .*; remove this setting, and change model"),
+        (
+            {"overrides": ["train.accumulate_steps=4"]},
+            r"train.accumulate_steps=4 \(fit\): .*; set its argument gradient_accumulation_steps=4",
+        ),
+        (
+            {"overrides": ["train.mixed_precision=bfloat16"]},
+            r"train.mixed_precision=bfloat16 \(fit\): .*; call keras.mixed_precision.set_global_policy\(",
+        ),
+        *(
+            ({"overrides": [line]}, rf"{line} \(fit\): .*; remove this setting, and set {word}=… of a Keras optimizer")
+            for line, word in (
+                ("update.clip_norm=1", "clipnorm"),
+                ("update.global_clip_norm=1", "global_clipnorm"),
+                ("update.clip_value=1", "clipvalue"),
+                ("update.weight_decay=0.1", "weight_decay"),
+            )
+        ),
+        (
+            {"overrides": ["update.schedule.warmup_steps=3"]},
+            r"update.schedule.warmup_steps=3 \(fit\): .* learning_rate=keras.optimizers.schedules",
+        ),
         ({"overrides": ["model=lm"]}, r"model=lm \(fit\): fit uses the model and the data of the script; remove this"),
         (
             {"overrides": ["model.verbose=2"]},

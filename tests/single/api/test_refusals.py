@@ -75,6 +75,25 @@ def test_the_script_has_its_own_optimizer(line: str, refused: Any) -> None:
     assert f"{line} (parallel_run): {needed} optimizer in the script" in refused(overrides=[line])
 
 
+@pytest.mark.parametrize(
+    ("line", "needed"),
+    [
+        ("train.accumulate_steps=2", "a script feeds its own batches; accumulate gradients in the script"),
+        (
+            "train.mixed_precision=bfloat16",
+            "a script sets it in the sess_config of parallax.Config: auto_mixed_precision_onednn_bfloat16",
+        ),
+        (
+            "update.global_clip_norm=1",
+            "parallel_run trains the script's graph, which has its own optimizer; remove this setting, and set "
+            "global_clipnorm=… of a Keras optimizer where the optimizer is created",
+        ),
+    ],
+)
+def test_the_script_has_its_own_passes_precision_and_update(line: str, needed: str, refused: Any) -> None:
+    assert f"parallax_runner: {line} (parallel_run): {needed}" in refused(overrides=[line])
+
+
 def test_lines_of_hosts(refused: Any, tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("# mine\nlocalhost: 0,x\n")
     assert f"{tmp_path}/hosts:2: id 'x' in «0,x»" in refused("hosts")

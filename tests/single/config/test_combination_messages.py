@@ -144,6 +144,31 @@ CASES = {
         "train.on_nan=skip (command line)",
         "a script defines its own steps",
     ),
+    "script in several passes": (
+        "model=script data=script model.path=train.py train.accumulate_steps=2",
+        "train.accumulate_steps=2 (command line)",
+        "accumulate gradients in the script",
+    ),
+    "fit in several passes": (
+        "model=fit data=fit model.path=train.py model.epoch_steps=1 train.accumulate_steps=2",
+        "train.accumulate_steps=2 (command line)",
+        "set its argument gradient_accumulation_steps=2",
+    ),
+    "fit in bfloat16": (
+        "model=fit data=fit model.path=train.py model.epoch_steps=1 train.mixed_precision=bfloat16",
+        "train.mixed_precision=bfloat16 (command line)",
+        'keras.mixed_precision.set_global_policy("mixed_bfloat16")',
+    ),
+    "bfloat16 verified": (
+        "train.mixed_precision=bfloat16 action=verify",
+        "train.mixed_precision=bfloat16 (command line)",
+        "omit this key",
+    ),
+    "float16": (
+        "train.mixed_precision=float16",
+        "train.mixed_precision=float16 (command line)",
+        "one of off, bfloat16",
+    ),
     "sharded script": (
         "model=script data=script model.path=train.py comm=sharded",
         "a script may run ops on one worker",
