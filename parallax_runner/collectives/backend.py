@@ -28,6 +28,14 @@ class Backend(ABC):
     variables: tuple[str, ...] = ()
     threads_remedy: str = "use an MPI library that has threads"
 
+    def check(self) -> None:
+        """Raises CollectiveError if this host lacks what `prepare` needs."""
+        return
+
+    def prepare(self) -> None:
+        """Makes on this host what its processes need. Called before they start."""
+        return
+
     @abstractmethod
     def ops(self) -> BackendOps:
         """Imports TensorFlow and returns the ops."""

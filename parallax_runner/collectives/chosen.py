@@ -1,4 +1,4 @@
-"""Names the backend of this process."""
+"""Names the backends, and the one of this process."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import re
 
 from parallax_runner.collectives.backend import Backend
 from parallax_runner.collectives.horovod.backend import Horovod
+from parallax_runner.collectives.native.backend import Native
 
-_chosen: list[Backend] = [Horovod()]
+BACKENDS: dict[str, Backend] = {"horovod": Horovod(), "native": Native()}
+DEFAULT = "horovod"
+_chosen: list[Backend] = [BACKENDS[DEFAULT]]
 
 
 def backend() -> Backend:

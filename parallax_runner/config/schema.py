@@ -146,6 +146,9 @@ class CommConfig:
             "replaced": {"1": "on replaces 1 and requests only rows of other ranks in advance"},
         },
     )
+    # What carries messages among ranks. native: this project's TensorFlow ops over MPI, on CPUs; sums are added in rank
+    # order, so two runs have equal bits. horovod: Horovod. auto: horovod.
+    backend: str = field(default="auto", metadata={"choices": ("auto", "native", "horovod")})
     mpi: MpiConfig = field(default_factory=MpiConfig)
     ps: PsConfig = field(default_factory=PsConfig)
 

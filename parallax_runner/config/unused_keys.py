@@ -127,6 +127,12 @@ def _mpirun(config: RunConfig) -> str | None:
     return _if_one_process(config, "does not use mpirun")
 
 
+def _exchanging(config: RunConfig) -> str | None:
+    has_none = "keeps all variables on servers" if mode_of(config.comm).is_all_on_servers else None
+    own = f"comm={config.comm.name} {has_none}" if has_none else None
+    return _if_one_process(config, "has one rank") or own
+
+
 def _gathering(config: RunConfig) -> str | None:
     mode = mode_of(config.comm)
     gathers = "gathers only with Horovod" if mode.is_chosen_by_cost else "gathers nothing"
@@ -268,6 +274,7 @@ RULES = (
     Rule("comm.compression", _sending, _default(CommConfig, "compression")),
     Rule("comm.measure_rows", _measuring, _default(CommConfig, "measure_rows")),
     Rule("comm.average_sparse", _averaging, _default(CommConfig, "average_sparse")),
+    Rule("comm.backend", _exchanging, "auto"),
     Rule("comm.mpi.mpirun_options", _mpirun, _default(MpiConfig, "mpirun_options")),
     Rule("comm.mpi.use_allgatherv", _gathering, _default(MpiConfig, "use_allgatherv")),
     *(Rule(f"comm.ps.{name}", _OF_PS.get(name, _server_option), _default(PsConfig, name)) for name in _names(PsConfig)),

@@ -46,6 +46,7 @@ RULES = (
     Rule(train.check_mixed_precision),
     Rule(comm.check_mpirun_options),
     Rule(comm.check_measured_rows),
+    Rule(comm.check_backend),
     Rule(comm.check_mode_of_script),
     Rule(check_epochs),
     Rule(launcher.check_launcher),

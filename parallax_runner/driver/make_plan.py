@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parallax_runner.analysis.variable_info import VariableInfo
+from parallax_runner.collectives.chosen import BACKENDS, choose
 from parallax_runner.config import frozen
 from parallax_runner.config.cluster_size import devices_of_worker, spans_hosts
 from parallax_runner.config.comm_mode import mode_of, name_by_cost
@@ -17,6 +18,7 @@ from parallax_runner.config.launchers import declared_by
 from parallax_runner.config.schema import RoutesConfig, RunConfig
 from parallax_runner.data.dataset import Dataset, why_unread
 from parallax_runner.driver.cost_model import constants_of, cost_model
+from parallax_runner.driver.exchange_backend import ChosenBackend, chosen_backend
 from parallax_runner.driver.jobs import row_trial
 from parallax_runner.errors import DataError, Setting
 from parallax_runner.launch.interrupts import Interrupts
@@ -33,6 +35,7 @@ from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.planner import make_plan
 from parallax_runner.process.stage_times import stage
 from parallax_runner.routes.local.planning import ROUTE as LOCAL
+from parallax_runner.routes.registry import uses_collectives
 
 if TYPE_CHECKING:
     from parallax_runner.analysis.variable_info import VariableInfo
@@ -106,6 +109,8 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
     if config.train.on_nan == "skip":
         check_skippable_updates(single)
     growing = growing_tables(single)
+    chosen = chosen_backend(config)
+    choose(BACKENDS[chosen.name])
     request = _plan_request(config, _variables_of(config, single), single.fingerprint, measured)
     constants = constants_of(config)
     request = decided(request, cost_model(request, constants))
@@ -122,9 +127,17 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
         soft=config.cluster.soft_placement,
     )
     plan = dataclasses.replace(plan, moved=tuple(Moved(*one) for one in moved))
+    plan = _with_note_on_backend(plan, chosen)
     if measured is None and config.model["_target_"] != frozen.SCRIPT and rows_matter(plan):
         plan = dataclasses.replace(plan, notes=(*plan.notes, BALANCED_BY_BOUNDS))
     return explain(plan, request.variables, cost_model(request, constants))
+
+
+def _with_note_on_backend(plan: Plan, chosen: ChosenBackend) -> Plan:
+    """Returns the plan with a note on what carries messages among ranks, if there are any."""
+    if plan.workers == 1 or not uses_collectives(plan):
+        return plan
+    return dataclasses.replace(plan, notes=(*plan.notes, chosen.note))
 
 
 def advice_on(plan: Plan, config: RunConfig, single: SingleDeviceGraph, measured: Measured | None) -> str | None:
@@ -161,7 +174,7 @@ def _plan_request(
         workers=1 if mode_of(config.comm).is_one_process else config.cluster.workers,
         servers=config.cluster.servers,
         replicas_per_worker=config.cluster.replicas_per_worker,
-        options=CommOptions.of(config.comm),
+        options=dataclasses.replace(CommOptions.of(config.comm), backend=chosen_backend(config).name),
         partitions=config.partition.num,
         cut=cut_of(config),
         measured=measured,

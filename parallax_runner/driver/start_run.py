@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from parallax_runner.collectives.chosen import backend
 from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
@@ -20,6 +21,7 @@ from parallax_runner.driver.request import Request
 from parallax_runner.driver.restore_memory import whole_tables_note
 from parallax_runner.driver.starting_point import leave_for_workers, with_start
 from parallax_runner.driver.warm_start import leave_warm_start
+from parallax_runner.routes.registry import uses_collectives
 from parallax_runner.shipment.shipment_folder import removed_at_end
 
 
@@ -27,8 +29,8 @@ from parallax_runner.shipment.shipment_folder import removed_at_end
 def started(request: Request, planned: PlannedRun) -> Iterator[PreparedRun]:
     """Yields the run, ready to be launched. Removes the files for its processes after the block.
 
-    Raises CheckpointError if a checkpoint does not fit the model or the data, and StorageError or OSError if a file
-    cannot be written.
+    Raises CollectiveError if what exchanges tensors cannot be compiled, CheckpointError if a checkpoint does not fit
+    the model or the data, and StorageError or OSError if a file cannot be written.
     """
     config, run_dir, shipment = planned.config, request.run_dir, planned.shipment
     # A plan does not need the notes about the data, which can mean reading all examples to count them.
@@ -37,6 +39,8 @@ def started(request: Request, planned: PlannedRun) -> Iterator[PreparedRun]:
     settled = with_start(config, planned.single, planned.dataset, identity, run_dir)
     report.tell_notes(_restore_notes(settled, planned))
     start = Recovery.of(settled, config.ckpt.resume)
+    if uses_collectives(planned.plan):
+        backend().prepare()
     with removed_at_end(run_dir), own_folder_in(cache_dir_of(config, shipment)) as data_folder:
         leave_for_workers(config, shipment, identity, run_dir, data_folder)
         leave_warm_start(planned.warm_start, run_dir)

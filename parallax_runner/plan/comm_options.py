@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from parallax_runner.collectives.chosen import DEFAULT
 from parallax_runner.config.schema import CommConfig
 
 
@@ -46,7 +47,7 @@ class CommOptions:
 
     Without `sync`, each replica applies its own gradients immediately. A replica can be at most `staleness` steps ahead
     of the slowest replica (None means no limit). `backup_workers` is the number of workers that a step does not wait
-    for.
+    for. `backend` is the name of what carries messages among ranks (collectives/chosen.py), never `auto`.
     """
 
     average_sparse: bool = True
@@ -57,10 +58,12 @@ class CommOptions:
     staleness: int | None = None
     backup_workers: int = 0
     lookahead: Lookahead = Lookahead.AUTO
+    backend: str = DEFAULT
 
     @classmethod
     def of(cls, comm: CommConfig) -> CommOptions:
-        """Returns the options from a configuration."""
+        """Returns the options from a configuration, with the default backend: the choice of a backend also depends on
+        the cluster (driver/exchange_backend.py)."""
         return cls(
             average_sparse=comm.average_sparse,
             ps=PsOptions(**{option.name: getattr(comm.ps, option.name) for option in dataclasses.fields(PsOptions)}),

@@ -21,7 +21,7 @@ from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.checkpoints.warm_start import FILE_NAME as WARM_START
 from parallax_runner.checkpoints.warm_start import WarmStart
 from parallax_runner.checkpoints.warm_start_ops import WarmStartOps
-from parallax_runner.collectives.chosen import backend
+from parallax_runner.collectives.chosen import BACKENDS, backend, choose
 from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
@@ -241,6 +241,7 @@ def join_ranks(plan: Plan, run_dir: Path, client: ControlClient) -> None:
     No other thread may run during this call, in particular no thread that runs the user's code. When MPI starts, it
     reads and sets environment variables, which no other thread may access at the same time (docs/design/0034).
     """
+    choose(BACKENDS[plan.options.backend])
     client.prove(claim(run_dir, _joined(plan, client) if uses_collectives(plan) else None))
 
 

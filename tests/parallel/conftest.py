@@ -18,6 +18,7 @@ from parallax_runner.launch.job import Command, Job, LaunchSpec, thread_environm
 from parallax_runner.launch.launchers.local import Local
 from tests import forked
 from tests.parallel.cases import SERVERS, Case
+from tests.parallel.exchange_ops import OPS
 from tests.parallel.matrix import BASIC, EVERY
 from tests.shared import shared
 
@@ -25,16 +26,29 @@ BFLOAT16 = tf.bfloat16.as_numpy_dtype  # a file only says that it has two bytes
 ROOT = Path(__file__).resolve().parents[2]
 
 
+# The backends of collectives that run the matrix. The first also runs in the default tier, the others only as slow
+# tests.
+FIRST_BACKEND, *OTHER_BACKENDS = ("native", "horovod")
+WORKERS = {"native": "tests.parallel.native_backend_worker", "horovod": "tests.parallel.matrix_worker"}
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Gives each test the cases that it names, limited to the number of ranks of its module."""
+    """Gives each test the cases that it names, limited to the number of ranks of its module, under each backend."""
     mark = metafunc.definition.get_closest_marker("cases")
     if mark is not None:
         cases = [case for case in mark.args[0] if case.ranks == metafunc.module.RANKS]
-        metafunc.parametrize("case", cases, ids=_name)
+        given = [
+            pytest.param(case, name, id=_name(case, name))
+            for name in (FIRST_BACKEND, *OTHER_BACKENDS)
+            for case in cases
+        ]
+        metafunc.parametrize(("case", "launched"), given, indirect=["launched"], scope="session")
 
 
-def _name(case: Case) -> str:
+def _name(case: Case, backend: str) -> str:
     """Returns a test's name in brackets: slow tests (tests/slow.toml) begin with «more-»."""
+    if backend != FIRST_BACKEND:
+        return f"more-{backend}-{case.name}"
     return case.name if case in BASIC else f"more-{case.name}"
 
 
@@ -57,27 +71,35 @@ class Launched:
 
 
 class Launches:
-    """Launches by number of ranks; each is made when a test first asks for it, once for all xdist workers."""
+    """Launches of one backend by number of ranks; each is made when a test first asks for it, once for all xdist
+    workers. `ops` names the backend's ops."""
 
-    def __init__(self, folders: pytest.TempPathFactory, cases: list[Case]) -> None:
+    def __init__(self, folders: pytest.TempPathFactory, cases: list[Case], backend: str) -> None:
         self._folders = folders
         self.cases = cases
+        self.backend = backend
+        self.ops = OPS[backend]
 
     def __getitem__(self, ranks: int) -> Launched:
         cases = [case for case in self.cases if case.ranks == ranks]
-        return shared(self._folders, f"ranks_{ranks}", lambda folder: launch(ranks, cases, folder))
+        worker = WORKERS[self.backend]
+        name = f"{self.backend}_ranks_{ranks}"
+        return shared(self._folders, name, lambda folder: launch(ranks, cases, folder, worker_module=worker))
 
 
 @pytest.fixture(scope="session")
 def launched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Launches:
-    """The cases that this session's tests request, each run once."""
-    return Launches(tmp_path_factory, asked(request.session.items, request.config.getoption("--tier")))
+    """The cases that this session's tests request of a backend, each run once."""
+    backend = getattr(request, "param", FIRST_BACKEND)
+    cases = asked(request.session.items, request.config.getoption("--tier"), backend)
+    return Launches(tmp_path_factory, cases, backend)
 
 
-def asked(items: list[pytest.Item], tier: str) -> list[Case]:
+def asked(items: list[pytest.Item], tier: str, backend: str) -> list[Case]:
     """Returns the cases of parametrized tests, or all those of the tier if another test uses the launches."""
     asking = [item for item in items if "launched" in getattr(item, "fixturenames", ())]
-    params = [item.callspec.params if hasattr(item, "callspec") else {} for item in asking]
+    every = [item.callspec.params if hasattr(item, "callspec") else {} for item in asking]
+    params = [given for given in every if given.get("launched", FIRST_BACKEND) == backend]
     cases = {given["case"] for given in params if "case" in given}
     if any("case" not in given for given in params):
         cases |= BASIC if tier == "default" else set(EVERY)

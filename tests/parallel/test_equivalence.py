@@ -252,9 +252,9 @@ def test_hybrid_runs_sparse_updates_on_servers(launched: Launches) -> None:
             assert "/job:worker/replica:0/task:0" in device, label
             checked["worker"] += 1
     assert min(checked["server"], checked["worker"]) > 0
-    collectives = [label for _, label in trace if "Horovod" in label.partition(" = ")[2]]
+    collectives = [label for _, label in trace if launched.ops.is_in(label)]
     assert len(collectives) == 1, collectives
-    assert "HorovodGroupedAllreduce(" in collectives[0]
+    assert f"{launched.ops.sum}(" in collectives[0]
     assert not any(word in collectives[0].partition("(")[2] for word in ("table", "other", "Reshape_", "merge"))
     servers = {device for device, label in trace if "ResourceSparseApplyAdagrad(" in label}
     assert len(servers) == 2, "four partitions are spread over both servers"
@@ -372,20 +372,20 @@ def test_owners_of_rows_get_and_send_no_more_than_planned(case: Case, launched: 
     # One exchange each for all tables: ids, unless the step before has sent them, rows of lookups, and rows of
     # gradients.
     are_ahead = {variable.is_ahead for variable in plan.by_route(Route.ALLTOALL)}
-    assert step.count("HorovodAlltoall", "") == sum({True: 2, False: 3}[each] for each in are_ahead)
+    assert step.count(launched.ops.all_to_all, "") == sum({True: 2, False: 3}[each] for each in are_ahead)
 
 
 @pytest.mark.cases([case for case in (*MATRIX, *COMPRESSED) if case.model == "deep"])
 def test_dense_gradients_leave_in_buckets(case: Case, launched: Launches) -> None:
     """Compressed values use no ring: each rank sums a part of the bucket, which all ranks send to it."""
-    exchange = "HorovodGroupedAllreduce" if case.compression == "off" else "HorovodAlltoall"
+    exchange = launched.ops.sum if case.compression == "off" else launched.ops.all_to_all
     assert Step.of(case, launched).count(exchange, "") == 3
 
 
 def test_mpi_uses_no_server(launched: Launches) -> None:
     case = next(case for case in launched.cases if case.comm == "mpi" and case.gradients == "both")
     trace = launched[case.ranks].trace(case)
-    assert any("Horovod" in label for _, label in trace)
+    assert any(launched.ops.is_in(label) for _, label in trace)
     assert not any("/job:ps/" in device for device, _ in trace)
 
 
@@ -393,13 +393,13 @@ def test_ps_uses_no_collective(launched: Launches) -> None:
     case = next(case for case in launched.cases if case.comm == "ps" and case.gradients == "both")
     trace = launched[case.ranks].trace(case)
     assert any("/job:ps/" in device for device, _ in trace)
-    assert not any("Horovod" in label for _, label in trace)
+    assert not any(launched.ops.is_in(label) for _, label in trace)
 
 
 @pytest.mark.cases([case for case in MATRIX if case.use_allgatherv])
 def test_sparse_gradients_travel_by_allgatherv(case: Case, launched: Launches) -> None:
     labels = [label for _, label in launched[case.ranks].trace(case)]
-    assert not any("HorovodAllgather" in label for label in labels)
+    assert not any(launched.ops.gather in label for label in labels)
     calls = [label for label in labels if " = PyFunc(" in label]
     # Under hybrid the table that no server can have is looked up in a function; three pieces are three variables.
     tables = {"function": 1, "chained": 4}.get(case.model, 1 + case.user_parts)
@@ -414,12 +414,12 @@ def test_sparse_gradients_travel_by_allgatherv(case: Case, launched: Launches) -
     assert chained or tables == 1
 
 
-def test_without_it_horovod_gathers(launched: Launches) -> None:
+def test_without_it_the_backend_gathers(launched: Launches) -> None:
     case = next(
         case
         for case in launched.cases
         if case.comm == "mpi" and case.gradients != "dense" and not case.use_allgatherv and case.reroute is None
     )
     labels = [label for _, label in launched[case.ranks].trace(case)]
-    assert any(" = HorovodAllgather(" in label for label in labels)
+    assert any(f" = {launched.ops.gather}(" in label for label in labels)
     assert not any("PyFunc(" in label for label in labels)

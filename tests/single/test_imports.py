@@ -26,6 +26,7 @@ WITHOUT_TENSORFLOW = (
 WITH_TENSORFLOW = frozenset(
     {
         *("collectives.ops", "collectives.backend_ops", "collectives.horovod.ops", "collectives.horovod.gloo"),
+        "collectives.native.ops",
         "data.table.tfrecord_reader",
     }
 )

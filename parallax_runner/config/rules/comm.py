@@ -6,6 +6,7 @@ from typing import Any
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.explain import refusal
+from parallax_runner.config.launchers import declared_by
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.targets import SCRIPT
@@ -64,3 +65,11 @@ def check_mode_of_script(config: RunConfig, origins: Origins) -> None:
     if mode.needs_all_ranks:
         needed = "a script may run ops on one worker, but only all ranks together can read rows; choose comm=hybrid"
         raise refusal("comm.name", origins, needed, value=config.comm.name)
+
+
+def check_backend(config: RunConfig, origins: Origins) -> None:
+    """Raises ConfigError for native exchanges without mpirun, whose MPI they need."""
+    is_native = config.comm.backend == "native"
+    if is_native and declared_by(config.cluster.launcher).without_mpirun:
+        needed = f"cluster={config.cluster.launcher} uses no mpirun, which the native exchanges need"
+        raise refusal("comm.backend", origins, f"{needed}; use comm.backend=horovod", value="native")

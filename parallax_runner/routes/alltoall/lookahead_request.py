@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.collectives.streams import stream
 from parallax_runner.rewrite.distributed_graph import Ahead, Carried
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.rewrite_state import Rewrite
@@ -27,7 +28,7 @@ def ask_ahead(rewrite: Rewrite) -> None:
         return
     batch = NextBatch(rewrite)
     placements = [placement for wave in rewrite.of_route(AlltoallState).waves for placement in wave.asked.placements]
-    with tf.name_scope("next/"):
+    with tf.name_scope("next/"), stream("next"):
         ids = [batch.of(ids) for wave in rewrite.of_route(AlltoallState).waves for ids in wave.asked.ids]
         asked = ask(rewrite, placements, ids, name="next")
         later = _early_and_late(asked, running=[wave.asked.exchange for wave in rewrite.of_route(AlltoallState).waves])

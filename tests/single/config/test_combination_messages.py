@@ -69,6 +69,11 @@ CASES = {
         f"{ELASTIC} cluster.min_workers=1 train.scale_lr=sqrt train.on_resize=per_worker ~optimizer.learning_rate",
         "this key needs a number in optimizer.learning_rate",
     ),
+    "native exchanges without MPI": (
+        "cluster=manual cluster.rendezvous=file:///shared/meet comm=mpi comm.backend=native",
+        "comm.backend=native (command line)",
+        "cluster=manual uses no mpirun, which the native exchanges need; use comm.backend=horovod",
+    ),
     "devices that are named already": (
         "sweep.device_per_job=true comm=local cluster.resource_info=[localhost]",
         "use cluster=local without resource_info",

@@ -148,6 +148,12 @@ UNUSED = {
     ),
     "Kubernetes": ("cluster.image=a", "cluster.image=a", "needs cluster=kubernetes."),
     "manual": ("cluster.rendezvous=tcp://h:1", "cluster.rendezvous=tcp://h:1", "needs cluster=manual."),
+    "backend": ("comm=local comm.backend=native", "comm.backend=native", "comm=local has one rank."),
+    "backend of servers": (
+        "comm=ps comm.backend=native",
+        "comm.backend=native",
+        "comm=ps keeps all variables on servers.",
+    ),
     "compression": ("comm=local comm.compression=bf16", "comm.compression=bf16", "comm=local sends nothing."),
     "rows": ("comm=local comm.measure_rows=true", "comm.measure_rows=true", "comm=local sends nothing."),
     "mean": ("comm=ps comm.sync=false comm.average_sparse=false", "comm.average_sparse=false", "its own gradients."),

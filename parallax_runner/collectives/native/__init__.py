@@ -1,0 +1,1 @@
+"""Exchanges through this project's own TensorFlow ops, whose messages MPI carries. The sources are in `src/`."""

@@ -1,0 +1,496 @@
+#include "engine.h"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tensorflow/core/framework/types.h"
+#include "tensorflow/core/platform/logging.h"
+
+namespace parallax {
+namespace {
+
+constexpr int kHeaderTag = 1;
+constexpr int kFirstPayloadTag = 2;
+constexpr int kPayloadTags = 20000;  // MPI guarantees tags up to 32767
+constexpr int64_t kPieceBytes = int64_t{1} << 30;  // MPI counts bytes in an int
+constexpr auto kShortestPause = std::chrono::microseconds(10);
+constexpr auto kLongestPause = std::chrono::microseconds(100);
+constexpr auto kLongWait = std::chrono::milliseconds(20);  // after this time, pauses may be longer
+constexpr auto kLongestPauseOfLongWait = std::chrono::microseconds(1000);
+constexpr auto kReportAfter = std::chrono::seconds(30);
+
+const char* NameOf(Kind kind) {
+  switch (kind) {
+    case Kind::kSum:
+      return "a sum";
+    case Kind::kGather:
+      return "a concatenation";
+    case Kind::kAllToAll:
+      return "an exchange of rows";
+    case Kind::kBroadcast:
+      return "a broadcast";
+    default:
+      return "a message";
+  }
+}
+
+std::string Described(const Content& content) {
+  std::string text = NameOf(content.kind);
+  text += " of " + tensorflow::DataTypeString(static_cast<tensorflow::DataType>(content.dtype));
+  if (content.kind == Kind::kSum || content.kind == Kind::kBroadcast) {
+    return text + " with " + std::to_string(content.rows) + " elements";
+  }
+  return text + " with rows of " + std::to_string(content.row_bytes) + " bytes";
+}
+
+bool IsOlder(const Identity& one, const Identity& other) {
+  return one.epoch == other.epoch && one.stream == other.stream && one.run < other.run;
+}
+
+}  // namespace
+
+uint64_t Fingerprint(const std::string& text) {
+  uint64_t hash = 14695981039346656037u;
+  for (const unsigned char byte : text) hash = (hash ^ byte) * 1099511628211u;
+  return hash;
+}
+
+std::string Exchange::Explain(const Content& other) const {
+  const bool is_alike =
+      other.kind == content_.kind && other.dtype == content_.dtype && other.row_bytes == content_.row_bytes;
+  const bool must_be_as_long = content_.kind == Kind::kSum || content_.kind == Kind::kBroadcast;
+  if (is_alike && (!must_be_as_long || other.rows == content_.rows)) return "";
+  return Described(other);
+}
+
+Engine& Engine::Instance() {
+  static Engine* engine = new Engine();  // is never destroyed, because its thread may outlive static objects
+  return *engine;
+}
+
+std::string Engine::Join() {
+  if (is_joined_) return "";
+  int is_initialized = 0, provided = MPI_THREAD_SINGLE;
+  MPI_Initialized(&is_initialized);
+  if (!is_initialized) {
+    if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) return "MPI does not start";
+    must_finalize_ = true;
+  } else {
+    MPI_Query_thread(&provided);
+  }
+  has_threads_ = provided == MPI_THREAD_MULTIPLE;
+  if (!has_threads_) return "MPI does not provide MPI_THREAD_MULTIPLE";
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm_);
+  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(comm_, &rank_);
+  MPI_Comm_size(comm_, &size_);
+  MPI_Comm on_host;
+  MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &on_host);
+  MPI_Comm_rank(on_host, &local_rank_);
+  MPI_Comm_free(&on_host);
+  next_tag_.assign(size_, 0);
+  has_left_.assign(size_, false);
+  thread_ = std::thread([this] { Run(); });
+  is_joined_ = true;
+  return "";
+}
+
+void Engine::Leave() {
+  if (!is_joined_) return;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    leaves_ = true;
+  }
+  wakes_.notify_one();
+  thread_.join();
+  is_joined_ = false;
+  if (must_finalize_) MPI_Finalize();
+}
+
+Identity Engine::Next(const std::string& session, int64_t step, uint64_t stream, uint64_t key, uint64_t frame,
+                      int64_t iteration) {
+  Identity identity;
+  identity.stream = stream;
+  identity.key = key;
+  identity.frame = frame;
+  identity.iteration = iteration;
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto [found, is_new] = sessions_.try_emplace(session);
+  if (is_new) found->second.epoch = static_cast<uint32_t>(sessions_.size());
+  Runs& runs = found->second.streams[stream];
+  if (runs.step != step) {
+    runs.step = step;
+    runs.run += 1;
+    runs.repeats.clear();
+  }
+  identity.epoch = found->second.epoch;
+  identity.run = runs.run;
+  identity.repeat = runs.repeats[{key, frame, iteration}]++;
+  return identity;
+}
+
+void Engine::Post(std::shared_ptr<Exchange> exchange) {
+  for (int other = 0; other < size_; ++other) {
+    if (other != rank_ && exchange->Expects(other)) exchange->missing.insert(other);
+  }
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    commands_.push_back({std::move(exchange), ""});
+  }
+  wakes_.notify_one();
+}
+
+void Engine::Cancel(const std::shared_ptr<Exchange>& exchange, const std::string& why) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    commands_.push_back({exchange, why});
+  }
+  wakes_.notify_one();
+}
+
+// --- The thread ------------------------------------------------------------------------------------------------------
+
+void Engine::Run() {
+  prctl(PR_SET_NAME, "exchanges");
+  prctl(PR_SET_TIMERSLACK, 1000);  // ns; 50 us by default, which is longer than most pauses
+  auto pause = kShortestPause;
+  auto last_progress = Clock::now();
+  auto next_report = Clock::now() + std::chrono::seconds(1);
+  while (true) {
+    bool is_progress = TakeCommands();
+    is_progress |= TakeMessages();
+    is_progress |= TestTransfers();
+    transfers_under_way_ = static_cast<int>(requests_.size());
+    const bool is_busy = !exchanges_.empty() || !requests_.empty();
+    if (is_busy && Clock::now() > next_report) {
+      ReportWaiting();
+      next_report = Clock::now() + std::chrono::seconds(1);
+    }
+    if (is_progress) {
+      last_progress = Clock::now();
+      pause = kShortestPause;
+      continue;
+    }
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!commands_.empty()) continue;
+    if (leaves_) break;
+    if (is_busy) {
+      wakes_.wait_for(lock, pause);
+      const bool is_long = Clock::now() - last_progress > kLongWait;
+      pause = std::min(pause * 3 / 2, is_long ? kLongestPauseOfLongWait : kLongestPause);
+    } else {
+      wakes_.wait(lock, [this] { return leaves_ || !commands_.empty(); });
+    }
+  }
+  FailAll("this rank ends");
+  TellOthers(Identity(), Kind::kLeaving, "");
+  // The messages that say so are short. What no rank takes any more stays behind.
+  const auto end = Clock::now() + std::chrono::milliseconds(200);
+  while (!requests_.empty() && Clock::now() < end) {
+    TestTransfers();
+    std::this_thread::sleep_for(kShortestPause);
+  }
+}
+
+bool Engine::TakeCommands() {
+  std::deque<Command> commands;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    commands.swap(commands_);
+  }
+  for (Command& command : commands) {
+    if (command.cancelled.empty()) {
+      Begin(command.exchange);
+    } else {
+      Fail(command.exchange, command.cancelled, /*tell_others=*/true);
+    }
+  }
+  return !commands.empty();
+}
+
+void Engine::Begin(const std::shared_ptr<Exchange>& exchange) {
+  if (exchange->is_finished) return;  // the run was cancelled between the registration of the callback and `Post`
+  const Identity& identity = exchange->identity();
+  for (auto entry = early_.begin(); entry != early_.end();) {
+    if (!IsOlder(entry->first, identity)) {
+      ++entry;
+      continue;
+    }
+    for (auto& [from, message] : entry->second) Drain(from, message.header);
+    entry = early_.erase(entry);
+  }
+  exchanges_[identity] = exchange;
+  for (const int other : exchange->missing) {
+    if (has_left_[other]) {
+      Fail(exchange, "rank " + std::to_string(other) + " has ended", /*tell_others=*/true);
+      return;
+    }
+  }
+  exchange->Start(*this);
+  const auto found = early_.find(identity);
+  if (found != early_.end()) {
+    auto messages = std::move(found->second);
+    early_.erase(found);
+    for (auto& [from, message] : messages) DeliverTo(exchange, from, std::move(message));
+  }
+  FinishIfDone(exchange);
+  const auto runs = newest_run_.find(std::pair(identity.epoch, identity.stream));
+  if (runs == newest_run_.end()) return;
+  for (int other = 0; other < size_; ++other) {
+    if (runs->second[other] > identity.run) DropOlder(other, identity);
+  }
+}
+
+bool Engine::TakeMessages() {
+  bool is_progress = false;
+  while (!exchanges_.empty() || !requests_.empty()) {
+    int is_there = 0;
+    MPI_Message message;
+    MPI_Status status;
+    if (!Check(MPI_Improbe(MPI_ANY_SOURCE, kHeaderTag, comm_, &is_there, &message, &status), "MPI_Improbe")) break;
+    if (!is_there) break;
+    int bytes = 0;
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    std::vector<char> data(bytes);
+    if (!Check(MPI_Mrecv(data.data(), bytes, MPI_BYTE, &message, &status), "MPI_Mrecv")) break;
+    Received received;
+    std::memcpy(&received.header, data.data(), sizeof(Header));
+    received.inline_payload.assign(data.begin() + sizeof(Header), data.end());
+    Deliver(status.MPI_SOURCE, std::move(received));
+    is_progress = true;
+  }
+  return is_progress;
+}
+
+void Engine::Deliver(int from, Received message) {
+  const Identity identity = message.header.identity;
+  if (message.header.content.kind == Kind::kLeaving) {
+    has_left_[from] = true;
+    std::vector<std::shared_ptr<Exchange>> waiting;
+    for (const auto& entry : exchanges_) {
+      if (entry.second->missing.count(from)) waiting.push_back(entry.second);
+    }
+    for (const auto& exchange : waiting) Fail(exchange, "rank " + std::to_string(from) + " has ended", true);
+    return;
+  }
+  auto& runs = newest_run_[{identity.epoch, identity.stream}];
+  if (runs.empty()) runs.assign(size_, 0);
+  if (identity.run > runs[from]) {
+    runs[from] = identity.run;
+    DropOlder(from, identity);
+  }
+  const auto found = exchanges_.find(identity);
+  if (found != exchanges_.end()) {
+    DeliverTo(found->second, from, std::move(message));
+  } else {
+    early_[identity].emplace_back(from, std::move(message));
+  }
+}
+
+// Fails the exchanges for which a rank waits in vain: `from` has begun a later run of the session.
+void Engine::DropOlder(int from, const Identity& identity) {
+  const uint64_t newest = newest_run_[{identity.epoch, identity.stream}][from];
+  std::vector<std::shared_ptr<Exchange>> waiting;
+  for (const auto& [other, exchange] : exchanges_) {
+    const bool is_of_stream = other.epoch == identity.epoch && other.stream == identity.stream;
+    if (is_of_stream && other.run < newest && exchange->missing.count(from)) waiting.push_back(exchange);
+  }
+  for (const auto& exchange : waiting) {
+    Fail(exchange, "rank " + std::to_string(from) + " has begun its next session.run without it", true);
+  }
+}
+
+void Engine::DeliverTo(std::shared_ptr<Exchange> exchange, int from, Received message) {
+  if (exchange->is_finished) {
+    Drain(from, message.header);
+    return;
+  }
+  if (message.header.content.kind == Kind::kAbort) {
+    Fail(exchange, std::string(message.inline_payload.begin(), message.inline_payload.end()), false);
+    return;
+  }
+  exchange->missing.erase(from);
+  const std::string other = exchange->Explain(message.header.content);
+  if (!other.empty()) {
+    Drain(from, message.header);
+    Fail(exchange,
+         "rank " + std::to_string(rank_) + " has " + Described(exchange->content()) + ", but rank " +
+             std::to_string(from) + " has " + other,
+         true);
+    return;
+  }
+  exchange->Take(*this, from, std::move(message));
+  FinishIfDone(exchange);
+}
+
+void Engine::Send(const std::shared_ptr<Exchange>& exchange, int to, Content content, const void* data, int64_t bytes,
+                  Held held) {
+  Header header;
+  header.identity = exchange->identity();
+  header.content = content;
+  header.payload_bytes = bytes;
+  const bool is_inline = bytes <= kInlineBytes;
+  if (!is_inline) {
+    header.payload_tag = kFirstPayloadTag + next_tag_[to];
+    next_tag_[to] = (next_tag_[to] + 1) % kPayloadTags;
+  }
+  std::vector<char> message(sizeof(Header) + (is_inline ? bytes : 0));
+  std::memcpy(message.data(), &header, sizeof(Header));
+  if (is_inline && bytes > 0) std::memcpy(message.data() + sizeof(Header), data, bytes);
+  SendMessage(to, std::move(message), exchange);
+  if (is_inline) return;
+  const char* begin = static_cast<const char*>(data);
+  for (int64_t offset = 0; offset < bytes; offset += kPieceBytes) {
+    const int count = static_cast<int>(std::min(kPieceBytes, bytes - offset));
+    MPI_Request request;
+    if (!Check(MPI_Isend(begin + offset, count, MPI_BYTE, to, header.payload_tag, comm_, &request), "MPI_Isend")) return;
+    AddTransfer(request, {exchange, held, nullptr});
+  }
+}
+
+void Engine::SendMessage(int to, std::vector<char> message, std::shared_ptr<Exchange> exchange) {
+  auto kept = std::make_shared<std::vector<char>>(std::move(message));
+  MPI_Request request;
+  const int code =
+      MPI_Isend(kept->data(), static_cast<int>(kept->size()), MPI_BYTE, to, kHeaderTag, comm_, &request);
+  if (Check(code, "MPI_Isend")) AddTransfer(request, {std::move(exchange), kept, nullptr});
+}
+
+void Engine::Receive(const std::shared_ptr<Exchange>& exchange, int from, const Received& message, void* data,
+                     Held held, std::function<void()> then) {
+  if (message.header.payload_tag != 0) {
+    ReceivePieces(exchange, from, message.header, data, std::move(held), std::move(then));
+    return;
+  }
+  if (!message.inline_payload.empty()) {
+    std::memcpy(data, message.inline_payload.data(), message.inline_payload.size());
+  }
+  then();
+}
+
+void Engine::ReceivePieces(const std::shared_ptr<Exchange>& exchange, int from, const Header& header, void* data,
+                           Held held, std::function<void()> then) {
+  char* begin = static_cast<char*>(data);
+  for (int64_t offset = 0; offset < header.payload_bytes; offset += kPieceBytes) {
+    const int64_t left = header.payload_bytes - offset;
+    const int count = static_cast<int>(std::min(kPieceBytes, left));
+    MPI_Request request;
+    const int code = MPI_Irecv(begin + offset, count, MPI_BYTE, from, header.payload_tag, comm_, &request);
+    if (!Check(code, "MPI_Irecv")) return;
+    // Messages of one tag come in their order, so the last piece ends last.
+    AddTransfer(request, {exchange, held, left <= kPieceBytes ? std::move(then) : nullptr});
+  }
+}
+
+// Takes a payload that nobody needs, so that its sender's request ends.
+void Engine::Drain(int from, const Header& header) {
+  if (header.payload_tag == 0) return;
+  auto memory = std::make_shared<std::vector<char>>(header.payload_bytes);
+  ReceivePieces(nullptr, from, header, memory->data(), memory, nullptr);
+}
+
+void Engine::AddTransfer(MPI_Request request, Transfer transfer) {
+  requests_.push_back(request);
+  transfers_.push_back(std::move(transfer));
+}
+
+bool Engine::TestTransfers() {
+  if (requests_.empty()) return false;
+  std::vector<int> ended(requests_.size());
+  int count = 0;
+  const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, ended.data(),
+                                MPI_STATUSES_IGNORE);
+  if (!Check(code, "MPI_Testsome")) {
+    DropEndedRequests();
+    return false;
+  }
+  if (count == MPI_UNDEFINED || count == 0) return false;
+  std::vector<Transfer> done;
+  for (int i = 0; i < count; ++i) done.push_back(std::move(transfers_[ended[i]]));
+  std::sort(ended.begin(), ended.begin() + count);
+  for (int i = count - 1; i >= 0; --i) {
+    const size_t place = ended[i];
+    requests_[place] = requests_.back();
+    transfers_[place] = std::move(transfers_.back());
+    requests_.pop_back();
+    transfers_.pop_back();
+  }
+  for (Transfer& transfer : done) {
+    if (transfer.exchange == nullptr || transfer.exchange->is_finished || !transfer.then) continue;
+    transfer.then();
+    FinishIfDone(transfer.exchange);
+  }
+  return true;
+}
+
+// After an error, MPI does not say which requests have ended. It has set them to null. All exchanges have failed.
+void Engine::DropEndedRequests() {
+  size_t kept = 0;
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    if (requests_[i] == MPI_REQUEST_NULL) continue;
+    requests_[kept] = requests_[i];
+    if (kept != i) transfers_[kept] = std::move(transfers_[i]);
+    ++kept;
+  }
+  requests_.resize(kept);
+  transfers_.resize(kept);
+}
+
+void Engine::TellOthers(const Identity& identity, Kind kind, const std::string& why) {
+  Header header;
+  header.identity = identity;
+  header.content.kind = kind;
+  header.payload_bytes = std::min<int64_t>(why.size(), kInlineBytes);
+  std::vector<char> message(sizeof(Header) + header.payload_bytes);
+  std::memcpy(message.data(), &header, sizeof(Header));
+  std::memcpy(message.data() + sizeof(Header), why.data(), header.payload_bytes);
+  for (int other = 0; other < size_; ++other) {
+    if (other != rank_ && !has_left_[other]) SendMessage(other, message, nullptr);
+  }
+}
+
+void Engine::FinishIfDone(std::shared_ptr<Exchange> exchange) {
+  if (exchange->is_finished || !exchange->HasResults()) return;
+  exchange->is_finished = true;
+  exchanges_.erase(exchange->identity());
+  exchange->Finish("");
+}
+
+void Engine::Fail(std::shared_ptr<Exchange> exchange, const std::string& why, bool tell_others) {
+  if (exchange->is_finished) return;
+  exchange->is_finished = true;  // its transfers end later, and keep their memory alive until then
+  exchanges_.erase(exchange->identity());
+  if (tell_others) TellOthers(exchange->identity(), Kind::kAbort, why);
+  for (const auto& [from, header] : exchange->Untaken()) Drain(from, header);
+  exchange->Finish(why);
+}
+
+void Engine::FailAll(const std::string& why) {
+  auto exchanges = exchanges_;
+  for (const auto& entry : exchanges) Fail(entry.second, why, true);
+}
+
+bool Engine::Check(int code, const char* call) {
+  if (code == MPI_SUCCESS) return true;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  FailAll(std::string(call) + ": " + std::string(text, length));
+  return false;
+}
+
+void Engine::ReportWaiting() {
+  for (const auto& entry : exchanges_) {
+    Exchange& exchange = *entry.second;
+    if (exchange.is_told || exchange.missing.empty() || Clock::now() - exchange.posted < kReportAfter) continue;
+    exchange.is_told = true;
+    std::string ranks;
+    for (const int other : exchange.missing) ranks += (ranks.empty() ? "" : ", ") + std::to_string(other);
+    LOG(WARNING) << "rank " << rank_ << " has waited 30 s for " << NameOf(exchange.content().kind) << " «"
+                 << exchange.name() << "»: nothing has come from rank " << ranks << ".";
+  }
+}
+
+}  // namespace parallax

@@ -1,0 +1,178 @@
+// Runs the exchanges of this process in one thread, which alone talks to MPI.
+#ifndef PARALLAX_RUNNER_ENGINE_H_
+#define PARALLAX_RUNNER_ENGINE_H_
+
+#include <mpi.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "message.h"
+
+namespace parallax {
+
+using Clock = std::chrono::steady_clock;
+// Keeps memory alive while MPI reads or writes it.
+using Held = std::shared_ptr<void>;
+
+struct Received {
+  Header header;
+  std::vector<char> inline_payload;
+};
+
+class Engine;
+
+// An exchange among all ranks, from the moment when this rank's op runs until its results are there. The engine's
+// thread calls all methods, except the constructor.
+class Exchange : public std::enable_shared_from_this<Exchange> {
+ public:
+  Exchange(Identity identity, Content content, std::string name)
+      : identity_(identity), content_(content), name_(std::move(name)) {}
+  virtual ~Exchange() = default;
+
+  // Sends what this rank has.
+  virtual void Start(Engine& engine) = 0;
+  // Takes a message of the rank `from`. Its content was checked with `Explain`.
+  virtual void Take(Engine& engine, int from, Received message) = 0;
+  // Returns why a message does not fit to this exchange, or "".
+  virtual std::string Explain(const Content& other) const;
+  // Returns whether this rank gets something of the rank `other`.
+  virtual bool Expects(int other) const { return true; }
+  // Returns whether all results are there. Sends may still be under way: they keep their memory alive.
+  virtual bool HasResults() const = 0;
+  // Returns the messages whose payloads still wait at their senders, although `Take` has got the headers.
+  virtual std::vector<std::pair<int, Header>> Untaken() const { return {}; }
+  // Tells the op that its results are there, or, with a message, that it failed.
+  virtual void Finish(const std::string& error) = 0;
+
+  const Identity& identity() const { return identity_; }
+  const Content& content() const { return content_; }
+  const std::string& name() const { return name_; }
+
+  bool is_finished = false;
+  bool is_told = false;  // the log says that this exchange waits
+  std::set<int> missing;  // ranks that have sent nothing yet
+  Clock::time_point posted = Clock::now();
+
+ private:
+  const Identity identity_;
+  const Content content_;
+  const std::string name_;
+};
+
+// FNV-1a.
+uint64_t Fingerprint(const std::string& text);
+
+class Engine {
+ public:
+  static Engine& Instance();
+
+  // Connects to the other ranks, and starts the thread. Returns a message if that fails. Joining again does nothing.
+  std::string Join();
+  // Tells the other ranks that this one leaves, and ends the thread and MPI.
+  void Leave();
+  bool is_joined() const { return is_joined_.load(); }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  int local_rank() const { return local_rank_; }
+  bool has_threads() const { return has_threads_; }
+  // Returns how many sends and receives are under way.
+  int transfers() const { return transfers_under_way_.load(); }
+
+  // Returns the identity of the next exchange of an op. `session` and `step` are TensorFlow's names of the session and
+  // of its run.
+  Identity Next(const std::string& session, int64_t step, uint64_t stream, uint64_t key, uint64_t frame,
+                int64_t iteration);
+  // Hands an exchange to the thread.
+  void Post(std::shared_ptr<Exchange> exchange);
+  // Ends an exchange of this rank and those of the other ranks with an error, unless it has ended.
+  void Cancel(const std::shared_ptr<Exchange>& exchange, const std::string& why);
+
+  // The following are for exchanges, in the engine's thread.
+  void Send(const std::shared_ptr<Exchange>& exchange, int to, Content content, const void* data, int64_t bytes,
+            Held held);
+  // Puts the payload of a message into `data`. `then` is called when it is there, unless the exchange has failed.
+  void Receive(const std::shared_ptr<Exchange>& exchange, int from, const Received& message, void* data, Held held,
+               std::function<void()> then);
+
+ private:
+  struct Transfer {
+    std::shared_ptr<Exchange> exchange;  // null for messages that belong to none
+    Held held;
+    std::function<void()> then;
+  };
+  // The runs of one stream of a session.
+  struct Runs {
+    int64_t step = -1;
+    uint64_t run = 0;
+    std::map<std::tuple<uint64_t, uint64_t, int64_t>, uint32_t> repeats;
+  };
+  struct Session {
+    uint32_t epoch = 0;
+    std::map<uint64_t, Runs> streams;
+  };
+  struct Command {
+    std::shared_ptr<Exchange> exchange;
+    std::string cancelled;  // why, or "" for a new exchange
+  };
+
+  // Functions that may remove an exchange from `exchanges_` hold a reference of their own.
+  void Run();
+  void FinishIfDone(std::shared_ptr<Exchange> exchange);
+  void Fail(std::shared_ptr<Exchange> exchange, const std::string& why, bool tell_others);
+  void ReceivePieces(const std::shared_ptr<Exchange>& exchange, int from, const Header& header, void* data, Held held,
+                     std::function<void()> then);
+  bool TakeCommands();
+  bool TakeMessages();
+  bool TestTransfers();
+  void DropEndedRequests();
+  void Begin(const std::shared_ptr<Exchange>& exchange);
+  void Deliver(int from, Received message);
+  void DeliverTo(std::shared_ptr<Exchange> exchange, int from, Received message);
+  void DropOlder(int from, const Identity& identity);
+  void Drain(int from, const Header& header);
+  void TellOthers(const Identity& identity, Kind kind, const std::string& why);
+  void SendMessage(int to, std::vector<char> message, std::shared_ptr<Exchange> exchange);
+  void AddTransfer(MPI_Request request, Transfer transfer);
+  void ReportWaiting();
+  void FailAll(const std::string& why);
+  bool Check(int code, const char* call);
+
+  std::atomic<bool> is_joined_{false};
+  std::atomic<int> transfers_under_way_{0};
+  bool has_threads_ = false;
+  bool must_finalize_ = false;
+  int rank_ = 0, size_ = 1, local_rank_ = 0;
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  std::thread thread_;
+
+  std::mutex mutex_;
+  std::condition_variable wakes_;
+  std::deque<Command> commands_;
+  bool leaves_ = false;
+  std::map<std::string, Session> sessions_;
+
+  // The thread's own.
+  std::map<Identity, std::shared_ptr<Exchange>> exchanges_;
+  std::map<Identity, std::vector<std::pair<int, Received>>> early_;
+  std::vector<MPI_Request> requests_;
+  std::vector<Transfer> transfers_;
+  std::vector<int32_t> next_tag_;
+  std::vector<bool> has_left_;
+  std::map<std::pair<uint32_t, uint64_t>, std::vector<uint64_t>> newest_run_;  // of each rank, by epoch and stream
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_RUNNER_ENGINE_H_

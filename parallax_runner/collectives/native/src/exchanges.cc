@@ -1,0 +1,228 @@
+#include "exchanges.h"
+
+#include <cstring>
+#include <utility>
+
+#include "sums.h"
+#include "tensorflow/core/framework/cancellation.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace parallax {
+namespace {
+
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+// Up to this size, a rank sends its addends to all others at once, which takes one message less per sum.
+constexpr int64_t kDirectBytes = 16384;
+
+Held Holding(const Tensor& tensor) { return std::make_shared<Tensor>(tensor); }
+
+char* Data(Tensor& tensor) { return const_cast<char*>(tensor.tensor_data().data()); }
+
+}  // namespace
+
+bool WaitingOp::WatchCancellation(std::function<void()> cancel) {
+  tensorflow::CancellationManager* manager = context_->cancellation_manager();
+  if (manager == nullptr) return true;
+  token_ = manager->get_cancellation_token();
+  return manager->RegisterCallback(*token_, std::move(cancel));
+}
+
+void WaitingOp::End(const std::string& name, const std::string& error) {
+  if (token_) context_->cancellation_manager()->TryDeregisterCallback(*token_);
+  if (!error.empty()) context_->SetStatus(absl::AbortedError("exchange «" + name + "»: " + error));
+  done_();  // hands what follows in the graph to TensorFlow's threads
+}
+
+void OpExchange::Finish(const std::string& error) {
+  if (error.empty()) WriteOutputs();
+  op_.End(name(), error);
+}
+
+// --- Sums ------------------------------------------------------------------------------------------------------------
+
+SumExchange::SumExchange(Identity identity, Content content, std::string name, WaitingOp op, std::vector<Tensor> inputs,
+                         std::vector<Tensor> outputs)
+    : OpExchange(identity, content, std::move(name), std::move(op)),
+      size_(Engine::Instance().size()),
+      rank_(Engine::Instance().rank()),
+      inputs_(std::move(inputs)),
+      outputs_(std::move(outputs)),
+      came_(size_),
+      addends_to_come_(size_ - 1),
+      parts_to_come_(0) {
+  if (!IsDirect()) parts_to_come_ = size_ - 1;
+  if (inputs_.size() == 1) {
+    own_ = inputs_[0];
+    sums_ = outputs_[0];
+    return;
+  }
+  const auto dtype = static_cast<tensorflow::DataType>(content.dtype);
+  own_ = Tensor(dtype, TensorShape({content.rows}));
+  sums_ = Tensor(dtype, TensorShape({content.rows}));
+  char* to = Data(own_);
+  for (const Tensor& input : inputs_) {
+    std::memcpy(to, input.tensor_data().data(), input.tensor_data().size());
+    to += input.tensor_data().size();
+  }
+}
+
+bool SumExchange::IsDirect() const { return size_ <= 2 || content().rows * content().row_bytes <= kDirectBytes; }
+
+void SumExchange::Start(Engine& engine) {
+  const auto dtype = static_cast<tensorflow::DataType>(content().dtype);
+  const int64_t element_bytes = content().row_bytes;
+  for (int other = 0; other < size_; ++other) {
+    if (other == rank_) continue;
+    const int64_t first = IsDirect() ? 0 : First(other);
+    const int64_t count = IsDirect() ? content().rows : Count(other);
+    const char* data = Data(own_) + first * element_bytes;
+    engine.Send(shared_from_this(), other, content(), data, count * element_bytes, Holding(own_));
+    came_[other] = Tensor(dtype, TensorShape({IsDirect() ? content().rows : Count(rank_)}));
+  }
+  if (size_ == 1) AddUp(engine);
+}
+
+void SumExchange::Take(Engine& engine, int from, Received message) {
+  if (message.header.content.phase == 0) {
+    Tensor& to = came_[from];
+    engine.Receive(shared_from_this(), from, message, Data(to), Holding(to), [this, &engine] {
+      addends_to_come_ -= 1;
+      if (addends_to_come_ == 0) AddUp(engine);
+    });
+    return;
+  }
+  char* to = Sums() + First(from) * content().row_bytes;
+  engine.Receive(shared_from_this(), from, message, to, Holding(sums_), [this] { parts_to_come_ -= 1; });
+}
+
+void SumExchange::AddUp(Engine& engine) {
+  const int64_t first = IsDirect() ? 0 : First(rank_);
+  const int64_t count = IsDirect() ? content().rows : Count(rank_);
+  const int64_t offset_bytes = first * content().row_bytes;
+  std::vector<const char*> parts(size_);
+  for (int rank = 0; rank < size_; ++rank) {
+    parts[rank] = rank == rank_ ? Data(own_) + offset_bytes : Data(came_[rank]);
+  }
+  Sum(static_cast<tensorflow::DataType>(content().dtype), parts, Sums() + offset_bytes, count);
+  has_sum_ = true;
+  if (IsDirect()) return;
+  Content sums = content();
+  sums.phase = 1;
+  for (int other = 0; other < size_; ++other) {
+    if (other == rank_) continue;
+    engine.Send(shared_from_this(), other, sums, Sums() + offset_bytes, count * content().row_bytes, Holding(sums_));
+  }
+}
+
+void SumExchange::WriteOutputs() {
+  if (inputs_.size() == 1) return;
+  const char* from = Sums();
+  for (Tensor& output : outputs_) {
+    std::memcpy(Data(output), from, output.tensor_data().size());
+    from += output.tensor_data().size();
+  }
+}
+
+// --- Rows ------------------------------------------------------------------------------------------------------------
+
+RowExchange::RowExchange(Identity identity, Content content, std::string name, WaitingOp op, Tensor rows,
+                         std::vector<int64_t> counts)
+    : OpExchange(identity, content, std::move(name), std::move(op)),
+      size_(Engine::Instance().size()),
+      rank_(Engine::Instance().rank()),
+      rows_(std::move(rows)),
+      counts_(std::move(counts)),
+      messages_(size_),
+      headers_to_come_(size_ - 1),
+      payloads_to_come_(size_ - 1) {}
+
+void RowExchange::Start(Engine& engine) {
+  const char* data = rows_.tensor_data().data();
+  for (int other = 0; other < size_; ++other) {
+    const int64_t bytes = RowsTo(other) * content().row_bytes;
+    if (other != rank_) {
+      Content sent = content();
+      sent.rows = RowsTo(other);
+      engine.Send(shared_from_this(), other, sent, data, bytes, Holding(rows_));
+    }
+    if (!counts_.empty()) data += bytes;
+  }
+  if (size_ == 1) Allocate(engine);
+}
+
+void RowExchange::Take(Engine& engine, int from, Received message) {
+  messages_[from] = std::move(message);
+  headers_to_come_ -= 1;
+  if (headers_to_come_ == 0) Allocate(engine);
+}
+
+// Makes room for the rows of all ranks, since their number is now known.
+void RowExchange::Allocate(Engine& engine) {
+  std::vector<int64_t> received(size_);
+  int64_t total = 0;
+  for (int rank = 0; rank < size_; ++rank) {
+    received[rank] = rank == rank_ ? RowsTo(rank_) : messages_[rank].header.content.rows;
+    total += received[rank];
+  }
+  TensorShape shape = rows_.shape();
+  shape.set_dim(0, total);
+  tensorflow::OpKernelContext* context = op().context();
+  Tensor* output = nullptr;
+  absl::Status status = context->allocate_output(0, shape, &output);
+  Tensor* counts = nullptr;
+  if (status.ok() && !counts_.empty()) status = context->allocate_output(1, TensorShape({size_}), &counts);
+  if (!status.ok()) {
+    // The exchange ends on all ranks. An op without its outputs must not end with success.
+    engine.Cancel(shared_from_this(), std::string(status.message()));
+    return;
+  }
+  has_output_ = true;
+  if (counts != nullptr) {
+    for (int rank = 0; rank < size_; ++rank) counts->vec<int32_t>()(rank) = static_cast<int32_t>(received[rank]);
+  }
+  char* to = Data(*output);
+  for (int rank = 0; rank < size_; ++rank) {
+    const int64_t bytes = received[rank] * content().row_bytes;
+    if (rank == rank_) {
+      int64_t before = 0;
+      for (int other = 0; other < rank_ && !counts_.empty(); ++other) before += counts_[other];
+      if (bytes > 0) std::memcpy(to, rows_.tensor_data().data() + before * content().row_bytes, bytes);
+    } else {
+      engine.Receive(shared_from_this(), rank, messages_[rank], to, Holding(*output), [this] { payloads_to_come_ -= 1; });
+    }
+    to += bytes;
+  }
+}
+
+std::vector<std::pair<int, Header>> RowExchange::Untaken() const {
+  std::vector<std::pair<int, Header>> untaken;
+  if (has_output_) return untaken;
+  for (int rank = 0; rank < size_; ++rank) untaken.emplace_back(rank, messages_[rank].header);
+  return untaken;  // `Drain` ignores headers without a payload of their own, also those that have not come
+}
+
+// --- Broadcast -------------------------------------------------------------------------------------------------------
+
+BroadcastExchange::BroadcastExchange(Identity identity, Content content, std::string name, WaitingOp op, Tensor input,
+                                     Tensor output)
+    : OpExchange(identity, content, std::move(name), std::move(op)),
+      rank_(Engine::Instance().rank()),
+      input_(std::move(input)),
+      output_(std::move(output)),
+      has_come_(rank_ == 0) {}
+
+void BroadcastExchange::Start(Engine& engine) {
+  if (rank_ != 0) return;
+  const int64_t bytes = input_.tensor_data().size();
+  for (int other = 1; other < engine.size(); ++other) {
+    engine.Send(shared_from_this(), other, content(), input_.tensor_data().data(), bytes, Holding(input_));
+  }
+}
+
+void BroadcastExchange::Take(Engine& engine, int from, Received message) {
+  engine.Receive(shared_from_this(), from, message, Data(output_), Holding(output_), [this] { has_come_ = true; });
+}
+
+}  // namespace parallax

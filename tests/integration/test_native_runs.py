@@ -1,0 +1,93 @@
+"""Real runs with comm.backend=native: equal bits, and what is told of ranks that die, freeze or raise an error."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.integration.conftest import ENDLESS
+from tests.integration.runs import Broken, Run, break_in, launch, started
+
+NATIVE = ("comm=sharded", "comm.backend=native", "tracking=off")
+HANG_TIMEOUT_SECS = 8
+END_SECS = 100
+# On PYTHONPATH: the second step of rank 1 fails before TensorFlow runs, so this rank posts no exchange of it.
+FAILS_BEFORE_ITS_STEP = """
+import os
+
+if os.environ.get("OMPI_COMM_WORLD_RANK") == "1":
+    from parallax_runner.train.step_runner import StepRunner
+
+    run_once = StepRunner._run_once
+
+    def fail(self, fetches, feeds, step, *more):
+        if step >= 1:
+            raise ValueError("rank 1 leaves its step out")
+        return run_once(self, fetches, feeds, step, *more)
+
+    StepRunner._run_once = fail
+"""
+
+
+def variables(run: Run, step: int) -> dict[str, bytes]:
+    reader = tf.train.load_checkpoint(str(run.ckpt_dir / f"model.ckpt-{step}"))
+    return {name: np.asarray(reader.get_tensor(name)).tobytes() for name in reader.get_variable_to_shape_map()}
+
+
+@pytest.mark.parametrize("comm", ["mpi", "sharded"])
+def test_two_runs_of_three_ranks_have_equal_bits(comm: str, lm: tuple[str, ...], tmp_path: Path) -> None:
+    overrides = (*lm, *NATIVE, f"comm={comm}", "cluster.workers=3", "train.steps=12", "ckpt.save_steps=12")
+    runs = [launch(*overrides, cwd=tmp_path / name).expect_success() for name in ("first", "second")]
+    first, second = (variables(run, 12) for run in runs)
+    assert first == second
+    assert len(first) > 3
+    assert any(
+        "tensors are exchanged by the native exchanges: comm.backend=native" in one for one in runs[0].plan["notes"]
+    )
+
+
+def test_a_killed_rank_ends_the_run_and_is_named(lm: tuple[str, ...], tmp_path: Path) -> None:
+    with started(*lm, *NATIVE, *ENDLESS, cwd=tmp_path) as running:
+        broken = break_in(running, lambda: running.member("worker", 1).kill())
+    expect_end(broken)
+    assert re.search(r"parallax_runner: worker 1\b.*SIGKILL", broken.run.stderr), broken.run.stderr
+
+
+def test_a_frozen_rank_ends_the_run_and_is_named(lm: tuple[str, ...], tmp_path: Path) -> None:
+    overrides = (*lm, *NATIVE, *ENDLESS, f"train.hang_timeout_secs={HANG_TIMEOUT_SECS}")
+    with started(*overrides, cwd=tmp_path) as running:
+        broken = break_in(running, lambda: running.member("worker", 1).send_signal(signal.SIGSTOP))
+    expect_end(broken)
+    assert re.search(r"parallax_runner: worker 1 on \S+: frozen", broken.run.stderr), broken.run.stderr
+    others = json.loads((broken.run.run_dir / "failure.json").read_text())["others"]
+    assert [(one["role"], one["index"]) for one in others] == [("worker", 0)]
+
+
+def test_a_rank_that_fails_before_any_exchange_of_its_step_ends_the_run(lm: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(FAILS_BEFORE_ITS_STEP)
+    with started(*lm, *NATIVE, "train.steps=100000", cwd=tmp_path, python_path=tmp_path) as running:
+        run = running.wait()
+    assert run.exit_status == 1
+    assert "rank 1 leaves its step out" in run.stderr
+    assert "worker 1" in run.summary["error"]
+
+
+def test_the_log_names_the_rank_for_which_an_exchange_waits(lm: tuple[str, ...], tmp_path: Path) -> None:
+    overrides = (*lm, *NATIVE, *ENDLESS, "train.hang_timeout_secs=45")
+    with started(*overrides, cwd=tmp_path) as running:
+        broken = break_in(running, lambda: running.member("worker", 1).send_signal(signal.SIGSTOP))
+    expect_end(broken)
+    log = (broken.run.run_dir / "logs" / "worker_0.log").read_text()
+    assert re.search(r"rank 0 has waited 30 s for .* nothing has come from rank 1", log), log[-2000:]
+
+
+def expect_end(broken: Broken) -> None:
+    assert broken.secs < END_SECS
+    assert broken.run.exit_status == 1
+    assert broken.left == []

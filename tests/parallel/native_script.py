@@ -1,0 +1,227 @@
+"""What the native exchanges do, on one rank: `native_script.py FOLDER`. Writes the results to rank_RANK.json."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.collectives import ops
+from parallax_runner.collectives.chosen import BACKENDS, choose
+from parallax_runner.collectives.native.ops import native_ops
+from parallax_runner.collectives.streams import stream
+
+NUMBERS = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "int64")
+LENGTHS = (0, 1, 3, 5000, 100_000)
+LATE_SECS = 0.1
+ENDINGS = 50
+LONG_WIDTH = 5000  # floats of a row, whose bytes do not travel with the header
+SLOW_SECS = 1.0
+LONG_SECS = 3.0
+
+
+def values_of(rank: int, length: int, dtype: str) -> np.ndarray:
+    """Returns numbers whose sum depends on the order of additions, if they are of floating point."""
+    drawn = np.random.default_rng([rank, length]).normal(size=length) * 10.0 ** (rank * 2)
+    is_whole = "int" in dtype
+    return (np.abs(drawn) % 50 if is_whole else drawn).astype(tf.as_dtype(dtype).as_numpy_dtype)
+
+
+def sums(rank: int, _size: int) -> dict[str, Any]:
+    """Sums of all dtypes and of several lengths, alone and together."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        found = {}
+        for dtype in NUMBERS:
+            given = [tf.constant(values_of(rank, length, dtype)) for length in LENGTHS]
+            together = ops.sum_over_ranks(given, name="together")
+            alone = [ops.sum_of_one(one, name="alone") for one in given]
+            for name, tensors in {"together": together, "alone": alone}.items():
+                found[f"{dtype} {name}"] = [_hex(array) for array in session.run(tensors)]
+        return found
+
+
+def late(rank: int, size: int) -> dict[str, Any]:
+    """The same sums while the ranks come in every order."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        given = [tf.constant(values_of(rank, length, "float32")) for length in LENGTHS]
+        summed = [ops.sum_of_one(one, name="late") for one in given]
+        found = []
+        for order in itertools.permutations(range(size)):
+            time.sleep(order[rank] * LATE_SECS)
+            found.append([_hex(array) for array in session.run(summed)])
+        return {"sums": found}
+
+
+def ended_rows(rank: int, size: int) -> dict[str, Any]:
+    """Exchanges of long rows that end with an error, because one rank has longer ones."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        table = tf.placeholder(tf.float32, [None, None])
+        gathered, good = ops.concat_over_ranks(table, name="ended"), ops.concat_over_ranks(table, name="good")
+        ended = 0
+        for number in range(ENDINGS):
+            width = LONG_WIDTH + (rank == size - 1)
+            try:
+                session.run(gathered, {table: np.full([1, width], number, np.float32)})
+            except tf.errors.AbortedError:
+                ended += 1
+        right = session.run(good, {table: np.full([1, LONG_WIDTH], rank, np.float32)})
+        time.sleep(SLOW_SECS)  # all ranks have the rows of the last exchange
+        return {"ended": ended, "right": right[:, 0].tolist(), "transfers": native_ops().transfers()}
+
+
+def rows(rank: int, size: int) -> dict[str, Any]:
+    """Rows of all dtypes: of all ranks, and to each rank."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        found = {}
+        for dtype in (*NUMBERS, "bool"):
+            for width in (0, 1, 3000):
+                own = tf.cast(tf.fill([rank, width], rank % 2), dtype)
+                gathered = ops.concat_over_ranks(own, name="gathered")
+                counts = tf.constant([(rank + other) % 3 for other in range(size)], tf.int32)
+                sent = tf.cast(tf.fill([sum((rank + other) % 3 for other in range(size)), width], rank % 2), dtype)
+                came, came_counts = ops.all_to_all(sent, counts, name="came")
+                of_chief = ops.from_chief(tf.cast(tf.fill([width], (rank + 1) % 2), dtype), name="of_chief")
+                to_numbers = [tf.cast(one, tf.int32) for one in (gathered, came, of_chief)]
+                fetched = session.run([*to_numbers, came_counts])
+                found[f"{dtype} {width}"] = [array.tolist() for array in fetched]
+        return found
+
+
+def in_loops(rank: int, _size: int) -> dict[str, Any]:
+    """Exchanges inside loops, whose iterations may overtake each other on one rank."""
+
+    def step(number: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return number + 1, total + ops.sum_of_one(tf.cast(number, tf.float32) * (rank + 1), name="in_loop")
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        loops = [tf.while_loop(lambda number, _: number < 9, step, [0, 0.0], parallel_iterations=n)[1] for n in (1, 10)]
+        return {"totals": [float(one) for one in session.run(loops)]}
+
+
+def streams(rank: int, _size: int) -> dict[str, Any]:
+    """Two runs of one session at the same time, in another order on each rank."""
+    import threading
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        own = tf.placeholder(tf.float32, [])
+        of_step = ops.sum_of_one(own, name="of_step")
+        with stream("beside"):
+            beside = ops.sum_of_one(own, name="beside")
+        found: dict[str, list[float]] = {"step": [], "beside": []}
+
+        def run(name: str, tensor: tf.Tensor) -> None:
+            for number in range(50):
+                found[name].append(float(session.run(tensor, {own: number + rank})))
+
+        threads = [threading.Thread(target=run, args=one) for one in (("step", of_step), ("beside", beside))]
+        for thread in threads if rank % 2 else reversed(threads):
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return found
+
+
+def sessions(rank: int, _size: int) -> dict[str, Any]:
+    """Two sessions that alternate, and train ops that alternate within a session."""
+    with tf.Graph().as_default() as graph:
+        first, second = (ops.sum_of_one(tf.constant([1.0 + rank, number]), name="one") for number in (10.0, 20.0))
+        with tf.Session(graph=graph) as one, tf.Session(graph=graph) as other:
+            fetched = [session.run(tensor) for session in (one, other, one) for tensor in (first, second, first)]
+    return {"found": [array.tolist() for array in fetched]}
+
+
+def faults(rank: int, size: int) -> dict[str, Any]:
+    """Exchanges that fail, each followed by one that must be right."""
+    found: dict[str, Any] = {}
+    with tf.Graph().as_default(), tf.Session() as session:
+        given, table = tf.placeholder(tf.float32, [None]), tf.placeholder(tf.float32, [None, None])
+        checked = tf.debugging.check_numerics(given, "not a number here")
+        summed, gathered = ops.sum_of_one(given, name="summed"), ops.concat_over_ranks(table, name="gathered")
+        good, of_chief = ops.sum_of_one(tf.ones([50_000]), name="good"), ops.from_chief(given, name="of_chief")
+
+        def tried(name: str, run: Callable[[], Any]) -> None:
+            started = time.monotonic()
+            try:
+                run()
+                said = "no error"
+            except Exception as error:
+                said = f"{type(error).__name__}: {error}"
+            secs = time.monotonic() - started
+            found[name] = {"said": said, "secs": secs, "after": float(session.run(good)[0])}
+
+        is_last = rank == size - 1
+        tried("length", lambda: session.run(summed, {given: [1.0] * (4 if is_last else 3)}))
+        tried("width", lambda: session.run(gathered, {table: [[1.0] * (3 if is_last else 2)]}))
+        tried("shape", lambda: session.run(of_chief, {given: [1.0] * (9 if is_last else 8)}))
+        tried("local", lambda: session.run([good, checked], {given: [float("nan") if is_last else 1.0]}))
+        tried("deadline", lambda: _late(session, good, rank))
+        tried("skipped", lambda: _skipped(session, good, summed, given, rank))
+    return found
+
+
+def _late(session: tf.Session, good: tf.Tensor, rank: int) -> None:
+    """Rank 0 gives up before the other ranks come."""
+    if rank == 0:
+        session.run(good, options=tf.RunOptions(timeout_in_ms=int(SLOW_SECS * 1000)))
+    time.sleep(LONG_SECS)
+    session.run(good)
+
+
+def _skipped(session: tf.Session, good: tf.Tensor, summed: tf.Tensor, given: tf.Tensor, rank: int) -> None:
+    """Rank 0 leaves an exchange out that the others wait for, and begins its next run."""
+    try:
+        session.run(summed if rank == 0 else [summed, good], {given: [1.0]})
+    finally:
+        session.run(summed, {given: [1.0]})
+
+
+def waiting(rank: int, _size: int) -> dict[str, Any]:
+    """How much CPU time a process needs while it waits for another rank."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tensor = ops.sum_of_one(tf.ones([1000]), name="waits")
+        session.run(tensor)
+        if rank == 0:
+            time.sleep(LONG_SECS)
+        cpu, started = time.process_time(), time.monotonic()
+        session.run(tensor)
+        return {"cpu_secs": time.process_time() - cpu, "secs": time.monotonic() - started}
+
+
+def places(_rank: int, _size: int) -> dict[str, Any]:
+    """What the ops say about this process."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        return {"places": [int(one) for one in session.run([ops.rank_op(), ops.size_op(), ops.local_rank_op()])]}
+
+
+CASES = (sums, late, rows, ended_rows, in_loops, streams, sessions, faults, waiting, places)
+
+
+def _hex(array: np.ndarray) -> str:
+    return np.asarray(array).tobytes().hex()
+
+
+def main(folder: Path) -> None:
+    """Runs all cases."""
+    choose(BACKENDS["native"])
+    with tf.Graph().as_default(), tf.Session() as session:
+        early = ops.sum_of_one(tf.ones([1]), name="early")
+        try:
+            session.run(early)
+            said = "no error"
+        except tf.errors.OpError as error:
+            said = f"{type(error).__name__}: {error}"
+    rank, size = ops.join()
+    found = {"early": said} | {case.__name__: case(rank, size) for case in CASES}
+    (folder / f"rank_{rank}.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    tf.disable_eager_execution()
+    main(Path(sys.argv[1]))

@@ -1,0 +1,164 @@
+"""The native exchanges under a real mpirun: the results of each rank of tests/parallel/native_script.py."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from parallax_runner.collectives.native.library import library
+from parallax_runner.launch.job import thread_environment
+from parallax_runner.launch.mpirun.command import ALLOW_ROOT, SHARE_CORES, YIELD_WHEN_IDLE, find_mpirun
+from tests.parallel.native_script import ENDINGS, LENGTHS, LONG_SECS, NUMBERS, values_of
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = Path(__file__).with_name("native_script.py")
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module", params=(2, 3), ids=("2_ranks", "3_ranks"))
+def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The results of each rank, in rank order."""
+    library()
+    folder = tmp_path_factory.mktemp("native_script")
+    env = dict(os.environ) | thread_environment(1) | ALLOW_ROOT | {"PYTHONPATH": str(ROOT)}
+    command = [find_mpirun(), "-np", str(request.param), *YIELD_WHEN_IDLE, *SHARE_CORES, sys.executable, str(SCRIPT)]
+    result = subprocess.run(
+        [*command, str(folder)], env=env, cwd=folder, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert result.returncode == 0, result.stderr[-4000:]
+    return [json.loads((folder / f"rank_{rank}.json").read_text()) for rank in range(request.param)]
+
+
+def test_an_exchange_before_the_ranks_have_joined_is_an_error(ranks: list) -> None:
+    assert all("FailedPrecondition" in rank["early"] and "has not joined" in rank["early"] for rank in ranks)
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_sums_are_added_in_rank_order(ranks: list, dtype: str) -> None:
+    """Equal bits on all ranks; float16 and bfloat16 are added as float32 and rounded once."""
+    wide = np.float32 if dtype in ("float16", "bfloat16") else tf.as_dtype(dtype).as_numpy_dtype
+    expected = []
+    for length in LENGTHS:
+        total = values_of(0, length, dtype).astype(wide)
+        for rank in range(1, len(ranks)):
+            total = total + values_of(rank, length, dtype).astype(wide)
+        expected.append(total.astype(tf.as_dtype(dtype).as_numpy_dtype).tobytes().hex())
+    for rank in ranks:
+        assert rank["sums"][f"{dtype} together"] == expected
+        assert rank["sums"][f"{dtype} alone"] == expected
+
+
+def test_no_sum_depends_on_which_rank_is_late(ranks: list) -> None:
+    orders = [sums for rank in ranks for sums in rank["late"]["sums"]]
+    assert len(orders) == len(ranks) * math.factorial(len(ranks))
+    assert all(sums == ranks[0]["sums"]["float32 alone"] for sums in orders)
+
+
+def test_exchanges_that_end_leave_no_transfer_behind(ranks: list) -> None:
+    """Otherwise a later exchange could get the rows of an earlier one."""
+    right = [float(other) for other in range(len(ranks))]
+    for rank in ranks:
+        assert rank["ended_rows"] == {"ended": ENDINGS, "right": right, "transfers": 0}
+
+
+@pytest.mark.parametrize("dtype", [*NUMBERS, "bool"])
+@pytest.mark.parametrize("width", [0, 1, 3000])
+def test_rows_arrive_in_rank_order(ranks: list, dtype: str, width: int) -> None:
+    size = len(ranks)
+    for number, rank in enumerate(ranks):
+        gathered, came, of_chief, counts = rank["rows"][f"{dtype} {width}"]
+        assert gathered == [[other % 2] * width for other in range(size) for _ in range(other)]
+        assert counts == [(other + number) % 3 for other in range(size)]
+        assert came == [[other % 2] * width for other in range(size) for _ in range((other + number) % 3)]
+        assert of_chief == [1] * width
+
+
+def test_iterations_of_loops_match(ranks: list) -> None:
+    total = sum(range(9)) * sum(range(1, len(ranks) + 1))
+    assert all(rank["in_loops"]["totals"] == [total, total] for rank in ranks)
+
+
+def test_streams_do_not_wait_for_each_other(ranks: list) -> None:
+    size = len(ranks)
+    expected = [number * size + sum(range(size)) for number in range(50)]
+    assert all(rank["streams"] == {"step": expected, "beside": expected} for rank in ranks)
+
+
+def test_sessions_and_train_ops_alternate(ranks: list) -> None:
+    size = len(ranks)
+    first, second = ([size * (size + 1) / 2, number * size] for number in (10.0, 20.0))
+    assert all(rank["sessions"]["found"] == [first, second, first] * 3 for rank in ranks)
+
+
+@pytest.mark.parametrize(
+    ("fault", "sides"),
+    [
+        ("length", ("a sum of float with 3 elements", "a sum of float with 4 elements")),
+        ("width", ("a concatenation of float with rows of 8 bytes", "a concatenation of float with rows of 12 bytes")),
+    ],
+)
+def test_a_mismatch_ends_the_exchange_on_every_rank_and_names_both_sides(
+    ranks: list, fault: str, sides: tuple[str, str]
+) -> None:
+    for rank in ranks:
+        said = rank["faults"][fault]["said"]
+        assert said.startswith("AbortedError")
+        assert all(side in said for side in sides)
+
+
+def test_ranks_that_expect_another_shape_from_the_chief_fail(ranks: list) -> None:
+    said = [rank["faults"]["shape"]["said"] for rank in ranks]
+    assert "a broadcast of float with 9 elements" in said[-1]
+    assert "a broadcast of float with 8 elements" in said[-1]
+
+
+def test_a_local_failure_ends_the_exchange_of_the_others(ranks: list) -> None:
+    last = len(ranks) - 1
+    assert "not a number here" in ranks[-1]["faults"]["local"]["said"]
+    for rank in ranks[:-1]:
+        assert is_ended_by(last, rank["faults"]["local"]["said"], ranks)
+
+
+def test_a_deadline_of_one_rank_ends_the_exchange_of_the_others(ranks: list) -> None:
+    assert ranks[0]["faults"]["deadline"]["said"].startswith("DeadlineExceededError")
+    for rank in ranks[1:]:
+        assert is_ended_by(0, rank["faults"]["deadline"]["said"], ranks)
+
+
+def is_ended_by(failed: int, said: str, ranks: list) -> bool:
+    """Between two ranks, a rank that has all values of the other one has its result, whatever happens there later."""
+    has_all_values = len(ranks) == 2 and said == "no error"
+    return has_all_values or f"the run was cancelled or failed on rank {failed}" in said
+
+
+def test_a_rank_that_goes_on_without_an_exchange_ends_it(ranks: list) -> None:
+    for rank in ranks[1:]:
+        assert "rank 0 has begun its next session.run without it" in rank["faults"]["skipped"]["said"]
+
+
+@pytest.mark.parametrize("fault", ["length", "width", "shape", "local", "deadline", "skipped"])
+def test_later_exchanges_are_right(ranks: list, fault: str) -> None:
+    assert all(rank["faults"][fault]["after"] == len(ranks) for rank in ranks)
+
+
+def test_a_waiting_process_leaves_its_core_to_others(ranks: list) -> None:
+    """The text of the limit is 2 %, and this process also has TensorFlow's and Python's threads."""
+    found = ranks[1]["waiting"]
+    assert found["secs"] > 0.5 * LONG_SECS
+    assert found["cpu_secs"] < 0.1 * found["secs"]
+
+
+def test_places(ranks: list) -> None:
+    assert [rank["places"]["places"] for rank in ranks] == [
+        [number, len(ranks), number] for number in range(len(ranks))
+    ]

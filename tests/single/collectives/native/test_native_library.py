@@ -1,0 +1,84 @@
+"""When the library of the native exchanges can be made."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from parallax_runner.collectives.native import library as made
+from parallax_runner.collectives.native.library import COMPILERS, FLAGS, SOURCES, check_makeable, compiler
+from parallax_runner.errors import CollectiveError
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def with_programs(folder: Path, *names: str) -> str:
+    """A PATH on which there are only these programs."""
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    return str(folder)
+
+
+def test_the_compiler_that_the_user_names_comes_first(tmp_path: Path) -> None:
+    path = with_programs(tmp_path / "bin", "g++", "ccache")
+    assert compiler({"PATH": path}) == ["g++"]
+    assert compiler({"PATH": path, "CXX": "ccache g++"}) == ["ccache", "g++"]
+    assert compiler({"PATH": path, "CXX": "missing"}) == ["g++"]
+
+
+def test_without_a_compiler_the_remedy_is_told(
+    tmp_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", with_programs(tmp_path / "bin"))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(CollectiveError, match=r"need a C\+\+ compiler.*apt-get install g\+\+.*comm.backend=horovod"):
+        check_makeable()
+
+
+def test_a_library_in_the_cache_needs_no_compiler(
+    tmp_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = made._place()
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    monkeypatch.setenv("PATH", with_programs(tmp_path / "bin"))
+    monkeypatch.delenv("CXX", raising=False)
+    check_makeable()
+    assert made.library() == kept
+
+
+def test_what_the_compiler_says_is_told_and_nothing_stays(
+    tmp_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = tmp_path / "fails"
+    fails.write_text("#!/bin/sh\necho 'engine.cc:1: error: out of luck' >&2\nexit 1\n")
+    fails.chmod(0o755)
+    monkeypatch.setenv("CXX", str(fails))
+    with pytest.raises(CollectiveError, match=r"out of luck; use comm.backend=horovod"):
+        made.library()
+    assert not list(empty_cache.rglob("*.so"))
+
+
+def test_other_sources_are_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = made._place()
+    (tmp_path / "engine.cc").write_text("// other")
+    monkeypatch.setattr(made, "SOURCES", tmp_path)
+    assert made._place() != before
+
+
+def test_sums_compile_without_warnings(tmp_path: Path) -> None:
+    """The smallest source; all of them take a minute (tests/parallel/test_native_exchanges.py compiles them)."""
+    (command, *_) = (name for name in COMPILERS if subprocess.run(["which", name], capture_output=True).returncode == 0)
+    include = ["-isystem", str(made._tensorflow() / "include")]
+    warnings = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]
+    source = [*include, str(SOURCES / "sums.cc"), "-fsyntax-only"]
+    done = subprocess.run([command, *FLAGS, *warnings, *source], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
