@@ -1,4 +1,4 @@
-"""The numbers of workers with which a run may train, if its cluster changes size (docs/design/0105)."""
+"""The numbers of workers with which a run may train, if its cluster changes size (docs/design/0104)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans a run again if its cluster has another number of workers (docs/design/0105)."""
+"""Plans a run again if its cluster has another number of workers (docs/design/0104)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Makes a captured graph compute its products and convolutions in 16 bits. Variables, gradients and all other ops keep
-their dtypes, so every rank casts the same values as one device does (docs/design/0107)."""
+their dtypes, so every rank casts the same values as one device does (docs/design/0105)."""
 
 from __future__ import annotations
 

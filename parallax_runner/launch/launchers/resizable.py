@@ -1,4 +1,4 @@
-"""The interface of launchers whose runs can go on with another number of workers (docs/design/0105)."""
+"""The interface of launchers whose runs can go on with another number of workers (docs/design/0104)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pass for vocabularies that grow: ask the owners of keys for the keys' rows (docs/design/0104).
+"""Pass for vocabularies that grow: ask the owners of keys for the keys' rows (docs/design/0103).
 
 The owner of a key is the rank that owns its bucket: bucket b is on rank b mod ranks. Ranks send keys to the owners,
 which search their part of the map, insert new keys, and send row numbers back. Then the rows are looked up as in any
