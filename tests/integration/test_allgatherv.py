@@ -16,7 +16,9 @@ def test_a_run_equals_one_device(lm: tuple[str, ...], tmp_path: Path) -> None:
     run = launch(*lm, *SHORT, "action=verify", "partition=search", cwd=tmp_path).expect_success()
     assert "partition=search (command line): this choice has no effect, because comm=mpi has no servers" in run.stderr
     assert "\nsearch: " not in run.stderr and not (run.run_dir / "search").exists()
-    assert "partition_choice" not in run.summary and not run.plan["notes"]
+    assert "partition_choice" not in run.summary and run.plan["notes"] == [
+        "tensors are exchanged by Horovod: comm.backend=auto"
+    ]
     assert run.plan["use_allgatherv"] is True
     assert {variable["route"] for variable in run.plan["variables"]} >= {"allreduce", "allgather"}
     assert run.summary["status"] == "finished"

@@ -9,17 +9,17 @@ import pytest
 
 from parallax_runner.config import cluster_size
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.driver.exchange_backend import ChosenBackend, chosen_backend, why_not_native
+from parallax_runner.driver.exchange_backend import ChosenBackend, chosen_backend
 from parallax_runner.errors import CollectiveError, ConfigError
 
 
-def config_of(comm: str = "mpi", backend: str = "auto", launcher: str = "auto") -> RunConfig:
+def config_of(comm: str = "mpi", backend: str = "auto") -> RunConfig:
     config = RunConfig()
     return dataclasses.replace(
         config,
         comm=dataclasses.replace(config.comm, name=comm, backend=backend),
         cluster=dataclasses.replace(
-            config.cluster, launcher=launcher, workers=2, replicas_per_worker=1, resource_info=None
+            config.cluster, launcher="auto", workers=2, replicas_per_worker=1, resource_info=None
         ),
     )
 
@@ -53,15 +53,8 @@ def test_native_exchanges_on_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
         chosen_backend(config_of(backend="native"))
 
 
-def test_native_exchanges_need_mpirun_cpus_and_a_compiler(
-    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    assert why_not_native(config_of()) is None
-    assert "cluster=manual uses no mpirun" in str(why_not_native(config_of(launcher="manual")))
-    request.getfixturevalue("no_compiler")
-    assert "need a C++ compiler" in str(why_not_native(config_of()))
-    monkeypatch.setattr(cluster_size, "detect_gpus", lambda: (0, 1))
-    assert "workers use GPUs" in str(why_not_native(config_of()))
+def test_by_default_horovod_is_chosen_also_without_a_compiler(no_compiler: None) -> None:
+    assert chosen_backend(config_of()) == ChosenBackend("horovod", "comm.backend=auto")
 
 
 @pytest.mark.parametrize(("name", "title"), [("native", "the native exchanges"), ("horovod", "Horovod")])

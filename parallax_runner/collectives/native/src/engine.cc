@@ -3,10 +3,10 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 #include "tensorflow/core/framework/types.h"
-#include "tensorflow/core/platform/logging.h"
 
 namespace parallax {
 namespace {
@@ -484,12 +484,15 @@ bool Engine::Check(int code, const char* call) {
 void Engine::ReportWaiting() {
   for (const auto& entry : exchanges_) {
     Exchange& exchange = *entry.second;
-    if (exchange.is_told || exchange.missing.empty() || Clock::now() - exchange.posted < kReportAfter) continue;
+    if (exchange.is_told || Clock::now() - exchange.posted < kReportAfter) continue;
     exchange.is_told = true;
     std::string ranks;
     for (const int other : exchange.missing) ranks += (ranks.empty() ? "" : ", ") + std::to_string(other);
-    LOG(WARNING) << "rank " << rank_ << " has waited 30 s for " << NameOf(exchange.content().kind) << " «"
-                 << exchange.name() << "»: nothing has come from rank " << ranks << ".";
+    const std::string why =
+        ranks.empty() ? "all ranks have begun it, but not all has come" : "nothing has come from rank " + ranks;
+    // Not by TensorFlow's logger, which TF_CPP_MIN_LOG_LEVEL silences.
+    std::fprintf(stderr, "rank %d has waited 30 s for %s «%s»: %s.\n", rank_, NameOf(exchange.content().kind),
+                 exchange.name().c_str(), why.c_str());
   }
 }
 
