@@ -23,6 +23,7 @@ from parallax_runner.driver.goal import goal_of
 from parallax_runner.driver.hand_over import shipment_of
 from parallax_runner.driver.held_bytes import with_notes_on_held_bytes
 from parallax_runner.driver.make_plan import advice_on, measure, measured_rows, plan_run
+from parallax_runner.driver.memory_note import with_memory
 from parallax_runner.driver.own_optimizer import without_optimizer
 from parallax_runner.driver.request import Request
 from parallax_runner.driver.run_summary import global_batch
@@ -82,6 +83,7 @@ def planned_run(request: Request) -> PlannedRun:
     report.tell_notes(notes_on_losses)
     plan, warm = with_warm_start(config, plan, single, dataset)
     plan = _with_worker_numbers(config, plan, is_keras=captured.keras_model is not None)
+    plan = with_memory(config, plan, is_keras=captured.keras_model is not None)
     plan = with_notes_on_held_bytes(config, plan, shipment, is_keras=captured.keras_model is not None)
     goal = goal_of(config, single, dataset)
     if plan.servers:

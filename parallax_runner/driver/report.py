@@ -23,7 +23,7 @@ from parallax_runner.plan import outcome
 from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.cost.constants import Constants
 from parallax_runner.planning.cost_table import cost_table
-from parallax_runner.planning.plan_table import plan_table
+from parallax_runner.planning.plan_table import memory_table, plan_table
 from parallax_runner.track.run_record import SUMMARY, write_summary
 
 log = logging.getLogger(__name__)
@@ -33,12 +33,15 @@ PLAIN_WIDTH = 140  # the width of tables if stderr is not a terminal
 
 def show_plan(plan: Plan, *, constants: Constants | None = None, advice: str | None = None) -> None:
     """Prints the table of variables, the plan's notes and the advice. If the `constants` of the cost model are given
-    and the plan has several workers and contains costs, also prints the cost of each route and the constants."""
+    and the plan has several workers and contains costs, also prints the cost of each route and the constants. With
+    `constants`, also prints the predicted memory."""
     console = wide_console(PLAIN_WIDTH)
     console.print(plan_table(plan))
     if constants is not None and plan.workers > 1 and any(variable.costs for variable in plan.variables):
         console.print(cost_table(plan))
         console.print(constants_table(constants))
+    if constants is not None:
+        console.print(memory_table(plan))
     for note in (*map(str, plan.moved), *plan.notes):
         console.print(f"note: {note}", highlight=False, markup=False)
     if advice is not None:

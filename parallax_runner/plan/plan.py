@@ -12,6 +12,7 @@ from typing import Any
 from parallax_runner.files.regular import read_regular
 from parallax_runner.files.whole import write_whole
 from parallax_runner.plan.comm_options import CommOptions
+from parallax_runner.plan.process_memory import ProcessMemory
 from parallax_runner.routes.traits import traits_of_route
 
 FORMAT = 1
@@ -157,7 +158,8 @@ class Plan:
     `constants` states the source of the model's constants. `moved` contains the ops that do not run on the device named
     by the model's scopes. `differ_unmerged` contains the variables that stock TensorFlow and Keras update differently
     if a batch repeats an id, because they do not merge the rows of that id. `worker_numbers` are the numbers of workers
-    with which the run may go on if its cluster changes size, in ascending order; it is empty if it may not.
+    with which the run may go on if its cluster changes size, in ascending order; it is empty if it may not. `memory` is
+    the predicted memory of the processes.
     """
 
     comm: str
@@ -175,6 +177,7 @@ class Plan:
     moved: tuple[Moved, ...] = ()
     differ_unmerged: tuple[str, ...] = ()
     worker_numbers: tuple[int, ...] = ()
+    memory: tuple[ProcessMemory, ...] = ()
     format: int = FORMAT
 
     @property
@@ -239,6 +242,7 @@ def of_json(text: str) -> Plan:
     for name in ("notes", "counters", "differ_unmerged", "worker_numbers"):
         fields[name] = tuple(fields[name])
     fields["moved"] = tuple(Moved(**moved) for moved in fields["moved"])
+    fields["memory"] = tuple(ProcessMemory(**one) for one in fields["memory"])
     options = CommOptions.of_json({option.name: fields.pop(option.name) for option in dataclasses.fields(CommOptions)})
     return Plan(variables=variables, options=options, predicted=Prediction(**fields.pop("predicted")), **fields)
 

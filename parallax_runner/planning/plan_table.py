@@ -52,6 +52,17 @@ def plan_table(plan: Plan) -> Table:
     return table
 
 
+def memory_table(plan: Plan) -> Table:
+    """Returns a table with the predicted peak memory of each process."""
+    table = Table(title="predicted memory of each process", title_justify="left")
+    for column in ("process", "number", "at the start", "in steps", "while saving"):
+        table.add_column(column, justify="left" if column == "process" else "right")
+    for one in plan.memory:
+        peaks = (one.start_bytes, one.step_bytes, one.save_bytes)
+        table.add_row(one.role, str(one.count), *map(format_bytes, peaks))
+    return table
+
+
 def placed_on(variable: VariablePlan, workers: int) -> str:
     """Returns the location of the variable, for example «server 0 ×2, server 1 ×2» or «rank = row mod 4»."""
     return route_named(variable.route).place(variable, workers)

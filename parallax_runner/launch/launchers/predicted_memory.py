@@ -1,30 +1,45 @@
-"""A rough prediction of the memory of a process, for the jobs that are submitted to a scheduler."""
+"""The memory that is requested for a process in a job of a scheduler: a share more than what the plan predicts."""
+
+from __future__ import annotations
 
 import math
 
 from parallax_runner.plan.plan import Plan
+from parallax_runner.plan.process_memory import ProcessMemory
+from parallax_runner.planning.memory import DRIVER, SERVER, predicted_memory
 
-# The memory of a process with TensorFlow and no variables.
-PROCESS_MIB = 1500
-# Copies of each variable and its slots in the chief's memory: the value, a gradient, and a copy for the checkpoint.
-COPIES = 3
-
-
-def variables_bytes(plan: Plan) -> int:
-    """Returns the size of all variables and their slots in bytes."""
-    return sum(one.size_bytes * (1 + len(one.slots)) for one in plan.variables)
-
-
-def copies_mib(plan: Plan, processes: int) -> int:
-    """Returns the memory in MiB for the copies of all variables and slots in workers and servers."""
-    return math.ceil(processes * COPIES * variables_bytes(plan) / 2**20)
+# A process that needs more than was requested is killed, so the request has room for what the plan does not know:
+# activations, the rows of a step, initial values that are made whole.
+MARGIN = 1.5
 
 
 def driver_mib(plan: Plan) -> int:
-    """Returns the memory in MiB of a driver that is alone on its machine: TensorFlow, and the initial values."""
-    return PROCESS_MIB + math.ceil(variables_bytes(plan) / 2**20)
+    """Returns the memory in MiB of a driver."""
+    return _mib(_of(plan, DRIVER))
 
 
 def process_mib(plan: Plan) -> int:
-    """Returns the memory in MiB of a worker or server that is alone on its machine."""
-    return PROCESS_MIB + copies_mib(plan, 1)
+    """Returns the memory in MiB that suffices for each worker and each server."""
+    return max(_mib(one) for one in _memory(plan) if one.role != DRIVER)
+
+
+def worker_mib(plan: Plan) -> int:
+    """Returns the memory in MiB that suffices for each worker."""
+    return max(_mib(one) for one in _memory(plan) if one.role not in (DRIVER, SERVER))
+
+
+def server_mib(plan: Plan) -> int:
+    """Returns the memory in MiB of a server, or 0 if the plan has none."""
+    return max((_mib(one) for one in _memory(plan) if one.role == SERVER), default=0)
+
+
+def _memory(plan: Plan) -> tuple[ProcessMemory, ...]:
+    return plan.memory or predicted_memory(plan)
+
+
+def _of(plan: Plan, role: str) -> ProcessMemory:
+    return next(one for one in _memory(plan) if one.role == role)
+
+
+def _mib(one: ProcessMemory) -> int:
+    return math.ceil(MARGIN * one.peak_bytes / 2**20)

@@ -23,7 +23,7 @@ from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.files.regular import open_regular
 from parallax_runner.files.whole import write_whole
 from parallax_runner.launch.interrupts import Interrupts
-from parallax_runner.launch.launchers.predicted_memory import PROCESS_MIB, copies_mib
+from parallax_runner.launch.launchers.predicted_memory import driver_mib, server_mib, worker_mib
 from parallax_runner.launch.launchers.slurm.allocation import job_id, sweep_job_id, warning_signal
 from parallax_runner.launch.launchers.submission import Submission
 from parallax_runner.plan.plan import Plan
@@ -150,8 +150,8 @@ def predicted_minutes(config: RunConfig, plan: Plan) -> int | None:
 def memory_mib(tasks: int, plan: Plan) -> int:
     """Returns the memory in MiB that a node needs for its workers, its server, and the driver, which runs on the first
     node."""
-    processes = tasks // plan.replicas_per_worker + (1 if plan.servers else 0)
-    return (processes + 1) * PROCESS_MIB + copies_mib(plan, processes)
+    workers = tasks // plan.replicas_per_worker
+    return driver_mib(plan) + workers * worker_mib(plan) + server_mib(plan)
 
 
 def submit(path: Path) -> str:

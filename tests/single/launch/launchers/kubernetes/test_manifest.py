@@ -18,6 +18,7 @@ from parallax_runner.launch.launchers.kubernetes.manifest import Form, manifest_
 from parallax_runner.launch.launchers.kubernetes.names import folder_in_pods, job_name
 from parallax_runner.launch.launchers.kubernetes.objects import amount_of
 from parallax_runner.launch.launchers.predicted_memory import driver_mib, process_mib
+from parallax_runner.planning.memory import predicted_memory
 from tests.single.launch.launchers.kubernetes.jobs import (
     COMMAND,
     EVERYTHING,
@@ -83,22 +84,23 @@ def test_a_lost_pod_is_replaced_and_a_failed_driver_ends_the_job(form: Form) -> 
 
 
 def test_pods_request_what_the_plan_predicts() -> None:
-    # One GiB of values and one of slots.
-    assert (driver_mib(PLAN), process_mib(PLAN)) == (1500 + 2048, 1500 + 3 * 2048)
+    driver, process = driver_mib(PLAN), process_mib(PLAN)
     resources = {
         role: template["spec"]["containers"][0]["resources"]
         for role, template in templates(objects(Form.JOBSET, "cluster.threads_per_worker=3")[0]).items()
     }
-    assert resources["driver"]["requests"] == {"cpu": "1", "memory": f"{1500 + 2048}Mi"}
-    assert resources["worker"]["requests"] == {"cpu": "3", "memory": f"{1500 + 3 * 2048}Mi"}
-    assert resources["worker"]["limits"] == {"memory": f"{1500 + 3 * 2048}Mi"}
+    assert resources["driver"]["requests"] == {"cpu": "1", "memory": f"{driver}Mi"}
+    assert resources["worker"]["requests"] == {"cpu": "3", "memory": f"{process}Mi"}
+    assert resources["worker"]["limits"] == {"memory": f"{process}Mi"}
 
 
 def test_pods_of_an_indexed_job_request_what_suffices_for_each_role() -> None:
     given = ("cluster.memory=1Gi", "cluster.gpus_per_worker=1", "cluster.threads_per_worker=3")
-    (template,) = templates(objects(Form.JOB, *given)[0]).values()
+    plan = dataclasses.replace(PLAN, memory=predicted_memory(PLAN, exported_bytes=1 << 30))
+    (template,) = templates(objects(Form.JOB, *given, plan=plan)[0]).values()
     requests = template["spec"]["containers"][0]["resources"]["requests"]
-    assert requests == {"cpu": "3", "memory": f"{1500 + 2048}Mi", "nvidia.com/gpu": "1"}, "the driver needs most memory"
+    driver = f"{driver_mib(plan)}Mi"
+    assert requests == {"cpu": "3", "memory": driver, "nvidia.com/gpu": "1"}, "the driver needs most memory"
 
 
 def test_a_worker_with_several_replicas_requests_their_cpus() -> None:

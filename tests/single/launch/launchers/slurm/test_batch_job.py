@@ -14,6 +14,7 @@ import pytest
 from parallax_runner.config.environment import FromEnvironment
 from parallax_runner.config.schema import ClusterConfig, RunConfig, SweepConfig, TrainConfig
 from parallax_runner.errors import LaunchError
+from parallax_runner.launch.launchers.predicted_memory import driver_mib, server_mib, worker_mib
 from parallax_runner.launch.launchers.slurm import batch_job
 from parallax_runner.plan.plan import Plan, Prediction, VariablePlan
 
@@ -46,8 +47,8 @@ def test_the_script_asks_for_what_the_plan_needs(tmp_path: Path) -> None:
     text = batch_job.script(config(), PLAN, tmp_path / "one", COMMAND)
     asked = options(text)
     assert (asked["nodes"], asked["ntasks-per-node"], asked["cpus-per-task"]) == ("2", "2", "3")
-    # Two workers, a server and the driver; a GiB of values and one of slots, three times in each but the driver.
-    assert asked["mem"] == f"{4 * 1500 + 3 * 3 * 2048}M"
+    # Two workers, a server and the driver.
+    assert asked["mem"] == f"{driver_mib(PLAN) + 2 * worker_mib(PLAN) + server_mib(PLAN)}M"
     assert asked["chdir"] == os.getcwd() and asked["output"] == f"{tmp_path}/one/slurm-%j.log"
     assert "time" not in asked, "nothing is predicted"
     command = text.splitlines()[-1]

@@ -1,0 +1,106 @@
+"""Predicts the peak memory of a plan's processes. docs/large-tables.md compares predictions with measurements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from parallax_runner.plan.plan import Plan, VariablePlan
+from parallax_runner.plan.process_memory import ProcessMemory
+from parallax_runner.routes.registry import route_named
+
+# The peak memory of processes with small variables: TensorFlow 2.21, Keras and Open MPI 5, measured on 2026-11-29 with
+# experiment=quick (563, 693 and 397 MB), rounded up.
+DRIVER_BYTES, WORKER_BYTES, SERVER_BYTES = 600 << 20, 750 << 20, 450 << 20
+# Own rows and slots need this much more memory than their size, at the start and in steps.
+OVERHEAD = 1.12
+# A joint save needs this much if a rank's variables are small.
+LEAST_JOINT_SAVE_BYTES = 200 << 20
+# The copies that a writer holds of variables that it writes whole, and of shards that it writes in blocks.
+WHOLE_COPIES, SHARDED_COPIES = 2, 1
+CHIEF, WORKER, SERVER, DRIVER = "worker 0", "worker", "server", "driver"
+
+
+def predicted_memory(
+    plan: Plan, *, copy_bytes: int | None = None, saves: bool = True, exported_bytes: int = 0
+) -> tuple[ProcessMemory, ...]:
+    """Returns the predicted memory of the driver, the chief, the other workers and the servers of a plan.
+
+    `copy_bytes` is `ckpt.copy_bytes`, `saves` says whether the run writes checkpoints, and `exported_bytes` is the size
+    of what the driver exports at the end. The prediction leaves out what depends on examples, such as activations and
+    the rows that a step touches, and initial values that are made whole, which the plan names.
+    """
+    exporting_bytes = DRIVER_BYTES + WHOLE_COPIES * exported_bytes
+    found = [ProcessMemory(DRIVER, 1, DRIVER_BYTES, DRIVER_BYTES, exporting_bytes)]
+    found.append(_worker(plan, CHIEF, 1, _chief_save_bytes(plan, copy_bytes) if saves else 0))
+    if plan.workers > 1:
+        found.append(_worker(plan, WORKER, plan.workers - 1, _joint_save_bytes(plan, copy_bytes) if saves else 0))
+    if plan.servers:
+        found.append(_server(plan))
+    return tuple(found)
+
+
+def _worker(plan: Plan, role: str, count: int, save_bytes: int) -> ProcessMemory:
+    own_bytes = sum(_own_bytes(one, plan.workers) for one in plan.variables)
+    # A dense gradient exists as a whole, and a second time while it is exchanged.
+    gradients_bytes = 2 * sum(one.size_bytes for one in plan.variables if one.gradient == "dense")
+    start_bytes = WORKER_BYTES + math.ceil(OVERHEAD * own_bytes)
+    step_bytes = start_bytes + gradients_bytes
+    return ProcessMemory(role, count, start_bytes, step_bytes, step_bytes + save_bytes)
+
+
+def _server(plan: Plan) -> ProcessMemory:
+    """Returns the memory of the server with the most rows."""
+    largest = max(_bytes_of_server(plan.variables, server) for server in range(plan.servers))
+    peak_bytes = SERVER_BYTES + math.ceil(OVERHEAD * largest)
+    return ProcessMemory(SERVER, plan.servers, peak_bytes, peak_bytes, peak_bytes)
+
+
+def with_slots_bytes(variable: VariablePlan) -> int:
+    """Returns the bytes of a whole variable and its slots."""
+    return variable.size_bytes * (1 + len(variable.slots))
+
+
+def _own_bytes(variable: VariablePlan, workers: int) -> int:
+    """Returns the bytes of a variable and its slots that each worker keeps."""
+    route = route_named(variable.route)
+    if route.on_servers:
+        return 0
+    if route.has_owners:
+        return math.ceil(with_slots_bytes(variable) / workers)
+    return with_slots_bytes(variable)
+
+
+def _bytes_of_server(variables: Sequence[VariablePlan], server: int) -> int:
+    total = 0
+    for variable in variables:
+        rows = sum(shard.rows for shard in variable.shards)
+        own_rows = sum(shard.rows for shard in variable.shards if shard.server == server)
+        if rows:
+            total += math.ceil(with_slots_bytes(variable) * own_rows / rows)
+    return total
+
+
+def _chief_save_bytes(plan: Plan, copy_bytes: int | None) -> int:
+    """Returns what a save needs on the chief: its part of a joint save, and copies of all other variables."""
+    total = _joint_save_bytes(plan, copy_bytes)
+    for variable in plan.variables:
+        if _is_spread(variable):
+            continue
+        copies = SHARDED_COPIES if len(variable.shards) > 1 else WHOLE_COPIES
+        total += copies * with_slots_bytes(variable)
+    return total
+
+
+def _joint_save_bytes(plan: Plan, copy_bytes: int | None) -> int:
+    """Returns what a joint save needs on each rank, or 0 if no variable is spread over the ranks."""
+    spread = [variable for variable in plan.variables if _is_spread(variable)]
+    if not spread or plan.workers == 1:
+        return 0
+    largest_bytes = max(math.ceil(one.size_bytes / plan.workers) for one in spread)
+    return max(LEAST_JOINT_SAVE_BYTES, largest_bytes if copy_bytes is None else copy_bytes)
+
+
+def _is_spread(variable: VariablePlan) -> bool:
+    route = route_named(variable.route)
+    return route.has_owners and not route.on_servers
