@@ -137,7 +137,7 @@ class FitCalls:
         self._started = False
         self._last_logs: dict[str, float] | None = None
         self._optimizers = optimizers_by_rate(model)
-        self._steps_before = int(model.optimizer.iterations) if _is_used(model.optimizer) else 0
+        self._steps_before = int(_counter_of(model.optimizer)) if _is_used(model.optimizer) else 0
         self._epochs, self._verbose = params["epochs"], params["verbose"]
         model.stop_training = False
 
@@ -194,7 +194,7 @@ class FitCalls:
         if self._reads_weights:
             self._load_weights()
         elif _is_used(self._model.optimizer):  # TensorBoard reads the number of steps
-            self._model.optimizer.iterations.assign(self._steps_before + step)
+            _counter_of(self._model.optimizer).assign(self._steps_before + step)
         logs, validation_logs = self._logs(), self._validation_logs(epoch)
         if validation_logs:
             self._list.on_test_begin()
@@ -225,6 +225,12 @@ class FitCalls:
         if not self._started:
             self._started = True
             self._list.on_train_begin()
+
+
+def _counter_of(optimizer: Any) -> Any:
+    """Returns the variable that counts the steps of an optimizer. If it accumulates gradients, its `iterations` are a
+    quotient of this count."""
+    return optimizer._iterations if optimizer.gradient_accumulation_steps else optimizer.iterations
 
 
 def _is_used(optimizer: Any) -> bool:

@@ -80,7 +80,10 @@ def _run(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> 
             join_or_refuse(lambda: resolve(_composed(lines)).cluster, once=ONCE)
             job = _composed(lines)
             check_no_optimizer(
-                job.origins, f"{FUNCTION} trains the script's graph", "change the optimizer in the script"
+                job.origins,
+                f"{FUNCTION} trains the script's graph",
+                "change the optimizer in the script",
+                is_keras=False,
             )
             composed = checked_job(job, FUNCTION)
         except ConfigError as error:

@@ -55,11 +55,12 @@ def _refuse_mixed_precision(config: RunConfig, single: SingleDeviceGraph) -> Non
         )
 
 
-def check_no_optimizer(origins: Origins, cause: str, remedy: str) -> None:
+def check_no_optimizer(origins: Origins, cause: str, remedy: str, *, is_keras: bool = True) -> None:
     """Raises ConfigError if a setting chooses or changes the group `optimizer` or `update`, because it would have no
     effect.
 
-    `cause` states which model has its own optimizer, and `remedy` states how to change that optimizer.
+    `cause` states which model has its own optimizer, and `remedy` states how to change that optimizer. `is_keras` says
+    whether it is one of Keras, which has words of its own for the keys of `update`.
     """
     from parallax_runner.config.group_setting import setting_of
 
@@ -70,8 +71,9 @@ def check_no_optimizer(origins: Origins, cause: str, remedy: str) -> None:
         )
     setting = setting_of("update", origins)
     if setting is not None:
+        in_keras = f"set {_in_keras(setting.key)} where the optimizer is created"
         raise ConfigError(f"{cause}, which has its own optimizer").about(
-            setting, remedy=f"remove this setting, and set {_in_keras(setting.key)} where the optimizer is created"
+            setting, remedy=f"remove this setting, and {in_keras if is_keras else remedy}"
         )
 
 

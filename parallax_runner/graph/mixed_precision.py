@@ -83,7 +83,7 @@ def _shorten_function(function: Any, short: tf.DType, full: tf.DType) -> None:
     renamed = {f"{node.name}:{_result_of(node.op)}:0": f"{node.name}:{_result_of('Cast')}:0" for node in products}
     for node in function.node_def:
         node.input[:] = [renamed.get(one, one) for one in node.input]
-    for name, returned in list(function.ret.items()):
+    for name, returned in dict(function.ret).items():  # which must not change while it is read
         function.ret[name] = renamed.get(returned, returned)
     for node in products:
         function.node_def.extend(_shortened(node, short, full, inside=True))

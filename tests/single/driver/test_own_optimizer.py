@@ -106,6 +106,26 @@ def test_a_setting_of_the_update(single: SingleDeviceGraph, override: str, word:
     )
 
 
+def test_the_precision_of_a_keras_model(tmp_path: Path) -> None:
+    lines = ["model=two_tower", *SMALL, *JOB, f"run_dir={tmp_path}", "train.mixed_precision=bfloat16"]
+    config = begun(Composer().job(lines))
+    assert refused(config, build_graph(config, load_dataset(config))) == (
+        "train.mixed_precision=bfloat16: a Keras model has a policy for its precision; remove this setting, and call "
+        'keras.mixed_precision.set_global_policy("mixed_bfloat16") in the model\'s function'
+    )
+
+
+def test_the_passes_of_a_keras_model(tmp_path: Path) -> None:
+    lines = ["model=two_tower", *SMALL, *JOB, f"run_dir={tmp_path}", "train.accumulate_steps=2"]
+    config = begun(Composer().job(lines))
+    with pytest.raises(ConfigError) as error:
+        build_graph(config, load_dataset(config))
+    assert str(error.value) == (
+        "train.accumulate_steps=2: a compiled Keras model accumulates gradients in its optimizer; remove this setting, "
+        "and give the optimizer gradient_accumulation_steps=2"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "override", "told"),
     [
