@@ -100,6 +100,13 @@ def test_arguments_do_what_they_do_in_keras(tmp_path: Path) -> None:
     expect_equal(found, expected)
 
 
+def test_an_optimizer_that_accumulates_gradients_and_clips_their_sum(tmp_path: Path) -> None:
+    """Eight steps an epoch, of which three make an update, so that an update has steps of two epochs."""
+    plain, sharded = train(tmp_path, "accumulation")
+    expect_equal(left_in(sharded), left_in(plain))
+    expect_equal(rows_of(sharded / "accumulated.csv", ","), rows_of(plain / "accumulated.csv", ","))
+
+
 def test_validation_data_in_another_form_and_less_output(tmp_path: Path) -> None:
     """Two calls with arrays: a validation by a part of a dataset, with a line per epoch, and one by a part of arrays,
     with no output."""

@@ -36,8 +36,12 @@ inputs = {"id": keras.Input([], dtype="int32", name="id"), "dense": keras.Input(
 joined = keras.layers.Concatenate()([keras.layers.Embedding(ROWS, 4, name="table")(inputs["id"]), inputs["dense"]])
 hidden = keras.layers.Dense(8, activation="tanh", name="hidden")(joined)
 model = keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid", name="top")(hidden))
+optimizers = {
+    "arguments": lambda: keras.optimizers.Adagrad(0.2, use_ema=True, ema_momentum=0.9),
+    "accumulation": lambda: keras.optimizers.Adam(0.05, gradient_accumulation_steps=3, global_clipnorm=0.1),
+}
 model.compile(
-    keras.optimizers.Adagrad(0.2, use_ema=case == "arguments", ema_momentum=0.9),
+    optimizers.get(case, lambda: keras.optimizers.Adagrad(0.2))(),
     "binary_crossentropy",
     metrics=[keras.metrics.AUC(name="auc")],
     weighted_metrics=["accuracy"],
@@ -122,6 +126,8 @@ lines = keras.callbacks.LambdaCallback(
     on_epoch_end=lambda epoch, logs: told.append(["end", epoch, logs["val_loss"]]),
 )
 CASES = {
+    # Its callback does not read weights.
+    "accumulation": [{"epochs": 3, "callbacks": [keras.callbacks.CSVLogger(str(folder / "accumulated.csv"))]}],
     "callbacks": [
         {
             "epochs": 6,
