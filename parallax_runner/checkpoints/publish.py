@@ -122,18 +122,34 @@ def tidy(folder: Path) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def forget_old(folder: Path, keep: int | None, spare: Collection[int] = ()) -> None:
-    """Deletes all checkpoints except the newest `keep` checkpoints and the checkpoints of the steps in `spare`. If
-    `keep` is None, keeps all checkpoints.
+def forget_old(folder: Path, keep: int | None, spare: Collection[int] = (), *, keep_bytes: int | None = None) -> None:
+    """Deletes all checkpoints except the newest `keep` checkpoints and the checkpoints of the steps in `spare`. Of the
+    newest ones, keeps only those that have at most `keep_bytes` bytes together. If a limit is None, it deletes nothing.
 
     Checkpoints whose sidecar cannot be read are neither deleted nor counted, because their age is unknown and they may
     be repairable.
     """
-    if keep is None:
+    if keep is None and keep_bytes is None:
         return
-    for prefix in list(readable(folder))[:-keep]:
-        if step_of(prefix) not in spare:
+    known = readable(folder)
+    kept = set(list(known)[-keep:] if keep is not None else known)
+    if keep_bytes is not None:
+        kept &= _newest_within(known, keep_bytes)
+    for prefix in known:
+        if prefix not in kept and step_of(prefix) not in spare:
             _delete(prefix)
+
+
+def _newest_within(known: Mapping[Path, Sidecar], most_bytes: int) -> set[Path]:
+    """Returns the newest checkpoints that have at most `most_bytes` bytes together."""
+    found: set[Path] = set()
+    total_bytes = 0
+    for prefix, sidecar in reversed(list(known.items())):
+        total_bytes += sum(state.bytes for state in sidecar.files.values())
+        if total_bytes > most_bytes:
+            break
+        found.add(prefix)
+    return found
 
 
 def _finish_writing(partial: Path, folder: Path) -> str | None:

@@ -75,6 +75,7 @@ class CheckpointSaver:
     data: Mapping[str, str] = field(default_factory=dict)
     ask_epoch: Callable[[int], Callable[[], Mapping[str, Any] | None]] = lambda _: lambda: None
     copy_bytes: int | None = None
+    keep_bytes: int | None = None
     last_step: int = -1
     last_time_secs: float = 0.0
     last_prefix: Path | None = None
@@ -289,7 +290,7 @@ class CheckpointSaver:
         if self.on_written is not None:
             self.on_written(prefix)
         spare = best_checkpoint.not_to_forget(self.folder, set(self._validated)) | {step}
-        checkpoint_folder.forget_old(self.folder, self.keep, spare)
+        checkpoint_folder.forget_old(self.folder, self.keep, spare, keep_bytes=self.keep_bytes)
         self._tell_tensorflow(prefix)
         return prefix
 

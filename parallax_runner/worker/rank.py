@@ -333,6 +333,7 @@ def make_saver(
         save_steps=config.ckpt.save_steps,
         save_secs=config.ckpt.save_secs,
         keep=config.ckpt.keep,
+        keep_bytes=config.ckpt.keep_bytes,
         copy_bytes=config.ckpt.copy_bytes,
         seed=config.train.seed,
         fingerprint=single.fingerprint,

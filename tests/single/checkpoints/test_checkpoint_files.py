@@ -254,6 +254,26 @@ def test_spared_ones_are_kept_beside_the_newest(tmp_path: Path) -> None:
     assert names(tmp_path) == files_of(2, 4, 5)
 
 
+@pytest.mark.parametrize(("checkpoints", "left"), [(0.5, [4]), (1, [4]), (2.5, [3, 4]), (9, [1, 2, 3, 4])])
+def test_the_newest_that_have_so_many_bytes_together_are_kept(
+    tmp_path: Path, checkpoints: float, left: list[int]
+) -> None:
+    for step in (1, 2, 3, 4):
+        written(tmp_path, step)
+    size_bytes = sum(state.bytes for state in read_sidecar(prefix_of(tmp_path, 4)).files.values())
+    forget_old(tmp_path, None, spare={4}, keep_bytes=int(checkpoints * size_bytes))
+    assert names(tmp_path) == files_of(*left)
+
+
+def test_both_limits_hold_beside_the_best_one(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 4):
+        written(tmp_path, step)
+    forget_old(tmp_path, 2, spare={1, 4}, keep_bytes=1 << 30)
+    assert names(tmp_path) == files_of(1, 3, 4)
+    forget_old(tmp_path, 2, spare={1, 4}, keep_bytes=1)
+    assert names(tmp_path) == files_of(1, 4)
+
+
 def test_forgetting_10_leaves_100(tmp_path: Path) -> None:
     written(tmp_path, 10)
     written(tmp_path, 100)
