@@ -13,6 +13,7 @@ from typing import Any, Self
 from parallax_runner.errors import LaunchError, ParallaxError
 from parallax_runner.launch.blame import verdict
 from parallax_runner.launch.blame.first_death import DIED_SILENTLY, Failure, Member
+from parallax_runner.launch.blame.memory_kills import MemoryKills
 from parallax_runner.launch.blame.verdict import Logs
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.server import ControlServer
@@ -76,6 +77,7 @@ class Attempt:
         self._stall = StallWatch(start_secs=spec.startup_timeout_secs, timeout_secs=spec.stall_timeout_secs)
         self._stopped = StoppedWatch(spec.hang_timeout_secs, spec.launcher.rank_variable)
         self._proof = LaunchProof(spec.job)
+        self._memory = MemoryKills()
         self._servers_may_end = False
         self._cleanup = ExitStack()
         self.done: dict[tuple[str, int], dict[str, Any]] = {}
@@ -218,7 +220,10 @@ class Attempt:
     def first_failure(self) -> Failure:
         """Returns the failure, which names the process to blame. The result depends on the output of the launcher and
         of that process, so it can change until all processes have exited."""
-        return verdict.find_failure(self._workers, self._servers, self._program, self._run, self._logs, self._launcher)
+        failure = verdict.find_failure(
+            self._workers, self._servers, self._program, self._run, self._logs, self._launcher
+        )
+        return self._memory.explained(failure)
 
     def _members(self) -> list[Member]:
         return [*self._workers, *self._servers, *([self._program] if self._program else []), self._run]
@@ -314,6 +319,7 @@ class Attempt:
 
     def _look_at_processes(self) -> None:
         now = time.monotonic()
+        self._memory.look_at((*self._workers, *self._servers))
         for child in self._children:
             status = child.process.poll()
             if status is None:

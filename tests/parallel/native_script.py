@@ -23,6 +23,7 @@ LENGTHS = (0, 1, 3, 5000, 100_000)
 LATE_SECS = 0.1
 ENDINGS = 50
 LONG_WIDTH = 5000  # floats of a row, whose bytes do not travel with the header
+PATIENCE_SECS = 20.0
 SLOW_SECS = 1.0
 LONG_SECS = 3.0
 
@@ -72,7 +73,9 @@ def ended_rows(rank: int, size: int) -> dict[str, Any]:
             except tf.errors.AbortedError:
                 ended += 1
         right = session.run(good, {table: np.full([1, LONG_WIDTH], rank, np.float32)})
-        time.sleep(SLOW_SECS)  # all ranks have the rows of the last exchange
+        deadline = time.monotonic() + PATIENCE_SECS
+        while native_ops().transfers() and time.monotonic() < deadline:  # another rank may be late with its last rows
+            time.sleep(SLOW_SECS)
         return {"ended": ended, "right": right[:, 0].tolist(), "transfers": native_ops().transfers()}
 
 
