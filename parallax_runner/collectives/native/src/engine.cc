@@ -213,6 +213,9 @@ bool Engine::TakeCommands() {
 void Engine::Begin(const std::shared_ptr<Exchange>& exchange) {
   if (exchange->is_finished) return;  // the run was cancelled between the registration of the callback and `Post`
   const Identity& identity = exchange->identity();
+  auto& newest = newest_run_[{identity.epoch, identity.stream}];
+  if (newest.empty()) newest.assign(size_, 0);
+  newest[rank_] = std::max(newest[rank_], identity.run);
   for (auto entry = early_.begin(); entry != early_.end();) {
     if (!IsOlder(entry->first, identity)) {
       ++entry;
@@ -236,10 +239,8 @@ void Engine::Begin(const std::shared_ptr<Exchange>& exchange) {
     for (auto& [from, message] : messages) DeliverTo(exchange, from, std::move(message));
   }
   FinishIfDone(exchange);
-  const auto runs = newest_run_.find(std::pair(identity.epoch, identity.stream));
-  if (runs == newest_run_.end()) return;
   for (int other = 0; other < size_; ++other) {
-    if (runs->second[other] > identity.run) DropOlder(other, identity);
+    if (newest[other] > identity.run) DropOlder(other, identity);
   }
 }
 
@@ -284,6 +285,8 @@ void Engine::Deliver(int from, Received message) {
   const auto found = exchanges_.find(identity);
   if (found != exchanges_.end()) {
     DeliverTo(found->second, from, std::move(message));
+  } else if (identity.run < runs[rank_]) {
+    Drain(from, message.header);  // it comes late: the exchange has ended here, and runs follow each other
   } else {
     early_[identity].emplace_back(from, std::move(message));
   }
