@@ -85,8 +85,8 @@ def test_the_script_has_its_own_optimizer(line: str, refused: Any) -> None:
         ),
         (
             "update.global_clip_norm=1",
-            "parallel_run trains the script's graph, which has its own optimizer; remove this setting, and set "
-            "global_clipnorm=… of a Keras optimizer where the optimizer is created",
+            "parallel_run trains the script's graph, which has its own optimizer; remove this setting, and change the "
+            "optimizer in the script",
         ),
     ],
 )
