@@ -16,8 +16,9 @@ DRIVER_BYTES, WORKER_BYTES, SERVER_BYTES = 600 << 20, 750 << 20, 450 << 20
 OVERHEAD = 1.12
 # A joint save needs this much if a rank's variables are small.
 LEAST_JOINT_SAVE_BYTES = 200 << 20
-# The copies that a writer holds of variables that it writes whole, and of shards that it writes in blocks.
-WHOLE_COPIES, SHARDED_COPIES = 2, 1
+# The copies that the chief holds of variables while it writes them: of its own, of those that one server has whole, and
+# of those whose shards it writes in blocks. A server holds one more copy of its rows while they are read.
+WHOLE_COPIES, SERVED_COPIES, SHARDED_COPIES = 2, 3, 1
 CHIEF, WORKER, SERVER, DRIVER = "worker 0", "worker", "server", "driver"
 
 
@@ -36,7 +37,7 @@ def predicted_memory(
     if plan.workers > 1:
         found.append(_worker(plan, WORKER, plan.workers - 1, _joint_save_bytes(plan, copy_bytes) if saves else 0))
     if plan.servers:
-        found.append(_server(plan))
+        found.append(_server(plan, saves=saves))
     return tuple(found)
 
 
@@ -49,11 +50,12 @@ def _worker(plan: Plan, role: str, count: int, save_bytes: int) -> ProcessMemory
     return ProcessMemory(role, count, start_bytes, step_bytes, step_bytes + save_bytes)
 
 
-def _server(plan: Plan) -> ProcessMemory:
+def _server(plan: Plan, *, saves: bool) -> ProcessMemory:
     """Returns the memory of the server with the most rows."""
-    largest = max(_bytes_of_server(plan.variables, server) for server in range(plan.servers))
-    peak_bytes = SERVER_BYTES + math.ceil(OVERHEAD * largest)
-    return ProcessMemory(SERVER, plan.servers, peak_bytes, peak_bytes, peak_bytes)
+    largest_bytes = max(_bytes_of_server(plan.variables, server) for server in range(plan.servers))
+    step_bytes = SERVER_BYTES + math.ceil(OVERHEAD * largest_bytes)
+    save_bytes = largest_bytes if saves else 0
+    return ProcessMemory(SERVER, plan.servers, step_bytes, step_bytes, step_bytes + save_bytes)
 
 
 def with_slots_bytes(variable: VariablePlan) -> int:
@@ -87,9 +89,15 @@ def _chief_save_bytes(plan: Plan, copy_bytes: int | None) -> int:
     for variable in plan.variables:
         if _is_spread(variable):
             continue
-        copies = SHARDED_COPIES if len(variable.shards) > 1 else WHOLE_COPIES
-        total += copies * with_slots_bytes(variable)
+        total += _copies(variable) * with_slots_bytes(variable)
     return total
+
+
+def _copies(variable: VariablePlan) -> int:
+    """Returns how many copies of a variable the chief holds while it writes the variable."""
+    if len(variable.shards) > 1:
+        return SHARDED_COPIES
+    return SERVED_COPIES if route_named(variable.route).on_servers else WHOLE_COPIES
 
 
 def _joint_save_bytes(plan: Plan, copy_bytes: int | None) -> int:
