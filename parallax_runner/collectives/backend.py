@@ -26,6 +26,8 @@ class Backend(ABC):
     op_types: str
     sent_dtypes: frozenset[str]
     variables: tuple[str, ...] = ()
+    # Whether the ranks find each other only if mpirun starts them.
+    needs_mpirun: bool = False
     threads_remedy: str = "use an MPI library that has threads"
 
     def check(self) -> None:

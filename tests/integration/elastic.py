@@ -12,8 +12,9 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.data.dataset import Dataset
+from tests.integration.resumable import IDS, ROWS, WIDTH
 
-EXAMPLES, ROWS, WIDTH, IDS = 600, 100, 4, 3
+EXAMPLES = 600
 SLOW_SECS = 0.1
 
 
@@ -42,16 +43,6 @@ def load(*, fast: str, seed: int) -> Dataset:
     made = SlowUntil(train=train, validation=validation, words_per_example=None, seed=seed)
     made.fast = Path(fast)
     return made
-
-
-def build(features: dict[str, tf.Tensor], optimizer: tf.train.Optimizer) -> dict[str, Any]:
-    """Builds a model with a sparse and a dense variable, and nothing random."""
-    table = tf.get_variable("table", [ROWS, WIDTH], initializer=tf.random_uniform_initializer(-1.0, 1.0))
-    weights = tf.get_variable("weights", [IDS, WIDTH], initializer=tf.ones_initializer())
-    predicted = tf.reduce_sum(tf.nn.embedding_lookup(table, features["ids"]) * weights, axis=[1, 2])
-    loss = tf.reduce_mean(tf.square(predicted - features["y"]))
-    train_op = optimizer.minimize(loss, global_step=tf.train.get_or_create_global_step())
-    return {"loss": loss, "train_op": train_op, "validation_loss": loss}
 
 
 def build_counting(features: dict[str, tf.Tensor], optimizer: tf.train.Optimizer) -> dict[str, Any]:

@@ -22,7 +22,7 @@ FIT_EPOCHS = 40
 ROOT = Path(__file__).parents[2]
 STEP_EXAMPLES, STEPS, SAVE_STEPS = 12, 400, 10
 MODELS = {
-    "v1": "_target_: tests.integration.elastic.build",
+    "v1": "_target_: tests.integration.resumable.build_deterministic",
     "keras": "{_target_: tests.integration.elastic.make_keras, labels: y, learning_rate: 0.05}",
     "counting": "_target_: tests.integration.elastic.build_counting",
 }

@@ -19,6 +19,7 @@ class Native(Backend):
     """TensorFlow ops over MPI, without negotiation: all ranks run one graph, so messages match by the op's key."""
 
     title = "the native exchanges"
+    needs_mpirun = True
     op_types = r"Parallax(Sum|Gather|AllToAll|Broadcast)"
     sent_dtypes = frozenset([*INTEGERS, *FLOATS])
 

@@ -3,6 +3,7 @@
 import shlex
 from typing import Any
 
+from parallax_runner.collectives.chosen import BACKENDS
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.explain import refusal
@@ -68,8 +69,10 @@ def check_mode_of_script(config: RunConfig, origins: Origins) -> None:
 
 
 def check_backend(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError for native exchanges without mpirun, whose MPI they need."""
-    is_native = config.comm.backend == "native"
-    if is_native and declared_by(config.cluster.launcher).without_mpirun:
-        needed = f"cluster={config.cluster.launcher} uses no mpirun, which the native exchanges need"
-        raise refusal("comm.backend", origins, f"{needed}; use comm.backend=horovod", value="native")
+    """Raises ConfigError for a backend that needs mpirun, if the launcher does not use mpirun."""
+    chosen = BACKENDS.get(config.comm.backend)
+    if chosen is None or not chosen.needs_mpirun:
+        return
+    if declared_by(config.cluster.launcher).without_mpirun:
+        needed = f"cluster={config.cluster.launcher} uses no mpirun, which {chosen.title} need"
+        raise refusal("comm.backend", origins, f"{needed}; use comm.backend=horovod", value=config.comm.backend)
