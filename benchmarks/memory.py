@@ -34,12 +34,14 @@ COUNT_PEAK_ANEW = "5"
 
 @dataclass(frozen=True)
 class Case:
-    """What a run trains: a kind of model, a mode, a number of workers and the rows of its table."""
+    """What a run trains: a kind of model, a mode, a number of workers, the rows of each table, and the number of
+    tables."""
 
     model: str
     comm: str
     workers: int
     rows: int
+    tables: int = 1
 
     @property
     def overrides(self) -> list[str]:
@@ -50,23 +52,28 @@ class Case:
             *(["optimizer=adagrad"] if self.model == "graph" else []),
             f"comm={self.comm}",
             f"cluster.workers={self.workers}",
-            f"data.cardinalities=[{self.rows}]",
+            f"data.cardinalities={[self.rows] * self.tables}",
             "data.validation_examples=0",
             "tracking=off",
         ]
 
     @property
-    def table_bytes(self) -> int:
-        """The size of the table and its slot."""
-        return self.rows * WIDTH * FLOAT_BYTES * COPIES_OF_ROWS
+    def variable_bytes(self) -> int:
+        """The size of one table. Its slot has the same size."""
+        return self.rows * WIDTH * FLOAT_BYTES
+
+    @property
+    def tables_bytes(self) -> int:
+        """The size of all tables and their slots."""
+        return self.tables * self.variable_bytes * COPIES_OF_ROWS
 
     def own_bytes(self, process: str) -> int:
         """The size of the rows and slots that a process keeps."""
         if process.startswith("worker") and self.comm == "sharded":
-            return self.table_bytes // self.workers
+            return self.tables_bytes // self.workers
         if process.startswith("worker") and self.comm in ("mpi", "local"):
-            return self.table_bytes
-        return self.table_bytes if process.startswith("server") else 0
+            return self.tables_bytes
+        return self.tables_bytes if process.startswith("server") else 0
 
 
 @dataclass(frozen=True)

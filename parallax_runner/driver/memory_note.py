@@ -10,6 +10,7 @@ from parallax_runner.config.actions import action_of
 from parallax_runner.config.cluster_size import spans_hosts
 from parallax_runner.config.launchers import declared_by
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.export.large_models import is_linked
 from parallax_runner.plan.format_bytes import format_bytes
 from parallax_runner.plan.plan import Plan
 from parallax_runner.plan.process_memory import ProcessMemory
@@ -40,7 +41,10 @@ def with_memory(config: RunConfig, plan: Plan, *, is_keras: bool, limit: MemoryL
 def _exported_bytes(config: RunConfig, plan: Plan, *, is_keras: bool) -> int:
     if not action_of(config).trains or not frozen.exports_model(config):
         return 0
-    return sum(with_slots_bytes(one) if is_keras else one.size_bytes for one in plan.variables)
+    if is_keras:  # model.keras also has the slots
+        return sum(with_slots_bytes(one) for one in plan.variables)
+    values_bytes = sum(one.size_bytes for one in plan.variables)
+    return 0 if is_linked(values_bytes) else values_bytes
 
 
 def _runs_here(config: RunConfig) -> bool:

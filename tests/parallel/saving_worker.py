@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,10 @@ class Rank:
             (deep,) = (variable.pieces[0] for variable in self.distributed.variables if variable.name == "deep")
             self.spoil = deep.assign_at(tf.constant([1], tf.int64), tf.fill([1, 2, 3], np.float64("nan")))
         self.distributed.graph.finalize()
+        self.begin(start)
+
+    def begin(self, start: Path | None) -> None:
+        """Begins anew with a session of its own, in the initial state or with the values of a checkpoint."""
         self.session = tf.Session(graph=self.distributed.graph, config=session_config(2))
         initialize(self.session, self.distributed, self.ops, None if start is None else str(start))
 
@@ -216,11 +220,22 @@ def die(*_: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def resume(folder: Path, rank: Rank, order: Mapping[str, Any]) -> dict[str, str]:
+    """Restores a checkpoint, stores the values, and saves them to the folder `again` if the order has one. Returns the
+    messages of failures."""
+    rank.begin(Path(order["start"]))
+    values = rank.ops.snapshot(rank.session)
+    if rank.rank == 0:
+        store(folder / "restored.npz", values)
+    return {"again": rank.save(Path(order["again"]), order["step"])} if "again" in order else {}
+
+
 def work(run_dir: Path, number: int, client: ControlClient) -> None:
-    """Does what `work.json` says, and writes what the chief was told."""
+    """Does what `cases.json` says, and writes what the chief was told."""
     orders = json.loads((run_dir / "cases.json").read_text())
     collectives.join(may_fuse=False)
     part_files.write_slices = DISK
+    resumed: Rank | None = None
     for order in orders:
         folder = run_dir / order["name"]
         if "victim" in order:
@@ -233,12 +248,9 @@ def work(run_dir: Path, number: int, client: ControlClient) -> None:
         if order["start"] is None:
             told = save_in_many_ways(folder, Rank(number, order["ranks"]))
         else:
-            rank = Rank(number, order["ranks"], Path(order["start"]))
-            values, told = rank.ops.snapshot(rank.session), {}
-            if number == 0:
-                store(folder / "restored.npz", values)
-            if "again" in order:
-                told["again"] = rank.save(Path(order["again"]), order["step"])
+            # The graph is built once: it takes most of the time.
+            resumed = resumed or Rank(number, order["ranks"])
+            told = resume(folder, resumed, order)
         if number == 0:
             (folder / "told.json").write_text(json.dumps(told))
     client.done()

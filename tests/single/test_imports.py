@@ -37,7 +37,8 @@ ONLY_IMPORTERS = {
     "tensorflow": "process.tensorflow_import",  # among the stages without TensorFlow
     "horovod": "collectives.horovod.ops",
     "mlflow": tuple(
-        f"track.mlflow.{name}" for name in ("runs", "errors", "model", "checkpoint", "dataset", "logged_models")
+        f"track.mlflow.{name}"
+        for name in ("runs", "artifacts", "errors", "model", "checkpoint", "dataset", "logged_models")
     ),
     "mpi4py": "routes.allgather.allgatherv",
     "omegaconf": "config",
