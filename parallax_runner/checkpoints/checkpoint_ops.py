@@ -201,15 +201,16 @@ def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = 
             )
 
 
-def stored_in(prefix: Path) -> dict[str, Stored]:
-    """Returns the tensors of numbers in a checkpoint, by name. Raises CheckpointError if it cannot be read."""
+def stored_in(prefix: Path, *, key: str = KEY) -> dict[str, Stored]:
+    """Returns the tensors of numbers in a checkpoint, by name. `key` is the setting that names it. Raises
+    CheckpointError if it cannot be read."""
     try:
         with literal(prefix) as path:
             reader = tf.train.load_checkpoint(path)
     except (tf.errors.OpError, ValueError) as error:
         reason = error.message if isinstance(error, tf.errors.OpError) else str(error)
         raise CheckpointError(f"this checkpoint cannot be read: {reason_in(reason)}").about(
-            Setting(KEY, str(prefix))
+            Setting(key, str(prefix))
         ) from error
     dtypes: Mapping[str, tf.DType] = reader.get_variable_to_dtype_map()
     return {

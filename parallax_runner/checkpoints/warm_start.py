@@ -109,7 +109,7 @@ def warm_start(
     taken = [_taken(prefix, one, source_of[one.name], stored, rows_of) for one in chosen]
     if not taken:
         raise ConfigError(
-            f"no variable of the model is taken from {prefix}, which contains {_some(sorted(stored))}"
+            f"no variable of the model is taken from {prefix}, which contains {some(sorted(stored))}"
         ).about(Setting(KEY, prefix), remedy="set ckpt.take.rename")
     fresh = _without(names, {one.name for one in taken})
     return WarmStart(prefix, tuple(taken), fresh, _without(sorted(stored), {one.source for one in taken}))
@@ -129,14 +129,14 @@ def _taken(prefix: str, one: Wanted, source: str, stored: Mapping[str, Stored], 
 def notes_on(start: WarmStart) -> list[str]:
     """Returns sentences that list what is taken, fresh and ignored."""
     renamed = [f"«{one.name}» from «{one.source}»" for one in start.taken if one.name != one.source]
-    notes = [f"warm start from {start.prefix}: takes {_some([one.name for one in start.taken])}"]
+    notes = [f"warm start from {start.prefix}: takes {some([one.name for one in start.taken])}"]
     if renamed:
-        notes.append(f"warm start: renamed {_some(renamed, quoted=False)}")
+        notes.append(f"warm start: renamed {some(renamed, quoted=False)}")
     if start.fresh:
         kept = "keeps its own initial value" if len(start.fresh) == 1 else "keep their own initial values"
-        notes.append(f"warm start: {_some(start.fresh)} {kept}")
+        notes.append(f"warm start: {some(start.fresh)} {kept}")
     if start.ignored:
-        notes.append(f"warm start: ignores {_some(start.ignored)} of the checkpoint")
+        notes.append(f"warm start: ignores {some(start.ignored)} of the checkpoint")
     return notes
 
 
@@ -164,7 +164,7 @@ def _matching(stored: Collection[str], old: str, item: str) -> list[str]:
     is_scope = old.endswith("/")
     matching = [name for name in stored if name == old or (is_scope and name.startswith(old))]
     if not matching:
-        raise ConfigError(f"the checkpoint has no variable «{old}»; it contains {_some(sorted(stored))}").about(
+        raise ConfigError(f"the checkpoint has no variable «{old}»; it contains {some(sorted(stored))}").about(
             Setting(RENAME, item)
         )
     return matching
@@ -173,7 +173,7 @@ def _matching(stored: Collection[str], old: str, item: str) -> list[str]:
 def _check_patterns(key: str, patterns: Iterable[str], names: Sequence[str]) -> None:
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
-            raise ConfigError(f"no variable matches this pattern; the model has {_some(names)}").about(
+            raise ConfigError(f"no variable matches this pattern; the model has {some(names)}").about(
                 Setting(f"ckpt.take.{key}", pattern)
             )
 
@@ -202,8 +202,8 @@ def _check_shape(prefix: str, one: Wanted, source: str, stored: Stored, *, by_ke
 MOST_NAMED = 8
 
 
-def _some(names: Sequence[str], *, quoted: bool = True) -> str:
-    """Returns the first names, and the number of the others."""
+def some(names: Sequence[str], *, quoted: bool = True) -> str:
+    """Returns the first names for a message, and the number of the others."""
     shown = [f"«{name}»" if quoted else name for name in names[:MOST_NAMED]]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
