@@ -5,10 +5,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from parallax_runner.errors import CollectiveError
 
 if TYPE_CHECKING:
     from parallax_runner.collectives.backend_ops import BackendOps
+
+
+@dataclass(frozen=True)
+class Lack:
+    """What keeps a backend from working: a clause, and what the user can do about it."""
+
+    reason: str
+    remedy: str
 
 
 class Backend(ABC):
@@ -28,11 +39,19 @@ class Backend(ABC):
     variables: tuple[str, ...] = ()
     # Whether the ranks find each other only if mpirun starts them.
     needs_mpirun: bool = False
+    # Whether workers that use GPUs can exchange tensors.
+    takes_gpus: bool = True
     threads_remedy: str = "use an MPI library that has threads"
 
+    @abstractmethod
+    def lack(self) -> Lack | None:
+        """Returns what this host lacks to exchange tensors, or None."""
+
     def check(self) -> None:
-        """Raises CollectiveError if this host lacks what `prepare` needs."""
-        return
+        """Raises CollectiveError if this host lacks something."""
+        lack = self.lack()
+        if lack is not None:
+            raise CollectiveError(lack.reason).about(remedy=lack.remedy)
 
     def prepare(self) -> None:
         """Makes on this host what its processes need. Called before they start."""
