@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from parallax_runner.errors import CollectiveError
-
 if TYPE_CHECKING:
     from parallax_runner.collectives.backend_ops import BackendOps
 
@@ -47,11 +45,9 @@ class Backend(ABC):
     def lack(self) -> Lack | None:
         """Returns what this host lacks to exchange tensors, or None."""
 
-    def check(self) -> None:
-        """Raises CollectiveError if this host lacks something."""
-        lack = self.lack()
-        if lack is not None:
-            raise CollectiveError(lack.reason).about(remedy=lack.remedy)
+    def preparation(self) -> str | None:
+        """Returns what `prepare` has to do that takes time, for the user, or None."""
+        return None
 
     def prepare(self) -> None:
         """Makes on this host what its processes need. Called before they start."""

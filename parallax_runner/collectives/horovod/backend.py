@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from parallax_runner.collectives.backend import Backend, Lack
+from parallax_runner.errors import CollectiveError
 
 if TYPE_CHECKING:
     from parallax_runner.collectives.backend_ops import BackendOps
@@ -42,7 +43,9 @@ class Horovod(Backend):
 
     def ops(self) -> BackendOps:
         """Imports TensorFlow and Horovod, and returns the ops. Raises CollectiveError if Horovod is not installed."""
-        self.check()
+        lack = self.lack()
+        if lack is not None:
+            raise CollectiveError(lack.reason).about(remedy=lack.remedy)
         from parallax_runner.collectives.horovod.ops import OPS
 
         return OPS

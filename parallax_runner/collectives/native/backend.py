@@ -30,6 +30,12 @@ class Native(Backend):
 
         return lack()
 
+    def preparation(self) -> str | None:
+        """Returns that the library will be compiled, or None."""
+        from parallax_runner.collectives.native.library import exists
+
+        return None if exists() else "compiling the native exchanges, once for this machine"
+
     def prepare(self) -> None:
         """Compiles the library if this host's cache does not have it. Raises CollectiveError if that fails."""
         from parallax_runner.collectives.native.library import library

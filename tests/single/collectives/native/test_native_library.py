@@ -99,7 +99,7 @@ def test_other_sources_are_another_library(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_sums_compile_without_warnings(tmp_path: Path) -> None:
-    """The smallest source; all of them take half a minute (tests/parallel/test_native_exchanges.py compiles them)."""
+    """The smallest source; all of them take ten seconds (tests/parallel/test_native_exchanges.py compiles them)."""
     (command, *_) = (name for name in COMPILERS if subprocess.run(["which", name], capture_output=True).returncode == 0)
     include = ["-isystem", str(tensorflow_folder() / "include")]
     warnings = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]
