@@ -132,6 +132,10 @@ class Running:
             secs=time.monotonic() - self._started,
         )
 
+    def stderr(self) -> str:
+        """Returns what the driver has written to stderr so far."""
+        return self._stderr.read_text()
+
     def wait_for_step(self) -> None:
         """Waits until the driver reports the first step."""
         self.wait_for_line(r"step \d+/")

@@ -90,6 +90,35 @@ def test_three_two_three_workers_train_as_three(
     assert "sizes" not in whole.summary
     assert resized.plan["worker_numbers"] == [1, 2, 3]
     assert resized.sidecar(STEPS)["examples"] == whole.sidecar(STEPS)["examples"] == STEPS * STEP_EXAMPLES
+    expect_equal_to(whole, resized)
+
+
+@pytest.mark.parametrize("comm", ["hybrid", pytest.param("ps", id="more-server-of-ps")])
+def test_a_run_goes_on_without_a_lost_server(tmp_path: Path, at_folder: StandBy, comm: str) -> None:
+    own = (*arguments(tmp_path, "v1", STEP_EXAMPLES // 2), f"comm={comm}", "cluster.workers=2", "cluster.servers=2")
+    victim, _ = [at_folder.start("server") for _ in range(2)]
+    for _ in range(2):
+        at_folder.start("worker")
+    with started(*own, *elastic(at_folder), cwd=tmp_path / "resized", python_path=ROOT) as running:
+        running.wait_for_checkpoints(2)
+        victim.kill()
+        running.wait_for_line(
+            "parallax_runner: the run continues from step [0-9]+ with 2 workers and 1 server instead of 2"
+        )
+        at_folder.start("server")
+        running.wait_for_line(
+            "parallax_runner: the run continues from step [0-9]+ with 2 workers and 2 servers instead of 1"
+        )
+        (tmp_path / "fast").touch()
+        resized = running.wait().expect_success()
+    whole = launch(*own, cwd=tmp_path / "whole", python_path=ROOT).expect_success()
+    assert [(size["workers"], size["servers"]) for size in resized.summary["sizes"]] == [(2, 2), (2, 1), (2, 2)]
+    assert resized.summary["restarts"] == 1
+    expect_equal_to(whole, resized)
+
+
+def expect_equal_to(whole: Run, resized: Run) -> None:
+    """Expects a run that was resized to equal a whole one to rounding, with its slots."""
     expected, found = variables(whole), variables(resized)
     assert set(expected) == set(found)
     assert any("dagrad" in name or "accumulator" in name for name in expected), "slots are compared, too"
