@@ -18,7 +18,8 @@ graph = tf.Graph()
 with graph.as_default():
     build_of_script()
 config = parallax.Config()
-config.run_dir, config.tracking, config.overrides = "out", False, ASKED["overrides"]
+config.run_dir, config.tracking, config.average_sparse = "out", False, True
+config.overrides = ASKED["overrides"]
 session, workers, worker, _ = parallax.parallel_run(graph, None, parallax_config=config)
 print(f"worker {worker} of {workers}", flush=True)
 done = 0
