@@ -202,12 +202,12 @@ class RunRecord:
         self._first_ranks_steps = 0
         self.display.restart()
 
-    def resize(self, workers: int, global_batch: int | None, group_values: GroupValues | None) -> None:
-        """Continues with another number of ranks. The arguments are as in this class."""
+    def resize(self, workers: int, servers: int, global_batch: int | None, group_values: GroupValues | None) -> None:
+        """Continues on a cluster of another size. The other arguments are as in this class."""
         self.workers, self.global_batch, self.group_values = workers, global_batch, group_values
         if self.totals is not None:
             self.totals.workers = workers
-        self.tracker.log_metrics(self.last_step, {"cluster/workers": float(workers)})
+        self.tracker.log_metrics(self.last_step, {"cluster/workers": float(workers), "cluster/servers": float(servers)})
 
     def end(self) -> None:
         """Records the percentiles of rank 0's step times, excluding the warm-up steps. Also records the staleness

@@ -16,9 +16,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from parallax_runner.config.actions import action_of
+from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.frozen import needed_variables
 from parallax_runner.config.launchers import declared_by
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.worker_numbers import is_elastic, least_workers, most_workers
 from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.files.regular import open_regular
 from parallax_runner.files.whole import write_whole
@@ -90,7 +92,7 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
         "chdir": os.getcwd(),
         "output": _log_pattern(run_dir),
         "open-mode": "append",
-        "nodes": cluster.nodes,
+        "nodes": _nodes(config),
         "ntasks-per-node": cluster.tasks_per_node,
         "cpus-per-task": cluster.threads_per_worker,
         "mem": f"{memory_mib(cluster.tasks_per_node, plan)}M",
@@ -104,6 +106,8 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
         lines.append(f"# This job reads the configuration's values from the environment: {names}.")
     lines += [f"#SBATCH --{name}={_quoted(str(value), name)}" for name, value in options.items() if value is not None]
     lines.append("#SBATCH --requeue")
+    if is_elastic(config):
+        lines.append("#SBATCH --no-kill")
     own = cluster.sbatch_options
     words = shlex.split(own) if isinstance(own, str) else own
     lines += [f"#SBATCH {_quoted(word, 'cluster.sbatch_options')}" for word in words]
@@ -111,6 +115,17 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
     again = " ${SLURM_RESTART_COUNT:+ckpt.resume=auto}" if config.ckpt.enabled else ""
     arguments = command.split(" ", 1)[1]  # without "python": the job uses this interpreter, whatever the job's PATH is
     return "\n".join([*lines, "", f"exec {shlex.quote(sys.executable)} {arguments}{again}", ""])
+
+
+def _nodes(config: RunConfig) -> str:
+    """Returns the number of nodes of the job, or the smallest and the largest number if the run goes on with fewer or
+    more."""
+    cluster = config.cluster
+    if not is_elastic(config):
+        return str(cluster.nodes)
+    on_node = 1 if mode_of(config.comm).is_all_on_servers else cluster.tasks_per_node
+    least, most = math.ceil(least_workers(cluster) / on_node), math.ceil(most_workers(cluster) / on_node)
+    return str(least) if least == most else f"{least}-{most}"
 
 
 def _log_pattern(run_dir: Path) -> str:
