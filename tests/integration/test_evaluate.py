@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from parallax_runner.data.linear import load
-from tests.integration.runs import Run, launch
+from tests.integration.runs import TINY_LM, Run, launch
 from tests.shared import shared
 
 EXAMPLES = 50  # not a multiple of two or three batches of 8
@@ -182,9 +182,21 @@ def test_the_checkpoint_of_a_saver_is_evaluated_by_a_graph(tmp_path: Path) -> No
             tf.compat.v1.get_variable(name, initializer=tf.constant(value))
         session.run(tf.compat.v1.global_variables_initializer())
         tf.compat.v1.train.Saver().save(session, str(tmp_path / "theirs"))
-    data = ("model=simple", "optimizer=adam", f"data.validation_examples={examples}", "data.batch_size=5")
+    data = ("model=simple", "optimizer=adam", f"data.validation_examples={examples}", "data.batch_size=8")
     lines = (f"ckpt.resume={tmp_path / 'theirs'}", "action=evaluate", "cluster.workers=2", "tracking=off")
     done = launch(*data, *lines, "comm=hybrid", cwd=tmp_path).expect_success()
     points = load(examples=100, validation_examples=examples, noise=0.1, seed=1).validation_batch(0, examples)
     expected = np.square(slope * points["x"] + intercept - points["y"]).mean()
     assert done.summary["validation_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_graph_for_one_batch_size_evaluates_each_example_once(tmp_path: Path) -> None:
+    """The last examples are no whole batch, and lookups need all ranks, also those that have no batch left."""
+    model = ("model=lm", *TINY_LM, "data.validation_examples=37", "tracking=off", "comm=sharded")
+    first = launch(*model, "train.steps=2", cwd=tmp_path, name="first").expect_success()
+    found = []
+    for size, workers in ((1, 1), (4, 3), (7, 2)):
+        lines = ("action=evaluate", f"ckpt.resume={first.run_dir}", f"data.batch_size={size}")
+        done = launch(*model, *lines, f"cluster.workers={workers}", cwd=tmp_path, name=f"size_{size}").expect_success()
+        found.append(done.summary["validation_loss"])
+    assert found == pytest.approx([found[0]] * 3, rel=1e-6)
