@@ -73,6 +73,15 @@ class NativeOps(BackendOps):
         """Returns how many sends and receives of this process are under way."""
         return int(self._library.parallax_transfers())
 
+    def early(self) -> int:
+        """Returns how many messages have come for exchanges that this process has not begun."""
+        return int(self._library.parallax_early())
+
+    def awaited_ranks(self) -> tuple[int, ...]:
+        """Returns the ranks from which nothing has come for an exchange that this process began 10 s ago."""
+        ranks = (ctypes.c_int * self._library.parallax_size())()
+        return tuple(ranks[: self._library.parallax_awaited(ranks)])
+
     def sum(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         """Returns the element-wise sum over the ranks, added in rank order."""
         return self.sum_group([tensor], name)[0]
