@@ -93,7 +93,7 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
         "output": _log_pattern(run_dir),
         "open-mode": "append",
         "nodes": _nodes(config),
-        "ntasks-per-node": cluster.tasks_per_node,
+        **_tasks_of_node(config),
         "cpus-per-task": cluster.threads_per_worker,
         "mem": f"{memory_mib(cluster.tasks_per_node, plan)}M",
         "time": cluster.time_limit or predicted_minutes(config, plan),
@@ -115,6 +115,15 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
     again = " ${SLURM_RESTART_COUNT:+ckpt.resume=auto}" if config.ckpt.enabled else ""
     arguments = command.split(" ", 1)[1]  # without "python": the job uses this interpreter, whatever the job's PATH is
     return "\n".join([*lines, "", f"exec {shlex.quote(sys.executable)} {arguments}{again}", ""])
+
+
+def _tasks_of_node(config: RunConfig) -> dict[str, int]:
+    """Returns the option that requests the CPUs of a node. If a number of tasks per node is given, Slurm allocates only
+    the smallest number of nodes, because the number of tasks follows from it."""
+    cluster = config.cluster
+    if is_elastic(config):
+        return {"mincpus": cluster.tasks_per_node * cluster.threads_per_worker}
+    return {"ntasks-per-node": cluster.tasks_per_node}
 
 
 def _nodes(config: RunConfig) -> str:
