@@ -25,7 +25,7 @@ from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.files.regular import open_regular
 from parallax_runner.files.whole import write_whole
 from parallax_runner.launch.interrupts import Interrupts
-from parallax_runner.launch.launchers.predicted_memory import driver_mib, server_mib, worker_mib
+from parallax_runner.launch.launchers.predicted_memory import driver_mib, for_smallest_size, server_mib, worker_mib
 from parallax_runner.launch.launchers.slurm.allocation import job_id, sweep_job_id, warning_signal
 from parallax_runner.launch.launchers.submission import Submission
 from parallax_runner.plan.plan import Plan
@@ -92,10 +92,10 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
         "chdir": os.getcwd(),
         "output": _log_pattern(run_dir),
         "open-mode": "append",
-        "nodes": _nodes(config),
+        "nodes": "-".join(str(number) for number in dict.fromkeys(_nodes(config))),
         **_tasks_of_node(config),
         "cpus-per-task": cluster.threads_per_worker,
-        "mem": f"{memory_mib(cluster.tasks_per_node, plan)}M",
+        "mem": f"{memory_mib(cluster.tasks_per_node, for_smallest_size(plan, _nodes(config)[0]))}M",
         "time": cluster.time_limit or predicted_minutes(config, plan),
         "signal": f"B:USR1@{WARNING_SECS}",
     }
@@ -126,15 +126,13 @@ def _tasks_of_node(config: RunConfig) -> dict[str, int]:
     return {"ntasks-per-node": cluster.tasks_per_node}
 
 
-def _nodes(config: RunConfig) -> str:
-    """Returns the number of nodes of the job, or the smallest and the largest number if the run goes on with fewer or
-    more."""
+def _nodes(config: RunConfig) -> tuple[int, int]:
+    """Returns the smallest and the largest number of nodes of the job."""
     cluster = config.cluster
     if not is_elastic(config):
-        return str(cluster.nodes)
+        return cluster.nodes, cluster.nodes
     on_node = 1 if mode_of(config.comm).is_all_on_servers else cluster.tasks_per_node
-    least, most = math.ceil(least_workers(cluster) / on_node), math.ceil(most_workers(cluster) / on_node)
-    return str(least) if least == most else f"{least}-{most}"
+    return math.ceil(least_workers(cluster) / on_node), math.ceil(most_workers(cluster) / on_node)
 
 
 def _log_pattern(run_dir: Path) -> str:
