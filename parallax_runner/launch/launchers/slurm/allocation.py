@@ -65,10 +65,7 @@ def host_lines(cluster: ClusterConfig, environ: Mapping[str, str] = os.environ) 
     if job_id(environ) is None:
         return requested_lines(cluster)
     names = expand(environ.get("SLURM_JOB_NODELIST", ""))
-    counts = tasks_per_node(environ.get("SLURM_TASKS_PER_NODE") or f"1(x{len(names)})")
-    if cluster.min_workers is not None or cluster.max_workers is not None:
-        # `job.sbatch` requests CPUs instead of tasks, because the number of nodes may differ (docs/design/0112).
-        counts = [cluster.tasks_per_node] * len(counts)
+    counts = _tasks_of_nodes(len(names), cluster, environ)
     if _is_in_step(environ) and len(counts) < len(names):
         raise ConfigError(
             f"srun has started this process in a step with {len(counts)} of the {len(names)} "
@@ -83,6 +80,15 @@ def host_lines(cluster: ClusterConfig, environ: Mapping[str, str] = os.environ) 
             Setting("cluster.launcher", "slurm")
         )
     return tuple(_line(name, count) for name, count in zip(names, counts, strict=True))
+
+
+def _tasks_of_nodes(nodes: int, cluster: ClusterConfig, environ: Mapping[str, str]) -> list[int]:
+    """Returns the number of tasks of each node of the allocation."""
+    counts = tasks_per_node(environ.get("SLURM_TASKS_PER_NODE") or f"1(x{nodes})")
+    if cluster.min_workers is None and cluster.max_workers is None:
+        return counts
+    # `job.sbatch` then requests CPUs instead of tasks (docs/design/0112).
+    return [cluster.tasks_per_node] * len(counts)
 
 
 def requested_lines(cluster: ClusterConfig) -> tuple[str, ...]:

@@ -105,9 +105,7 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
         names = ", ".join(re.sub(r"\W", "?", name) for name in needed)
         lines.append(f"# This job reads the configuration's values from the environment: {names}.")
     lines += [f"#SBATCH --{name}={_quoted(str(value), name)}" for name, value in options.items() if value is not None]
-    lines.append("#SBATCH --requeue")
-    if is_elastic(config):
-        lines.append("#SBATCH --no-kill")
+    lines += [f"#SBATCH --{flag}" for flag in _flags(config)]
     own = cluster.sbatch_options
     words = shlex.split(own) if isinstance(own, str) else own
     lines += [f"#SBATCH {_quoted(word, 'cluster.sbatch_options')}" for word in words]
@@ -115,6 +113,10 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
     again = " ${SLURM_RESTART_COUNT:+ckpt.resume=auto}" if config.ckpt.enabled else ""
     arguments = command.split(" ", 1)[1]  # without "python": the job uses this interpreter, whatever the job's PATH is
     return "\n".join([*lines, "", f"exec {shlex.quote(sys.executable)} {arguments}{again}", ""])
+
+
+def _flags(config: RunConfig) -> tuple[str, ...]:
+    return ("requeue", "no-kill") if is_elastic(config) else ("requeue",)
 
 
 def _tasks_of_node(config: RunConfig) -> dict[str, int]:
