@@ -43,15 +43,16 @@ class HostMembership(Membership):
         while True:
             lost = self._lost(stopped)
             found = self._largest(lost)
-            waited_secs = time.monotonic() - begun_secs
-            if found is not None and (not lost or waited_secs >= wait_secs):
+            until_secs = most_secs if found is None else wait_secs
+            is_over = not lost or time.monotonic() >= begun_secs + until_secs
+            if is_over and found is not None:
                 self._has_started = True
                 return found
             if stopped():
                 return ClusterSize.of(self._config.cluster)
-            if found is None and (not lost or waited_secs >= most_secs):
+            if is_over:
                 raise self._too_few(lost)
-            _tell_lost(lost, told, wait_secs if found is not None else most_secs)
+            _tell_lost(lost, told, until_secs)
             time.sleep(BETWEEN_SECS)
 
     def has_more(self, running: ClusterSize) -> bool:

@@ -25,7 +25,7 @@ from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.files.regular import open_regular
 from parallax_runner.files.whole import write_whole
 from parallax_runner.launch.interrupts import Interrupts
-from parallax_runner.launch.launchers.predicted_memory import driver_mib, server_mib, worker_mib
+from parallax_runner.launch.launchers.predicted_memory import driver_mib, for_smallest_size, server_mib, worker_mib
 from parallax_runner.launch.launchers.slurm.allocation import job_id, sweep_job_id, warning_signal
 from parallax_runner.launch.launchers.submission import Submission
 from parallax_runner.plan.plan import Plan
@@ -92,10 +92,10 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
         "chdir": os.getcwd(),
         "output": _log_pattern(run_dir),
         "open-mode": "append",
-        "nodes": _nodes(config),
-        "ntasks-per-node": cluster.tasks_per_node,
+        "nodes": "-".join(str(number) for number in dict.fromkeys(_nodes(config))),
+        **_tasks_of_node(config),
         "cpus-per-task": cluster.threads_per_worker,
-        "mem": f"{memory_mib(cluster.tasks_per_node, plan)}M",
+        "mem": f"{memory_mib(cluster.tasks_per_node, for_smallest_size(plan, _nodes(config)[0]))}M",
         "time": cluster.time_limit or predicted_minutes(config, plan),
         "signal": f"B:USR1@{WARNING_SECS}",
     }
@@ -105,9 +105,7 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
         names = ", ".join(re.sub(r"\W", "?", name) for name in needed)
         lines.append(f"# This job reads the configuration's values from the environment: {names}.")
     lines += [f"#SBATCH --{name}={_quoted(str(value), name)}" for name, value in options.items() if value is not None]
-    lines.append("#SBATCH --requeue")
-    if is_elastic(config):
-        lines.append("#SBATCH --no-kill")
+    lines += [f"#SBATCH --{flag}" for flag in _flags(config)]
     own = cluster.sbatch_options
     words = shlex.split(own) if isinstance(own, str) else own
     lines += [f"#SBATCH {_quoted(word, 'cluster.sbatch_options')}" for word in words]
@@ -117,15 +115,26 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
     return "\n".join([*lines, "", f"exec {shlex.quote(sys.executable)} {arguments}{again}", ""])
 
 
-def _nodes(config: RunConfig) -> str:
-    """Returns the number of nodes of the job, or the smallest and the largest number if the run goes on with fewer or
-    more."""
+def _flags(config: RunConfig) -> tuple[str, ...]:
+    return ("requeue", "no-kill") if is_elastic(config) else ("requeue",)
+
+
+def _tasks_of_node(config: RunConfig) -> dict[str, int]:
+    """Returns the option that requests the CPUs of a node. If a number of tasks per node is given, Slurm allocates only
+    the smallest number of nodes, because the number of tasks follows from it."""
+    cluster = config.cluster
+    if is_elastic(config):
+        return {"mincpus": cluster.tasks_per_node * cluster.threads_per_worker}
+    return {"ntasks-per-node": cluster.tasks_per_node}
+
+
+def _nodes(config: RunConfig) -> tuple[int, int]:
+    """Returns the smallest and the largest number of nodes of the job."""
     cluster = config.cluster
     if not is_elastic(config):
-        return str(cluster.nodes)
+        return cluster.nodes, cluster.nodes
     on_node = 1 if mode_of(config.comm).is_all_on_servers else cluster.tasks_per_node
-    least, most = math.ceil(least_workers(cluster) / on_node), math.ceil(most_workers(cluster) / on_node)
-    return str(least) if least == most else f"{least}-{most}"
+    return math.ceil(least_workers(cluster) / on_node), math.ceil(most_workers(cluster) / on_node)
 
 
 def _log_pattern(run_dir: Path) -> str:

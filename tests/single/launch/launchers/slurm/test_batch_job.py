@@ -69,7 +69,9 @@ def test_the_script_asks_for_what_the_plan_needs(tmp_path: Path) -> None:
 def test_a_job_that_goes_on_with_other_nodes_asks_for_them(tmp_path: Path, cluster: dict[str, Any], nodes: str) -> None:
     elastic = size_cluster(config(resource_info=None, **cluster))
     text = batch_job.script(elastic, PLAN, tmp_path / "one", COMMAND)
-    assert options(text)["nodes"] == nodes
+    asked = options(text)
+    assert (asked["nodes"], asked["mincpus"], asked["cpus-per-task"]) == (nodes, "6", "3")
+    assert "ntasks-per-node" not in asked, "Slurm would allocate the smallest number of nodes"
     assert "#SBATCH --no-kill" in text and "#SBATCH --requeue" in text
     assert "--no-kill" not in batch_job.script(config(), PLAN, tmp_path / "one", COMMAND)
 
