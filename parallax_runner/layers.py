@@ -115,7 +115,7 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
         numbers = rows_of_known(self._handles(), keys, self.map_shape)
         self._mark(numbers)
         rows = tf.gather(self.rows.value, tf.maximum(numbers, 0))
-        unknown = tf.where(numbers == UNKNOWN)
+        unknown = tf.where(tf.equal(numbers, UNKNOWN))  # with TensorFlow 1 behavior, == compares objects
         initial = self._initial(tf.gather_nd(keys, unknown))
         return tf.tensor_scatter_nd_update(rows, unknown, initial)
 

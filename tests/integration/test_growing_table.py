@@ -89,14 +89,15 @@ def rows_of(column: str) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the files of two days, and a run of the first day («day1») that is recorded in MLflow."""
+    """A folder with the files of two days, and a run of the first day («day1») that is recorded in MLflow. It validates
+    in between, with keys of no training step."""
 
     def train(folder: Path) -> Path:
         write_day(folder / "day1.csv", 0, 150)
         write_day(folder / "day2.csv", 100, 300)
         write_day(folder / "both.csv", 0, 301)
         uri = f"tracking.uri=sqlite:///{folder / 'mlflow.db'}"
-        run(folder, "day1", 1, f"train.steps={STEPS}", uri).expect_success()
+        run(folder, "day1", 1, f"train.steps={STEPS}", "train.validate_steps=5", uri).expect_success()
         return folder
 
     return shared(tmp_path_factory, "trained_on_growing_columns", train)
@@ -124,10 +125,10 @@ def test_how_full_the_tables_are_is_recorded(folder: Path) -> None:
             )
             for metric in ("keys", "fill", "fill_of_fullest_bucket", "new_keys_per_step", "overflow")
         }
-        assert [one.step for one in history["keys"]] == [1, 4, 8, 10]
+        assert [one.step for one in history["keys"]] == [1, 4, 5, 8, 10]
         counts = [0, *(one.value for one in history["keys"])]
         assert counts[-1] == len(expected[column])
-        steps = np.diff([0, 1, 4, 8, 10])
+        steps = np.diff([0, 1, 4, 5, 8, 10])
         per_step = [one.value for one in history["new_keys_per_step"]]
         np.testing.assert_allclose(per_step, np.diff(counts) / steps)
         assert history["fill"][-1].value == pytest.approx(len(expected[column]) / CAPACITY)
