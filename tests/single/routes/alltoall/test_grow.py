@@ -62,11 +62,12 @@ def reference_values(single: SingleDeviceGraph, size: int, width: int) -> dict[s
 
 def looking(features: dict[str, tf.Tensor]) -> tf.Tensor:
     """Inserts some keys, and looks up others as a validation does."""
-    from parallax_runner.layers import GrowingEmbedding  # imports Keras
+    from parallax_runner.layers import growing_lookup  # imports Keras
 
-    table = GrowingEmbedding(2, 4096, seed=1, name="table", dtype="float64")
-    found = table(features["ids"], training=True) + table(features["ids"] + UNSEEN)
-    return tf.reduce_sum(found, axis=1) + features["x"][:, 0]
+    table = {"name": "table", "dim": 2, "capacity": 4096, "seed": 1}
+    found = growing_lookup(features["ids"], **table, training=True)
+    found += growing_lookup(features["ids"] + UNSEEN, **table, training=False)
+    return tf.reduce_sum(tf.cast(found, tf.float64), axis=1) + features["x"][:, 0]
 
 
 @pytest.mark.usefixtures("mirrored")
