@@ -28,6 +28,8 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
     which is what the first training step with this key would see. The result has the shape of the keys and one more
     dimension of size `dim`.
 
+    Ragged keys give ragged rows.
+
     Args:
         dim: the number of columns of a row.
         capacity: the number of rows, at least 1,024, rounded up to a multiple of 1,024. A key belongs to one of 1,024
@@ -75,6 +77,8 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
 
     def call(self, keys: Any, training: bool | None = None) -> Any:
         """Returns the rows of keys ([*shape of keys, dim]). With `training`, new keys get a row."""
+        if isinstance(keys, tf.RaggedTensor):
+            return keys.with_flat_values(self.call(keys.flat_values, training=training))
         keys = _as_keys(keys, self.name)
         flat = tf.reshape(keys, [-1])
         rows = self._trained_rows(flat) if training else self._known_rows(flat)
@@ -111,7 +115,7 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
         numbers = rows_of_known(self._handles(), keys, self.map_shape)
         self._mark(numbers)
         rows = tf.gather(self.rows.value, tf.maximum(numbers, 0))
-        unknown = tf.where(numbers == UNKNOWN)
+        unknown = tf.where(tf.equal(numbers, UNKNOWN))  # with TensorFlow 1 behavior, == compares objects
         initial = self._initial(tf.gather_nd(keys, unknown))
         return tf.tensor_scatter_nd_update(rows, unknown, initial)
 

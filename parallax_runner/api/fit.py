@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from parallax_runner.api import earlier_calls, fit_result
 from parallax_runner.api.callback_state import BestWeights
 from parallax_runner.api.earlier_calls import EarlierCall, GivenData
-from parallax_runner.api.fit_arguments import Arguments, check_arguments
+from parallax_runner.api.fit_arguments import Arguments, check_arguments, check_metrics
 from parallax_runner.api.fit_callbacks import FitCalls, reads_weights, usable
 from parallax_runner.api.fit_data import dataset_of
 from parallax_runner.api.fit_edge import in_users_process
+from parallax_runner.api.fit_metrics import ValidationMetrics
 from parallax_runner.api.fit_source import FitSource
 from parallax_runner.api.fit_start import Call, is_finished, resume_epochs, with_resume
 from parallax_runner.api.fit_validation import Schedule, ends_with_validation, epochs_between
@@ -60,6 +61,8 @@ def fit(
     validation_steps: int | None = None,
     validation_batch_size: int | None = None,
     validation_freq: int | list[int] = 1,
+    validation_metrics: Sequence[str] = (),
+    groups: str | None = None,
     verbose: int | str = "auto",
     callbacks: Sequence[Any] | Any | None = None,
     class_weight: dict[int, float] | None = None,
@@ -74,7 +77,9 @@ def fit(
     `x` is a `tf.data.Dataset` of batches, or arrays with `y` and `batch_size` (32 if None). For arrays without
     `validation_data`, the fraction `validation_split` of the rows, taken from the end, is used for validation.
     `validation_freq` is the number of epochs per validation, or a list of the epochs (counted from 1) that end with a
-    validation. Each worker runs the script again up to this call and exits inside this call. When the call returns, the
+    validation. A validation also computes `validation_metrics`, such as "gauc", whose names in the history begin with
+    `val_`. `groups` is the key of x that has the group of each example; it need not be an input of the model.
+    Each worker runs the script again up to this call and exits inside this call. When the call returns, the
     model has the trained weights and the optimizer has its final state. Callbacks are called in this process, between
     epochs. The terminal shows the plan and the progress of steps if `verbose` is 1 or "auto", one line per epoch if it
     is 2, and neither if it is 0. `overrides` are command-line overrides, such as "ckpt.save_steps=100". With an action
@@ -94,6 +99,7 @@ def fit(
         validation_freq=validation_freq,
         validation_steps=validation_steps,
         validation_batch_size=validation_batch_size,
+        metrics=ValidationMetrics(tuple(validation_metrics), groups),
         verbose=1 if verbose == "auto" else verbose,
         callbacks=_listed(callbacks),
         lines=[*([] if workers is None else [f"cluster.workers={value_of(workers)}"]), f"comm={comm}", *overrides],
@@ -116,7 +122,8 @@ def fit(
             is_exact=lambda: _is_exact(wanted, worker),
             pass_steps=None if worker is None else worker.config.data["pass_steps"],
         )
-        return FitSource(model, dataset, earlier_calls.before(data), Schedule(initial_epoch, validation_freq))
+        schedule = Schedule(initial_epoch, validation_freq)
+        return FitSource(model, dataset, earlier_calls.before(data), schedule, wanted.metrics)
 
     if worker is None:
         check_outside_workers("fit")
@@ -214,6 +221,7 @@ def _drive(wanted: Arguments, source: FitSource, steps_per_epoch: int | None, da
     epoch_steps = steps_per_epoch or _epoch_steps(wanted, dataset)
     callbacks, notes = usable(wanted.callbacks)
     is_validated = validates_at_least(dataset, 1)
+    check_metrics(wanted.metrics, is_validated=is_validated)
     saves_epochs = any(map(reads_weights, callbacks))
     config, origins = _config(wanted, dataset, epoch_steps, is_validated=is_validated, saves_epochs=saves_epochs)
     _print(notes)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from parallax_runner.api.fit_metrics import ValidationMetrics
 from parallax_runner.api.fit_validation import check_frequency
 from parallax_runner.errors import ConfigError, Setting
 
@@ -23,6 +24,7 @@ class Arguments:
     verbose: int | str
     callbacks: Sequence[Any]
     lines: list[str] = field(default_factory=list)
+    metrics: ValidationMetrics = field(default_factory=ValidationMetrics)
 
 
 def check_arguments(wanted: Arguments) -> None:
@@ -40,6 +42,19 @@ def check_arguments(wanted: Arguments) -> None:
             "the last epoch"
         ).about(Setting("initial_epoch", repr(wanted.initial_epoch), where="fit"))
     _check_model(wanted.model)
+
+
+def check_metrics(metrics: ValidationMetrics, *, is_validated: bool) -> None:
+    """Raises ConfigError for metrics of a validation if there is none, and for groups that no metric uses."""
+    if metrics.names and not is_validated:
+        raise ConfigError("there is no validation data, and only a validation computes these metrics").about(
+            Setting("validation_metrics", repr(list(metrics.names)), where="fit"),
+            remedy="pass validation_data or validation_split",
+        )
+    if metrics.groups is not None and not metrics.names:
+        raise ConfigError("no metric uses these groups; pass validation_metrics, too").about(
+            Setting("groups", metrics.groups, where="fit")
+        )
 
 
 def _check_model(model: Any) -> None:

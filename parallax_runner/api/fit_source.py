@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from parallax_runner.api.earlier_calls import Before
+from parallax_runner.api.fit_metrics import ValidationMetrics
 from parallax_runner.api.fit_validation import Schedule
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.common_features import validation_features_of
@@ -17,6 +18,7 @@ from parallax_runner.data.shares import is_uneven_run
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 if TYPE_CHECKING:
+    from parallax_runner.graph.traced.keras_model import MakeElement
     from parallax_runner.graph.traced.untouched import Untouched
 
 
@@ -24,13 +26,15 @@ if TYPE_CHECKING:
 class FitSource:
     """A compiled Keras `model` and its `dataset`, which has a `structure` (data/batch_structure.py).
 
-    `before` is what earlier calls of fit have done with the data. `schedule` tells which epochs end with a validation.
+    `before` is what earlier calls of fit have done with the data. `schedule` tells which epochs end with a validation,
+    which also computes `metrics`.
     """
 
     model: Any
     dataset: Any
     before: Before
     schedule: Schedule
+    metrics: ValidationMetrics = field(default_factory=ValidationMetrics)
 
     def load_dataset(self, config: RunConfig) -> Dataset:
         """Returns the script's dataset."""
@@ -66,7 +70,7 @@ class FitSource:
         from parallax_runner.graph.traced.untouched import untouched_model
 
         features = self._features(None if is_uneven_run(config, dataset) else config.data["batch_size"])
-        return untouched_model(self.model, features, self.dataset.structure.element_of)
+        return untouched_model(self.model, features, self._for_model(self.dataset.structure.element_of))
 
     def _features(self, batch_size: int | None) -> dict[str, Any]:
         from parallax_runner.graph.components import specs_of
@@ -79,12 +83,17 @@ class FitSource:
         from parallax_runner.graph.traced.row_updates import sparse_updates_of
 
         validates = validates_at_least(self.dataset, 1)
+        validation_element = self.dataset.validation_structure.element_of if validates else None
         return capture_model(
             self.model,
             self._features(batch_size),
-            self.dataset.structure.element_of,
+            self._for_model(self.dataset.structure.element_of),
             seed=config.train.seed,
             sparse_updates=sparse_updates_of(config.model),
-            validation=self.dataset.validation_structure.element_of if validates else None,
+            validation=None if validation_element is None else self._for_model(validation_element),
             validation_features=specs_of(validation_features_of(self.dataset), batch_size),
+            validation_metrics=None if validation_element is None else self.metrics.named(validation_element),
         )
+
+    def _for_model(self, element: MakeElement) -> MakeElement:
+        return self.metrics.for_model(element, self.model)

@@ -201,15 +201,16 @@ def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = 
             )
 
 
-def stored_in(prefix: Path) -> dict[str, Stored]:
-    """Returns the tensors of numbers in a checkpoint, by name. Raises CheckpointError if it cannot be read."""
+def stored_in(prefix: Path, *, key: str = KEY) -> dict[str, Stored]:
+    """Returns the tensors of numbers in a checkpoint, by name. `key` is the setting that names it. Raises
+    CheckpointError if it cannot be read."""
     try:
         with literal(prefix) as path:
             reader = tf.train.load_checkpoint(path)
     except (tf.errors.OpError, ValueError) as error:
         reason = error.message if isinstance(error, tf.errors.OpError) else str(error)
         raise CheckpointError(f"this checkpoint cannot be read: {reason_in(reason)}").about(
-            Setting(KEY, str(prefix))
+            Setting(key, str(prefix))
         ) from error
     dtypes: Mapping[str, tf.DType] = reader.get_variable_to_dtype_map()
     return {
@@ -217,6 +218,13 @@ def stored_in(prefix: Path) -> dict[str, Stored]:
         for name, shape in reader.get_variable_to_shape_map().items()
         if dtypes[name].is_floating or dtypes[name].is_integer or dtypes[name].is_bool
     }
+
+
+def value_in(prefix: Path, name: str) -> np.ndarray:
+    """Returns a tensor of a checkpoint that `stored_in` can read."""
+    with literal(prefix) as path:
+        value: np.ndarray = tf.train.load_checkpoint(path).get_tensor(name)
+    return value
 
 
 def _read_step(admission: Admission | None) -> tf.Tensor:

@@ -40,20 +40,22 @@ def find_start(resume: str, folder: Path) -> Start:
     folder of checkpoints or to a run directory. Raises CheckpointError if there is no checkpoint at the path, if the
     named checkpoint is damaged, or if all checkpoints are damaged.
     """
-    return _found(resume, folder, _newest_of, RESUME)
+    return _found(resume, folder, _newest_of, RESUME, needs_sidecar=True)
 
 
 def find_whole(path: str, folder: Path, *, key: str = RESUME) -> Start:
     """Finds the same checkpoint as `find_start`, and changes nothing in `folder`, to which another run may write. `key`
     is the setting that has the value `path`. At a path, a checkpoint of TensorFlow without a sidecar will do."""
-    return _found(path, folder, newest_whole, key)
+    return _found(path, folder, newest_whole, key, needs_sidecar=False)
 
 
-def _found(resume: str, folder: Path, newest_of: Callable[[Path], Start], key: str) -> Start:
+def _found(resume: str, folder: Path, newest_of: Callable[[Path], Start], key: str, *, needs_sidecar: bool) -> Start:
     if resume == "never":
         return Start(None)
     try:
-        return newest_of(folder) if resume == "auto" else _start_at(Path(resume), resume, key)
+        if resume == "auto":
+            return newest_of(folder)
+        return _start_at(Path(resume), resume, key, needs_sidecar=needs_sidecar)
     except OSError as error:
         about = Setting.of("ckpt.dir", folder) if resume == "auto" else Setting(key, resume)
         raise CheckpointError(f"this path cannot be read: {reason_of(error)}").about(about) from error
@@ -65,9 +67,9 @@ def _newest_of(folder: Path) -> Start:
     return Start(found.prefix, (*notes, *found.notes))
 
 
-def _start_at(path: Path, resume: str, key: str) -> Start:
+def _start_at(path: Path, resume: str, key: str, *, needs_sidecar: bool) -> Start:
     if os.path.lexists(sidecar_path(path)) or files_of(path):
-        return Start(_whole(path, resume, key))
+        return Start(_whole(path, resume, key, needs_sidecar=needs_sidecar))
     for candidate in (path, path / "ckpt", *_named_by(path)):
         found = newest_whole(candidate)
         if found.prefix is not None:
@@ -114,23 +116,24 @@ def _names(prefixes: Sequence[Path]) -> str:
     return ", ".join(f"{prefix.name}.*" for prefix in prefixes)
 
 
-def _whole(prefix: Path, resume: str, key: str) -> Path:
+def _whole(prefix: Path, resume: str, key: str, *, needs_sidecar: bool) -> Path:
     if is_pattern(prefix.name):
         raise CheckpointError(f"TensorFlow treats «{prefix.name}» as a pattern.").about(
             Setting.of(key, resume), remedy="Rename the files of this checkpoint to a name without * ? [ \\"
         )
-    # Checkpoints that plain TensorFlow has written have no sidecar. Only a new run can begin with one.
-    fault = damage(prefix) if key == RESUME or os.path.lexists(sidecar_path(prefix)) else None
+    # Checkpoints that plain TensorFlow has written have no sidecar, so a run cannot go on where they were written.
+    has_sidecar = os.path.lexists(sidecar_path(prefix))
+    fault = damage(prefix) if needs_sidecar or has_sidecar else None
     if fault is None:
         return prefix
     try:
         other = newest_whole(prefix.parent).prefix
     except CheckpointError:
         other = None
-    remedy = (
-        f"Use the newest undamaged checkpoint in the same folder: {key}={other}"
-        if other
-        else "There is no undamaged checkpoint in the same folder"
-    )
+    remedy = "There is no undamaged checkpoint in the same folder"
+    if other is not None:
+        remedy = f"Use the newest undamaged checkpoint in the same folder: {key}={other}"
+    elif not has_sidecar:
+        remedy += f". If plain TensorFlow wrote this one, begin a new run with ckpt.warm_start={resume}"
     about = Setting(key, resume)
     raise CheckpointError(f"this checkpoint is damaged: {fault}.").about(about, remedy=remedy)

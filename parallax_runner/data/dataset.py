@@ -188,6 +188,12 @@ def validation_rows_of(dataset: Dataset) -> Sequence[range] | None:
     return cast(Sequence[range] | None, getattr(dataset, "validation_rows", None))
 
 
+def leaves_rest_out(dataset: Dataset) -> bool:
+    """Returns whether a model that accepts only batches of `batch_size` examples is validated without the examples
+    after the last whole batch. That is so if the validation data is read in order, or has batches of its own."""
+    return isinstance(dataset, Shared) or validation_rows_of(dataset) is not None
+
+
 def save_learned(dataset: Dataset, folder: Path) -> None:
     """Writes what a dataset has learned from its training examples, such as a vocabulary, to a folder. Does nothing for
     a dataset that has learned nothing. Raises OSError if the file cannot be written."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +32,8 @@ def checkpoint_of(path: Path, single: SingleDeviceGraph, run_dir: Path) -> Path:
 
     Raises CheckpointError if the file lacks a variable of the model, or has another shape for it.
     """
-    from parallax_runner.checkpoints.converted import write_converted
-    from parallax_runner.export.keras_values import completed, missing
+    from parallax_runner.checkpoints.converted import completed, step_in, write_converted
+    from parallax_runner.export.keras_values import missing
 
     found = values_in(path, single, key=RESUME)
     about = Setting.of(RESUME, path)
@@ -43,10 +42,4 @@ def checkpoint_of(path: Path, single: SingleDeviceGraph, run_dir: Path) -> Path:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         raise CheckpointError(f"this file has no value for «{lacking[0]}»{more} of the model").about(about)
     values = completed(found, single.variables, about)
-    return write_converted(run_dir, values, origin=path.absolute(), step=_step_in(found))
-
-
-def _step_in(found: Mapping[str, np.ndarray]) -> int:
-    """Returns the step count of the optimizer, which Keras calls so, or 0 if there is none."""
-    counts = [int(value) for name, value in found.items() if name.endswith("/iteration") and not value.ndim]
-    return max(counts, default=0)
+    return write_converted(run_dir, values, origin=path.absolute(), step=step_in(found))

@@ -1,4 +1,5 @@
-"""Decides whether a run can validate its model. Most models cannot be validated on fewer examples than a batch."""
+"""Decides whether a run can validate its model. A model that accepts one batch size cannot always be validated on fewer
+examples."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.data.dataset import Dataset, global_batch_of, validates_at_least
+from parallax_runner.data.dataset import Dataset, global_batch_of, leaves_rest_out, validates_at_least
 from parallax_runner.data.shares import is_uneven_run
 from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.plan.plan import Plan
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 def is_possible(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
     """Returns whether there are a validation loss and enough validation examples."""
-    least = 1 if single.validates_any_size else config.data["batch_size"]
+    needs_whole_batch = leaves_rest_out(dataset) and not single.validates_any_size
+    least = config.data["batch_size"] if needs_whole_batch else 1
     return single.validation_loss is not None and validates_at_least(dataset, least)
 
 

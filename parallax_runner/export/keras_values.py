@@ -10,18 +10,16 @@ import re
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
 
 import numpy as np
-import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import CheckpointError, Setting
 from parallax_runner.export.keras_weights import variables_by_path
-from parallax_runner.graph.single_device_graph import Variable
 
 T = TypeVar("T")
 # Where Keras stores the state of a model's optimizer.
@@ -224,23 +222,3 @@ def missing(values: Collection[str], model: Any) -> list[str]:
     states of random generators."""
     own = {_id_of(one) for one in model.variables if one.name != "seed_generator_state"}
     return [name for name, one in variables_by_path(model).items() if _id_of(one) in own and name not in values]
-
-
-def completed(values: Mapping[str, np.ndarray], variables: Iterable[Variable], about: Setting) -> dict[str, np.ndarray]:
-    """Returns a value for each saved variable of a run, with its dtype: that of `values`, or zeros. Raises
-    CheckpointError if a shape differs. `about` is the setting that names the file."""
-    found = {}
-    for one in variables:
-        if not one.saved:
-            continue
-        dtype = tf.as_dtype(one.dtype).as_numpy_dtype
-        value = values.get(one.full_name)
-        if value is None:
-            value = np.zeros(one.full_shape, dtype)
-        if value.shape != one.full_shape:
-            raise CheckpointError(
-                f"variable «{one.full_name}» has shape {list(value.shape)} in this file, but shape "
-                f"{list(one.full_shape)} in the model"
-            ).about(about)
-        found[one.full_name] = value.astype(dtype)
-    return found

@@ -16,6 +16,7 @@ from parallax_runner.data.dataset import (
     examples_in,
     global_batch_of,
     is_uneven,
+    leaves_rest_out,
     validates_at_least,
     validation_rows_of,
 )
@@ -57,7 +58,8 @@ class Feed:
 
     def validates(self, *, in_parts: bool) -> bool:
         """Returns whether any worker has a batch of validation examples. `in_parts` is that of `validation_batches`."""
-        return validates_at_least(self.dataset, self.batch_size if in_parts else 1)
+        needs_whole_batch = in_parts and leaves_rest_out(self.dataset)
+        return validates_at_least(self.dataset, self.batch_size if needs_whole_batch else 1)
 
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
         """Returns a batch for each replica of this worker.
@@ -96,8 +98,8 @@ class Feed:
 
         The batches are those of the data, whole, because only then is a value of a batch what plain Keras computes
         (docs/design/0091). Data without batches of its own has batches of `batch_size` examples, of which the last one
-        may be smaller. With `in_parts`, each batch has exactly `batch_size` examples, for a model that accepts no other
-        size.
+        may be smaller. With `in_parts`, batches have `batch_size` examples, for a model that accepts no other size: the
+        last one may be smaller if the data has no batches of its own. Otherwise, it is left out.
         """
         if self._share is not None:
             yield from self._share.validation_batches(in_parts=in_parts, step=step)
@@ -111,7 +113,7 @@ class Feed:
         if rows is not None:
             return rows
         examples, size = self.dataset.validation_size, self.batch_size
-        if in_parts:
+        if in_parts and leaves_rest_out(self.dataset):
             examples -= examples % size
         return [range(start, min(start + size, examples)) for start in range(0, examples, size)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,20 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.train.feed import Feed
-from parallax_runner.train.group_rows import Rows, RowWriter, folder_of_step
-from parallax_runner.train.metric_sums import NOTHING, Last, Sums
+from parallax_runner.train.group_rows import RowWriter, folder_of_step
+from parallax_runner.train.metric_sums import Last, Sums
 from parallax_runner.train.prefetch import Batches, Prefetch
 from parallax_runner.train.segment import Segment
 from parallax_runner.train.step_runner import LossRule, StepRunner
+from parallax_runner.train.validation_rounds import (
+    Evaluated,
+    Filling,
+    Round,
+    Total,
+    rounds_of,
+    rows_of_examples,
+    tell_left_out,
+)
 
 FINITE_LOSSES = LossRule(
     ends_run=lambda loss: not math.isfinite(loss),
@@ -115,36 +124,51 @@ class Loop:
         if not self._can_validate(in_parts=in_parts):
             return
         control.doing = Activity(Kind.VALIDATION, step)
-        total, examples, sums, number = 0.0, 0, NOTHING, 0  # the number of the round: each rank has a batch in it
-        waiting = self.feed.validation_batches(in_parts=in_parts, step=step)
-        batch = next(waiting, None)
+        total, size = Total(), self.feed.batch_size if in_parts else None
+        batches = self.feed.validation_batches(in_parts=in_parts, step=step)
+        waiting = rounds_of(batches, size, self.feed.examples_in, lambda: self.feed.any_batch)
+        following = next(waiting, None)
         with RowWriter(folder_of_step(self.run_dir, step), self.feed.rank, tuple(graph.validation_rows)) as writer:
             # After a stop request, the user does not want to wait for the remaining batches.
-            while self.all_go_on(batch is not None and not control.stop_requested.is_set()):
-                number += 1
-                loss, of_batch, rows = self._evaluate(self.feed.any_batch if batch is None else batch, number)
-                if batch is not None:
-                    size = self.feed.examples_in(batch)
-                    total, examples, sums = total + loss * size, examples + size, sums.plus(of_batch)
-                    writer.write(rows)
-                batch = next(waiting, None)
-        if control.stop_requested.is_set():
-            return
+            while self.all_go_on(following is not None and not control.stop_requested.is_set()):
+                if following is None:
+                    self._evaluate(Round(self.feed.any_batch, 1, 0))
+                else:
+                    total.add(following, self._written(self._evaluate(following), following, writer))
+                following = next(waiting, None)
+            if control.stop_requested.is_set():
+                return
+            found, left_out = total.result()
+            for rows in found.rows:
+                writer.write(rows)
+        if left_out:
+            tell_left_out(left_out, self.feed.batch_size)
         saver = self.runner.saver
         if saver and saver.last_step == step:
             saver.validated(step)
-        control.report("validation", step=step, loss_sum=total, examples=examples, **sums.fields())
+        fields = found.sums.fields()
+        control.report("validation", step=step, loss_sum=found.loss_sum, examples=int(found.examples), **fields)
 
-    def _evaluate(self, batch: dict[str, Any], number: int) -> tuple[float, Sums, Rows]:
-        """Returns the loss, the metric sums and the rows of the batch with this number among the batches of this
-        rank."""
+    @staticmethod
+    def _written(found: Evaluated, one: Round, writer: RowWriter) -> Evaluated:
+        """Writes the rows of a whole batch. The others wait until it is known whether they count."""
+        if one.filling is not Filling.NONE:
+            return found
+        for rows in found.rows:
+            writer.write(rows)
+        return replace(found, rows=())
+
+    def _evaluate(self, one: Round) -> Evaluated:
+        """Evaluates a batch of this rank. Returns its loss, metric sums and rows."""
         graph = self.runner.distributed
         of_metrics = graph.validation_metric_sums, graph.validation_metric_last, graph.validation_rows
-        feeds = {graph.validation_features[name]: array for name, array in batch.items()}
+        feeds = {graph.validation_features[name]: array for name, array in one.batch.items()}
         loss, (metrics, values, rows) = self.runner.session.run((graph.validation_loss, of_metrics), feeds)
-        size = self.feed.examples_in(batch)
-        last = Last.of(self.feed.validation_number(number), size, [size * value for value in values])
-        return float(loss), Sums.of(metrics, last=last), rows
+        size = self.feed.examples_in(one.batch)
+        last = Last.of(self.feed.validation_number(one.number), size, [size * value for value in values])
+        kept = rows_of_examples(rows, one.examples, size)
+        loss_sum = float(loss) * size
+        return Evaluated(loss_sum, size, Sums.of(metrics, last=last), (kept,), abs(loss_sum))
 
     def _can_validate(self, *, in_parts: bool) -> bool:
         if not self.validates or self.runner.distributed.validation_loss is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Self
 
@@ -74,6 +74,11 @@ class Sums:
             return Sums(one.values, one.rests, last)
         pairs = [_added(*each) for each in zip(self.values, self.rests, more.values, more.rests, strict=True)]
         return Sums([value for value, _ in pairs], [rest for _, rest in pairs], last)
+
+    def times(self, factor: float) -> Sums:
+        """Returns the sums of a batch that counts `factor` times."""
+        last = replace(self.last, weight=factor * self.last.weight, values=tuple(factor * v for v in self.last.values))
+        return Sums([factor * one for one in self.values], [factor * one for one in self.rests], last)
 
     @property
     def is_empty(self) -> bool:

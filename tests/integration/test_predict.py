@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+import tensorflow as tf
 
 from parallax_runner.data.clicks import load
 from tests.integration.runs import Run, launch
@@ -63,6 +64,21 @@ def test_any_number_of_workers_writes_what_keras_predicts(mode: str, trained: Pa
     assert table.column_names == ["row", "output"]
     np.testing.assert_array_equal(table["row"], np.arange(ROWS))
     np.testing.assert_allclose(table["output"], expected_from(trained), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("source", ["model.keras", "theirs"])
+def test_a_file_of_keras_and_a_checkpoint_of_tensorflow_predict_what_keras_predicts(
+    source: str, trained: Path, tmp_path: Path
+) -> None:
+    file = trained.parent / "exported" / "model.keras"
+    if source != file.name:
+        file = Path(tf.train.Checkpoint(model=keras.models.load_model(file)).write(str(tmp_path / source)))
+    done = predict(trained, tmp_path, f"ckpt.resume={file}", "comm=sharded", "cluster.workers=3").expect_success()
+    table = pyarrow.parquet.read_table(files(done))
+    np.testing.assert_array_equal(table["row"], np.arange(ROWS))
+    np.testing.assert_allclose(table["output"], expected_from(trained), rtol=1e-5, atol=1e-6)
+    about = json.loads((done.run_dir / "predictions" / "about.json").read_text(encoding="utf-8"))
+    assert str(file) in about.values()
 
 
 def test_a_run_goes_on_with_the_files_that_are_missing(trained: Path, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from parallax_runner.graph import edit
 from parallax_runner.graph.growing.key_map import MapHandles, MapShape
 
 ATTRIBUTE = "_parallax_growing"
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_WRITE = "ResourceScatterUpdate"
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,10 @@ def is_growing(node: tf.NodeDef) -> bool:
 
 def key_calls(operations: Iterable[tf.Operation]) -> list[KeyCall]:
     """Returns the marked calls among these ops. A call comes after all calls that it depends on."""
-    marked = [op for op in operations if is_marked(op)]
-    writes = {op.inputs[1].op: op for op in marked if op.type == "ResourceScatterUpdate"}
-    calls = {op for op in marked if op.type.endswith("PartitionedCall")}
+    # Most ops are of other types. The attributes of an op are slow to read.
+    marked = [op for op in operations if op.type in (*_CALLS, _WRITE) and is_marked(op)]
+    writes = {op.inputs[1].op: op for op in marked if op.type == _WRITE}
+    calls = {op for op in marked if op.type in _CALLS}
     ordered = [op for op in edit.in_order(edit.ancestors(calls)) if op in calls]
     return [KeyCall(op, _table_of(op), writes.get(op)) for op in ordered]
 

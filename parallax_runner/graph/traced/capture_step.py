@@ -34,6 +34,7 @@ from parallax_runner.graph.traced.loss_targets import TargetNumbers, targets_mar
 from parallax_runner.graph.traced.loss_terms import keras_adds_terms
 from parallax_runner.graph.traced.loss_trial import LossTrial
 from parallax_runner.graph.traced.model_variables import ModelVariables, optimizers_by_rate
+from parallax_runner.graph.traced.named_metrics import NamedMetrics
 from parallax_runner.graph.traced.order import keep_only_needed, wait_for_values
 from parallax_runner.graph.traced.rank_sums import rank_sums_in, rank_sums_marked
 from parallax_runner.graph.traced.row_updates import SparseUpdates, sparse_updates_of
@@ -95,19 +96,21 @@ def capture_model(
     sparse_updates: SparseUpdates,
     validation: MakeElement | None = None,
     validation_features: Specs | None = None,
+    validation_metrics: NamedMetrics | None = None,
 ) -> SingleDeviceGraph:
     """Captures one step of an existing compiled Keras model. The current values of its variables become the initial
     values.
 
     `element` and `validation` build what Keras passes to `train_step` and `test_step` from the features by name.
     `validation` is None if there is no validation data. `validation_features` contains the types of the features in a
-    validation batch if they differ from those in `features`.
+    validation batch if they differ from those in `features`. `validation_metrics` are computed beside those of
+    `test_step`.
 
-    Raises CaptureError if the model cannot be distributed, or if its `test_step` fails.
+    Raises CaptureError if the model cannot be distributed, if its `test_step` fails, or if a metric cannot be computed.
     """
     capture.begin_afresh()
     with eager_on_cpu():
-        steps = steps_on(model, features, element, validation)
+        steps = steps_on(model, features, element, validation, validation_metrics)
         made = _traced(steps, features, sparse_updates, ModelVariables(model), validation_features or features)
     return dataclasses.replace(_captured(made, features, seed), learning_rates=tuple(optimizers_by_rate(model)))
 

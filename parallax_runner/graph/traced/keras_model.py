@@ -84,10 +84,16 @@ def keras_steps(
     return _steps(model, features, element, tested, notes, named)
 
 
-def steps_on(model: Any, features: Specs, element: MakeElement, validation: MakeElement | None) -> Steps:
+def steps_on(
+    model: Any,
+    features: Specs,
+    element: MakeElement,
+    validation: MakeElement | None,
+    named: NamedMetrics | None = None,
+) -> Steps:
     """Returns the steps for the elements that `element` and `validation` build from the features. First builds the
     model and its optimizer, if it has Keras' own `train_step`. `validation` is None if there is no validation data. In
-    this case, Keras does not call `test_step`.
+    this case, Keras does not call `test_step`. `named` are more metrics of the evaluation, or None.
 
     Raises CaptureError if the model is not compiled, or does not use TensorFlow. Tracing the evaluation raises
     CaptureError if `test_step` fails.
@@ -96,7 +102,7 @@ def steps_on(model: Any, features: Specs, element: MakeElement, validation: Make
     def tested(tensors: Mapping[str, Any]) -> Any:
         return {} if validation is None else _tested(model, validation(tensors))
 
-    return _steps(model, features, element, tested, [])
+    return _steps(model, features, element, tested, [], named)
 
 
 def _check_batch_size(model: Any, features: Specs) -> None:
@@ -238,7 +244,7 @@ def _inputs(model: Any, tensors: Mapping[str, Any]) -> Any:
     expected = getattr(model, "_inputs_struct", None)
     if isinstance(expected, dict):
         return _expected_inputs(expected, tensors)
-    names = _input_names(model)
+    names = input_names(model)
     if len(tensors) == 1 and len(names) <= 1:
         return next(iter(tensors.values()))
     if not names:
@@ -268,7 +274,7 @@ def _check_inputs(names: Sequence[str], tensors: Mapping[str, Any]) -> None:
         raise CaptureError(f"the Keras model needs the input «{missing[0]}»; the data has {sorted(tensors)}")
 
 
-def _input_names(model: Any) -> list[str]:
+def input_names(model: Any) -> list[str]:
     """Returns the names of a model's inputs, or an empty list if they are unknown."""
     if getattr(model, "_functional", model) is None:
         return []

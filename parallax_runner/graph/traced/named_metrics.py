@@ -1,4 +1,5 @@
-"""The metrics that `model.validation_metrics` names, of the label and the prediction of a Keras model."""
+"""The metrics that `model.validation_metrics`, or the argument of `fit`, names, of the label and the prediction of a
+Keras model."""
 
 from __future__ import annotations
 
@@ -31,6 +32,7 @@ class Examples:
 
 
 Make = Callable[[Examples], AnyMetric]
+Parts = tuple[Any, Any, Any]
 
 OF_SUMS: Mapping[str, Make] = {
     "auc": lambda one: functions.auc(one.labels, one.predictions, one.weights, from_logits=one.from_logits),
@@ -60,20 +62,22 @@ _AT_K = re.compile(rf"({'|'.join(AT_K)})_([1-9][0-9]*)")
 
 @dataclass(frozen=True)
 class NamedMetrics:
-    """The metrics with these names, and the features with the label, the weight and the group of an example."""
+    """The metrics with these names. `parts_of` returns the label, the weight and the group of each example of a batch
+    from its features by name. The last two are None if there are none. `setting` contains the names."""
 
     names: tuple[str, ...]
-    labels: str
-    sample_weight: str | None
-    groups: str | None
+    parts_of: Callable[[Mapping[str, Any]], Parts]
+    setting: Setting
 
     @classmethod
     def of(cls, names: Sequence[str], *, labels: Any, sample_weight: Any, groups: Any, features: Any) -> NamedMetrics:
-        """Raises CaptureError for an unknown name, if there is not one label, or if a metric needs groups and no
-        feature has them."""
+        """Returns the metrics of data whose features `labels`, `sample_weight` and `groups` name.
+
+        Raises CaptureError for an unknown name, if there is not one label, or if a metric needs groups and no feature
+        has them.
+        """
         setting = Setting.of(KEY, list(names))
-        for name in names:
-            _check_name(name, setting)
+        _check_names(names, setting)
         has_one_weight = sample_weight is None or isinstance(sample_weight, str)
         if not isinstance(labels, str) or not has_one_weight:
             raise CaptureError("these metrics need one label, the name of one feature").about(
@@ -81,23 +85,59 @@ class NamedMetrics:
             )
         if any(map(_is_of_groups, names)):
             _check_groups(groups, features, setting)
-        return cls(tuple(names), labels, sample_weight, groups)
+
+        def parts_of(tensors: Mapping[str, Any]) -> Parts:
+            weights = None if sample_weight is None else tensors[sample_weight]
+            return tensors[labels], weights, None if groups is None else tensors[groups]
+
+        return cls(tuple(names), parts_of, setting)
+
+    @classmethod
+    def of_elements(cls, names: Sequence[str], element: Callable[..., Any], groups: str | None) -> NamedMetrics:
+        """Returns the metrics of the elements that `element` makes of features: x, (x, y) or (x, y, sample_weight).
+        `groups` is the key of x that has the group of an example.
+
+        Raises CaptureError for an unknown name, or if a metric needs groups and `groups` is None. `parts_of` raises
+        CaptureError if there is not one label, or if x lacks the key.
+        """
+        setting = Setting("validation_metrics", repr(list(names)), where="fit")
+        _check_names(names, setting)
+        if groups is None and any(map(_is_of_groups, names)):
+            raise CaptureError("a metric of groups needs the group of each example").about(
+                setting, remedy="pass groups, the key of x that has them"
+            )
+        return cls(tuple(names), lambda tensors: _parts_of_element(element(tensors), groups, setting), setting)
 
     def in_batch(self, model: Any, predictions: Any, tensors: Mapping[str, Any]) -> dict[str, AnyMetric]:
         """Returns the metrics of a batch by name. Raises CaptureError if the model has several outputs, or if labels
         and predictions do not fit together."""
+        labels, weights, groups = self.parts_of(tensors)
         given = Examples(
-            tensors[self.labels],
-            _only_output(predictions, self.names),
-            None if self.sample_weight is None else tensors[self.sample_weight],
-            None if self.groups is None else tensors[self.groups],
+            labels,
+            _only_output(predictions, self.setting),
+            weights,
+            groups,
             from_logits=bool(getattr(model.loss, "from_logits", False)),
         )
         try:
             functions.check_sizes(labels=given.labels, predictions=given.predictions)
             return {name: _made(name, given) for name in self.names}
         except ValueError as error:
-            raise CaptureError(str(error)).about(Setting.of(KEY, list(self.names))) from error
+            raise CaptureError(str(error)).about(self.setting) from error
+
+
+def _parts_of_element(element: Any, groups: str | None, setting: Setting) -> Parts:
+    import keras
+
+    x, y, weights = keras.utils.unpack_x_y_sample_weight(element)
+    if not tf.is_tensor(y) or not (weights is None or tf.is_tensor(weights)):
+        raise CaptureError("these metrics need one label, so y must be one array").about(setting)
+    if groups is None:
+        return y, weights, None
+    if not isinstance(x, Mapping) or groups not in x:
+        found = f"it has the keys {sorted(x)}" if isinstance(x, Mapping) else "it is no dict"
+        raise CaptureError(f"expected a key of x, but {found}").about(Setting("groups", groups, where="fit"))
+    return y, weights, x[groups]
 
 
 @contextmanager
@@ -113,6 +153,11 @@ def predictions_noted(model: Any) -> Iterator[list[Any]]:
 
     with mock.patch.dict(vars(model), {"compute_metrics": noting}):
         yield noted
+
+
+def _check_names(names: Sequence[str], setting: Setting) -> None:
+    for name in names:
+        _check_name(name, setting)
 
 
 def _check_name(name: str, setting: Setting) -> None:
@@ -143,12 +188,10 @@ def _made(name: str, given: Examples) -> AnyMetric:
     return make(given)
 
 
-def _only_output(predictions: Any, names: Sequence[str]) -> Any:
+def _only_output(predictions: Any, setting: Setting) -> Any:
     outputs = list(predictions.values()) if isinstance(predictions, Mapping) else predictions
     if not isinstance(outputs, list | tuple):
         return outputs
     if len(outputs) != 1:
-        raise CaptureError(f"these metrics need one output, and the model has {len(outputs)}").about(
-            Setting.of(KEY, list(names))
-        )
+        raise CaptureError(f"these metrics need one output, and the model has {len(outputs)}").about(setting)
     return outputs[0]

@@ -31,7 +31,8 @@ inputs = {"id": keras.Input([], dtype="int32", name="id"), "dense": keras.Input(
 joined = keras.layers.Concatenate()([keras.layers.Embedding(ROWS, 4, name="table")(inputs["id"]), inputs["dense"]])
 hidden = keras.layers.Dense(8, activation="tanh", name="hidden")(joined)
 model = keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid", name="top")(hidden))
-model.compile(keras.optimizers.Adagrad(0.1), "binary_crossentropy", metrics=[keras.metrics.AUC(name="auc"), "accuracy"])
+optimizer = keras.optimizers.Adagrad(0.1, **asked.get("clip", {}))
+model.compile(optimizer, "binary_crossentropy", metrics=[keras.metrics.AUC(name="auc"), "accuracy"])
 
 
 def halved(epoch: int, rate: float) -> float:

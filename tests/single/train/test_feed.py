@@ -82,13 +82,11 @@ def test_validation_examples_are_shared_out(size: int, batch_size: int, examples
     shares = feeds(size, batch_size, dataset(5, examples))
     batches = [list(feed.validation_batches(in_parts=in_parts)) for feed in shares]
     sizes = [len(batch["number"]) for some in batches for batch in some]
-    used = examples // batch_size * batch_size if in_parts else examples
-    assert sorted(sizes, reverse=True) == [batch_size] * (used // batch_size) + [used % batch_size] * (
-        used % batch_size > 0
-    )
+    whole, rest = divmod(examples, batch_size)
+    assert sorted(sizes, reverse=True) == [batch_size] * whole + [rest] * (rest > 0)
     seen = [-1 - number for some in batches for batch in some for number in batch["number"].tolist()]
-    assert sorted(seen) == list(range(used))
-    assert all(feed.validates(in_parts=in_parts) == (used > 0) for feed in shares)
+    assert sorted(seen) == list(range(examples))
+    assert all(feed.validates(in_parts=in_parts) == (examples > 0) for feed in shares)
     counts = [len(some) for some in batches]
     assert max(counts) - min(counts) <= 1
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.best import best_checkpoint, note_validated
 from parallax_runner.checkpoints.checkpoint_files import list_checkpoints
@@ -16,21 +17,42 @@ from tests.single.small_models import BATCH, captured, dense_model
 from tests.single.train.one_rank import Rank, dataset
 
 
-def test_validation_sums_whole_batches_and_trains_nothing() -> None:
-    rank = Rank()
+@pytest.mark.parametrize("rest", [0, 1, BATCH - 1])
+@pytest.mark.parametrize("batches", [0, 3])
+def test_validation_sums_each_example_once_and_trains_nothing(batches: int, rest: int) -> None:
+    """The graph accepts batches of one size only."""
+    examples = batches * BATCH + rest
+    rank = Rank(data=dataset(validation=examples))
     before = rank.checkpoints.snapshot(rank.session)
     rank.run(0)
     after = rank.checkpoints.snapshot(rank.session)
-    (said,) = rank.said("validation")
-    assert (said["step"], said["examples"]) == (0, 3 * BATCH)
-    losses = []
-    for start in (0, BATCH, 2 * BATCH):
-        batch = dataset().validation_batch(start, BATCH)
-        predicted = np.sum(before["table"][batch["ids"]] * before["weights"], axis=1)
-        losses.append(np.mean((predicted - batch["y"]) ** 2))
-    assert said["loss_sum"] == pytest.approx(BATCH * sum(losses))
     for name, value in before.items():
         np.testing.assert_array_equal(after[name], value)
+    if not examples:
+        assert not rank.said("validation")
+        return
+    (said,) = rank.said("validation")
+    assert (said["step"], said["examples"]) == (0, examples)
+    batch = dataset(validation=examples).validation_batch(0, examples)
+    predicted = np.sum(before["table"][batch["ids"]] * before["weights"], axis=1)
+    assert said["loss_sum"] == pytest.approx(np.sum((predicted - batch["y"]) ** 2), rel=1e-9)
+
+
+def compared(features: Any) -> Any:
+    """A model whose predictions depend on the other examples of the batch."""
+    found = dense_model(features)
+    return found - tf.reduce_max(found)
+
+
+def test_examples_whose_value_is_unknown_are_left_out_and_told(capsys: pytest.CaptureFixture[str]) -> None:
+    rank = Rank(single=captured(compared), data=dataset(validation=2 * BATCH + 2))
+    rank.run(0)
+    (said,) = rank.said("validation")
+    assert said["examples"] == 2 * BATCH
+    told = f"parallax_runner: the last 2 validation examples are left out: the model accepts only batches of {BATCH}, "
+    assert told in capsys.readouterr().err
+    Rank(single=captured(compared), data=dataset(validation=2 * BATCH)).run(0)
+    assert not capsys.readouterr().err
 
 
 def test_validation_every_few_steps_and_at_the_end() -> None:
@@ -96,8 +118,8 @@ def test_the_best_of_what_was_validated_is_kept(tmp_path: Path) -> None:
     assert best.name == "model.ckpt-4"
 
 
-def test_less_than_a_batch_is_not_validated_and_old_checkpoints_go(tmp_path: Path) -> None:
-    rank = Rank(tmp_path, save_steps=1, validate_steps=2, data=dataset(validation=BATCH - 1))
+def test_without_examples_nothing_is_validated_and_old_checkpoints_go(tmp_path: Path) -> None:
+    rank = Rank(tmp_path, save_steps=1, validate_steps=2, data=dataset(validation=0))
     assert rank.saver is not None
     rank.saver.keep = 1
     rank.run(8)

@@ -15,6 +15,7 @@ from parallax_runner.verify.reference import Reference
 from tests.growing_keys import bucket_of
 from tests.single.small_models import captured, planned
 
+UNSEEN = 5000  # added to a key, it is one of no training step
 KEYS = ([3, 5, 5, 8], [5, 3, 12, 1], [900, 3, 8, 8])
 
 
@@ -57,6 +58,30 @@ def reference_values(single: SingleDeviceGraph, size: int, width: int) -> dict[s
         for batch in batches(size, width):
             reference.step([batch])
         return reference.values()
+
+
+def looking(features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Inserts some keys, and looks up others as a validation does."""
+    from parallax_runner.layers import GrowingEmbedding  # imports Keras
+
+    table = GrowingEmbedding(2, 4096, seed=1, name="table", dtype="float64")
+    found = table(features["ids"], training=True) + table(features["ids"] + UNSEEN)
+    return tf.reduce_sum(found, axis=1) + features["x"][:, 0]
+
+
+@pytest.mark.usefixtures("mirrored")
+def test_a_lookup_without_training_inserts_nothing() -> None:
+    single = captured(looking)
+    graph = rewrite_for_rank(single, planned(single, "sharded", workers=1), rank=0, seed=1)
+    size, width = graph.features[0]["x"].shape.as_list()
+    with tf.Session(graph=graph.graph) as session:
+        session.run(graph.initialize)
+        for batch in batches(size, width):
+            session.run(graph.train_op, {graph.features[0][name]: array for name, array in batch.items()})
+        (counts,) = graph.vocabularies.values()
+        keys, overflow = session.run([counts.keys, counts.overflow])
+    assert keys == len({int(key) for batch in batches(size, width) for key in batch["ids"]})
+    assert (overflow, counts.capacity, counts.places) == (0, 4096, 4)
 
 
 @pytest.mark.usefixtures("mirrored")
