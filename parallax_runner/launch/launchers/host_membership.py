@@ -45,14 +45,14 @@ class HostMembership(Membership):
             found = self._largest(lost)
             until_secs = most_secs if found is None else wait_secs
             is_over = not lost or time.monotonic() >= begun_secs + until_secs
+            if stopped():
+                return ClusterSize.of(self._config.cluster)
+            if is_over and found is None:
+                raise self._too_few(lost)
+            _tell_lost(lost, told, until_secs)
             if is_over and found is not None:
                 self._has_started = True
                 return found
-            if stopped():
-                return ClusterSize.of(self._config.cluster)
-            if is_over:
-                raise self._too_few(lost)
-            _tell_lost(lost, told, until_secs)
             time.sleep(BETWEEN_SECS)
 
     def has_more(self, running: ClusterSize) -> bool:

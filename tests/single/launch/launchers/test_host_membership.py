@@ -82,6 +82,14 @@ def test_a_lost_host_is_told_and_waited_for_and_then_left_out(
     back.join()
 
 
+def test_a_lost_host_is_told_even_if_the_time_is_over(
+    config: RunConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / FIRST).touch()
+    assert members_of(config, 1, 2, 4).available(0.0, never).workers == 2
+    assert capsys.readouterr().err.count(f"host '{FIRST}' in cluster.resource_info cannot be reached") == 1
+
+
 def test_a_first_start_with_too_few_hosts_fails(config: RunConfig, tmp_path: Path) -> None:
     (tmp_path / FIRST).touch()
     with pytest.raises(LaunchError, match=f"host '{FIRST}' in cluster.resource_info cannot be reached: no route"):

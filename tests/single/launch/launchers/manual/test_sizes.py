@@ -11,6 +11,7 @@ import pytest
 
 from parallax_runner.config.worker_numbers import ClusterSize
 from parallax_runner.errors import LaunchError
+from parallax_runner.launch.launchers.manual.claimed_membership import ClaimedMembership
 from parallax_runner.launch.launchers.manual.claims import Claims, Sizes
 from parallax_runner.launch.launchers.manual.manual_launcher import Manual
 from tests.single.launch.launchers.manual.test_manual import (
@@ -133,6 +134,7 @@ def test_the_members_are_those_that_the_plan_has(address: str, stands_by: Stands
     config: Any = SimpleNamespace(cluster=cluster, run_dir=str(tmp_path))
     plan: Any = SimpleNamespace(worker_numbers=NUMBERS, servers=1)
     members = Manual.membership(config, plan)
+    assert isinstance(members, ClaimedMembership)
     with pytest.raises(LaunchError, match="server 0"):
         members.available(0.0, never)
     stands_by("c", "server")
