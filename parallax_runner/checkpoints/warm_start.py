@@ -134,13 +134,21 @@ def chosen(prefix: str, stored: Collection[str], wanted: Sequence[Wanted], take:
     _check_patterns("exclude", take.exclude, names)
     source_of = _renamed(stored, take.rename)
     selected = {one.name for one in wanted if one.name in source_of and _is_selected(one, take)}
+    taken = _with_whole_tables(prefix, selected, wanted, source_of)
+    return {name: source_of[name] for name in names if name in taken}
+
+
+def _with_whole_tables(
+    prefix: str, selected: set[str], wanted: Iterable[Wanted], source_of: Mapping[str, str]
+) -> set[str]:
+    """Returns what is taken so that rows of vocabularies that grow have their own keys and slots."""
+    wanted = list(wanted)
     of_maps = {one.name: one.map_of for one in wanted if one.map_of}
-    _check_maps(prefix, {name: rows for name, rows in of_maps.items() if rows in selected}, source_of)
+    maps = {name: rows for name, rows in of_maps.items() if rows in selected}
+    _check_maps(prefix, maps, source_of)
     fresh_rows = set(of_maps.values()) - selected
     slots_of_fresh = {one.name for one in wanted if one.owner in fresh_rows}
-    maps = {name for name, rows in of_maps.items() if rows in selected}
-    taken = (selected - of_maps.keys() - slots_of_fresh) | maps
-    return {name: source_of[name] for name in names if name in taken}
+    return (selected - of_maps.keys() - slots_of_fresh) | maps.keys()
 
 
 def _check_maps(prefix: str, of_maps: Mapping[str, str], source_of: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -53,11 +54,7 @@ class WarmStartOps:
             )
 
             self._files: dict[tf.Tensor, Path] = {}
-            self._assign_values = [
-                self._assign_value(variable, piece, run_dir / taken.value)
-                for variable, piece, taken in found
-                if taken.value is not None
-            ]
+            self._assign_values = self._values_of_files(found)
 
     def run(self, session: tf.Session) -> None:
         """Assigns the variables. Raises CheckpointError if the checkpoint's sidecar is damaged, and tf.errors.OpError
@@ -68,11 +65,15 @@ class WarmStartOps:
             session.run(self._assign_by_keys, {self._prefix: path})
         session.run(self._assign_values, {fed: np.load(file) for fed, file in self._files.items()})
 
-    def _assign_value(self, variable: LogicalVariable, piece: Piece, file: Path) -> tf.Operation:
-        """Assigns the value in a file, which is fed."""
-        value = tf.placeholder(variable.dtype, variable.shape)
-        self._files[value] = file
-        return piece.assign(value[piece.where])
+    def _values_of_files(self, found: Iterable[tuple[LogicalVariable, Piece, Taken]]) -> list[tf.Operation]:
+        """Returns ops that assign values in files, which are fed."""
+        assigned = []
+        for variable, piece, taken in found:
+            if taken.value is not None:
+                value = tf.placeholder(variable.dtype, variable.shape)
+                self._files[value] = self._run_dir / taken.value
+                assigned.append(piece.assign(value[piece.where]))
+        return assigned
 
     def _assign_by_key(self, variable: LogicalVariable, piece: Piece, taken: Taken, rows: np.ndarray) -> tf.Operation:
         """Assigns the rows that `rows` names. The others keep their initial values."""

@@ -229,7 +229,7 @@ def _wanted(plan: Plan, single: SingleDeviceGraph, growing: Iterable[GrowingTabl
     gradient belong to the optimizer: its step count, its learning rate, which Keras names so, and its powers of decay.
     A scalar of a Keras model itself does not, even if it is frozen."""
     owners = {slot: variable.name for variable in plan.variables for slot in variable.slots}
-    map_of = {name: table.variable for table in growing for name in table.map_variables}
+    map_of = _rows_of_maps(growing)
     used_by_model = {gradient.variable for gradient in single.gradients} | _of_layers(single)
     found: dict[str, Wanted] = {}
     for one in single.variables:
@@ -245,6 +245,11 @@ def _wanted(plan: Plan, single: SingleDeviceGraph, growing: Iterable[GrowingTabl
                 map_of=map_of.get(one.name, ""),
             )
     return list(found.values())
+
+
+def _rows_of_maps(growing: Iterable[GrowingTable]) -> dict[str, str]:
+    """Returns the rows to which the variables of maps belong."""
+    return {name: table.variable for table in growing for name in table.map_variables}
 
 
 def _of_layers(single: SingleDeviceGraph) -> set[str]:
