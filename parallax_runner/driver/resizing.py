@@ -1,4 +1,4 @@
-"""Plans a run again if its cluster has another size (docs/design/0104, 0112)."""
+"""Plans a run again if its cluster has another size (docs/design/0104, 0110)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface by which the driver asks which workers and servers a run can have now (docs/design/0112)."""
+"""The interface by which the driver asks which workers and servers a run can have now (docs/design/0110)."""
 
 from __future__ import annotations
 

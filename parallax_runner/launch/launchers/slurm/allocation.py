@@ -87,7 +87,7 @@ def _tasks_of_nodes(nodes: int, cluster: ClusterConfig, environ: Mapping[str, st
     counts = tasks_per_node(environ.get("SLURM_TASKS_PER_NODE") or f"1(x{nodes})")
     if cluster.min_workers is None and cluster.max_workers is None:
         return counts
-    # `job.sbatch` then requests CPUs instead of tasks (docs/design/0112).
+    # `job.sbatch` then requests CPUs instead of tasks (docs/design/0110).
     return [cluster.tasks_per_node] * len(counts)
 
 
