@@ -32,7 +32,7 @@ def inputs_by_ids(
     all_ids = update.whole(ids) if isinstance(ids, ShardedValue) else ids
     all_rows = update.whole(rows) if isinstance(rows, ShardedValue) else rows
     flat_ids = tf.reshape(all_ids, [-1])  # ids from an accumulator have no known rank
-    is_here, places = _in_shard(flat_ids, placement.shards[number])
+    is_here, places = in_shard(flat_ids, placement.shards[number])
     if all_rows.shape.rank != 0:
         row_shape = [dim.size for dim in op.inputs[0].op.get_attr("shape").dim[1:]]
         all_rows = tf.boolean_mask(tf.reshape(all_rows, [-1, *row_shape]), is_here)
@@ -62,7 +62,7 @@ def _is_beside(rows: ShardedValue, ids: ShardedValue) -> bool:
     return rows.placement.layout == ids.placement.layout and rows.content == Rows(ids.content.of)
 
 
-def _in_shard(ids: tf.Tensor, shard: Shard) -> tuple[tf.Tensor, tf.Tensor]:
+def in_shard(ids: tf.Tensor, shard: Shard) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns which of `ids` [n] belong to a shard's rows, and the positions of these rows in the shard."""
     is_here = tf.equal(ids % shard.step, shard.offset)
     return is_here, shard.places_of(tf.boolean_mask(ids, is_here))
