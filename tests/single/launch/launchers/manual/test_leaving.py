@@ -86,9 +86,10 @@ def test_the_driver_claims_nobody_who_is_leaving(manual: Manual, tmp_path: Path)
     address = f"file://{tmp_path / 'meet'}"
     with standing_by(address, f"--leave-secs={LEAVE_SECS}") as process:
         manual.check([], lambda: False)
-        start(manual._claims, "exec sleep 60", tmp_path)
+        channel = start(manual._claims, "exec sleep 60", tmp_path)  # as long as it is open, the worker runs
         process.terminate()
         wait_until_leaving(manual)
+        assert channel.is_open
         with standing_by(address) as other:
             manual.check([], lambda: False)
             (claim,) = manual._claims._claims.values()
@@ -110,9 +111,10 @@ def test_a_worker_that_does_not_end_is_ended(manual: Manual, tmp_path: Path, opt
 def test_a_second_signal_ends_it_at_once(manual: Manual, tmp_path: Path) -> None:
     with standing_by(f"file://{tmp_path / 'meet'}", "--leave-secs=600") as process:
         manual.check([], lambda: False)
-        start(manual._claims, "exec sleep 60", tmp_path)
+        channel = start(manual._claims, "exec sleep 60", tmp_path)  # as long as it is open, the worker runs
         process.terminate()
         wait_until_leaving(manual)
+        assert channel.is_open
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait(15) == 128 + signal.SIGTERM
 
